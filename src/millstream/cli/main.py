@@ -1,0 +1,43 @@
+"""The ``millstream`` command: each subcommand's module is imported only when it is asked for, so that help is quick."""
+
+import importlib
+from typing import Any
+
+import click
+
+from millstream import __version__
+
+# name -> (module:attribute, one line for the list of commands)
+COMMANDS: dict[str, tuple[str, str]] = {
+    "serve": ("millstream.cli.serve:serve", "Run the stream server."),
+    "run": ("millstream.cli.run:run", "Run an app's subscribers in worker processes."),
+    "demo": ("millstream.cli.demo:demo", "A year of real flights through stream, workers and Spark, checked."),
+}
+
+
+class LazyGroup(click.Group):
+    """A command group that knows its commands by name and imports one on use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Names in the order above: the order a newcomer needs them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import the command's module."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        found: Any = getattr(importlib.import_module(module), attribute)
+        assert isinstance(found, click.Command)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """List the commands from the table, without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="millstream")
+def main() -> None:
+    """Event streams in Python: Redis Streams server, claiming workers, Spark pipelines."""

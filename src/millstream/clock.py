@@ -1,0 +1,62 @@
+"""Time as an argument: one protocol, the system's clock, and one that tests turn by hand.
+
+Two times are always kept apart. *Wall* time (milliseconds since 1970) is what clients see: entry ids, idle times, expiry.
+It may jump. *Monotonic* time (milliseconds from an arbitrary start) measures waiting: block timeouts and retries.
+"""
+
+import time
+from typing import NamedTuple, Protocol
+
+
+class Now(NamedTuple):
+    """One reading of both clocks; every time read inside one command uses the same one.
+
+    Attributes:
+        wall: milliseconds since 1970-01-01 UTC.
+        mono: milliseconds of a clock that never goes back.
+    """
+
+    wall: int
+    mono: int
+
+
+class Clock(Protocol):
+    """Where time comes from."""
+
+    def now(self) -> Now:
+        """Read both clocks."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now(self) -> Now:
+        """Read both clocks."""
+        return Now(time.time_ns() // 1_000_000, time.monotonic_ns() // 1_000_000)
+
+
+class ManualClock:
+    """A clock that moves only when told to.
+
+    Args:
+        wall: first wall reading in milliseconds.
+        mono: first monotonic reading in milliseconds.
+    """
+
+    def __init__(self, wall: int = 1_700_000_000_000, mono: int = 0) -> None:
+        self.wall = wall
+        self.mono = mono
+
+    def now(self) -> Now:
+        """The present hand position."""
+        return Now(self.wall, self.mono)
+
+    def advance(self, ms: int) -> None:
+        """Move both clocks forward by ``ms`` milliseconds."""
+        self.wall += ms
+        self.mono += ms
+
+    def jump(self, ms: int) -> None:
+        """Move only the wall clock, as a time correction does; ``ms`` may be negative."""
+        self.wall += ms

@@ -1,0 +1,166 @@
+"""What a command handler is given: the state it may read, and the only ways it may change anything.
+
+A handler reads, decides, then calls :meth:`Context.commit` for each transition. It never touches the keyspace's
+dictionaries itself, never reads a clock, and raises :class:`~millstream.errors.CommandError` only before its first commit.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+
+from millstream.clock import Now
+from millstream.commands.session import Session
+from millstream.engine.keyspace import Database, Keyspace, Transition, Value
+from millstream.errors import CommandError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from millstream.commands.config import Config
+
+WRONGTYPE = "WRONGTYPE Operation against a key holding the wrong kind of value"
+
+V = TypeVar("V", bound=Value)
+
+
+class Host(Protocol):
+    """What the node offers to commands that look at, or act on, the server itself."""
+
+    config: "Config"
+    keyspace: Keyspace
+
+    def sessions(self) -> "Iterable[Session]":
+        """Every open session."""
+        ...
+
+    def unblock(self, session_id: int, error: bool) -> bool:
+        """CLIENT UNBLOCK: end a wait with a null, or with an error; False if that session does not wait."""
+        ...
+
+    def kill(self, session: Session) -> None:
+        """Close another session's connection."""
+        ...
+
+    def info(self, sections: list[str]) -> str:
+        """The text of INFO."""
+        ...
+
+    def reset_stats(self) -> None:
+        """CONFIG RESETSTAT."""
+        ...
+
+    def shutdown(self) -> None:
+        """Ask the process to end as on SIGTERM."""
+        ...
+
+
+class Blocked(Exception):  # noqa: N818 - control flow, not an error
+    """Raised by a handler that must wait; the node parks the session and runs the command again later.
+
+    Args:
+        keys: keys of the session's database whose signals may end the wait, in the command's order.
+        timeout: milliseconds to wait, 0 for ever.
+        argv: the command to run on each signal (with ``$`` already frozen).
+        group_wait: the wait also ends when a key is deleted or changes its type (XREADGROUP).
+        wake_at: wall milliseconds at which to run again without a signal (CLAIM), or None.
+    """
+
+    def __init__(
+        self,
+        keys: list[bytes],
+        timeout: int,
+        argv: list[bytes],
+        *,
+        group_wait: bool = False,
+        wake_at: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.keys = keys
+        self.timeout = timeout
+        self.argv = argv
+        self.group_wait = group_wait
+        self.wake_at = wake_at
+
+
+class Context:
+    """One command's view of the world; see the module's text.
+
+    Attributes:
+        session: who asks.
+        now: both clocks, read once for the command or the whole transaction.
+        may_block: False inside MULTI and scripts.
+        dirty: changes made so far, as Redis counts them (``rdb_changes_since_last_save``).
+    """
+
+    __slots__ = ("_journal", "_notify", "_signal", "db", "dirty", "host", "may_block", "now", "session")
+
+    def __init__(
+        self,
+        host: Host,
+        session: Session,
+        now: Now,
+        journal: Callable[[Transition, bool], None],
+        signal: Callable[[int, bytes, bool | None], None],
+        notify: Callable[[str, str, int, bytes], None],
+        *,
+        may_block: bool = True,
+    ) -> None:
+        self.host = host
+        self.session = session
+        self.db: Database = host.keyspace.databases[session.db]
+        self.now = now
+        self._journal = journal
+        self._signal = signal
+        self._notify = notify
+        self.may_block = may_block
+        self.dirty = 0
+
+    def commit(self, step: Transition, *, soft: bool = False) -> Any:
+        """Apply a transition and log it; returns what its applier returns.
+
+        Args:
+            step: the transition.
+            soft: no reply but XINFO's need wait for it to be durable (a consumer's seen time).
+        """
+        self._journal(step, soft)
+        return self.host.keyspace.apply(step)
+
+    def lookup(self, key: bytes, database: Database | None = None) -> Value | None:
+        """The key's value, or None; an expired key is deleted on the way."""
+        db = self.db if database is None else database
+        value = db.keys.get(key)
+        if value is not None and db.expires and db.is_expired(key, self.now.wall):
+            self.commit(("unset", db.index, key))
+            self.signal(key, gone=True, database=db)
+            self.notify("x", "expired", key, db)
+            return None
+        return value
+
+    def lookup_as(self, key: bytes, kind: type[V]) -> V | None:
+        """The key's value of the given type, or None.
+
+        Raises:
+            CommandError: the key holds another type.
+        """
+        value = self.lookup(key)
+        if value is None or isinstance(value, kind):
+            return cast("V | None", value)
+        raise CommandError(WRONGTYPE)
+
+    def signal(self, key: bytes, *, gone: bool = False, database: Database | None = None) -> None:
+        """The key changed in a way that may end somebody's wait, and breaks WATCHes.
+
+        Args:
+            key: the key.
+            gone: it was deleted, or replaced as a whole (ends XREADGROUP waits too).
+            database: another than the session's.
+        """
+        self._signal((database or self.db).index, key, gone)
+
+    def touch(self, key: bytes, database: Database | None = None) -> None:
+        """The key changed in a way nobody waits for; only WATCHes break."""
+        self._signal((database or self.db).index, key, None)
+
+    def notify(self, kind: str, event: str, key: bytes, database: Database | None = None) -> None:
+        """Publish a keyspace event of a one-letter class (``t`` streams, ``g`` generic, ``$`` strings, ``x`` expired)."""
+        self._notify(kind, event, (database or self.db).index, key)
+

@@ -1,0 +1,56 @@
+"""What the commands know of one connection: plain data, no socket."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """One client.
+
+    Attributes:
+        id: CLIENT ID, unique for the life of the server.
+        addr: peer address as CLIENT LIST shows it (``ip:port`` or ``path:0``).
+        laddr: our end of the connection.
+        db: selected database.
+        resp: protocol version, 2 or 3.
+        user: authenticated user's name, or None before AUTH where a password is required.
+        name: CLIENT SETNAME.
+        lib_name: CLIENT SETINFO LIB-NAME.
+        lib_ver: CLIENT SETINFO LIB-VER.
+        created: wall milliseconds at connect.
+        last_used: wall milliseconds of the last command.
+        last_command: lower-case name of the last command.
+        queue: commands queued since MULTI, or None outside a transaction.
+        queue_failed: a queued command was refused, so EXEC must abort.
+        watched: database and key of each WATCH.
+        watch_broken: a watched key was changed.
+        blocked: the command this session waits with is parked in the node.
+        reply_mode: ``on``, ``off`` or ``skip`` (CLIENT REPLY).
+        no_evict: CLIENT NO-EVICT.
+        no_touch: CLIENT NO-TOUCH.
+        closing: the server must close the connection after the replies so far.
+        is_unix: came in by the unix socket.
+    """
+
+    id: int
+    addr: str = ""
+    laddr: str = ""
+    db: int = 0
+    resp: int = 2
+    user: bytes | None = b"default"
+    name: bytes = b""
+    lib_name: bytes = b""
+    lib_ver: bytes = b""
+    created: int = 0
+    last_used: int = 0
+    last_command: str = ""
+    queue: list[list[bytes]] | None = None
+    queue_failed: bool = False
+    watched: set[tuple[int, bytes]] = field(default_factory=set)
+    watch_broken: bool = False
+    blocked: bool = False
+    reply_mode: str = "on"
+    no_evict: bool = False
+    no_touch: bool = False
+    closing: bool = False
+    is_unix: bool = False

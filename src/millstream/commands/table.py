@@ -1,0 +1,113 @@
+"""The command table: one row a command, from which dispatch, COMMAND and the compatibility page are made."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from millstream.errors import CommandError
+
+if TYPE_CHECKING:
+    from millstream.commands.context import Context
+    from millstream.replies import Reply
+
+Handler = Callable[["Context", list[bytes]], "Reply"]
+
+
+@dataclass(slots=True)
+class Command:
+    """One command or subcommand.
+
+    Attributes:
+        name: lower case; a subcommand is ``container|sub``.
+        arity: number of words, command name included; negative means "at least".
+        flags: COMMAND INFO's flags (``write``, ``readonly``, ``denyoom``, ``fast``, ``blocking``, ``movablekeys``,
+            ``noscript``, ``loading``, ``stale``, ``admin``, ``pubsub``, ``no_auth``, ``no_multi``).
+        keys: first key, last key (negative counts from the end), step; (0, 0, 0) for none.
+        since: the Redis version that introduced it.
+        group: COMMAND DOCS group (``stream``, ``generic``, ``connection``, ``server``, ``string``, ``transactions``).
+        syntax: arguments as documentation writes them, without the name.
+        summary: one line, our own words.
+        handler: called with the context and the whole argument list.
+        subcommands: for a container, by lower-case name without the container's.
+    """
+
+    name: str
+    arity: int
+    flags: frozenset[str]
+    keys: tuple[int, int, int]
+    since: str
+    group: str
+    syntax: str
+    summary: str
+    handler: Handler | None
+    subcommands: dict[bytes, "Command"] = field(default_factory=dict)
+
+    def check_arity(self, argc: int) -> None:
+        """Raise Redis's arity error unless ``argc`` words suit this command."""
+        if (self.arity > 0 and argc != self.arity) or argc < -self.arity:
+            raise CommandError(f"ERR wrong number of arguments for '{self.name}' command")
+
+
+TABLE: dict[bytes, Command] = {}
+
+
+def command(
+    name: str,
+    arity: int,
+    *,
+    flags: str = "",
+    keys: tuple[int, int, int] = (0, 0, 0),
+    since: str,
+    group: str,
+    syntax: str = "",
+    summary: str = "",
+) -> Callable[[Handler], Handler]:
+    """Register the decorated handler under ``name``; ``flags`` is a space-separated list.
+
+    A name with ``|`` goes under its container, which must have been registered by :func:`container` before.
+    """
+
+    def register(handler: Handler) -> Handler:
+        row = Command(name, arity, frozenset(flags.split()), keys, since, group, syntax, summary, handler)
+        head, _, sub = name.partition("|")
+        home = TABLE[head.encode()].subcommands if sub else TABLE
+        home[(sub or head).encode()] = row
+        return handler
+
+    return register
+
+
+def container(name: str, *, since: str, group: str, summary: str = "", flags: str = "") -> None:
+    """Register a command that exists only as its subcommands (XGROUP, XINFO, CLIENT, ...)."""
+    TABLE[name.encode()] = Command(name, -2, frozenset(flags.split()), (0, 0, 0), since, group, "", summary, None)
+
+
+def resolve(argv: list[bytes]) -> Command:
+    """The row for a command line.
+
+    Raises:
+        CommandError: unknown command, unknown subcommand or wrong number of words, in Redis's order and wording.
+    """
+    row = TABLE.get(argv[0]) or TABLE.get(argv[0].lower())
+    if row is None:
+        raise CommandError(_unknown_command(argv))
+    if row.subcommands:
+        if len(argv) < 2:
+            row.check_arity(len(argv))
+        sub = row.subcommands.get(argv[1].lower())
+        if sub is None:
+            name = argv[1][:128].decode("utf-8", "replace")
+            raise CommandError(f"ERR unknown subcommand '{name}'. Try {row.name.upper()} HELP.")
+        row = sub
+    row.check_arity(len(argv))
+    return row
+
+
+def _unknown_command(argv: list[bytes]) -> str:
+    shown = ""
+    for word in argv[1:]:
+        if len(shown) >= 128:
+            break
+        shown += f"'{word[: 128 - len(shown)].decode('utf-8', 'replace')}' "
+    name = argv[0][:128].decode("utf-8", "replace")
+    return f"ERR unknown command '{name}', with args beginning with: {shown}"

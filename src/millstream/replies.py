@@ -1,0 +1,141 @@
+"""What a command answers, before it is bytes.
+
+Commands build these values; ``millstream.protocol.encoder`` turns them into RESP2 or RESP3. The two sides share only
+this leaf module, so neither imports the other.
+
+========================  =======================  ==========================
+Python value              RESP2                    RESP3
+========================  =======================  ==========================
+``int``                   ``:n``                   ``:n``
+``bytes``                 bulk string              bulk string
+``None``                  ``$-1``                  ``_``
+``NIL_ARRAY``             ``*-1``                  ``_``
+``list``                  array                    array
+``bool``                  ``:1`` / ``:0``          ``#t`` / ``#f``
+``float``                 bulk string              ``,``
+``Simple``                ``+``                    ``+``
+``Error``                 ``-``                    ``-``
+``Map``                   flat array               ``%``
+``Set``                   array                    ``~``
+``Push``                  array                    ``>``
+``Verbatim``              bulk string              ``=``
+``Raw``                   the same bytes in both   the same bytes in both
+========================  =======================  ==========================
+"""
+
+from collections.abc import Sequence
+from typing import TypeAlias, Union
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class NilArray:
+    """The null array; use the one instance ``NIL_ARRAY``."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "NIL_ARRAY"
+
+
+NIL_ARRAY = NilArray()
+
+
+class Simple:
+    """A simple string (``+OK``): short, no line break."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: bytes) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return f"Simple({self.text!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Simple) and other.text == self.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+
+class Error:
+    """An error reply; ``line`` starts with its code (``ERR``, ``WRONGTYPE``, ...)."""
+
+    __slots__ = ("line",)
+
+    def __init__(self, line: str) -> None:
+        self.line = line
+
+    def __repr__(self) -> str:
+        return f"Error({self.line!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Error) and other.line == self.line
+
+    def __hash__(self) -> int:
+        return hash(self.line)
+
+
+class Map:
+    """Key and value pairs in order; keys may repeat."""
+
+    __slots__ = ("pairs",)
+
+    def __init__(self, pairs: Sequence[tuple["Reply", "Reply"]]) -> None:
+        self.pairs = pairs
+
+    def __repr__(self) -> str:
+        return f"Map({self.pairs!r})"
+
+
+class Set:
+    """An unordered collection."""
+
+    __slots__ = ("items",)
+
+    def __init__(self, items: "Sequence[Reply]") -> None:
+        self.items = items
+
+
+class Push:
+    """An out-of-band message (pub/sub, invalidation)."""
+
+    __slots__ = ("items",)
+
+    def __init__(self, items: "Sequence[Reply]") -> None:
+        self.items = items
+
+
+class Verbatim:
+    """Text with a three-letter format (``txt``), such as INFO's."""
+
+    __slots__ = ("format", "text")
+
+    def __init__(self, text: bytes, fmt: bytes = b"txt") -> None:
+        self.text = text
+        self.format = fmt
+
+
+class Raw:
+    """Bytes already encoded as exactly one RESP value, identical in RESP2 and RESP3.
+
+    The stream engine keeps entries in wire form, so ranges are sent as slices rather than encoded anew.
+    """
+
+    __slots__ = ("buffers",)
+
+    def __init__(self, buffers: list[Buffer]) -> None:
+        self.buffers = buffers
+
+    def __repr__(self) -> str:
+        return f"Raw({b''.join(self.buffers)!r})"
+
+
+Reply: TypeAlias = Union[
+    None, bool, int, float, bytes, "list[Reply]", NilArray, Simple, Error, Map, Set, Push, Verbatim, Raw
+]
+
+OK = Simple(b"OK")
+QUEUED = Simple(b"QUEUED")
+PONG = Simple(b"PONG")
