@@ -1,0 +1,39 @@
+"""Fixtures and rules for every test: what a marker demands of the machine, and real servers to talk to."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support import needs
+from support.servers import ServerProcess, millstream_server, redis_server
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A marked test runs only where its needs are met; elsewhere it skips at home and fails under CI."""
+    if item.get_closest_marker("spark"):
+        needs.java()
+    if item.get_closest_marker("realserver"):
+        needs.program("redis-server")
+
+
+@pytest.fixture(scope="session")
+def redis_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """One redis-server for the whole run; use ``real_redis`` unless the test stops it."""
+    with redis_server(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture
+def real_redis(redis_process: ServerProcess) -> ServerProcess:
+    """A redis-server with nothing in it."""
+    with redis_process.client() as client:
+        client.flushall()
+    return redis_process
+
+
+@pytest.fixture
+def our_server(tmp_path: Path) -> Iterator[ServerProcess]:
+    """Our own server with a data directory of its own, fsync always."""
+    with millstream_server(tmp_path) as server:
+        yield server

@@ -1,0 +1,1 @@
+"""Helpers shared by tests of every area; import them as ``from support.waiting import eventually``."""

@@ -1,0 +1,132 @@
+"""Real server processes for tests: redis-server and our own, each on a free port and in a folder of its own."""
+
+import contextlib
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from support.needs import program
+from support.waiting import eventually
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that nothing listened on a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class ServerProcess:
+    """One server in a process of its own.
+
+    Args:
+        command: program and arguments.
+        port: where it will listen.
+        log: file for its output, shown when it does not start.
+    """
+
+    def __init__(self, command: Sequence[str], port: int, log: Path) -> None:
+        self.command = list(command)
+        self.port = port
+        self.url = f"redis://127.0.0.1:{port}/0"
+        self.log = log
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> "ServerProcess":
+        """Start, and return when it answers PING."""
+        with self.log.open("ab") as out:
+            self.process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                cwd=self.log.parent,
+            )
+        try:
+            eventually(self._answers, what=f"{self.command[0]} answers on port {self.port}")
+        except AssertionError:
+            self.kill()
+            raise AssertionError(f"server did not start:\n{self.log.read_text(errors='replace')}") from None
+        return self
+
+    def _answers(self) -> bool:
+        assert self.process is not None
+        if self.process.poll() is not None:
+            raise RuntimeError(
+                f"server ended with code {self.process.returncode}:\n{self.log.read_text(errors='replace')}"
+            )
+        with self.client() as client:
+            try:
+                return bool(client.ping())
+            except redis.RedisError:  # not listening yet, or still loading its log
+                return False
+
+    def client(self, **options: object) -> redis.Redis:
+        """A redis-py client of it that sends nothing twice by itself."""
+        options.setdefault("retry", Retry(NoBackoff(), 0))
+        options.setdefault("socket_timeout", 30)
+        client: redis.Redis = redis.Redis.from_url(self.url, **options)
+        return client
+
+    def stop(self) -> int:
+        """End it as a service manager does (SIGTERM); returns its exit code."""
+        return self._end(signal.SIGTERM)
+
+    def kill(self) -> int:
+        """End it as a crash does (SIGKILL); returns its exit code."""
+        return self._end(signal.SIGKILL)
+
+    def _end(self, number: signal.Signals) -> int:
+        assert self.process is not None
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(number)
+        code = self.process.wait(timeout=30)
+        self.process = None
+        return code
+
+    def __enter__(self) -> "ServerProcess":
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        if self.process is not None:
+            self.kill()
+
+
+def redis_server(folder: Path, *options: str) -> ServerProcess:
+    """A redis-server, not started yet; the test is skipped (failed under CI) where there is none."""
+    port = free_port()
+    folder.mkdir(parents=True, exist_ok=True)
+    words = [program("redis-server"), "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder)]
+    words += ["--save", "", "--appendonly", "no", *options]
+    return ServerProcess(words, port, folder / "redis-server.out")
+
+
+def millstream_server(folder: Path, *options: str, port: int | None = None) -> ServerProcess:
+    """Our server on ``folder/data``, not started yet; start it again on the same folder to test recovery.
+
+    Args:
+        folder: for its data directory and its output.
+        options: more words for ``millstream serve``; with ``--memory`` no data directory is given.
+        port: of the server; a free one unless given.
+    """
+    port = port or free_port()
+    folder.mkdir(parents=True, exist_ok=True)
+    words = [
+        str(Path(sys.executable).with_name("millstream")),
+        "serve",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
+    if "--memory" not in options:
+        words += ["--dir", str(folder / "data")]
+    return ServerProcess([*words, *options], port, folder / "millstream.out")
