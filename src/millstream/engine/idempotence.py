@@ -1,0 +1,84 @@
+"""Idempotent adding (Redis 8.6): which producer added which message, for as long as the stream remembers.
+
+PURE. Expiry goes by the age of the *entry's id*, in a job that runs about once a second; a lookup never expires anything.
+Source: https://redis.io/docs/latest/commands/xadd/ (IDMP, IDMPAUTO) and the server's behaviour.
+"""
+
+from hashlib import blake2b
+
+
+class Idempotence:
+    """One stream's memory of producers.
+
+    Attributes:
+        duration: seconds a message is remembered.
+        maxsize: messages remembered for one producer.
+        producers: per producer id, message id to entry id, oldest first.
+        added: messages remembered so far, in all.
+        duplicates: additions refused as duplicates so far.
+    """
+
+    __slots__ = ("added", "duplicates", "duration", "maxsize", "producers")
+
+    def __init__(self, duration: int, maxsize: int) -> None:
+        self.duration = duration
+        self.maxsize = maxsize
+        self.producers: dict[bytes, dict[bytes, int]] = {}
+        self.added = 0
+        self.duplicates = 0
+
+    def find(self, producer: bytes, message: bytes) -> int | None:
+        """The id of the entry that this message became, if it is still remembered."""
+        messages = self.producers.get(producer)
+        return None if messages is None else messages.get(message)
+
+    def remember(self, producer: bytes, message: bytes, entry_id: int) -> None:
+        """Note a new message; the producer's oldest goes when there are too many."""
+        messages = self.producers.setdefault(producer, {})
+        messages[message] = entry_id
+        self.added += 1
+        while len(messages) > self.maxsize:
+            del messages[next(iter(messages))]
+
+    def configure(self, duration: int, maxsize: int) -> None:
+        """Set both limits; a change forgets all producers, but not the totals."""
+        if (duration, maxsize) != (self.duration, self.maxsize):
+            self.duration, self.maxsize = duration, maxsize
+            self.producers = {}
+
+    def has_expired(self, now: int) -> bool:
+        """Whether :meth:`expire` would remove anything at this wall time."""
+        bound = now - self.duration * 1000
+        return any(not messages or next(iter(messages.values())) >> 64 <= bound for messages in self.producers.values())
+
+    def expire(self, now: int) -> None:
+        """Forget, per producer from its oldest on, messages whose entry's id is older than the duration."""
+        bound = now - self.duration * 1000
+        for producer, messages in list(self.producers.items()):
+            while messages:
+                oldest = next(iter(messages))
+                if messages[oldest] >> 64 > bound:
+                    break
+                del messages[oldest]
+            if not messages:
+                del self.producers[producer]
+
+    def tracked(self) -> int:
+        """Messages remembered now."""
+        return sum(map(len, self.producers.values()))
+
+    def copy(self) -> "Idempotence":
+        """An independent copy."""
+        twin = Idempotence(self.duration, self.maxsize)
+        twin.producers = {producer: dict(messages) for producer, messages in self.producers.items()}
+        twin.added, twin.duplicates = self.added, self.duplicates
+        return twin
+
+
+def content_digest(fields: list[bytes]) -> bytes:
+    """A message id from the content (IDMPAUTO): the same for any order of the pairs, another for other multiplicities."""
+    pairs = sorted(zip(fields[::2], fields[1::2], strict=True))
+    digest = blake2b(digest_size=16)
+    for name, value in pairs:
+        digest.update(b"%d:%b%d:%b" % (len(name), name, len(value), value))
+    return digest.digest()

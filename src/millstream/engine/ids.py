@@ -1,0 +1,115 @@
+"""Entry ids: 128-bit numbers, ``ms << 64 | seq``, and every way Redis lets a client write one.
+
+Inside the engine an id is a plain ``int``, so order, equality and "the next one" are the machine's own. In transitions
+and in the log it is 16 bytes, big-endian, which sort the same way. To a client it is ``ms-seq``.
+"""
+
+import re
+
+MAX64 = 2**64 - 1
+MIN_ID = 0
+MAX_ID = 2**128 - 1
+
+INVALID = "ERR Invalid stream ID specified as stream command argument"
+
+# strtoull: blanks, one sign, digits, and nothing behind them
+_STRTOULL = re.compile(rb"[ \t\n\v\f\r]*([+-]?)([0-9]+)\Z")
+_CANONICAL_NEGATIVE = re.compile(rb"-[1-9][0-9]{0,18}\Z")
+
+
+def make(ms: int, seq: int) -> int:
+    """The id with these two halves, each 0..2^64-1."""
+    return ms << 64 | seq
+
+
+def text(entry_id: int) -> bytes:
+    """The id as clients see it: ``ms-seq``."""
+    return b"%d-%d" % (entry_id >> 64, entry_id & MAX64)
+
+
+def pack(entry_id: int) -> bytes:
+    """The id as 16 bytes, big-endian."""
+    return entry_id.to_bytes(16, "big")
+
+
+def unpack(packed: bytes) -> int:
+    """The id in 16 bytes."""
+    return int.from_bytes(packed, "big")
+
+
+def pack_all(ids: list[int]) -> bytes:
+    """Several ids, 16 bytes each."""
+    return b"".join([entry_id.to_bytes(16, "big") for entry_id in ids])
+
+
+def unpack_all(packed: bytes) -> list[int]:
+    """The ids in a run of 16-byte pieces."""
+    return [int.from_bytes(packed[i : i + 16], "big") for i in range(0, len(packed), 16)]
+
+
+def _half(word: bytes) -> int | None:
+    """One half of an id as C's ``strtoull`` reads it after Redis's own strict reader refused it."""
+    if word.isdigit():
+        value = int(word)
+        return value if value <= MAX64 else None
+    if _CANONICAL_NEGATIVE.match(word) and int(word) >= -(2**63):
+        return None
+    found = _STRTOULL.match(word)
+    if found is None:
+        return None
+    value = int(found[2])
+    if value > MAX64:
+        return None
+    return -value & MAX64 if found[1] == b"-" else value
+
+
+def _halves(word: bytes) -> tuple[bytes, bytes | None] | None:
+    """Both halves as text; None for what can be no id. A C string ends at its first NUL."""
+    if len(word) > 127:
+        return None
+    head, dash, tail = word.partition(b"\0")[0].partition(b"-")
+    return head, (tail if dash else None)
+
+
+def parse(word: bytes, missing_seq: int = 0) -> int | None:
+    """An explicit id; None if it is not one.
+
+    Args:
+        word: ``ms`` or ``ms-seq`` in any form Redis accepts (leading zeros, ``+``, leading blanks).
+        missing_seq: what stands for the sequence when only ``ms`` is given.
+    """
+    halves = _halves(word)
+    if halves is None:
+        return None
+    ms = _half(halves[0])
+    seq = missing_seq if halves[1] is None else _half(halves[1])
+    if ms is None or seq is None:
+        return None
+    return ms << 64 | seq
+
+
+def parse_auto_seq(word: bytes) -> int | None:
+    """The milliseconds of ``ms-*``; None if the word is not of that form."""
+    halves = _halves(word)
+    if halves is None or halves[1] != b"*":
+        return None
+    return _half(halves[0])
+
+
+def parse_special(word: bytes, missing_seq: int = 0) -> int | None:
+    """An id, or ``-`` (the smallest) or ``+`` (the largest)."""
+    plain = word.partition(b"\0")[0] if len(word) <= 127 else word
+    if plain == b"-":
+        return MIN_ID
+    if plain == b"+":
+        return MAX_ID
+    return parse(word, missing_seq)
+
+
+def parse_bound(word: bytes, missing_seq: int) -> tuple[int, bool] | None:
+    """One end of a range and whether it is exclusive (``(id``); ``-`` and ``+`` only without the parenthesis."""
+    if len(word) > 1 and word[:1] == b"(":
+        found = parse(word[1:], missing_seq)
+        return None if found is None else (found, True)
+    found = parse_special(word, missing_seq)
+    return None if found is None else (found, False)

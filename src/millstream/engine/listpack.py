@@ -1,0 +1,68 @@
+"""Sizes, in bytes, that a listpack of Redis would have.
+
+A stream's nodes close when their listpack is full, and trimming with ``~`` removes whole nodes, so the sizes show. Only
+the arithmetic is here; no listpack is ever built. Source: the listpack format's description (one length-prefixed,
+back-length-suffixed element after another; integers in 1 to 9 bytes).
+"""
+
+from functools import lru_cache
+
+# Six bytes of header and one terminator
+EMPTY = 7
+
+
+def integer(value: int) -> int:
+    """Bytes of an integer element, its back length included."""
+    if 0 <= value <= 127:
+        return 2
+    if -4096 <= value <= 4095:
+        return 3
+    if -32768 <= value <= 32767:
+        return 4
+    if -(2**23) <= value < 2**23:
+        return 5
+    if -(2**31) <= value < 2**31:
+        return 6
+    return 10
+
+
+def _back_length(size: int) -> int:
+    if size <= 127:
+        return 1
+    if size < 16383:
+        return 2
+    if size < 2097151:
+        return 3
+    if size < 268435455:
+        return 4
+    return 5
+
+
+def _canonical(data: bytes) -> int | None:
+    """The number a string stands for, if it is written the one canonical way and fits 64 bits."""
+    digits = data[1:] if data[:1] == b"-" else data
+    if not digits.isdigit() or (digits[:1] == b"0" and data != b"0"):
+        return None
+    value = int(data)
+    return value if -(2**63) <= value < 2**63 else None
+
+
+def _string(data: bytes) -> int:
+    length = len(data)
+    if length <= 20:
+        value = _canonical(data)
+        if value is not None:
+            return integer(value)
+    size = length + (1 if length < 64 else 2 if length < 4096 else 5)
+    return size + _back_length(size)
+
+
+_cached_string = lru_cache(maxsize=4096)(_string)
+
+
+def string(data: bytes) -> int:
+    """Bytes of a string element (or of the integer it is stored as), its back length included."""
+    if len(data) > 20:
+        size = len(data) + (1 if len(data) < 64 else 2 if len(data) < 4096 else 5)
+        return size + _back_length(size)
+    return _cached_string(data)
