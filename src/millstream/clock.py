@@ -1,7 +1,8 @@
 """Time as an argument: one protocol, the system's clock, and one that tests turn by hand.
 
-Two times are always kept apart. *Wall* time (milliseconds since 1970) is what clients see: entry ids, idle times, expiry.
-It may jump. *Monotonic* time (milliseconds from an arbitrary start) measures waiting: block timeouts and retries.
+Two times are always kept apart. *Wall* time (milliseconds since 1970) is what clients see: entry ids, idle times,
+expiry. It may jump. *Monotonic* time (milliseconds from an arbitrary start) measures waiting: block timeouts and
+retries.
 """
 
 import time

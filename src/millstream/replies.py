@@ -133,7 +133,7 @@ class Raw:
 
 
 Reply: TypeAlias = Union[
-    None, bool, int, float, bytes, "list[Reply]", NilArray, Simple, Error, Map, Set, Push, Verbatim, Raw
+    bool, int, float, bytes, "list[Reply]", NilArray, Simple, Error, Map, Set, Push, Verbatim, Raw, None
 ]
 
 OK = Simple(b"OK")

@@ -1,4 +1,4 @@
-"""The shared helpers keep their word: a deadline fails, a missing program skips or fails, a server comes up empty."""
+"""Shared helpers keep their word: a deadline fails, a missing program skips or fails, servers are empty."""
 
 import pytest
 

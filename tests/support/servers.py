@@ -1,4 +1,4 @@
-"""Real server processes for tests: redis-server and our own, each on a free port and in a folder of its own."""
+"""Real server processes for tests: redis-server and our own, each on a free port, in a folder of its own."""
 
 import contextlib
 import signal

@@ -15,7 +15,7 @@ STEP = 0.02
 def eventually(probe: Callable[[], T], seconds: float = DEADLINE, *, what: str = "") -> T:
     """Call ``probe`` until it returns something true, and return that.
 
-    An ``OSError``, ``AssertionError`` or ``LookupError`` inside the probe counts as "not yet"; the last one is
+    An ``OSError``, ``AssertionError`` or ``LookupError`` inside the probe counts as "not yet"; the last is
     shown when time is up. (redis-py's errors are none of these: a probe that uses redis-py catches its own.)
 
     Args:

@@ -1,11 +1,12 @@
 """What a command handler is given: the state it may read, and the only ways it may change anything.
 
 A handler reads, decides, then calls :meth:`Context.commit` for each transition. It never touches the keyspace's
-dictionaries itself, never reads a clock, and raises :class:`~millstream.errors.CommandError` only before its first commit.
+dictionaries itself, never reads a clock, and raises :class:`~millstream.errors.CommandError` only before its first
+commit.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from millstream.clock import Now
 from millstream.commands.session import Session
@@ -143,7 +144,7 @@ class Context:
         """
         value = self.lookup(key)
         if value is None or isinstance(value, kind):
-            return cast("V | None", value)
+            return value
         raise CommandError(WRONGTYPE)
 
     def signal(self, key: bytes, *, gone: bool = False, database: Database | None = None) -> None:
@@ -161,6 +162,12 @@ class Context:
         self._signal((database or self.db).index, key, None)
 
     def notify(self, kind: str, event: str, key: bytes, database: Database | None = None) -> None:
-        """Publish a keyspace event of a one-letter class (``t`` streams, ``g`` generic, ``$`` strings, ``x`` expired)."""
-        self._notify(kind, event, (database or self.db).index, key)
+        """Publish a keyspace event.
 
+        Args:
+            kind: its class in one letter: ``t`` streams, ``g`` generic, ``$`` strings, ``x`` expired.
+            event: its name (``xadd``).
+            key: the key it happened to.
+            database: another than the session's.
+        """
+        self._notify(kind, event, (database or self.db).index, key)

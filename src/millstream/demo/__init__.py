@@ -1,0 +1,1 @@
+"""A year of real flights through stream, workers and Spark, checked; reaches its server only through a URL."""

@@ -1,0 +1,1 @@
+"""Subscribers that read, claim, retry and dead-letter; reach a server only through ``millstream.client``."""

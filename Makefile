@@ -1,0 +1,53 @@
+# What one does with this project. `make` alone lists it. Needs python3 (3.11 or newer) and, for demo and test, Java 17+.
+
+PYTHON ?= python3
+ARGS ?=
+BIN := .venv/bin
+# Written last, so that an installation cut short is done again; older than pyproject.toml means install again.
+STAMP := .venv/.installed
+
+.DEFAULT_GOAL := help
+# The checks must speak before the installation starts, under make -j too.
+.NOTPARALLEL:
+.PHONY: help install demo test test-long lint types fix clean check-python check-java
+
+help: ## list what can be made
+	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1~\2/p' Makefile | awk -F'~' '{ printf "%-18s %s\n", $$1, $$2 }'
+
+install: check-python $(STAMP) ## make .venv and install everything the demo and the tests need
+
+demo: check-java install ## the main job: a year of flights through stream, workers and Spark (ARGS="--rows 5000" for a short one)
+	$(BIN)/millstream demo $(ARGS)
+
+test: check-java install ## every test but the long campaigns (ARGS="tests/engine -x" for some)
+	$(BIN)/python -m pytest -m "not long" $(ARGS)
+
+test-long: check-java install ## only the long campaigns
+	$(BIN)/python -m pytest -m long $(ARGS)
+
+lint: install ## style: ruff's rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+fix: install ## put in order what ruff can put in order by itself
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: install ## mypy, strict
+	$(BIN)/mypy
+
+clean: ## remove .venv and everything made by running
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-out spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+check-python:
+	@PYTHON="$(PYTHON)" scripts/prerequisites.sh python
+
+check-java:
+	@scripts/prerequisites.sh java
+
+$(STAMP): pyproject.toml
+	@echo "Installing into .venv (the first time takes a few minutes: Spark is a large download)"
+	"$(PYTHON)" -m venv .venv
+	$(BIN)/python -m pip install --disable-pip-version-check -e '.[dev]'
+	@touch $@
