@@ -1,0 +1,132 @@
+"""What the run left behind, read back: receipts on disk, streams on the server, tables in Parquet."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import redis
+
+from millstream.demo import receipts
+from millstream.demo.pipeline import TABLES
+from millstream.demo.producer import Resumption
+from millstream.demo.settings import Settings
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PAGE = 5_000
+"""Entries read from a stream at a time."""
+
+Entry = tuple[str, dict[str, str]]
+
+
+@dataclass
+class Incidents:
+    """What the one who ran the demo did and saw while it ran.
+
+    Attributes:
+        victim: consumer whose process was killed; empty if none was.
+        victim_pid: its process id.
+        held: ids that were pending under its name when it was dead.
+        server_kills: how often the server was killed.
+        resumptions: what the producer found each time the server was back.
+        spark_restarts: how often the query went on from its checkpoint.
+    """
+
+    victim: str = ""
+    victim_pid: int = 0
+    held: list[str] = field(default_factory=list)
+    server_kills: int = 0
+    resumptions: list[Resumption] = field(default_factory=list)
+    spark_restarts: int = 0
+
+
+@dataclass
+class Evidence:
+    """Everything the checks look at.
+
+    Attributes:
+        receipts: every attempt of every worker.
+        length: entries in the stream of flights.
+        first_id: its first id.
+        last_id: its last id.
+        pending: entries of the group that nobody has settled.
+        lag: entries that the group was never given.
+        alerts: the stream of alerts.
+        dead: the dead letters.
+        routes: the last table of routes in the stream, in order of rank.
+        route_tables: how many such tables are in the stream.
+        tables: the Parquet tables by name.
+        incidents: what happened on the way.
+    """
+
+    receipts: list[receipts.Receipt]
+    length: int
+    first_id: str
+    last_id: str
+    pending: int
+    lag: int
+    alerts: list[Entry]
+    dead: list[Entry]
+    routes: list[dict[str, str]]
+    route_tables: int
+    tables: "dict[str, pd.DataFrame]"
+    incidents: Incidents
+
+
+def gather(client: "redis.Redis", settings: Settings, incidents: Incidents) -> Evidence:
+    """Read it all.
+
+    Args:
+        client: connected to the server, still running.
+        settings: the run.
+        incidents: what happened on the way.
+    """
+    import pandas as pd  # noqa: PLC0415 - only the demo pays for it, and only at its end
+
+    from millstream.demo.sample import look  # noqa: PLC0415 - beside its only use
+
+    keys = settings.keys
+    state = look(client, keys, 0.0, 0)
+    routes = list(entries(client, keys.routes))
+    newest = routes[-1][0].partition("-")[0] if routes else ""
+    return Evidence(
+        receipts=list(receipts.read(settings.receipts)),
+        length=state.published,
+        first_id=edge(client, "XRANGE", keys.flights, "-", "+"),
+        last_id=edge(client, "XREVRANGE", keys.flights, "+", "-"),
+        pending=state.pending,
+        lag=state.lag,
+        alerts=list(entries(client, keys.alerts)),
+        dead=list(entries(client, keys.dead)),
+        routes=[fields for entry_id, fields in routes if entry_id.partition("-")[0] == newest],
+        route_tables=len({entry_id.partition("-")[0] for entry_id, _ in routes}),
+        tables={name: pd.read_parquet(table(settings.parquet, name)) for name in TABLES},
+        incidents=incidents,
+    )
+
+
+def table(folder: Path, name: str) -> Path:
+    """Where the pipeline writes a table."""
+    return folder / name
+
+
+def edge(client: "redis.Redis", command: str, key: str, start: str, end: str) -> str:
+    """The id of the first entry that a range command gives; empty if there is none."""
+    rows: list[tuple[bytes, dict[bytes, bytes]]] = client.execute_command(command, key, start, end, "COUNT", 1)
+    return rows[0][0].decode() if rows else ""
+
+
+def entries(client: "redis.Redis", key: str) -> Iterator[Entry]:
+    """Every entry of a stream, in pages."""
+    start = "-"
+    while True:
+        rows: list[tuple[bytes, dict[bytes, bytes]]] = client.execute_command(
+            "XRANGE", key, start, "+", "COUNT", PAGE
+        )
+        for entry_id, fields in rows:
+            yield entry_id.decode(), {name.decode(): value.decode() for name, value in fields.items()}
+        if len(rows) < PAGE:
+            return
+        start = f"({rows[-1][0].decode()}"
