@@ -1,0 +1,161 @@
+"""From reply values to bytes, in RESP2 or RESP3; the table of types is in :mod:`millstream.replies`."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from millstream.replies import Buffer, Error, Map, NilArray, Push, Raw, Reply, Set, Simple, Verbatim
+
+# Replies up to this size are joined into one buffer; above it, large buffers are passed on without a copy.
+_JOIN_MAX = 64 * 1024
+# Buffers below this are joined with their neighbours, since each costs more to hand to the kernel than to copy.
+_SMALL = 4 * 1024
+
+_NULL2, _NULL_ARRAY2, _NULL3 = b"$-1\r\n", b"*-1\r\n", b"_\r\n"
+_LINE_BREAKS = str.maketrans("\r\n", "  ")
+
+Write = Callable[[list[Buffer], Any, int], None]
+
+
+def encode(value: Reply, resp: int) -> list[Buffer]:
+    """The bytes of one reply, as few buffers.
+
+    Args:
+        value: what the command answered.
+        resp: 2 or 3.
+
+    Returns:
+        Buffers to send in order. Large ones are the very objects inside :class:`~millstream.replies.Raw`.
+    """
+    kind = type(value)
+    if kind is bytes:
+        return [b"$%d\r\n%b\r\n" % (len(value), value)]  # type: ignore[arg-type, str-format] # exact type is known
+    if kind is int:
+        return [b":%d\r\n" % value]  # type: ignore[str-format] # exact type is known
+    if kind is Raw:
+        return _join(value.buffers)  # type: ignore[union-attr] # exact type is known
+    out: list[Buffer] = []
+    _WRITERS[kind](out, value, resp)
+    return _join(out)
+
+
+def _join(buffers: list[Buffer]) -> list[Buffer]:
+    """Fewer buffers with the same bytes; large ones stay as they are."""
+    if len(buffers) < 2:
+        return buffers
+    if sum(map(len, buffers)) <= _JOIN_MAX:
+        return [b"".join(buffers)]
+    joined: list[Buffer] = []
+    run: list[Buffer] = []
+    for buffer in buffers:
+        if len(buffer) < _SMALL:
+            run.append(buffer)
+            continue
+        if run:
+            joined.append(b"".join(run))
+            run = []
+        joined.append(buffer)
+    if run:
+        joined.append(b"".join(run))
+    return joined
+
+
+def error_line(text: str) -> bytes:
+    """A whole error reply; line breaks in the text become blanks, so that it stays one line."""
+    return b"-%b\r\n" % text.translate(_LINE_BREAKS).encode("utf-8", "surrogateescape")
+
+
+def _bytes(out: list[Buffer], value: bytes, resp: int) -> None:  # noqa: ARG001 - all writers share one signature
+    out.append(b"$%d\r\n%b\r\n" % (len(value), value))
+
+
+def _int(out: list[Buffer], value: int, resp: int) -> None:  # noqa: ARG001 - all writers share one signature
+    out.append(b":%d\r\n" % value)
+
+
+def _none(out: list[Buffer], value: None, resp: int) -> None:  # noqa: ARG001 - all writers share one signature
+    out.append(_NULL2 if resp == 2 else _NULL3)
+
+
+def _nil_array(out: list[Buffer], value: NilArray, resp: int) -> None:  # noqa: ARG001 - all writers share one signature
+    out.append(_NULL_ARRAY2 if resp == 2 else _NULL3)
+
+
+def _bool(out: list[Buffer], value: bool, resp: int) -> None:
+    if resp == 2:
+        out.append(b":%d\r\n" % value)
+    else:
+        out.append(b"#t\r\n" if value else b"#f\r\n")
+
+
+def _float(out: list[Buffer], value: float, resp: int) -> None:
+    text = repr(value).removesuffix(".0").encode()
+    out.append(b"$%d\r\n%b\r\n" % (len(text), text) if resp == 2 else b",%b\r\n" % text)
+
+
+def _simple(out: list[Buffer], value: Simple, resp: int) -> None:  # noqa: ARG001 - all writers share one signature
+    out.append(b"+%b\r\n" % value.text)
+
+
+def _error(out: list[Buffer], value: Error, resp: int) -> None:  # noqa: ARG001 - all writers share one signature
+    out.append(error_line(value.line))
+
+
+def _raw(out: list[Buffer], value: Raw, resp: int) -> None:  # noqa: ARG001 - all writers share one signature
+    out.extend(value.buffers)
+
+
+def _items(out: list[Buffer], items: Sequence[Reply], resp: int) -> None:
+    for item in items:
+        kind = type(item)
+        if kind is bytes:
+            out.append(b"$%d\r\n%b\r\n" % (len(item), item))  # type: ignore[arg-type, str-format] # exact type is known
+        elif kind is int:
+            out.append(b":%d\r\n" % item)  # type: ignore[str-format] # exact type is known
+        else:
+            _WRITERS[kind](out, item, resp)
+
+
+def _list(out: list[Buffer], value: list[Reply], resp: int) -> None:
+    out.append(b"*%d\r\n" % len(value))
+    _items(out, value, resp)
+
+
+def _map(out: list[Buffer], value: Map, resp: int) -> None:
+    out.append(b"*%d\r\n" % (2 * len(value.pairs)) if resp == 2 else b"%%%d\r\n" % len(value.pairs))
+    for pair in value.pairs:
+        _items(out, pair, resp)
+
+
+def _set(out: list[Buffer], value: Set, resp: int) -> None:
+    out.append(b"%b%d\r\n" % (b"*" if resp == 2 else b"~", len(value.items)))
+    _items(out, value.items, resp)
+
+
+def _push(out: list[Buffer], value: Push, resp: int) -> None:
+    out.append(b"%b%d\r\n" % (b"*" if resp == 2 else b">", len(value.items)))
+    _items(out, value.items, resp)
+
+
+def _verbatim(out: list[Buffer], value: Verbatim, resp: int) -> None:
+    if resp == 2:
+        _bytes(out, value.text, resp)
+    else:
+        out.append(b"=%d\r\n%b:%b\r\n" % (len(value.text) + 4, value.format, value.text))
+
+
+_WRITERS: dict[type, Write] = {
+    bytes: _bytes,
+    int: _int,
+    type(None): _none,
+    NilArray: _nil_array,
+    bool: _bool,
+    float: _float,
+    Simple: _simple,
+    Error: _error,
+    Raw: _raw,
+    list: _list,
+    Map: _map,
+    Set: _set,
+    Push: _push,
+    Verbatim: _verbatim,
+}

@@ -1,0 +1,233 @@
+"""From bytes to commands: an incremental reader of RESP command arrays and inline commands.
+
+Bytes go in by :meth:`CommandReader.feed` in whatever pieces the network made, commands come out of
+:meth:`CommandReader.next` one by one. The pieces never matter: the whole input at once and byte by byte give the same
+commands and the same error at the same place.
+
+There are two ways through. The *slow way* is the grammar, in this file, with every limit and every error text. The
+*fast way* hands a chunk of complete commands to hiredis, which is in C but forgives what Redis does not (``+`` words,
+nested arrays, huge counts). So its result is only taken if packing it again gives the very same bytes; anything else
+goes the slow way. No limit can be passed by the fast way, because it only sees bytes that are already here.
+"""
+
+import re
+from collections import deque
+from typing import Any
+
+import hiredis
+
+from millstream.errors import ProtocolError
+from millstream.protocol import limits
+from millstream.protocol.words import split_words
+
+_STAR, _DOLLAR, _CR = ord("*"), ord("$"), b"\r"
+
+# Redis's string2ll: no sign but minus, no leading zero, no blanks.
+_INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,18}")
+
+# hiredis makes the list for an array as soon as it sees the count; a count of five digits goes the slow way instead.
+_LARGE_COUNT = re.compile(rb"\*[0-9]{5}")
+
+# Fewer bytes than this are not worth a second reader: no complete command is shorter.
+_FAST_MIN = 14
+# hiredis keeps its own copy of what it reads: longer chunks hold few, large words anyway.
+_FAST_MAX = 1024 * 1024
+# A word of this size is copied out of the buffer through a view, so that it is never held three times.
+_LARGE_WORD = 64 * 1024
+# An unfinished command is looked for from the end of a chunk by its "*" and digit; a "*" alone is often an argument.
+_CUTS_TRIED = 8
+# What a bytes object and its place in the list take besides the bytes: many tiny words weigh what they weigh.
+_WORD_OVERHEAD = 48
+
+
+class QueryBufferError(ProtocolError):
+    """The peer sent more than it may have waiting; the connection is closed without a reply, as Redis does."""
+
+
+class CommandReader:
+    """Reads one connection's commands.
+
+    Attributes:
+        trusted: the peer is authenticated, or no password is set; until then the smaller limits hold.
+    """
+
+    __slots__ = ("_buffer", "_bulk", "_fast", "_held", "_left", "_ready", "_scanned", "_tried", "_words", "trusted")
+
+    def __init__(self, *, trusted: bool = True) -> None:
+        self.trusted = trusted
+        self._buffer = bytearray()
+        self._ready: deque[list[bytes]] = deque()
+        self._fast = hiredis.Reader()
+        self._left = 0  # words still to come of the command being read; 0 between commands
+        self._words: list[bytes] = []
+        self._held = 0  # what those words take in memory
+        self._bulk = -1  # length of the word being read; -1 before its header
+        self._tried = False  # the fast way was tried on what the buffer holds
+        self._scanned = 0  # bytes of an unfinished line known to hold no line end
+
+    @property
+    def buffered(self) -> int:
+        """Bytes waiting to become commands, words of an unfinished command included."""
+        return len(self._buffer) + self._held
+
+    def feed(self, data: bytes) -> None:
+        """Take bytes from the peer.
+
+        Raises:
+            QueryBufferError: more is waiting than the peer may have.
+        """
+        if self.trusted and not self._buffer and not self._left and not self._ready:
+            data = self._read_fast(data)
+        if data:
+            self._tried = False
+            self._buffer += data
+            bound = limits.QUERY_BUFFER_MAX if self.trusted else limits.QUERY_BUFFER_MAX_UNAUTHENTICATED
+            if self.buffered > bound:
+                raise QueryBufferError("query buffer limit reached")
+
+    def next(self) -> list[bytes] | None:
+        """The next command's words, or None until more bytes are fed.
+
+        Raises:
+            ProtocolError: the bytes are not RESP, with Redis's text; nothing can be read after it.
+        """
+        if self._ready:
+            return self._ready.popleft()
+        while self._buffer:
+            if self._left:
+                return self._read_words()
+            if self.trusted and not self._tried and self._read_ahead():
+                return self._ready.popleft()
+            if self._buffer[0] != _STAR:
+                words = self._read_inline()
+                if words is None:
+                    return None
+                if words:
+                    return words
+            elif not self._read_count():
+                return None
+        return None
+
+    def _read_ahead(self) -> bool:
+        """Between commands with bytes in the buffer: try the fast way on them, once for each feed."""
+        self._tried = True
+        if not self._buffer.startswith(b"*"):
+            return False
+        whole = bytes(self._buffer)
+        rest = self._read_fast(whole)
+        del self._buffer[: len(whole) - len(rest)]
+        return bool(self._ready)
+
+    def _read_fast(self, data: bytes) -> bytes:
+        """Read the complete commands at the head of ``data``; returns the bytes left for the slow way."""
+        if not _FAST_MIN <= len(data) <= _FAST_MAX or data[0] != _STAR or _LARGE_COUNT.search(data):
+            return data
+        if data.endswith(b"\r\n") and self._accept(data):
+            return b""
+        cut = len(data)
+        for _ in range(_CUTS_TRIED):
+            cut = data.rfind(b"\r\n*", 0, cut) + 2
+            if cut == 1:
+                break
+            if data[cut + 1 : cut + 2].isdigit():
+                return data[cut:] if self._accept(data[:cut]) else data
+        return data
+
+    def _accept(self, data: bytes) -> bool:
+        """Take ``data`` if hiredis reads it as whole commands, written just as we would write them."""
+        reader = self._fast
+        commands: list[Any] = []
+        reader.feed(data)
+        try:
+            while (command := reader.gets()) is not False:
+                commands.append(command)
+            packed = b"".join(map(hiredis.pack_command, map(tuple, commands)))
+        except (hiredis.HiredisError, TypeError):
+            packed = b""
+        if packed != data or not all(commands):  # an empty command is skipped, the slow way does that
+            self._fast = hiredis.Reader()
+            return False
+        self._ready.extend(commands)
+        return True
+
+    def _line_end(self, mark: bytes, error: str) -> int:
+        """Where the line at the head of the buffer ends, or -1 if it has not yet."""
+        found = self._buffer.find(mark, self._scanned)
+        if found < 0:
+            self._scanned = len(self._buffer)
+        if found > limits.INLINE_MAX or self._scanned > limits.INLINE_MAX:
+            raise ProtocolError(f"Protocol error: {error}")
+        return found
+
+    def _take_line(self, length: int, skip: int) -> bytes:
+        line = bytes(self._buffer[:length])
+        del self._buffer[: length + skip]
+        self._scanned = 0
+        return line
+
+    def _read_inline(self) -> list[bytes] | None:
+        end = self._line_end(b"\n", "too big inline request")
+        if end < 0:
+            return None
+        words = split_words(self._take_line(end, 1).removesuffix(_CR))
+        if words is None:
+            raise ProtocolError("Protocol error: unbalanced quotes in request")
+        return words
+
+    def _read_header(self, sigil: int, too_big: str, invalid: str) -> int | None:
+        """The number in a complete ``*n`` or ``$n`` line; None until it is here."""
+        end = self._line_end(_CR, too_big)
+        if end < 0 or end + 2 > len(self._buffer):  # as in Redis, whatever follows the CR is taken for the LF
+            return None
+        line = self._take_line(end, 2)
+        if not line or line[0] != sigil:
+            got = (line[:1] or _CR).decode("utf-8", "surrogateescape")
+            raise ProtocolError(f"Protocol error: expected '{chr(sigil)}', got '{got}'")
+        if not _INTEGER.fullmatch(line, 1):
+            raise ProtocolError(f"Protocol error: {invalid}")
+        return int(line[1:])
+
+    def _read_count(self) -> bool:
+        count = self._read_header(_STAR, "too big mbulk count string", "invalid multibulk length")
+        if count is None:
+            return False
+        if count > limits.MULTIBULK_MAX:
+            raise ProtocolError("Protocol error: invalid multibulk length")
+        if count > limits.MULTIBULK_MAX_UNAUTHENTICATED and not self.trusted:
+            raise ProtocolError("Protocol error: unauthenticated multibulk length")
+        self._left = max(count, 0)
+        return True
+
+    def _read_length(self) -> bool:
+        length = self._read_header(_DOLLAR, "too big bulk count string", "invalid bulk length")
+        if length is None:
+            return False
+        if not 0 <= length <= limits.BULK_MAX:
+            raise ProtocolError("Protocol error: invalid bulk length")
+        if length > limits.BULK_MAX_UNAUTHENTICATED and not self.trusted:
+            raise ProtocolError("Protocol error: unauthenticated bulk length")
+        self._bulk = length
+        return True
+
+    def _read_words(self) -> list[bytes] | None:
+        """Go on with the words of a command; returns them when the last is here."""
+        while self._left:
+            if self._bulk < 0 and (not self._buffer or not self._read_length()):
+                return None
+            if len(self._buffer) < self._bulk + 2:
+                return None
+            self._words.append(self._take_word(self._bulk))
+            self._held += self._bulk + _WORD_OVERHEAD
+            self._bulk = -1
+            self._left -= 1
+        words, self._words, self._held = self._words, [], 0
+        return words
+
+    def _take_word(self, length: int) -> bytes:
+        if length < _LARGE_WORD:
+            word = bytes(self._buffer[:length])
+        else:
+            with memoryview(self._buffer) as view:
+                word = bytes(view[:length])
+        del self._buffer[: length + 2]
+        return word

@@ -1,0 +1,232 @@
+"""The command reader: grammar, limits and their texts, and that the network's pieces never matter."""
+
+import random
+import tracemalloc
+
+import hiredis
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millstream.errors import ProtocolError
+from millstream.protocol import limits
+from millstream.protocol.reader import CommandReader, QueryBufferError
+
+Outcome = tuple[list[list[bytes]], str | None]
+
+
+def read(pieces: list[bytes], *, trusted: bool = True) -> Outcome:
+    """Feed pieces, taking commands after each; the commands and the error text that ended it."""
+    reader = CommandReader(trusted=trusted)
+    commands: list[list[bytes]] = []
+    try:
+        for piece in pieces:
+            reader.feed(piece)
+            while (command := reader.next()) is not None:
+                commands.append(command)
+    except ProtocolError as error:
+        return commands, str(error)
+    return commands, None
+
+
+def whole(data: bytes, *, trusted: bool = True) -> Outcome:
+    return read([data], trusted=trusted)
+
+
+def singly(data: bytes, *, trusted: bool = True) -> Outcome:
+    return read([data[at : at + 1] for at in range(len(data))], trusted=trusted)
+
+
+def packed(*words: bytes) -> bytes:
+    return hiredis.pack_command(words)
+
+
+@pytest.mark.parametrize(
+    ("data", "commands"),
+    [
+        (packed(b"PING"), [[b"PING"]]),
+        (packed(b"SET", b"k", b"a\r\nb\0c"), [[b"SET", b"k", b"a\r\nb\0c"]]),
+        (packed(b"ECHO", b"") * 3, [[b"ECHO", b""]] * 3),
+        (packed(b"XADD", b"k", b"*", b"f", b"\r\n*1\r\n"), [[b"XADD", b"k", b"*", b"f", b"\r\n*1\r\n"]]),
+        (b"PING\r\n", [[b"PING"]]),
+        (b"PING\n", [[b"PING"]]),
+        (b"  set  k   v \r\n", [[b"set", b"k", b"v"]]),
+        (b"\r\n\r\nPING\r\n", [[b"PING"]]),
+        (b"*0\r\n*-1\r\n*-5\r\nPING\r\n", [[b"PING"]]),
+        (b'set k "a\\x41\\n\\"b"\r\n', [[b"set", b"k", b'aA\n"b']]),
+        (b"set k 'it\\'s \\n' \"\"\r\n", [[b"set", b"k", b"it's \\n", b""]]),
+        (b"set k a\0b c\r\n", [[b"set", b"k", b"a"]]),
+        (b"*1\rX$4\rXPINGXX", [[b"PING"]]),  # as in Redis, only the CR is looked for
+        (packed(b"A", b"B") + b"inline 1\r\n" + packed(b"C"), [[b"A", b"B"], [b"inline", b"1"], [b"C"]]),
+        (packed(b"BIG", b"x" * 300_000) + packed(b"PING"), [[b"BIG", b"x" * 300_000], [b"PING"]]),
+    ],
+)
+def test_commands_are_read(data: bytes, commands: list[list[bytes]]) -> None:
+    """Every well-formed way to write a command gives its words, whole or byte by byte."""
+    assert whole(data) == (commands, None)
+    assert singly(data) == (commands, None)
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"*3000000000\r\n", "invalid multibulk length"),
+        (b"*2147483648\r\n", "invalid multibulk length"),
+        (b"*blabla\r\n", "invalid multibulk length"),
+        (b"*+3\r\n", "invalid multibulk length"),
+        (b"*03\r\n", "invalid multibulk length"),
+        (b"*\r\n", "invalid multibulk length"),
+        (b"*3\r\n$3\r\nSET\r\n$1\r\nx\r\nfooz\r\n", "expected '$', got 'f'"),
+        (b"*1\r\n+PING\r\n", "expected '$', got '+'"),
+        (b"*1\r\n:5\r\n", "expected '$', got ':'"),
+        (b"*1\r\n*1\r\n$4\r\nPING\r\n", "expected '$', got '*'"),
+        (b"*3\r\n$3\r\nSET\r\n$1\r\nx\r\n$-10\r\n", "invalid bulk length"),
+        (b"*1\r\n$-1\r\n", "invalid bulk length"),
+        (b"*1\r\n$blabla\r\n", "invalid bulk length"),
+        (b"*3\r\n$3\r\nSET\r\n$1\r\nx\r\n$2000000000\r\n", "invalid bulk length"),
+        (b"*1\r\n$536870913\r\n", "invalid bulk length"),
+        (b'set """test-key""" test-value\r\n', "unbalanced quotes in request"),
+        (b"set 'a\r\n", "unbalanced quotes in request"),
+        (b'set "a\\x4\r\n', "unbalanced quotes in request"),
+        (b"a" * (limits.INLINE_MAX + 1), "too big inline request"),
+        (b"*" + b"1" * limits.INLINE_MAX, "too big mbulk count string"),
+        (b"*1\r\n$" + b"1" * limits.INLINE_MAX, "too big bulk count string"),
+    ],
+)
+def test_broken_input_has_redis_text(data: bytes, text: str) -> None:
+    """Each way to break the protocol raises Redis's words for it, whole or byte by byte, after the good commands."""
+    head = packed(b"PING")
+    assert whole(head + data) == ([[b"PING"]], f"Protocol error: {text}")
+    assert singly(head + data) == ([[b"PING"]], f"Protocol error: {text}")
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"*11\r\n", "Protocol error: unauthenticated multibulk length"),
+        (b"*1\r\n$16385\r\n", "Protocol error: unauthenticated bulk length"),
+        (b"*1\r\n$16384\r\n" + b"x" * (limits.QUERY_BUFFER_MAX_UNAUTHENTICATED + 1), "query buffer limit reached"),
+    ],
+)
+def test_limits_before_auth(data: bytes, text: str) -> None:
+    """A stranger may send ten words of 16 KiB and have 1 MiB waiting, no more; after AUTH the same input is fine."""
+    assert whole(data, trusted=False)[1] == text
+    assert whole(data)[1] != text
+
+
+def test_limits_before_auth_allow_hello() -> None:
+    """What a client needs to authenticate fits under the small limits."""
+    hello = packed(b"HELLO", b"3", b"AUTH", b"default", b"x" * 16384, b"SETNAME", b"me")
+    assert singly(hello, trusted=False) == ([hiredis_words(hello)], None)
+
+
+def hiredis_words(data: bytes) -> list[bytes]:
+    reader = hiredis.Reader()
+    reader.feed(data)
+    words = reader.gets()
+    assert isinstance(words, list)
+    return words
+
+
+def test_query_buffer_counts_words_as_they_weigh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Endless tiny words of one command are bounded by the memory they take, not by their bytes on the wire."""
+    monkeypatch.setattr(limits, "QUERY_BUFFER_MAX", 100_000)
+    reader = CommandReader()
+    reader.feed(b"*2147483647\r\n")
+    with pytest.raises(QueryBufferError):
+        for _ in range(10_000):
+            reader.feed(b"$2\r\nab\r\n" * 10)
+            assert reader.next() is None
+    assert reader.buffered <= 101_000
+
+
+@pytest.mark.parametrize("header", [b"*2147483647\r\n", b"*1\r\n$536870912\r\n", b"*1048576\r\n$536870912\r\n$1\r\n"])
+def test_hostile_headers_cost_nothing(header: bytes) -> None:
+    """A thousand connections that promise gigabytes take no memory until the bytes come."""
+    tracemalloc.start()
+    readers = [CommandReader() for _ in range(1000)]
+    for reader in readers:
+        reader.feed(packed(b"PING") + header)
+        assert reader.next() == [b"PING"]
+        assert reader.next() is None
+    used, _peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert used < 4 * 1024 * 1024
+
+
+def test_large_word_is_held_twice_at_most() -> None:
+    """Receiving a large word takes at most two times its size (and the buffer's spare room)."""
+    size = 32 * 1024 * 1024
+    piece = b"x" * 65536
+    reader = CommandReader()
+    tracemalloc.start()
+    reader.feed(b"*1\r\n$%d\r\n" % size)
+    for _ in range(size // len(piece)):
+        reader.feed(piece)
+        assert reader.next() is None
+    reader.feed(b"\r\n")
+    command = reader.next()
+    _used, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert command is not None
+    assert len(command[0]) == size
+    assert peak < 2.3 * size
+
+
+words = st.lists(st.binary(max_size=30) | st.sampled_from([b"*", b"\r\n*1\r\n", b"$", b"XADD"]), min_size=1, max_size=6)
+commands = st.lists(words, min_size=1, max_size=8)
+
+
+@given(commands, st.data())
+@settings(max_examples=300, deadline=None)
+def test_any_commands_in_any_pieces(batch: list[list[bytes]], data: st.DataObject) -> None:
+    """Whatever the words and wherever the network cuts, the commands come out as they were sent."""
+    wire = b"".join(packed(*command) for command in batch)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(wire)), max_size=6)))
+    pieces = [wire[a:b] for a, b in zip([0, *cuts], [*cuts, len(wire)], strict=True)]
+    assert read(pieces) == (batch, None)
+    assert whole(wire) == (batch, None)
+    assert singly(wire) == (batch, None)
+
+
+SEEDS = [
+    packed(b"XADD", b"k", b"*", b"f", b"v") * 3,
+    packed(b"PING") + b"PING\r\n" + packed(b"SET", b"k", b"v" * 40),
+    b"set 'a b' \"c\\x41\"\r\n*2\r\n$4\r\nECHO\r\n$2\r\nhi\r\n",
+    b"*0\r\n*-1\r\n*1\r\n$4\r\nPING\r\n",
+]
+FILL = [b"*", b"$", b"\r\n", b"\r", b"\n", b"-1", b"0", b"99999", b'"', b"'", b"\0", b"+", b":1\r\n", b"*3\r\n", b"\\x"]
+
+
+def mutated(rng: random.Random) -> bytes:
+    data = bytearray(rng.choice(SEEDS))
+    for _ in range(rng.randint(1, 4)):
+        at = rng.randrange(len(data) + 1)
+        kind = rng.randrange(4)
+        if kind == 0:
+            data[at:at] = rng.choice(FILL)
+        elif kind == 1:
+            del data[at : at + rng.randint(1, 5)]
+        elif kind == 2 and at < len(data):
+            data[at] = rng.randrange(256)
+        else:
+            data[at:at] = data[rng.randrange(len(data) + 1) :][:20]
+        if not data:
+            data[:] = b"*"
+    return bytes(data)
+
+
+def test_mutated_input_raises_nothing_else() -> None:
+    """A hundred thousand damaged inputs: commands or the one documented error, never another exception."""
+    rng = random.Random(1)
+    broken = sum(whole(mutated(rng))[1] is not None for _ in range(100_000))
+    assert 20_000 < broken < 95_000
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_mutated_input_whole_equals_bytewise(trusted: bool) -> None:
+    """Damaged input gives the same commands and the same error however it is cut."""
+    rng = random.Random(2)
+    for _ in range(4000):
+        data = mutated(rng)
+        assert whole(data, trusted=trusted) == singly(data, trusted=trusted), data
