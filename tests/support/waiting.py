@@ -39,9 +39,7 @@ def eventually(probe: Callable[[], T], seconds: float = DEADLINE, *, what: str =
         time.sleep(STEP)  # polls another process, which cannot signal us
 
 
-async def aeventually(
-    probe: Callable[[], T | Awaitable[T]], seconds: float = DEADLINE, *, what: str = ""
-) -> T:
+async def aeventually(probe: Callable[[], T | Awaitable[T]], seconds: float = DEADLINE, *, what: str = "") -> T:
     """The same for code under asyncio; ``probe`` may be a plain or an async function."""
     deadline = time.monotonic() + seconds
     last: object = None

@@ -1,0 +1,59 @@
+"""The habits of CONTRIBUTING.md that a program can check, each shown able to fail."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from support import habits
+from support.source import ROOT, Module, modules
+
+Rule = Callable[[Iterable[Module]], list[str]]
+
+FOLDERS = {
+    habits.too_long: ("src", "tests", "bench", "examples"),
+    habits.unfinished: ("src", "tests", "bench", "examples"),
+    habits.undocumented_tests: ("tests",),
+    habits.unreasoned: ("src", "tests", "bench", "examples"),
+    habits.sleeping: ("tests",),
+}
+
+
+@pytest.mark.parametrize("rule", FOLDERS, ids=lambda rule: rule.__name__)
+def test_project_keeps_the_habit(rule: Rule) -> None:
+    """What CONTRIBUTING.md asks of everyone holds everywhere."""
+    assert [line for folder in FOLDERS[rule] for line in rule(modules(ROOT / folder))] == []
+
+
+LATER = "# TO" + "DO: later"
+BARE = "# no" + "qa"
+IGNORE = "# type: " + "ignore"
+
+PLANTED: list[tuple[Rule, str, int]] = [
+    (habits.too_long, "x = 1\n" * 801, 1),
+    (habits.too_long, "x = 1\n" * 800, 0),
+    (habits.unfinished, f"x = 1  {LATER}\n", 1),
+    (habits.unfinished, "def f():\n    raise NotImplementedError('soon')\n", 1),
+    (habits.unfinished, "MASTODON = 'TODOS'\n", 0),
+    (habits.undocumented_tests, "class TestIt:\n    async def test_a(self):\n        assert 1\n", 1),
+    (habits.undocumented_tests, "def test_a():\n    '''Says why.'''\n", 0),
+    (habits.undocumented_tests, "def helper(): ...\n", 0),
+    (habits.unreasoned, f"import os  {BARE}\n", 1),
+    (habits.unreasoned, f"import os  {BARE}: F401\n", 1),
+    (habits.unreasoned, f"import os  {BARE}: F401, E501 - tells Spark where we are\n", 0),
+    (habits.unreasoned, f"x = f()  {IGNORE}\n", 1),
+    (habits.unreasoned, f"x = f()  {IGNORE}[no-untyped-call]\n", 1),
+    (habits.unreasoned, f"x = f()  {IGNORE}[no-untyped-call]  # py4j has no types\n", 0),
+    (habits.sleeping, "import time\ntime.sleep(0)\n", 1),
+    (habits.sleeping, "import asyncio\nasync def f():\n    await asyncio.sleep(0.1)\n", 1),
+    (habits.sleeping, "import asyncio\nasync def f():\n    await asyncio.sleep(0)\n", 0),
+    (habits.sleeping, "from time import sleep\nsleep(1)\n", 1),
+]
+
+
+@pytest.mark.parametrize(("rule", "text", "count"), PLANTED)
+def test_habit_sees_a_planted_lapse(tmp_path: Path, rule: Rule, text: str, count: int) -> None:
+    """A check that could not fail would guard nothing."""
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests/test_x.py").write_text(text)
+    assert len(rule(modules(tmp_path / "tests"))) == count

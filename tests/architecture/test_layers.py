@@ -1,0 +1,113 @@
+"""Dependencies point one way: the rules of ARCHITECTURE.md, each shown able to fail."""
+
+import re
+import tomllib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from support import layers
+from support.source import ROOT, Module, modules
+
+Rule = Callable[[Iterable[Module]], list[str]]
+
+RULES: list[Rule] = [
+    layers.layering,
+    layers.unknown_parts,
+    layers.impure,
+    layers.asyncio_outside_the_shells,
+    layers.third_party,
+    layers.unpickling,
+    layers.connecting,
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_source_keeps_the_rule(rule: Rule) -> None:
+    """No module imports, calls or connects where ARCHITECTURE.md says it must not."""
+    source = modules(ROOT / "src")
+    assert len(source) > 20
+    assert rule(source) == []
+
+
+# rule, file under src/, its text, how many violations
+PLANTED: list[tuple[Rule, str, str, int]] = [
+    (layers.layering, "millstream/engine/x.py", "from millstream.commands import table", 1),
+    (layers.layering, "millstream/engine/x.py", "from ..commands.table import TABLE", 1),
+    (layers.layering, "millstream/commands/x.py", "import millstream.node.node", 1),
+    (layers.layering, "millstream/commands/x.py", "from millstream.persistence import log", 1),
+    (layers.layering, "millstream/node/x.py", "def f():\n    from millstream.server import app\n", 1),
+    (layers.layering, "millstream/protocol/x.py", "from millstream.engine.ids import StreamID", 1),
+    (layers.layering, "millstream/persistence/x.py", "from millstream.engine import keyspace", 1),
+    (layers.layering, "millstream/worker/x.py", "from millstream.server import app", 1),
+    (layers.layering, "millstream/spark/x.py", "import importlib\nimportlib.import_module('millstream.node')", 1),
+    (layers.layering, "millstream/console/x.py", "from millstream.engine.stream import Stream", 1),
+    (layers.layering, "millstream/cli/serve.py", "from millstream.worker import app", 1),
+    (layers.layering, "millstream/cli/run.py", "from millstream.worker import app", 0),
+    (layers.layering, "millstream/demo/x.py", "from millstream.node.node import Node", 1),
+    (layers.layering, "millstream/clock.py", "from millstream import errors, engine", 1),
+    (layers.layering, "pyspark_millstream/__init__.py", "from millstream.client.url import sync_client", 1),
+    (
+        layers.layering,
+        "millstream/engine/x.py",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from millstream.node import node\n",
+        1,
+    ),
+    (layers.layering, "millstream/engine/x.py", "from millstream import App", 1),
+    (layers.layering, "millstream/demo/x.py", "from millstream import App", 0),
+    (layers.layering, "millstream/server/x.py", "from millstream import __version__", 0),
+    (layers.unknown_parts, "millstream/bridge/x.py", "", 1),
+    (layers.unknown_parts, "millstream/cli/sing.py", "", 1),
+    (layers.impure, "millstream/engine/x.py", "import time", 1),
+    (layers.impure, "millstream/engine/x.py", "from os import path", 1),
+    (layers.impure, "millstream/worker/policy.py", "import random", 1),
+    (layers.impure, "millstream/worker/settle.py", "from millstream.worker.loop import Loop", 1),
+    (layers.impure, "millstream/worker/settle.py", "from millstream.worker.policy import Retry", 0),
+    (layers.impure, "millstream/spark/offsets.py", "from datetime import datetime\ndatetime.now()", 1),
+    (layers.impure, "millstream/spark/offsets.py", "import datetime\ndatetime.datetime.utcnow()", 1),
+    (layers.impure, "millstream/spark/offsets.py", "class Clock: ...\ndef f(c): return c.now()", 0),
+    (layers.impure, "millstream/engine/x.py", "def f(): return open('x')", 1),
+    (layers.impure, "millstream/engine/x.py", "from millstream.clock import SystemClock", 1),
+    (layers.impure, "millstream/engine/x.py", "from millstream.clock import Now", 0),
+    (layers.impure, "millstream/worker/loop.py", "import time", 0),
+    (layers.asyncio_outside_the_shells, "millstream/node/x.py", "import asyncio", 1),
+    (layers.asyncio_outside_the_shells, "millstream/server/x.py", "import asyncio", 0),
+    (layers.third_party, "millstream/worker/x.py", "import pyspark.sql", 1),
+    (layers.third_party, "millstream/client/x.py", "import requests", 1),
+    (layers.third_party, "millstream/server/x.py", "import redis", 1),
+    (layers.third_party, "millstream/spark/x.py", "import pyarrow as pa", 0),
+    (layers.unpickling, "millstream/persistence/x.py", "from pickle import loads", 1),
+    (layers.connecting, "millstream/worker/x.py", "import redis\nredis.asyncio.Redis(host='h')", 1),
+    (layers.connecting, "millstream/spark/x.py", "from redis import Redis\nRedis.from_url('redis://h')", 1),
+    (layers.connecting, "millstream/client/x.py", "import redis\nredis.Redis(host='h')", 0),
+]
+
+
+@pytest.mark.parametrize(("rule", "file", "text", "count"), PLANTED)
+def test_rule_sees_a_planted_violation(tmp_path: Path, rule: Rule, file: str, text: str, count: int) -> None:
+    """A rule that could not fail would guard nothing; one that is too eager would be switched off."""
+    path = tmp_path / "src" / file
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    found = rule(modules(tmp_path / "src"))
+    assert len(found) == count, found
+    assert all(line.startswith(f"src/{file}") for line in found)
+
+
+def test_every_package_imported_is_declared() -> None:
+    """An install of one extra brings all its part imports; the core brings none of the heavy ones."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = {"": project["dependencies"], **project["optional-dependencies"]}
+    names = {extra: {re.split(r"[^\w-]", line)[0] for line in lines} for extra, lines in declared.items()}
+    for package, (_, extra) in layers.THIRD_PARTY.items():
+        assert package.replace("_", "-") in names[extra], f"{package} is not in extra {extra or 'core'!r}"
+    assert names[""] == {package for package, (_, extra) in layers.THIRD_PARTY.items() if extra == ""}
+
+
+def test_parts_are_those_of_the_architecture() -> None:
+    """The folders of the source and the layers in ARCHITECTURE.md are the same."""
+    folders = {path.name for path in (ROOT / "src/millstream").iterdir() if (path / "__init__.py").exists()}
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    assert folders == set(layers.MAY_IMPORT) - layers.LEAVES - {""}
+    assert [folder for folder in sorted(folders) if f"{folder}/" not in text] == []

@@ -1,0 +1,73 @@
+"""Habits of CONTRIBUTING.md that a program can check, as functions that list what breaks them."""
+
+import ast
+import re
+from collections.abc import Iterable
+
+from support.source import Module, functions
+
+MAX_LINES = 800
+# Spelt in halves, so that this file does not break its own rule.
+UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X|HA" + r"CK)\b")
+# The one helper that may sleep: it polls other processes, with a deadline.
+MAY_SLEEP = "tests/support/waiting.py"
+SLEEPS = frozenset({"time.sleep", "asyncio.sleep", "anyio.sleep", "sleep"})
+
+# A directive to the linter or the type checker; what is left of the comment after it must hold a word or more.
+DIRECTIVE = re.compile(
+    r"#\s*(?:noqa(?P<noqa>:\s*[A-Z]+[0-9]+(?:,\s*[A-Z]+[0-9]+)*)?|type:\s*ignore(?P<type>\[[\w, -]+\])?)(?P<rest>.*)$"
+)
+
+
+def too_long(modules: Iterable[Module]) -> list[str]:
+    """Modules over 800 lines: two rooms in one."""
+    return [f"{module.place}: {count} lines" for module in modules if (count := module.text.count("\n")) > MAX_LINES]
+
+
+def unfinished(modules: Iterable[Module]) -> list[str]:
+    """Notes to finish later, and stubs that raise NotImplementedError."""
+    broken = []
+    for module in modules:
+        broken += [f"{module.place}:{line} {text}" for line, text in module.comments if UNFINISHED.search(text)]
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Raise) and "NotImplemented" in ast.dump(node):
+                broken.append(f"{module.place}:{node.lineno} raises NotImplementedError")
+    return broken
+
+
+def undocumented_tests(modules: Iterable[Module]) -> list[str]:
+    """Tests that do not say which promise they guard."""
+    return [
+        f"{module.place}:{function.lineno} {function.name}"
+        for module in modules
+        for function in functions(module)
+        if function.name.startswith("test_") and not ast.get_docstring(function)
+    ]
+
+
+def unreasoned(modules: Iterable[Module]) -> list[str]:
+    """Linter and type exceptions without a code or without a reason in the same line."""
+    broken = []
+    for module in modules:
+        for line, text in module.comments:
+            found = DIRECTIVE.match(text)
+            if found is None:
+                continue
+            named = found["noqa"] or found["type"]
+            if not named or not re.search(r"[a-z]{3}", found["rest"]):
+                broken.append(f"{module.place}:{line} {text}")
+    return broken
+
+
+def sleeping(modules: Iterable[Module]) -> list[str]:
+    """Sleeps in tests; ``asyncio.sleep(0)`` only lets other tasks run and is fine."""
+    broken = []
+    for module in modules:
+        if module.place == MAY_SLEEP:
+            continue
+        for name, call in module.calls:
+            first = call.args[0] if call.args else None
+            yields = isinstance(first, ast.Constant) and first.value == 0 and name != "time.sleep"
+            if name in SLEEPS and not yields:
+                broken.append(f"{module.place}:{call.lineno} calls {name}")
+    return broken

@@ -1,0 +1,212 @@
+"""The import rules of ARCHITECTURE.md as tables and as functions that list what breaks them.
+
+Each function takes the modules of a source tree and returns one line for each violation, so that tests can plant one.
+"""
+
+import sys
+from collections.abc import Iterable
+
+from support.source import Import, Module, part_of
+
+# Leaves: one error tree, the clock protocol, the reply values. Every part may use them, they use nobody.
+LEAVES = frozenset({"errors", "clock", "replies"})
+
+# part -> the other parts it may import, beside the leaves. Dependencies point one way: engine <- commands <- node <-
+# server. Only the node joins commands with the log and the wire. What works against any server reaches it by a client.
+MAY_IMPORT: dict[str, frozenset[str]] = {
+    "errors": frozenset(),
+    "clock": frozenset(),
+    "replies": frozenset(),
+    "protocol": frozenset(),
+    "persistence": frozenset(),
+    "engine": frozenset(),
+    "commands": frozenset({"engine"}),
+    "node": frozenset({"engine", "commands", "protocol", "persistence"}),
+    "server": frozenset({"node", "commands", "protocol", "persistence"}),
+    "client": frozenset(),
+    "worker": frozenset({"client"}),
+    "spark": frozenset({"client"}),
+    "console": frozenset({"client"}),
+    "demo": frozenset({"client", "worker", "spark"}),
+    "cli": frozenset(),  # by subcommand, below
+    "": frozenset({"worker"}),  # ``from millstream import App``, on first use
+}
+
+# cli/<name>.py -> the parts it is the door to. The top layer: nothing imports it.
+CLI_DOORS: dict[str, frozenset[str]] = {
+    "main": frozenset(),
+    "serve": frozenset({"server", "commands"}),
+    "run": frozenset({"worker", "client"}),
+    "demo": frozenset({"demo", "client"}),
+}
+
+# The package itself names the worker's API for users' code, as the demo's app is; the parts use only the version.
+USERS = frozenset({"", "cli", "demo"})
+FROM_ROOT = frozenset({"millstream.__version__"})
+
+# Modules and packages that are PURE: no I/O, no clock, no random source; time is an argument.
+PURE = (
+    "millstream.engine",
+    "millstream.worker.settle",
+    "millstream.worker.policy",
+    "millstream.spark.offsets",
+    "millstream.console.model",
+    "millstream.console.advice",
+)
+
+# Whatever reads or waits for the world outside the arguments.
+IMPURE_MODULES = frozenset(
+    """
+    asyncio concurrent contextvars ctypes fcntl fileinput getpass glob http importlib io locale logging mmap
+    multiprocessing os pathlib platform queue random sched secrets select selectors shutil signal socket socketserver
+    sqlite3 ssl subprocess sys tempfile threading time urllib uuid warnings
+    """.split()  # noqa: SIM905 - a list of forty quoted words is harder to read
+)
+IMPURE_CALLS = frozenset({"open", "print", "input", "exec", "eval", "__import__"})
+IMPURE_METHODS = (".now", ".utcnow", ".today", ".fromtimestamp")
+DATE_NAMES = frozenset({"datetime", "date"})
+
+# asyncio has one home on each side of the wire: the server's shell and what drives a client.
+ASYNC_PARTS = frozenset({"server", "client", "worker", "console", "demo", "cli"})
+
+# third-party package -> (parts that may import it, the extra of pyproject.toml that brings it; "" is the core)
+THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
+    "click": (frozenset({"cli"}), ""),
+    "hiredis": (frozenset({"protocol", "engine"}), ""),
+    "msgpack": (frozenset({"persistence", "node"}), ""),
+    "redis": (frozenset({"client", "worker", "spark", "demo"}), ""),
+    "rich": (frozenset({"cli", "demo"}), ""),
+    "uvloop": (frozenset({"server"}), "server"),
+    "pydantic": (frozenset({"worker", "demo"}), "worker"),
+    "fast_depends": (frozenset({"worker"}), "worker"),
+    "pyspark": (frozenset({"spark", "demo"}), "spark"),
+    "pyarrow": (frozenset({"spark", "demo"}), "spark"),
+    "pandas": (frozenset({"spark", "demo"}), "spark"),
+    "numpy": (frozenset({"spark", "demo"}), "spark"),
+    "matplotlib": (frozenset({"demo"}), "demo"),
+    "starlette": (frozenset({"console"}), "console"),
+    "uvicorn": (frozenset({"console"}), "console"),
+    "jinja2": (frozenset({"console"}), "console"),
+}
+
+# Bytes from a socket, a log or a dump never become code.
+UNPICKLERS = frozenset({"pickle", "marshal", "shelve", "cloudpickle", "dill", "jsonpickle"})
+
+# What opens a connection; outside the client nothing does.
+CONNECTS = frozenset({"Redis", "StrictRedis", "RedisCluster", "Sentinel", "ConnectionPool", "from_url"})
+
+
+def _internal(module: Module) -> Iterable[tuple[Import, str]]:
+    """Imports of other parts of millstream, with the part."""
+    for found in module.imports:
+        if found.package == "millstream":
+            part = part_of(found.name)
+            yield found, part if part in MAY_IMPORT else ""
+
+
+def is_pure(name: str) -> bool:
+    """Whether a dotted module name is one of the PURE ones, or inside one."""
+    return any(name == pure or name.startswith(f"{pure}.") for pure in PURE)
+
+
+def layering(modules: Iterable[Module]) -> list[str]:
+    """Parts that import against the arrows."""
+    broken = []
+    for module in modules:
+        if module.name.startswith("pyspark_millstream"):
+            allowed: frozenset[str] = frozenset({"spark"})
+        elif module.part == "cli":
+            allowed = CLI_DOORS.get(module.name.removeprefix("millstream.cli."), frozenset())
+        else:
+            allowed = MAY_IMPORT.get(module.part, frozenset())
+        for found, part in _internal(module):
+            if part == "":
+                fine = found.name in FROM_ROOT or module.part in USERS
+            else:
+                fine = part in allowed | LEAVES | {module.part}
+            if not fine:
+                broken.append(f"{module.place}:{found.line} imports {found.name}")
+    return broken
+
+
+def unknown_parts(modules: Iterable[Module]) -> list[str]:
+    """Parts and subcommands without a row in the tables: a new one must say what it may import."""
+    broken = []
+    for module in modules:
+        if module.name.startswith("millstream") and module.part not in MAY_IMPORT:
+            broken.append(f"{module.place}: no row in MAY_IMPORT")
+        door = module.name.removeprefix("millstream.cli.")
+        if module.part == "cli" and not module.is_package and door not in CLI_DOORS:
+            broken.append(f"{module.place}: no row in CLI_DOORS")
+    return broken
+
+
+def impure(modules: Iterable[Module]) -> list[str]:
+    """I/O, clocks and random sources in modules that are PURE, and their imports of modules that are not."""
+    broken = []
+    for module in modules:
+        if not is_pure(module.name):
+            continue
+        for found in module.imports:
+            if found.package in IMPURE_MODULES:
+                broken.append(f"{module.place}:{found.line} imports {found.name}")
+            elif found.package == "millstream" and not _pure_enough(found.name):
+                broken.append(f"{module.place}:{found.line} imports {found.name}, which is not PURE")
+        for name, call in module.calls:
+            reads_date = name.endswith(IMPURE_METHODS) and not DATE_NAMES.isdisjoint(name.split("."))
+            if name in IMPURE_CALLS or reads_date:
+                broken.append(f"{module.place}:{call.lineno} calls {name}")
+    return broken
+
+
+def _pure_enough(name: str) -> bool:
+    """PURE modules, the leaves that do nothing, and the type of a clock's reading (not a clock)."""
+    if name.startswith("millstream.clock"):
+        return name == "millstream.clock.Now"
+    return is_pure(name) or part_of(name) in LEAVES or is_pure(name.rpartition(".")[0])
+
+
+def asyncio_outside_the_shells(modules: Iterable[Module]) -> list[str]:
+    """Asyncio below the server's shell, where everything is a plain function."""
+    return [
+        f"{module.place}:{found.line} imports {found.name}"
+        for module in modules
+        if module.part not in ASYNC_PARTS
+        for found in module.imports
+        if found.package in {"asyncio", "uvloop"}
+    ]
+
+
+def third_party(modules: Iterable[Module]) -> list[str]:
+    """Packages imported by a part that does not need them, or that no row names."""
+    own = {"millstream", "pyspark_millstream"} | set(sys.stdlib_module_names)
+    broken = []
+    for module in modules:
+        for found in module.imports:
+            if found.package in own:
+                continue
+            allowed = THIRD_PARTY.get(found.package, (frozenset[str](), ""))[0]
+            if module.part not in allowed:
+                broken.append(f"{module.place}:{found.line} imports {found.name}")
+    return broken
+
+
+def unpickling(modules: Iterable[Module]) -> list[str]:
+    """Modules that could turn bytes into code."""
+    return [
+        f"{module.place}:{found.line} imports {found.name}"
+        for module in modules
+        for found in module.imports
+        if found.package in UNPICKLERS
+    ]
+
+
+def connecting(modules: Iterable[Module]) -> list[str]:
+    """Connections opened past ``millstream.client``."""
+    return [
+        f"{module.place}:{call.lineno} calls {name}"
+        for module in modules
+        if module.part != "client"
+        for name, call in module.calls
+        if name.rpartition(".")[2] in CONNECTS
+    ]
