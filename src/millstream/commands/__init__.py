@@ -1,1 +1,19 @@
-"""Arguments to engine calls to replies, one file a family; never imports asyncio, sockets, the log or RESP bytes."""
+"""Commands: parse the words, decide, commit transitions, answer a value. Imports the engine, never node or server."""
+
+import importlib
+
+FAMILIES = (
+    "streams_write",
+    "streams_read",
+    "streams_pending",
+    "streams_groups",
+    "streams_inspect",
+    "transactions",
+)
+
+
+def load_all() -> None:
+    """Import every family, which fills the command table, and the transitions they use."""
+    importlib.import_module("millstream.engine.stream_ops")
+    for family in FAMILIES:
+        importlib.import_module(f"millstream.commands.{family}")

@@ -49,6 +49,14 @@ class Host(Protocol):
         """CONFIG RESETSTAT."""
         ...
 
+    def watch(self, session: Session, db: int, key: bytes) -> None:
+        """WATCH one key for a session."""
+        ...
+
+    def unwatch(self, session: Session) -> None:
+        """Forget what a session watches."""
+        ...
+
     def shutdown(self) -> None:
         """Ask the process to end as on SIGTERM."""
         ...
@@ -122,8 +130,9 @@ class Context:
             step: the transition.
             soft: no reply but XINFO's need wait for it to be durable (a consumer's seen time).
         """
+        result = self.host.keyspace.apply(step)
         self._journal(step, soft)
-        return self.host.keyspace.apply(step)
+        return result
 
     def lookup(self, key: bytes, database: Database | None = None) -> Value | None:
         """The key's value, or None; an expired key is deleted on the way."""

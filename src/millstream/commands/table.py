@@ -96,7 +96,7 @@ def resolve(argv: list[bytes]) -> Command:
             row.check_arity(len(argv))
         sub = row.subcommands.get(argv[1].lower())
         if sub is None:
-            name = argv[1][:128].decode("utf-8", "replace")
+            name = argv[1][:128].decode("utf-8", "surrogateescape")
             raise CommandError(f"ERR unknown subcommand '{name}'. Try {row.name.upper()} HELP.")
         row = sub
     row.check_arity(len(argv))
@@ -109,5 +109,5 @@ def _unknown_command(argv: list[bytes]) -> str:
         if len(shown) >= 128:
             break
         shown += f"'{word[: 128 - len(shown)].decode('utf-8', 'replace')}' "
-    name = argv[0][:128].decode("utf-8", "replace")
+    name = argv[0][:128].decode("utf-8", "surrogateescape")
     return f"ERR unknown command '{name}', with args beginning with: {shown}"

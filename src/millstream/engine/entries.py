@@ -4,8 +4,8 @@ PURE. A block holds the entries of one Redis node *in the form in which they are
 fields and values. A range of n contiguous entries is then a few slices, and the same bytes serve RESP2 and RESP3. A
 block that takes no more entries is sealed to immutable ``bytes``, so replies may hold on to it without copying.
 
-Deleting marks a tombstone; a block goes when its last live entry does. Both show in Redis (node counts, ``~`` trimming),
-so both are exact here: see :mod:`millstream.engine.listpack` for the sizes.
+Deleting marks a tombstone; a block goes when its last live entry does. Both show in Redis (node counts, ``~``
+trimming), so both are exact here: see :mod:`millstream.engine.listpack` for the sizes.
 """
 
 from bisect import bisect_left, bisect_right

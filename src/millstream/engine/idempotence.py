@@ -1,6 +1,6 @@
 """Idempotent adding (Redis 8.6): which producer added which message, for as long as the stream remembers.
 
-PURE. Expiry goes by the age of the *entry's id*, in a job that runs about once a second; a lookup never expires anything.
+PURE. Expiry goes by the age of the *entry's id*, in a job that runs about once a second; a lookup expires nothing.
 Source: https://redis.io/docs/latest/commands/xadd/ (IDMP, IDMPAUTO) and the server's behaviour.
 """
 
@@ -76,7 +76,7 @@ class Idempotence:
 
 
 def content_digest(fields: list[bytes]) -> bytes:
-    """A message id from the content (IDMPAUTO): the same for any order of the pairs, another for other multiplicities."""
+    """A message id from the content (IDMPAUTO): the order of the pairs does not matter, how often one occurs does."""
     pairs = sorted(zip(fields[::2], fields[1::2], strict=True))
     digest = blake2b(digest_size=16)
     for name, value in pairs:

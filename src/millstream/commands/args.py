@@ -1,0 +1,66 @@
+"""Parsing what clients write: integers, ids and option lists, with Redis's words for what is wrong."""
+
+from millstream.engine import ids
+from millstream.errors import CommandError
+
+NOT_AN_INTEGER = "ERR value is not an integer or out of range"
+SYNTAX = CommandError("ERR syntax error")
+LLONG_MIN, LLONG_MAX = -(2**63), 2**63 - 1
+
+
+def read_integer(word: bytes) -> int | None:
+    """A whole number as Redis's strict reader takes it: no ``+``, no leading zero, no blanks, 64 bits; else None."""
+    digits = word[1:] if word[:1] == b"-" else word
+    if not digits.isdigit() or (digits[:1] == b"0" and word != b"0"):
+        return None
+    value = int(word)
+    return value if LLONG_MIN <= value <= LLONG_MAX else None
+
+
+def integer(word: bytes, error: str = NOT_AN_INTEGER) -> int:
+    """A whole number, or ``error``."""
+    value = read_integer(word)
+    if value is None:
+        raise CommandError(error)
+    return value
+
+
+def entry_id(word: bytes, missing_seq: int = 0) -> int:
+    """An explicit id; neither ``-`` nor ``+``."""
+    found = ids.parse(word, missing_seq)
+    if found is None:
+        raise CommandError(ids.INVALID)
+    return found
+
+
+def entry_ids(words: list[bytes]) -> list[int]:
+    """Several explicit ids, all checked before any is used."""
+    return [entry_id(word) for word in words]
+
+
+def range_start(word: bytes) -> int:
+    """The lower end of a range: an id, ``-``, ``+``, or ``(id`` for "above id"."""
+    found = ids.parse_bound(word, 0)
+    if found is None:
+        raise CommandError(ids.INVALID)
+    value, exclusive = found
+    if exclusive and value == ids.MAX_ID:
+        raise CommandError("ERR invalid start ID for the interval")
+    return value + exclusive
+
+
+def range_end(word: bytes) -> int:
+    """The upper end of a range: as :func:`range_start`, a missing sequence meaning the largest."""
+    found = ids.parse_bound(word, ids.MAX64)
+    if found is None:
+        raise CommandError(ids.INVALID)
+    value, exclusive = found
+    if exclusive and value == ids.MIN_ID:
+        raise CommandError("ERR invalid end ID for the interval")
+    return value - exclusive
+
+
+def bad_subcommand(container: str, word: bytes) -> CommandError:
+    """The error for a known subcommand whose options make no sense; echoes the word as it was written."""
+    shown = word[:128].decode("utf-8", "surrogateescape")
+    return CommandError(f"ERR unknown subcommand or wrong number of arguments for '{shown}'. Try {container} HELP.")

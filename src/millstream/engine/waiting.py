@@ -1,0 +1,44 @@
+"""Who waits for which key, as data, in the order in which they began to wait.
+
+PURE. A waiter stands in the line of each of its keys. When it is served, times out or goes away, it leaves all of them.
+"""
+
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+Place = tuple[int, bytes]
+
+
+class Waiting(Generic[T]):
+    """Lines of waiters by database and key; a line is a dictionary, so leaving from the middle is cheap."""
+
+    __slots__ = ("_lines",)
+
+    def __init__(self) -> None:
+        self._lines: dict[Place, dict[T, None]] = {}
+
+    def join(self, waiter: T, places: list[Place]) -> None:
+        """Stand at the end of each line."""
+        for place in places:
+            self._lines.setdefault(place, {})[waiter] = None
+
+    def leave(self, waiter: T, places: list[Place]) -> None:
+        """Leave these lines."""
+        for place in places:
+            line = self._lines.get(place)
+            if line is not None:
+                line.pop(waiter, None)
+                if not line:
+                    del self._lines[place]
+
+    def __contains__(self, place: Place) -> bool:
+        return place in self._lines
+
+    def line(self, place: Place) -> list[T]:
+        """Those who wait at this place now, longest first."""
+        return list(self._lines.get(place, ()))
+
+    def places(self) -> Iterator[Place]:
+        """Every place where somebody waits."""
+        return iter(self._lines)

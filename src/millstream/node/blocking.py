@@ -1,0 +1,89 @@
+"""Sessions that wait inside a command: until a key is signalled, until a claim is due, or until their time is up."""
+
+import heapq
+from dataclasses import dataclass, field
+from itertools import count
+
+from millstream.clock import Now
+from millstream.commands.context import Blocked
+from millstream.commands.session import Session
+from millstream.engine.waiting import Place, Waiting
+
+
+@dataclass(slots=True, eq=False)
+class Waiter:
+    """One session's wait.
+
+    Attributes:
+        session: who waits.
+        argv: the command to run again.
+        places: database and key of each line it stands in.
+        deadline: monotonic milliseconds at which it gets null; None for never.
+        group_wait: deletion of a key is news to it too.
+        due: monotonic milliseconds at which to run again unasked; None for never.
+        over: the wait has ended.
+    """
+
+    session: Session
+    argv: list[bytes]
+    places: list[Place]
+    deadline: int | None
+    group_wait: bool
+    due: int | None = None
+    over: bool = False
+
+
+@dataclass(slots=True)
+class Waits:
+    """Every wait of a node."""
+
+    lines: Waiting[Waiter] = field(default_factory=Waiting)
+    by_session: dict[int, Waiter] = field(default_factory=dict)
+    _alarms: list[tuple[int, int, Waiter]] = field(default_factory=list)
+    _serial: "count[int]" = field(default_factory=count)
+
+    def __len__(self) -> int:
+        return len(self.by_session)
+
+    def start(self, session: Session, wait: Blocked, now: Now, deadline: int | None = None) -> Waiter:
+        """Park a session.
+
+        Args:
+            session: who waits.
+            wait: what it waits for.
+            now: both clocks.
+            deadline: that of the wait being resumed; None to take it from ``wait``.
+        """
+        if deadline is None and wait.timeout:
+            deadline = now.mono + wait.timeout
+        places = [(session.db, key) for key in dict.fromkeys(wait.keys)]
+        due = None if wait.wake_at is None else now.mono + max(wait.wake_at - now.wall, 1)
+        waiter = Waiter(session, wait.argv, places, deadline, wait.group_wait, due)
+        self.lines.join(waiter, places)
+        self.by_session[session.id] = waiter
+        session.blocked = True
+        for moment in (deadline, due):
+            if moment is not None:
+                heapq.heappush(self._alarms, (moment, next(self._serial), waiter))
+        return waiter
+
+    def stop(self, waiter: Waiter) -> None:
+        """End a wait, for whatever reason."""
+        waiter.over = True
+        waiter.session.blocked = False
+        self.by_session.pop(waiter.session.id, None)
+        self.lines.leave(waiter, waiter.places)
+
+    def next_alarm(self) -> int | None:
+        """Monotonic milliseconds of the next deadline or due time."""
+        alarms = self._alarms
+        while alarms and alarms[0][2].over:
+            heapq.heappop(alarms)
+        return alarms[0][0] if alarms else None
+
+    def ringing(self, now: Now) -> list[Waiter]:
+        """Waits whose deadline or due time has come, earliest first."""
+        found: list[Waiter] = []
+        while (moment := self.next_alarm()) is not None and moment <= now.mono:
+            found.append(heapq.heappop(self._alarms)[2])
+        return list(dict.fromkeys(found))

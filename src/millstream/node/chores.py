@@ -1,0 +1,104 @@
+"""What a node does unasked: deleting keys whose time has come, forgetting old idempotent messages."""
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from millstream.clock import Now
+from millstream.engine.stream import Stream
+
+if TYPE_CHECKING:
+    from millstream.commands.context import Context
+    from millstream.engine.keyspace import Keyspace, Transition
+
+# Milliseconds between rounds while there is anything to look after
+INTERVAL = 100
+# Keys looked at in one round
+SAMPLE = 1000
+
+
+class Chores:
+    """Knows which databases have keys that expire, and which streams remember producers."""
+
+    __slots__ = ("_due", "_expiring", "_position", "_remembering")
+
+    def __init__(self) -> None:
+        self._due: int | None = None
+        self._expiring = False
+        self._remembering: set[tuple[int, bytes]] = set()
+        self._position = 0  # where the last round stopped among the keys that expire
+
+    def observe(self, step: "Transition") -> None:
+        """Note a transition that gives the chores something to do."""
+        op = step[0]
+        if op == "xadd":
+            if step[6] is not None:
+                self._remember(step[1], step[2])
+        elif op in {"set", "expire"}:
+            if step[-1] is not None:
+                self._expiring = True
+                self._wake()
+        elif op in {"move", "copy"}:
+            self._expiring = True
+            self._remember(step[3], step[4])
+        elif op in {"xidmp", "xidmppid"}:
+            self._remember(step[1], step[2])
+        elif op == "swap":
+            for place in list(self._remembering):
+                self._remembering |= {(step[1], place[1]), (step[2], place[1])}
+
+    def _remember(self, db: int, key: bytes) -> None:
+        self._remembering.add((db, key))
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._due is None:
+            self._due = 0
+
+    def survey(self, space: "Keyspace") -> None:
+        """Look through a keyspace that was recovered."""
+        for db in space.databases:
+            if db.expires:
+                self._expiring = True
+                self._wake()
+            for key, value in db.keys.items():
+                if isinstance(value, Stream) and value.idempotence.producers:
+                    self._remember(db.index, key)
+
+    def next_due(self) -> int | None:
+        """Monotonic milliseconds of the next round; None if there is nothing to look after."""
+        return self._due
+
+    def is_due(self, now: Now) -> bool:
+        """Whether a round should run now."""
+        return self._due is not None and now.mono >= self._due
+
+    def run(self, ctx: "Context", now: Now) -> int:
+        """One round; how many keys expired."""
+        expired = self._expire_keys(ctx)
+        self._forget_messages(ctx, now)
+        busy = self._remembering or any(db.expires for db in ctx.host.keyspace.databases)
+        self._expiring = bool(busy)
+        self._due = now.mono + INTERVAL if busy else None
+        return expired
+
+    def _expire_keys(self, ctx: "Context") -> int:
+        if not self._expiring:
+            return 0
+        expired = seen = 0
+        for db in ctx.host.keyspace.databases:
+            keys = list(islice(db.expires, self._position, self._position + SAMPLE))
+            seen += len(keys)
+            for key in keys:
+                if db.is_expired(key, ctx.now.wall):
+                    ctx.lookup(key, db)
+                    expired += 1
+        self._position = self._position + SAMPLE if seen else 0
+        return expired
+
+    def _forget_messages(self, ctx: "Context", now: Now) -> None:
+        for place in list(self._remembering):
+            stream = ctx.host.keyspace.databases[place[0]].keys.get(place[1])
+            if not isinstance(stream, Stream) or not stream.idempotence.producers:
+                self._remembering.discard(place)
+            elif stream.idempotence.has_expired(now.wall):
+                ctx.commit(("xidmpexp", place[0], place[1], now.wall))

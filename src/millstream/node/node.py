@@ -1,0 +1,418 @@
+"""The node: one command in, its reply out, with the log, the waiters and the watches kept right on the way.
+
+Nothing here is asynchronous, and no clock is read: a shell (the network server, or an in-process client) calls
+:meth:`Node.execute` with the time, sends the reply once the log has reached its *barrier*, then sends what has gathered
+in :attr:`Node.outbox` for other sessions.
+
+Order inside one command: parse and check; apply transitions; gather them into one record; append it to the log; run
+again the commands of sessions that waited for what changed. A transaction does the same with all its commands, so its
+record is whole in the log or absent.
+"""
+
+import logging
+import time
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from millstream.clock import Now
+from millstream.commands import load_all
+from millstream.commands.config import Config
+from millstream.commands.context import Blocked, Context
+from millstream.commands.session import Session
+from millstream.commands.table import Command, resolve
+from millstream.commands.transactions import end_transaction
+from millstream.engine.keyspace import Keyspace, Transition
+from millstream.engine.stream import Stream
+from millstream.errors import CommandError
+from millstream.node import codec
+from millstream.node.blocking import Waiter, Waits
+from millstream.node.chores import Chores
+from millstream.node.stats import Stats
+from millstream.protocol.encoder import encode
+from millstream.replies import NIL_ARRAY, QUEUED, Buffer, Error, Reply
+
+load_all()
+
+log = logging.getLogger("millstream.node")
+
+# Commands that act on the transaction itself even while one is open
+_UNQUEUED = frozenset({"exec", "discard", "multi", "watch", "quit", "reset"})
+_NOT_IN_MULTI = "ERR Command not allowed inside a transaction"
+
+
+class LogSink(Protocol):
+    """What the node needs of a log; :class:`millstream.persistence.log.Log` is one."""
+
+    def append(self, payload: bytes) -> int:
+        """Take a record; returns its position."""
+        ...
+
+    @property
+    def appended(self) -> int:
+        """Position of the last record taken."""
+        ...
+
+
+class Outcome:
+    """A reply and when it may be sent.
+
+    Attributes:
+        buffers: encoded bytes, in order.
+        barrier: log position that must be durable (as far as the fsync mode asks) first; 0 for at once.
+    """
+
+    __slots__ = ("barrier", "buffers")
+
+    def __init__(self, buffers: list[Buffer], barrier: int) -> None:
+        self.buffers = buffers
+        self.barrier = barrier
+
+    def __repr__(self) -> str:
+        return f"Outcome({b''.join(self.buffers)!r}, barrier={self.barrier})"
+
+
+class Node:
+    """One server's whole state, without its sockets.
+
+    Args:
+        config: the parameters clients see.
+        log: where records go; None keeps nothing.
+
+    Attributes:
+        outbox: replies to sessions other than the one that just ran a command; the shell empties it.
+        stats: what INFO counts.
+        stopping: SHUTDOWN was asked for; the shell ends the process.
+    """
+
+    def __init__(self, config: Config, log: LogSink | None = None) -> None:
+        self.config = config
+        self.keyspace = Keyspace()
+        self.stats = Stats()
+        self.outbox: list[tuple[Session, Outcome]] = []
+        self.stopping = False
+        self.waits = Waits()
+        self.chores = Chores()
+        self._log = log
+        self._hard = 0  # position of the last record that replies wait for
+        self._sessions: dict[int, Session] = {}
+        self._last_id = 0
+        self._steps: list[Transition] = []
+        self._is_hard = False
+        self._ready: dict[tuple[int, bytes], None] = {}
+        self._watchers: dict[tuple[int, bytes], set[Session]] = {}
+        self._nobody = Session(0)  # in whose name chores are done
+
+    # ------------------------------------------------------------------ sessions
+
+    def open_session(self, now: Now, *, addr: str = "", laddr: str = "", is_unix: bool = False) -> Session:
+        """A new client."""
+        self._last_id += 1
+        session = Session(
+            self._last_id, addr, laddr, created=now.wall, last_used=now.wall, is_unix=is_unix, user=self._first_user()
+        )
+        self._sessions[session.id] = session
+        self.stats.connections += 1
+        return session
+
+    def _first_user(self) -> bytes | None:
+        return None if self.config.values.get("requirepass") else b"default"
+
+    def close_session(self, session: Session) -> None:
+        """A client is gone; whatever it waited for or watched is forgotten."""
+        waiter = self.waits.by_session.get(session.id)
+        if waiter is not None:
+            self.waits.stop(waiter)
+        self.unwatch(session)
+        self._sessions.pop(session.id, None)
+
+    def sessions(self) -> Iterator[Session]:
+        """Every open session, oldest first."""
+        return iter(self._sessions.values())
+
+    # ------------------------------------------------------------------ commands
+
+    def execute(self, session: Session, argv: list[bytes], now: Now) -> Outcome | None:
+        """Run one command.
+
+        Args:
+            session: who asks; it must not be blocked.
+            argv: the words, at least one.
+            now: both clocks.
+
+        Returns:
+            The reply, or None: the session now waits (``session.blocked``), or asked for no replies.
+        """
+        session.last_used = now.wall
+        try:
+            row = self._admit(session, argv)
+        except CommandError as error:
+            return self._refuse(session, argv, error)
+        session.last_command = row.name
+        if session.queue is not None and row.name not in _UNQUEUED:
+            session.queue.append(argv)
+            return self._outcome(session, QUEUED, row)
+        if row.name == "exec" and session.queue is not None:
+            reply: Reply = self._exec(session, session.queue, now)
+        else:
+            ctx = self._context(session, now)
+            try:
+                reply = self._run(ctx, row, argv)
+            except Blocked as wait:
+                self._flush(now)
+                self.waits.start(session, wait, now)
+                return None
+            self.stats.dirty += ctx.dirty
+        self._flush(now)
+        outcome = self._outcome(session, reply, row)
+        if self._ready:
+            self._serve_ready(now)
+        return outcome
+
+    def _admit(self, session: Session, argv: list[bytes]) -> Command:
+        """The command's row, if this session may run it now."""
+        row = resolve(argv)
+        if session.user is None and "no_auth" not in row.flags:
+            raise CommandError("NOAUTH Authentication required.")
+        if session.queue is not None and "no_multi" in row.flags:
+            raise CommandError(_NOT_IN_MULTI)
+        return row
+
+    def _refuse(self, session: Session, argv: list[bytes], error: CommandError) -> Outcome | None:
+        """The reply to a command that is unknown, malformed or not allowed; a transaction remembers it."""
+        if session.queue is not None:
+            session.queue_failed = True
+        try:
+            row: Command | None = resolve([argv[0], *argv[1:]])
+        except CommandError:
+            row = None
+        if row is not None:
+            self.stats.command(row.name).rejected += 1
+        self.stats.error(error.line)
+        return self._outcome(session, Error(error.line), row)
+
+    def _context(self, session: Session, now: Now, *, may_block: bool = True) -> Context:
+        return Context(self, session, now, self._journal, self._signal, self._notify, may_block=may_block)
+
+    def _run(self, ctx: Context, row: Command, argv: list[bytes]) -> Reply:
+        """Call the handler; count, and turn what it raises into a reply."""
+        stats = self.stats.command(row.name)
+        stats.calls += 1
+        self.stats.processed += 1
+        started = time.perf_counter_ns()
+        assert row.handler is not None
+        try:
+            return row.handler(ctx, argv)
+        except CommandError as error:
+            stats.failed += 1
+            self.stats.error(error.line)
+            return Error(error.line)
+        except Blocked:
+            raise
+        except Exception:
+            # A defect of ours must not take the server from everybody else; what was applied is logged all the same
+            log.exception("internal error in %s", row.name)
+            stats.failed += 1
+            line = f"ERR internal error in '{row.name}'; the server's log has the details"
+            self.stats.error(line)
+            return Error(line)
+        finally:
+            stats.nanoseconds += time.perf_counter_ns() - started
+
+    def _exec(self, session: Session, queue: list[list[bytes]], now: Now) -> Reply:
+        """Run a transaction: one time, one record, and nobody served in between."""
+        ctx = self._context(session, now, may_block=False)
+        self.stats.command("exec").calls += 1
+        failed, broken = session.queue_failed, session.watch_broken or self._watched_expired(session, now)
+        end_transaction(ctx)
+        if failed:
+            self.stats.command("exec").failed += 1
+            line = "EXECABORT Transaction discarded because of previous errors."
+            self.stats.error(line)
+            return Error(line)
+        if broken:
+            return NIL_ARRAY
+        replies: list[Reply] = []
+        for argv in queue:
+            ctx.db = self.keyspace.databases[session.db]  # SELECT inside the transaction
+            replies.append(self._run(ctx, resolve(argv), argv))
+        self.stats.dirty += ctx.dirty
+        return replies
+
+    def _outcome(self, session: Session, reply: Reply, row: Command | None) -> Outcome | None:
+        if session.reply_mode != "on" and self._is_muted(session, row):
+            return None
+        log_ = self._log
+        if log_ is None:
+            barrier = 0
+        else:
+            barrier = log_.appended if row is not None and row.name.startswith("xinfo") else self._hard
+        return Outcome(encode(reply, session.resp), barrier)
+
+    @staticmethod
+    def _is_muted(session: Session, row: Command | None) -> bool:
+        """CLIENT REPLY OFF and SKIP: whether this reply is not sent."""
+        if session.reply_mode == "skip":
+            session.reply_mode = "skipping"  # the answer to SKIP itself is not sent either
+            return True
+        if session.reply_mode == "skipping":
+            session.reply_mode = "on"
+            return True
+        return row is not None
+
+    # ------------------------------------------------------------------ the log
+
+    def _journal(self, step: Transition, soft: bool) -> None:
+        self._steps.append(step)
+        if not soft:
+            self._is_hard = True
+        self.chores.observe(step)
+
+    def _flush(self, now: Now) -> None:
+        """Append what was applied since the last flush as one record."""
+        steps = self._steps
+        if not steps:
+            return
+        self._steps = []
+        hard, self._is_hard = self._is_hard, False
+        if self._log is not None:
+            position = self._log.append(codec.pack(now.wall, steps))
+            if hard:
+                self._hard = position
+
+    def recover(self, payloads: Iterable[bytes]) -> int:
+        """Apply logged records, in order, to an empty keyspace; how many there were."""
+        apply = self.keyspace.apply
+        records = 0
+        for payload in payloads:
+            for step in codec.unpack(payload)[1]:
+                apply(tuple(step))
+            records += 1
+        self.chores.survey(self.keyspace)
+        if self._log is not None:
+            self._hard = self._log.appended
+        return records
+
+    # ------------------------------------------------------------------ waiting
+
+    def _signal(self, db: int, key: bytes, gone: bool | None) -> None:
+        place = (db, key)
+        if self._watchers:
+            for session in self._watchers.get(place, ()):
+                session.watch_broken = True
+        if gone is not None and place in self.waits.lines:
+            self._ready[place] = None
+
+    def _serve_ready(self, now: Now) -> None:
+        """Run again the commands that waited for what changed, in the order in which they began to wait."""
+        while self._ready:
+            place = next(iter(self._ready))
+            del self._ready[place]
+            db, key = place
+            for waiter in self.waits.lines.line(place):
+                # A reader without a group hears only of streams; deletion and other types are no news to it
+                if not waiter.over and (
+                    waiter.group_wait or isinstance(self.keyspace.databases[db].keys.get(key), Stream)
+                ):
+                    self._retry(waiter, now)
+
+    def _retry(self, waiter: Waiter, now: Now) -> None:
+        """Run a waiting command again; it is answered, or waits on at the end of its lines."""
+        session = waiter.session
+        row = resolve(waiter.argv)
+        ctx = self._context(session, now)
+        self.waits.stop(waiter)
+        stats = self.stats.command(row.name)
+        stats.calls -= 1  # the same call as before, run again
+        self.stats.processed -= 1
+        try:
+            reply = self._run(ctx, row, waiter.argv)
+        except Blocked as wait:
+            self._flush(now)
+            if waiter.deadline is None:
+                wait.timeout = 0
+            self.waits.start(session, wait, now, waiter.deadline)
+            return
+        self.stats.dirty += ctx.dirty
+        self._flush(now)
+        self._send(session, reply, row)
+
+    def _send(self, session: Session, reply: Reply, row: Command | None = None) -> None:
+        outcome = self._outcome(session, reply, row)
+        if outcome is not None:
+            self.outbox.append((session, outcome))
+
+    def unblock(self, session_id: int, error: bool) -> bool:
+        """CLIENT UNBLOCK: end a session's wait with null or an error; False if it does not wait."""
+        waiter = self.waits.by_session.get(session_id)
+        if waiter is None:
+            return False
+        self.waits.stop(waiter)
+        line = "UNBLOCKED client unblocked via CLIENT UNBLOCK"
+        if error:
+            self.stats.error(line)
+        self._send(waiter.session, Error(line) if error else NIL_ARRAY)
+        return True
+
+    def kill(self, session: Session) -> None:
+        """Have a session's connection closed; the shell sees ``closing`` when it empties the outbox."""
+        session.closing = True
+        self.outbox.append((session, Outcome([], 0)))
+
+    # ------------------------------------------------------------------ time
+
+    def tick(self, now: Now) -> None:
+        """Whatever is due: waits that time out, claims that have become possible, expired keys, forgotten messages."""
+        for waiter in self.waits.ringing(now):
+            if waiter.over:
+                continue
+            if waiter.deadline is not None and waiter.deadline <= now.mono:
+                self.waits.stop(waiter)
+                self._send(waiter.session, NIL_ARRAY)
+            else:
+                self._retry(waiter, now)
+        if self.chores.is_due(now):
+            ctx = self._context(self._nobody, now, may_block=False)
+            self.stats.expired_keys += self.chores.run(ctx, now)
+            self._flush(now)
+        if self._ready:
+            self._serve_ready(now)
+
+    def next_deadline(self, now: Now) -> int | None:  # noqa: ARG002 - the time may matter to other nodes
+        """Monotonic milliseconds at which :meth:`tick` is needed next; None if nothing will ever be due."""
+        moments = [moment for moment in (self.waits.next_alarm(), self.chores.next_due()) if moment is not None]
+        return min(moments) if moments else None
+
+    # ------------------------------------------------------------------ what commands may ask of their host
+
+    def watch(self, session: Session, db: int, key: bytes) -> None:
+        """WATCH one key for a session."""
+        session.watched.add((db, key))
+        self._watchers.setdefault((db, key), set()).add(session)
+
+    def unwatch(self, session: Session) -> None:
+        """Forget what a session watches."""
+        for place in session.watched:
+            watchers = self._watchers[place]
+            watchers.discard(session)
+            if not watchers:
+                del self._watchers[place]
+        session.watched.clear()
+        session.watch_broken = False
+
+    def _watched_expired(self, session: Session, now: Now) -> bool:
+        return any(self.keyspace.databases[db].is_expired(key, now.wall) for db, key in session.watched)
+
+    def info(self, sections: list[str]) -> str:
+        """The text of INFO."""
+        raise NotImplementedError(sections)
+
+    def _notify(self, kind: str, event: str, db: int, key: bytes) -> None:
+        pass
+
+    def reset_stats(self) -> None:
+        """CONFIG RESETSTAT."""
+        self.stats.reset()
+
+    def shutdown(self) -> None:
+        """SHUTDOWN: ask the shell to end the process as on SIGTERM."""
+        self.stopping = True
