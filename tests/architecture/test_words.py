@@ -1,0 +1,67 @@
+"""What the documents say exists, exists: files, commands, make targets, links."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from millstream.cli.main import COMMANDS
+from support.source import ROOT
+
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+# Where a short path in backticks may begin: ``engine/ids.py`` is src/millstream/engine/ids.py.
+BASES = ("", "src", "src/millstream", "src/millstream/engine", "src/millstream/client")
+
+
+def missing_links(page: Path) -> list[str]:
+    """Relative links that lead nowhere."""
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
+    return [link for link in links if not (page.parent / link).exists()]
+
+
+def missing_files(page: Path) -> list[str]:
+    """Files and folders named in backticks that do not exist."""
+    named = re.findall(r"`((?:\w[\w.-]*/)+(?:[\w.-]+)?|[\w-]+\.py)`", page.read_text())
+    return [name for name in named if not any((ROOT / base / name).exists() for base in BASES)]
+
+
+def missing_targets(page: Path) -> list[str]:
+    """``make`` targets that the Makefile does not have."""
+    makefile = (ROOT / "Makefile").read_text()
+    targets = re.findall(r"(?:`|^)make ([a-z][a-z -]*[a-z])", page.read_text(), flags=re.MULTILINE)
+    words = {word for line in targets for word in line.split()}
+    return [word for word in sorted(words) if not re.search(rf"^{word}:", makefile, flags=re.MULTILINE)]
+
+
+def missing_commands(page: Path) -> list[str]:
+    """Subcommands that ``.venv/bin/millstream`` does not have."""
+    named = set(re.findall(r"\.venv/bin/millstream ([a-z]+)", page.read_text()))
+    return sorted(named - set(COMMANDS))
+
+
+CHECKS = [missing_links, missing_files, missing_targets, missing_commands]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_page_names_only_what_exists(page: Path, check) -> None:
+    """A reader who follows a document never stands before a file or command that is not there."""
+    assert check(page) == []
+
+
+def test_checks_see_what_is_missing(tmp_path: Path) -> None:
+    """The checks above can fail."""
+    page = tmp_path / "page.md"
+    page.write_text("[a](none.md) `engine/none.py` `make coffee` and .venv/bin/millstream sing\n")
+    assert [check(page) for check in CHECKS] == [["none.md"], ["engine/none.py"], ["coffee"], ["sing"]]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_python_in_documents_is_python(page: Path) -> None:
+    """Examples can be pasted: they parse, and what they import from millstream can be imported."""
+    for block in re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("millstream"):
+                module = __import__(node.module or "", fromlist=["x"])
+                assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == []
