@@ -11,6 +11,7 @@
         ├── LogCorruptError  valid records stand behind an invalid one: starting would lose them silently
         ├── LogLockedError   another process owns the data directory
         └── DiskError        a write or an fsync failed; the state on disk is unknown past the last good record
+            └── DiskFullError    no space; nothing of it is on disk, and it may be tried again when there is space
 
 Only ``CommandError`` and ``ProtocolError`` may reach a network client; the rest end in a log line or an exit code.
 """
@@ -61,8 +62,20 @@ class LogCorruptError(StorageError):
 
 
 class LogLockedError(StorageError):
-    """Another living process holds the data directory; only one may."""
+    """Another living process holds the data directory; only one may.
+
+    ``pid`` is that process, ``address`` where it serves (``"unix:/run/x.sock"``); each None where not known.
+    """
+
+    def __init__(self, message: str, *, pid: int | None = None, address: str | None = None) -> None:
+        super().__init__(message)
+        self.pid = pid
+        self.address = address
 
 
 class DiskError(StorageError):
     """A write, fsync or rename failed. What was not yet reported durable may or may not be on disk."""
+
+
+class DiskFullError(DiskError):
+    """The disk or its quota is full. Unlike its parent this mends: what was refused is kept, to be written again."""
