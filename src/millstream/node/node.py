@@ -18,6 +18,7 @@ from millstream.clock import Now
 from millstream.commands import load_all
 from millstream.commands.config import Config
 from millstream.commands.context import Blocked, Context
+from millstream.commands.info import render
 from millstream.commands.session import Session
 from millstream.commands.table import Command, resolve
 from millstream.commands.transactions import end_transaction
@@ -27,6 +28,7 @@ from millstream.errors import CommandError
 from millstream.node import codec
 from millstream.node.blocking import Waiter, Waits
 from millstream.node.chores import Chores
+from millstream.node.facts import Surroundings, gather
 from millstream.node.stats import Stats
 from millstream.protocol.encoder import encode
 from millstream.replies import NIL_ARRAY, QUEUED, Buffer, Error, Reply
@@ -82,6 +84,7 @@ class Node:
         outbox: replies to sessions other than the one that just ran a command; the shell empties it.
         stats: what INFO counts.
         stopping: SHUTDOWN was asked for; the shell ends the process.
+        surroundings: what INFO shows of the shell, the machine and the log; the shell fills it in.
     """
 
     def __init__(self, config: Config, log: LogSink | None = None) -> None:
@@ -90,12 +93,14 @@ class Node:
         self.stats = Stats()
         self.outbox: list[tuple[Session, Outcome]] = []
         self.stopping = False
+        self.surroundings = Surroundings()
         self.waits = Waits()
         self.chores = Chores()
         self._log = log
         self._hard = 0  # position of the last record that replies wait for
         self._sessions: dict[int, Session] = {}
         self._last_id = 0
+        self._wall = 0  # time of the last command, for INFO
         self._steps: list[Transition] = []
         self._is_hard = False
         self._ready: dict[tuple[int, bytes], None] = {}
@@ -142,7 +147,7 @@ class Node:
         Returns:
             The reply, or None: the session now waits (``session.blocked``), or asked for no replies.
         """
-        session.last_used = now.wall
+        session.last_used = self._wall = now.wall
         try:
             row = self._admit(session, argv)
         except CommandError as error:
@@ -212,6 +217,7 @@ class Node:
             # A defect of ours must not take the server from everybody else; what was applied is logged all the same
             log.exception("internal error in %s", row.name)
             stats.failed += 1
+            self.surroundings.shell.internal_errors += 1
             line = f"ERR internal error in '{row.name}'; the server's log has the details"
             self.stats.error(line)
             return Error(line)
@@ -404,10 +410,10 @@ class Node:
 
     def info(self, sections: list[str]) -> str:
         """The text of INFO."""
-        raise NotImplementedError(sections)
+        return render(sections, gather(self, self._wall))
 
     def _notify(self, kind: str, event: str, db: int, key: bytes) -> None:
-        pass
+        """Keyspace events: there is no pub/sub yet, so nobody can have asked for them (``notify-keyspace-events``)."""
 
     def reset_stats(self) -> None:
         """CONFIG RESETSTAT."""

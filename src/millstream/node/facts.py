@@ -1,0 +1,64 @@
+"""What INFO shows, gathered from a node and from what surrounds it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from millstream.commands.info import CommandFacts, DatabaseFacts, InfoFacts, LogFacts, MachineFacts, ShellFacts
+
+if TYPE_CHECKING:
+    from millstream.engine.keyspace import Database
+    from millstream.node.node import Node
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """What only the shell around a node knows; an embedded node keeps these defaults.
+
+    Attributes:
+        shell: of the network, kept up to date by the shell.
+        machine: reads what the operating system says of the process.
+        log: reads the state of the log.
+        max_clients: most connections at a time.
+    """
+
+    shell: ShellFacts = field(default_factory=ShellFacts)
+    machine: Callable[[], MachineFacts] = MachineFacts
+    log: Callable[[], LogFacts] = LogFacts
+    max_clients: int = 0
+
+
+def gather(node: "Node", wall: int) -> InfoFacts:
+    """Everything INFO shows, at this wall time in milliseconds."""
+    stats, around = node.stats, node.surroundings
+    sessions = list(node.sessions())
+    waited = {place for waiter in node.waits.by_session.values() for place in waiter.places}
+    grouped = {place for waiter in node.waits.by_session.values() if waiter.group_wait for place in waiter.places}
+    return InfoFacts(
+        now=wall,
+        connected_clients=len(sessions),
+        blocked_clients=len(node.waits),
+        watching_clients=sum(bool(session.watched) for session in sessions),
+        blocking_keys=len(waited),
+        blocking_keys_on_nokey=len(grouped),
+        max_clients=around.max_clients,
+        dirty=stats.dirty,
+        connections=stats.connections,
+        processed=stats.processed,
+        error_replies=stats.error_replies,
+        expired_keys=stats.expired_keys,
+        commands={
+            name: CommandFacts(each.calls, each.nanoseconds / 1000, each.rejected, each.failed)
+            for name, each in stats.commands.items()
+        },
+        errors=stats.errors,
+        databases=[_database(db, wall) for db in node.keyspace.databases],
+        shell=around.shell,
+        machine=around.machine(),
+        log=around.log(),
+    )
+
+
+def _database(db: "Database", wall: int) -> DatabaseFacts:
+    left = [max(at - wall, 0) for at in db.expires.values()]
+    return DatabaseFacts(db.index, len(db.keys), len(left), sum(left) // len(left) if left else 0)
