@@ -4,8 +4,18 @@ from millstream.engine import ids
 from millstream.errors import CommandError
 
 NOT_AN_INTEGER = "ERR value is not an integer or out of range"
-SYNTAX = CommandError("ERR syntax error")
+SYNTAX_TEXT = "ERR syntax error"
 LLONG_MIN, LLONG_MAX = -(2**63), 2**63 - 1
+
+
+class SyntaxRefusedError(CommandError):
+    """Redis's plainest error; a class, since raising one instance again and again would grow its traceback for ever."""
+
+    def __init__(self) -> None:
+        super().__init__(SYNTAX_TEXT)
+
+
+SYNTAX = SyntaxRefusedError
 
 
 def read_integer(word: bytes) -> int | None:

@@ -292,8 +292,10 @@ def _commandstats(facts: InfoFacts) -> Rows:
         average = told.microseconds / told.calls if told.calls else 0.0
         yield (
             f"cmdstat_{name}",
-            f"calls={told.calls},usec={told.microseconds:.0f},usec_per_call={average:.2f},"
-            f"rejected_calls={told.rejected},failed_calls={told.failed}",
+            (
+                f"calls={told.calls},usec={told.microseconds:.0f},usec_per_call={average:.2f},"
+                f"rejected_calls={told.rejected},failed_calls={told.failed}"
+            ),
         )
 
 

@@ -10,6 +10,8 @@ stores the same tuples; recovery applies them again. Live and replayed state are
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
+from millstream.engine.scanning import ScanOrder
+
 DATABASES = 16
 
 Transition = tuple[Any, ...]
@@ -45,14 +47,16 @@ class Database:
     Attributes:
         keys: live and not yet purged keys.
         expires: wall milliseconds at which a key dies; absent means never.
+        scan_order: what SCAN walks by; not part of the state.
     """
 
-    __slots__ = ("expires", "index", "keys")
+    __slots__ = ("expires", "index", "keys", "scan_order")
 
     def __init__(self, index: int) -> None:
         self.index = index
         self.keys: dict[bytes, Value] = {}
         self.expires: dict[bytes, int] = {}
+        self.scan_order = ScanOrder()
 
     def is_expired(self, key: bytes, now: int) -> bool:
         """Whether the key's time has come (Redis: strictly past)."""

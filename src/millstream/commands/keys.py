@@ -1,0 +1,440 @@
+"""Commands on keys of any type: DEL EXISTS TYPE KEYS SCAN RENAME COPY MOVE SWAPDB TOUCH OBJECT FLUSHDB FLUSHALL ....
+
+Source: https://redis.io/docs/latest/commands/?group=generic
+"""
+
+import random
+from itertools import islice
+
+from millstream.commands.args import SYNTAX, integer, read_integer
+from millstream.commands.context import Context
+from millstream.commands.expiry import delete_key
+from millstream.commands.glob import matcher
+from millstream.commands.table import command, container
+from millstream.engine.keyspace import DATABASES, Database, StringValue, Value
+from millstream.errors import CommandError
+from millstream.replies import OK, Reply, Simple
+
+NO_SUCH_KEY = "ERR no such key"
+SAME_OBJECT = "ERR source and destination objects are the same"
+DB_OUT_OF_RANGE = "ERR DB index is out of range"
+# Redis keeps strings up to this size in one allocation with their header, and says so.
+_EMBEDDED_MAX = 44
+# Keys drawn before RANDOMKEY takes an expired one for "none": a database full of them is about to be empty.
+_DRAWS = 100
+
+
+def database(ctx: Context, word: bytes) -> Database:
+    """The database of that number."""
+    index = integer(word)
+    if not 0 <= index < DATABASES:
+        raise CommandError(DB_OUT_OF_RANGE)
+    return ctx.host.keyspace.databases[index]
+
+
+def _delete(ctx: Context, argv: list[bytes]) -> Reply:
+    count = 0
+    for key in argv[1:]:
+        if ctx.lookup(key) is not None:
+            delete_key(ctx, key)
+            count += 1
+    return count
+
+
+@command(
+    "del",
+    -2,
+    flags="write",
+    keys=(1, -1, 1),
+    since="1.0.0",
+    group="generic",
+    syntax="key [key ...]",
+    summary="Deletes keys.",
+)
+def del_(ctx: Context, argv: list[bytes]) -> Reply:
+    """How many there were."""
+    return _delete(ctx, argv)
+
+
+@command(
+    "unlink",
+    -2,
+    flags="write fast",
+    keys=(1, -1, 1),
+    since="4.0.0",
+    group="generic",
+    syntax="key [key ...]",
+    summary="Deletes keys.",
+)
+def unlink(ctx: Context, argv: list[bytes]) -> Reply:
+    """How many there were; here the same as DEL."""
+    return _delete(ctx, argv)
+
+
+def _present(ctx: Context, argv: list[bytes]) -> int:
+    return sum(ctx.lookup(key) is not None for key in argv[1:])
+
+
+@command(
+    "exists",
+    -2,
+    flags="readonly fast",
+    keys=(1, -1, 1),
+    since="1.0.0",
+    group="generic",
+    syntax="key [key ...]",
+    summary="Counts which of the keys exist.",
+)
+def exists(ctx: Context, argv: list[bytes]) -> Reply:
+    """A key given twice counts twice."""
+    return _present(ctx, argv)
+
+
+@command(
+    "touch",
+    -2,
+    flags="readonly fast",
+    keys=(1, -1, 1),
+    since="3.2.1",
+    group="generic",
+    syntax="key [key ...]",
+    summary="Counts which of the keys exist.",
+)
+def touch(ctx: Context, argv: list[bytes]) -> Reply:
+    """As EXISTS: times of last access are not kept."""
+    return _present(ctx, argv)
+
+
+@command(
+    "type",
+    2,
+    flags="readonly fast",
+    keys=(1, 1, 1),
+    since="1.0.0",
+    group="generic",
+    syntax="key",
+    summary="Answers the type of what a key holds.",
+)
+def type_(ctx: Context, argv: list[bytes]) -> Reply:
+    """``string``, ``stream`` or ``none``."""
+    value = ctx.lookup(argv[1])
+    return Simple(b"none" if value is None else value.kind)
+
+
+@command(
+    "keys",
+    2,
+    flags="readonly",
+    since="1.0.0",
+    group="generic",
+    syntax="pattern",
+    summary="Answers all keys that fit a pattern.",
+)
+def keys(ctx: Context, argv: list[bytes]) -> Reply:
+    """Looks at every key; SCAN does it in steps."""
+    fits = matcher(argv[1])
+    return [key for key in list(ctx.db.keys) if fits(key) and ctx.lookup(key) is not None]
+
+
+@command(
+    "scan",
+    -2,
+    flags="readonly",
+    since="2.8.0",
+    group="generic",
+    syntax="cursor [MATCH pattern] [COUNT count] [TYPE type]",
+    summary="Walks the keys in steps.",
+)
+def scan(ctx: Context, argv: list[bytes]) -> Reply:
+    """A key that exists during the whole walk is answered at least once."""
+    if not (argv[1].isdigit() and int(argv[1]) < 2**64):
+        raise CommandError("ERR invalid cursor")
+    fits, count, kind = matcher(b"*"), 10, b""
+    for at in range(2, len(argv), 2):
+        word = argv[at].upper()
+        if at + 1 == len(argv) or word not in {b"MATCH", b"COUNT", b"TYPE"}:
+            raise SYNTAX
+        if word == b"MATCH":
+            fits = matcher(argv[at + 1])
+        elif word == b"COUNT":
+            count = integer(argv[at + 1])
+            if count < 1:
+                raise SYNTAX
+        else:
+            kind = argv[at + 1].lower()
+    cursor, found = ctx.db.scan_order.step(ctx.db.keys, int(argv[1]), count)
+    answer: list[Reply] = []
+    for key in found:
+        value = ctx.lookup(key) if fits(key) else None
+        if value is not None and kind in {b"", value.kind}:
+            answer.append(key)
+    return [b"%d" % cursor, answer]
+
+
+@command("randomkey", 1, flags="readonly", since="1.0.0", group="generic", summary="Answers some key.")
+def randomkey(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """Any key, null if there is none."""
+    for _ in range(_DRAWS):
+        names = ctx.db.keys
+        if not names:
+            break
+        key = next(islice(names, random.randrange(len(names)), None))
+        if ctx.lookup(key) is not None:
+            return key
+    return None
+
+
+@command(
+    "dbsize",
+    1,
+    flags="readonly fast",
+    since="1.0.0",
+    group="server",
+    summary="Counts the keys of the database.",
+)
+def dbsize(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """As in Redis, expired keys that nobody has looked at yet count."""
+    return len(ctx.db.keys)
+
+
+def _rename(ctx: Context, old: bytes, new: bytes) -> None:
+    ctx.commit(("move", ctx.db.index, old, ctx.db.index, new))
+    ctx.signal(old, gone=True)
+    ctx.signal(new, gone=True)
+    ctx.notify("g", "rename_from", old)
+    ctx.notify("g", "rename_to", new)
+    ctx.dirty += 1
+
+
+@command(
+    "rename",
+    3,
+    flags="write",
+    keys=(1, 2, 1),
+    since="1.0.0",
+    group="generic",
+    syntax="key newkey",
+    summary="Renames a key, replacing what has the new name.",
+)
+def rename(ctx: Context, argv: list[bytes]) -> Reply:
+    """An error if the key does not exist."""
+    if ctx.lookup(argv[1]) is None:
+        raise CommandError(NO_SUCH_KEY)
+    if argv[1] != argv[2]:
+        _rename(ctx, argv[1], argv[2])
+    return OK
+
+
+@command(
+    "renamenx",
+    3,
+    flags="write fast",
+    keys=(1, 2, 1),
+    since="1.0.0",
+    group="generic",
+    syntax="key newkey",
+    summary="Renames a key if nothing has the new name.",
+)
+def renamenx(ctx: Context, argv: list[bytes]) -> Reply:
+    """1 if it was renamed."""
+    if ctx.lookup(argv[1]) is None:
+        raise CommandError(NO_SUCH_KEY)
+    if argv[1] == argv[2] or ctx.lookup(argv[2]) is not None:
+        return 0
+    _rename(ctx, argv[1], argv[2])
+    return 1
+
+
+@command(
+    "copy",
+    -3,
+    flags="write denyoom",
+    keys=(1, 2, 1),
+    since="6.2.0",
+    group="generic",
+    syntax="source destination [DB destination-db] [REPLACE]",
+    summary="Copies a key.",
+)
+def copy(ctx: Context, argv: list[bytes]) -> Reply:
+    """1 if it was copied, with its time to die."""
+    target, replace = ctx.db, False
+    at = 3
+    while at < len(argv):
+        word = argv[at].upper()
+        if word == b"REPLACE":
+            replace = True
+        elif word == b"DB" and at + 1 < len(argv):
+            at += 1
+            target = database(ctx, argv[at])
+        else:
+            raise SYNTAX
+        at += 1
+    source, wanted = argv[1], argv[2]
+    if target is ctx.db and source == wanted:
+        raise CommandError(SAME_OBJECT)
+    if ctx.lookup(source) is None or (ctx.lookup(wanted, target) is not None and not replace):
+        return 0
+    ctx.commit(("copy", ctx.db.index, source, target.index, wanted))
+    ctx.signal(wanted, gone=True, database=target)
+    ctx.notify("g", "copy_to", wanted, target)
+    ctx.dirty += 1
+    return 1
+
+
+@command(
+    "move",
+    3,
+    flags="write fast",
+    keys=(1, 1, 1),
+    since="1.0.0",
+    group="generic",
+    syntax="key db",
+    summary="Moves a key to another database.",
+)
+def move(ctx: Context, argv: list[bytes]) -> Reply:
+    """1 if it was moved, 0 if it does not exist or the name is taken there."""
+    target, key = database(ctx, argv[2]), argv[1]
+    if target is ctx.db:
+        raise CommandError(SAME_OBJECT)
+    if ctx.lookup(key) is None or ctx.lookup(key, target) is not None:
+        return 0
+    ctx.commit(("move", ctx.db.index, key, target.index, key))
+    ctx.signal(key, gone=True)
+    ctx.signal(key, gone=True, database=target)
+    ctx.notify("g", "move_from", key)
+    ctx.notify("g", "move_to", key, target)
+    ctx.dirty += 1
+    return 1
+
+
+def _numbered(ctx: Context, word: bytes, which: str) -> Database:
+    index = read_integer(word)
+    if index is None:
+        raise CommandError(f"ERR invalid {which} DB index")
+    if not 0 <= index < DATABASES:
+        raise CommandError(DB_OUT_OF_RANGE)
+    return ctx.host.keyspace.databases[index]
+
+
+@command(
+    "swapdb",
+    3,
+    flags="write fast",
+    since="4.0.0",
+    group="server",
+    syntax="index1 index2",
+    summary="Exchanges two databases.",
+)
+def swapdb(ctx: Context, argv: list[bytes]) -> Reply:
+    """Who waits in either database sees the other's keys at once."""
+    one, two = _numbered(ctx, argv[1], "first"), _numbered(ctx, argv[2], "second")
+    ctx.dirty += 1
+    if one is two:
+        return OK
+    ctx.commit(("swap", one.index, two.index))
+    for key in one.keys.keys() | two.keys.keys():
+        ctx.signal(key, gone=True, database=one)
+        ctx.signal(key, gone=True, database=two)
+    return OK
+
+
+def _flush(ctx: Context, databases: list[Database], argv: list[bytes]) -> Reply:
+    if len(argv) > 2 or (len(argv) == 2 and argv[1].upper() not in {b"ASYNC", b"SYNC"}):
+        raise SYNTAX
+    for base in databases:
+        gone = list(base.keys)
+        if gone:
+            ctx.commit(("flush", base.index))
+            ctx.dirty += len(gone)
+            for key in gone:
+                ctx.signal(key, gone=True, database=base)
+    return OK
+
+
+@command(
+    "flushdb",
+    -1,
+    flags="write",
+    since="1.0.0",
+    group="server",
+    syntax="[ASYNC | SYNC]",
+    summary="Deletes all keys of the database.",
+)
+def flushdb(ctx: Context, argv: list[bytes]) -> Reply:
+    """Always OK."""
+    return _flush(ctx, [ctx.db], argv)
+
+
+@command(
+    "flushall",
+    -1,
+    flags="write",
+    since="1.0.0",
+    group="server",
+    syntax="[ASYNC | SYNC]",
+    summary="Deletes all keys of all databases.",
+)
+def flushall(ctx: Context, argv: list[bytes]) -> Reply:
+    """Always OK."""
+    return _flush(ctx, ctx.host.keyspace.databases, argv)
+
+
+container("object", since="2.2.3", group="generic", summary="Tells how a key's value is kept.")
+
+
+def _existing(ctx: Context, key: bytes) -> Value | None:
+    return ctx.lookup(key)
+
+
+@command(
+    "object|encoding",
+    3,
+    flags="readonly",
+    keys=(2, 2, 1),
+    since="2.2.3",
+    group="generic",
+    syntax="key",
+    summary="Names the encoding Redis would use.",
+)
+def object_encoding(ctx: Context, argv: list[bytes]) -> Reply:
+    """``int``, ``embstr``, ``raw`` or ``stream``; null for no key."""
+    value = _existing(ctx, argv[2])
+    if value is None:
+        return None
+    if not isinstance(value, StringValue):
+        return value.kind
+    if read_integer(value.data) is not None:
+        return b"int"
+    return b"embstr" if len(value.data) <= _EMBEDDED_MAX else b"raw"
+
+
+@command(
+    "object|refcount",
+    3,
+    flags="readonly",
+    keys=(2, 2, 1),
+    since="2.2.3",
+    group="generic",
+    syntax="key",
+    summary="Counts the users of a value.",
+)
+def object_refcount(ctx: Context, argv: list[bytes]) -> Reply:
+    """Always 1: values are not shared."""
+    return None if _existing(ctx, argv[2]) is None else 1
+
+
+_OBJECT_HELP = (
+    "OBJECT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "ENCODING <key>",
+    "    The encoding Redis would use for the key's value.",
+    "REFCOUNT <key>",
+    "    How many users the key's value has.",
+    "HELP",
+    "    Print this help.",
+)
+
+
+@command("object|help", 2, since="6.2.0", group="generic", summary="Tells the subcommands of OBJECT.")
+def object_help(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """One line of text each."""
+    return [Simple(line.encode()) for line in _OBJECT_HELP]
