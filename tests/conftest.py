@@ -15,6 +15,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         needs.java()
     if item.get_closest_marker("realserver"):
         needs.program("redis-server")
+        needs.program("redis-cli")
 
 
 @pytest.fixture(scope="session")
