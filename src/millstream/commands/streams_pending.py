@@ -17,7 +17,7 @@ from millstream.commands.args import (
     read_integer,
 )
 from millstream.commands.context import Context
-from millstream.commands.streams_read import array_of, attend, no_group
+from millstream.commands.streams_read import array_of, attend, no_group, note_seen
 from millstream.commands.streams_write import delete_entries, parse_id_block, unreference
 from millstream.commands.table import command
 from millstream.engine import ids
@@ -347,6 +347,7 @@ def xclaim(ctx: Context, argv: list[bytes]) -> Reply:
                 claimer.take(entry, 1)  # Redis creates the record as delivered once
         elif record.consumer is None or ctx.now.wall - record.time >= min_idle:
             claimer.take(entry, record.count)
+    note_seen(ctx, key, name, group, consumer)
     return claimer.reply()
 
 
@@ -430,6 +431,7 @@ def xautoclaim(ctx: Context, argv: list[bytes]) -> Reply:
         claimer.take(record.id, record.count)
     if gone:
         _forget(ctx, key, name, gone)
+    note_seen(ctx, key, name, group, consumer)
     return [ids.text(cursor), claimer.reply(), [ids.text(entry) for entry in gone]]
 
 

@@ -372,14 +372,10 @@ def xreadgroup(ctx: Context, argv: list[bytes]) -> Reply:
         if answer.is_full():
             break
         reader = _GroupRead(ctx, options, answer, key, stream, group)
-        reader.attend()
-        if after is not None:
-            claiming = False  # one history read switches CLAIM off for all that follows, as Redis has it
-            reader.history(after)
-        else:
-            reader.new(claim=claiming)
-            if claiming:
-                waits += reader.next_claim()
+        claiming = claiming and after is None  # one history read switches CLAIM off for all that follows
+        reader.run(after, claim=claiming)
+        if claiming:
+            waits += reader.next_claim()
     if not answer.streams and options.block is not None and ctx.may_block:
         wake_at = min(waits) if waits else None
         raise Blocked(options.keys, options.block, argv, group_wait=True, wake_at=wake_at)
@@ -433,10 +429,15 @@ class _GroupRead:
         self._count = 0
         self._buffers: list[Buffer] = []
 
-    def attend(self) -> None:
-        """Note the attempt: the consumer exists from now on and was seen now."""
-        ctx = self._ctx
-        attend(ctx, self._key, self._name, self._group, self._consumer)
+    def run(self, after: int | None, *, claim: bool) -> None:
+        """Serve the stream: the consumer's history above an id, or (None) what is new and what is stale."""
+        place = (self._ctx, self._key, self._name, self._group, self._consumer)
+        attend(*place)
+        if after is None:
+            self.new(claim=claim)
+        else:
+            self.history(after)
+        note_seen(*place)
 
     def history(self, after: int) -> None:
         """The consumer's own pending entries above an id; a vanished entry shows as null."""
@@ -552,12 +553,15 @@ class _GroupRead:
 
 
 def attend(ctx: Context, key: bytes, group_name: bytes, group: Group, consumer: bytes) -> None:
-    """A consumer tries to read or claim: it exists from now on and was seen now."""
-    known = group.consumers.get(consumer)
-    if known is None:
+    """A consumer tries to read or claim: it exists from now on."""
+    if consumer not in group.consumers:
         ctx.commit(("cseen", ctx.db.index, key, group_name, consumer, ctx.now.wall))
         ctx.notify("t", "xgroup-createconsumer", key)
         ctx.touch(key)
         ctx.dirty += 1
-    elif known.seen != ctx.now.wall:
+
+
+def note_seen(ctx: Context, key: bytes, group_name: bytes, group: Group, consumer: bytes) -> None:
+    """A consumer tried to read or claim just now; whatever it was given has noted that already."""
+    if group.consumers[consumer].seen != ctx.now.wall:
         ctx.commit(("cseen", ctx.db.index, key, group_name, consumer, ctx.now.wall), soft=True)

@@ -82,23 +82,27 @@ def container(name: str, *, since: str, group: str, summary: str = "", flags: st
     TABLE[name.encode()] = Command(name, -2, frozenset(flags.split()), (0, 0, 0), since, group, "", summary, None)
 
 
+def find(argv: list[bytes]) -> Command | None:
+    """The row for a command line, whatever the number of words; None if there is no such command or subcommand."""
+    row = TABLE.get(argv[0]) or TABLE.get(argv[0].lower())
+    if row is None or not row.subcommands or len(argv) < 2:
+        return row
+    return row.subcommands.get(argv[1].lower())
+
+
 def resolve(argv: list[bytes]) -> Command:
     """The row for a command line.
 
     Raises:
         CommandError: unknown command, unknown subcommand or wrong number of words, in Redis's order and wording.
     """
-    row = TABLE.get(argv[0]) or TABLE.get(argv[0].lower())
+    row = find(argv)
     if row is None:
-        raise CommandError(_unknown_command(argv))
-    if row.subcommands:
-        if len(argv) < 2:
-            row.check_arity(len(argv))
-        sub = row.subcommands.get(argv[1].lower())
-        if sub is None:
-            name = argv[1][:128].decode("utf-8", "surrogateescape")
-            raise CommandError(f"ERR unknown subcommand '{name}'. Try {row.name.upper()} HELP.")
-        row = sub
+        head = TABLE.get(argv[0].lower())
+        if head is None:
+            raise CommandError(_unknown_command(argv))
+        name = argv[1][:128].decode("utf-8", "surrogateescape")
+        raise CommandError(f"ERR unknown subcommand '{name}'. Try {head.name.upper()} HELP.")
     row.check_arity(len(argv))
     return row
 

@@ -155,6 +155,7 @@ def _read_again(space: Keyspace, db: int, key: bytes, group: bytes, consumer: by
     for entry_id in unpack_all(ids):
         record = found.pending.by_id[entry_id]
         found.assign(entry_id, holder, now, next_count(record.count))
+    holder.seen = now
 
 
 @transition("gclaim")

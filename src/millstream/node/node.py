@@ -20,7 +20,7 @@ from millstream.commands.config import Config
 from millstream.commands.context import Blocked, Context
 from millstream.commands.info import render
 from millstream.commands.session import Session
-from millstream.commands.table import Command, resolve
+from millstream.commands.table import Command, find, resolve
 from millstream.commands.transactions import end_transaction
 from millstream.engine.keyspace import Keyspace, Transition
 from millstream.engine.stream import Stream
@@ -163,6 +163,7 @@ class Node:
             try:
                 reply = self._run(ctx, row, argv)
             except Blocked as wait:
+                self.stats.dirty += ctx.dirty
                 self._flush(now)
                 self.waits.start(session, wait, now)
                 return None
@@ -186,10 +187,7 @@ class Node:
         """The reply to a command that is unknown, malformed or not allowed; a transaction remembers it."""
         if session.queue is not None:
             session.queue_failed = True
-        try:
-            row: Command | None = resolve([argv[0], *argv[1:]])
-        except CommandError:
-            row = None
+        row = find(argv)
         if row is not None:
             self.stats.command(row.name).rejected += 1
         self.stats.error(error.line)
@@ -245,7 +243,7 @@ class Node:
         return replies
 
     def _outcome(self, session: Session, reply: Reply, row: Command | None) -> Outcome | None:
-        if session.reply_mode != "on" and self._is_muted(session, row):
+        if session.reply_mode != "on" and self._is_muted(session):
             return None
         log_ = self._log
         if log_ is None:
@@ -255,7 +253,7 @@ class Node:
         return Outcome(encode(reply, session.resp), barrier)
 
     @staticmethod
-    def _is_muted(session: Session, row: Command | None) -> bool:
+    def _is_muted(session: Session) -> bool:
         """CLIENT REPLY OFF and SKIP: whether this reply is not sent."""
         if session.reply_mode == "skip":
             session.reply_mode = "skipping"  # the answer to SKIP itself is not sent either
@@ -263,7 +261,7 @@ class Node:
         if session.reply_mode == "skipping":
             session.reply_mode = "on"
             return True
-        return row is not None
+        return True
 
     # ------------------------------------------------------------------ the log
 
