@@ -72,7 +72,7 @@ ASYNC_PARTS = frozenset({"server", "client", "worker", "console", "demo", "cli"}
 # third-party package -> (parts that may import it, the extra of pyproject.toml that brings it; "" is the core)
 THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "click": (frozenset({"cli"}), ""),
-    "hiredis": (frozenset({"protocol", "engine"}), ""),
+    "hiredis": (frozenset({"protocol", "engine", "client", "spark"}), ""),
     "msgpack": (frozenset({"persistence", "node"}), ""),
     "redis": (frozenset({"client", "worker", "spark", "demo"}), ""),
     "rich": (frozenset({"cli", "demo"}), ""),

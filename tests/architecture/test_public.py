@@ -1,0 +1,47 @@
+"""The public names are a list: one that slips out would have to be kept for ever, one that slips away breaks users."""
+
+import ast
+
+import millstream
+from support.source import ROOT
+
+PUBLIC = {
+    "AlreadySettledError",
+    "App",
+    "EntryLostError",
+    "FatalError",
+    "Message",
+    "Nack",
+    "PayloadError",
+    "Reject",
+    "Retry",
+    "StreamSub",
+    "__version__",
+}
+
+
+def test_public_names_are_the_list() -> None:
+    """Each name can be had, and ``dir`` shows these and no other."""
+    assert set(dir(millstream)) == PUBLIC
+    assert [name for name in PUBLIC if getattr(millstream, name, None) is None] == []
+
+
+def test_type_checkers_see_the_same_names() -> None:
+    """What is loaded on first use is also declared for mypy and editors, from the same modules."""
+    tree = ast.parse((ROOT / "src/millstream/__init__.py").read_text())
+    declared = {
+        alias.asname: node.module
+        for block in tree.body
+        if isinstance(block, ast.If)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert set(declared) == PUBLIC - {"__version__"}
+    assert {name: getattr(millstream, name).__module__ for name in declared} == declared
+
+
+def test_package_is_typed_and_versioned() -> None:
+    """Users' type checkers read our annotations, and the version is that of the package."""
+    assert (ROOT / "src/millstream/py.typed").exists()
+    assert f'version = "{millstream.__version__}"' in (ROOT / "pyproject.toml").read_text()
