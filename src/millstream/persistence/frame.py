@@ -1,0 +1,193 @@
+r"""How bytes lie in a log file: the file header and the frames, their exact layout, and why.
+
+All integers are little-endian and unsigned. Sizes and offsets are in bytes.
+
+File header, ``HEADER_SIZE`` = 32 bytes, once at offset 0:
+
+======  ====  ===========  =============================================================================================
+offset  size  field        meaning
+======  ====  ===========  =============================================================================================
+0       8     magic        ``89 4D 53 4C 4F 47 0D 0A`` (``\x89MSLOG\r\n``): no text file starts so, and a copy that
+                           strips the eighth bit or rewrites line ends destroys it
+8       2     version      format version, 1; a reader refuses versions it does not know
+10      2     header size  32; where the frames start
+12      4     mark         random, each byte nonzero; starts every frame of this file
+16      4     seed         random; starts the CRC of every frame head of this file
+20      8     first        position of the first record this file may hold
+28      4     crc          CRC-32 of bytes 0 to 27
+======  ====  ===========  =============================================================================================
+
+Frame, ``FRAME_SIZE`` = 24 bytes of head, then the payload; frames follow each other without gap:
+
+======  ====  ===========  =============================================================================================
+offset  size  field        meaning
+======  ====  ===========  =============================================================================================
+0       4     mark         the file's mark
+4       4     length       bytes of payload, at most ``MAX_PAYLOAD``
+8       4     index        position of the record minus the header's ``first``: 0, 1, 2, ...
+12      4     unsynced     how many records, this one included, were not yet known durable when the frame was made; so
+                           at least 1 for a record. 0 says that this is a seal: no payload, ``index`` is that of the
+                           next record, and every record before it is durable
+16      4     head crc     CRC-32 of bytes 4 to 15, started with the file's seed
+20      4     payload crc  CRC-32 of the payload, started with the head crc, so it covers the head too
+24      n     payload      one record, opaque; a record is one frame, so it is there whole or not at all
+======  ====  ===========  =============================================================================================
+
+Why two CRCs: the length is proved before it is believed, so a flipped length is never followed. Why mark and seed are
+random: after damage the rest of the file is searched for later frames, and a payload must not be able to hold
+something that looks like one (a client may store any bytes, a copy of another log included); the mark also makes that
+search one ``bytes.find``. Why ``unsynced``: a crash may lose the first page of an unfinished write and keep the second,
+so a valid frame behind a bad one is no proof of corruption by itself. It is proof if it says that the bad one had been
+durable. CRC-32 (zlib's) finds every change of up to 32 neighbouring bits, and misses other damage once in 2**32.
+"""
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+from zlib import crc32
+
+from millstream.errors import StorageError
+
+MAGIC = b"\x89MSLOG\r\n"
+FORMAT_VERSION = 1
+MAX_PAYLOAD = 2**31 - 1
+
+_HEADER = struct.Struct("<8sHH4sIQ")
+_HEAD = struct.Struct("<III")
+_CRC = struct.Struct("<I")
+_CRCS = struct.Struct("<II")
+_FRAME = struct.Struct("<4sIIIII")
+
+HEADER_SIZE = _HEADER.size + _CRC.size
+FRAME_SIZE = _FRAME.size
+
+Data = bytes | bytearray | memoryview
+Entropy = Callable[[int], bytes]
+
+
+class FormatError(StorageError):
+    """The file is not a log file, or of a format this program does not know.
+
+    ``version`` is that format, or 0 where the header itself cannot be read.
+    """
+
+    def __init__(self, message: str, *, version: int = 0) -> None:
+        super().__init__(message)
+        self.version = version
+
+
+@dataclass(frozen=True, slots=True)
+class FileHeader:
+    """The header of one log file.
+
+    Attributes:
+        mark: four bytes that start each frame.
+        seed: start value of each head CRC.
+        first: position of the first record.
+    """
+
+    mark: bytes
+    seed: int
+    first: int
+
+    @classmethod
+    def new(cls, first: int, entropy: Entropy) -> "FileHeader":
+        """A header with fresh random mark and seed; ``entropy(n)`` returns n random bytes."""
+        mark = bytes(byte or 0xA5 for byte in entropy(4))
+        return cls(mark, int.from_bytes(entropy(4), "little"), first)
+
+    @property
+    def identity(self) -> str:
+        """Mark and seed in hex: tells this file from any other of the same name."""
+        return self.mark.hex() + self.seed.to_bytes(4, "little").hex()
+
+    def encode(self) -> bytes:
+        """The 32 bytes."""
+        body = _HEADER.pack(MAGIC, FORMAT_VERSION, HEADER_SIZE, self.mark, self.seed, self.first)
+        return body + _CRC.pack(crc32(body))
+
+    @classmethod
+    def decode(cls, data: bytes) -> "FileHeader":
+        """Read a header.
+
+        Raises:
+            FormatError: too short, not a log file, damaged, or of an unknown version.
+        """
+        if len(data) < HEADER_SIZE:
+            raise FormatError(f"the file header is cut short: {len(data)} of {HEADER_SIZE} bytes")
+        body, (crc,) = data[: _HEADER.size], _CRC.unpack_from(data, _HEADER.size)
+        magic, version, _, mark, seed, first = _HEADER.unpack(body)
+        if crc32(body) != crc:
+            raise FormatError("the file header is damaged" if magic == MAGIC else "this is not a log file")
+        if version != FORMAT_VERSION:
+            raise FormatError(f"format version {version}; this program reads version {FORMAT_VERSION}", version=version)
+        return cls(mark, seed, first)
+
+
+class Head(NamedTuple):
+    """A frame head whose CRC was right.
+
+    Attributes:
+        length: bytes of payload.
+        number: the field ``index``: position minus the file's first.
+        unsynced: see the table above.
+        payload_crc: what the payload's CRC must be.
+        head_crc: where the payload's CRC starts.
+    """
+
+    length: int
+    number: int
+    unsynced: int
+    payload_crc: int
+    head_crc: int
+
+    @property
+    def proven(self) -> int:
+        """How many of the file's first records this frame says were durable before it was made."""
+        return self.number + 1 - self.unsynced if self.unsynced else self.number
+
+
+def encode_records(header: FileHeader, payloads: Sequence[bytes], index: int, durable: int) -> list[bytes]:
+    """Frames for consecutive records, as pieces to be joined.
+
+    Args:
+        header: of the file they go to.
+        payloads: the records.
+        index: of the first of them.
+        durable: how many records of this file are durable by now.
+    """
+    pieces: list[bytes] = []
+    mark, seed = header.mark, header.seed
+    for number, payload in enumerate(payloads, index):
+        head = _HEAD.pack(len(payload), number, number + 1 - durable)
+        head_crc = crc32(head, seed)
+        pieces += (mark, head, _CRCS.pack(head_crc, crc32(payload, head_crc)), payload)
+    return pieces
+
+
+def encode_seal(header: FileHeader, index: int) -> bytes:
+    """A seal: the ``index`` records before it are durable."""
+    head = _HEAD.pack(0, index, 0)
+    head_crc = crc32(head, header.seed)
+    return header.mark + head + _CRCS.pack(head_crc, crc32(b"", head_crc))
+
+
+def decode_head(header: FileHeader, data: Data, at: int) -> Head | None:
+    """The frame head at ``data[at:]``, or None if there is none or it is damaged."""
+    if len(data) - at < FRAME_SIZE:
+        return None
+    mark, length, index, unsynced, head_crc, payload_crc = _FRAME.unpack_from(data, at)
+    if mark != header.mark or crc32(memoryview(data)[at + 4 : at + 16], header.seed) != head_crc:
+        return None
+    if length > MAX_PAYLOAD or (unsynced == 0 and length) or unsynced > index + 1:
+        return None
+    return Head(length, index, unsynced, payload_crc, head_crc)
+
+
+def payload_matches(head: Head, parts: Iterable[Data]) -> bool:
+    """Whether the payload, given in parts, is the one the head was made for."""
+    crc = head.head_crc
+    for part in parts:
+        crc = crc32(part, crc)
+    return crc == head.payload_crc

@@ -1,0 +1,79 @@
+"""One process per data directory: the ``lock`` file is locked while its owner lives, and says who and where that is.
+
+Its content is one line of JSON, ``{"pid": 4711, "address": "unix:/run/millstream.sock"}``; ``address`` is null until
+the owner can be reached. It is left in place at the end, so its content alone does not mean that the owner still lives.
+"""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from millstream.errors import LogLockedError
+from millstream.persistence.disk import Disk, DiskLock
+
+NAME = "lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who holds a data directory, or held it last.
+
+    Attributes:
+        pid: its process.
+        address: where it serves, as given to ``Log.announce``.
+    """
+
+    pid: int
+    address: str | None = None
+
+    def encode(self) -> bytes:
+        """The lock file's content."""
+        return json.dumps({"pid": self.pid, "address": self.address}).encode() + b"\n"
+
+
+def read_owner(disk: Disk, directory: Path) -> Owner | None:
+    """Who the lock file names; None if there is none or it says nothing readable."""
+    try:
+        file = disk.open_read(directory / NAME)
+    except FileNotFoundError:
+        return None
+    try:
+        facts = json.loads(file.read_at(0, 65536))
+        return Owner(int(facts["pid"]), facts["address"])
+    except (ValueError, KeyError, TypeError):
+        return None  # being written just now, or not ours
+    finally:
+        file.close()
+
+
+def take_lock(disk: Disk, directory: Path) -> DiskLock:
+    """Take the lock and write this process into it.
+
+    Raises:
+        LogLockedError: another process has it.
+    """
+    try:
+        lock = disk.lock(directory / NAME)
+    except BlockingIOError:
+        owner = read_owner(disk, directory)
+        raise LogLockedError(
+            _sentence(directory, owner),
+            pid=owner.pid if owner else None,
+            address=owner.address if owner else None,
+        ) from None
+    try:
+        lock.write(Owner(os.getpid()).encode())
+    except BaseException:
+        lock.release()
+        raise
+    return lock
+
+
+def _sentence(directory: Path, owner: Owner | None) -> str:
+    who = f"process {owner.pid}" if owner else "another process"
+    if owner and owner.address:
+        who += f", which serves it at {owner.address}; connect there,"
+    else:
+        who += "; wait for it to end,"
+    return f"the data directory {directory} is in use by {who} or name another directory"

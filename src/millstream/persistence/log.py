@@ -1,0 +1,285 @@
+"""The log: one sequence of atomic records, each durable before anything built on it is shown to anyone.
+
+How the caller keeps the promise, with group commit::
+
+    position = log.append(payload)        # loop thread: the change is made in memory
+    ...                                   # more commands of the same turn
+    log.write(); log.sync()               # worker thread: one write, one fdatasync for all of them
+    ...                                   # send what waits for a position <= log.durable
+
+What the caller must do when the disk fails:
+
+``DiskError``
+    The log is poisoned: every later ``append``, ``write`` and ``sync`` raises. What is above ``durable`` may or may not
+    be on disk, and trying again would lie. Show nothing above ``durable``, and end the process; the next start
+    recovers what is there.
+
+``DiskFullError`` (from ``write`` or ``sync``)
+    Nothing of the refused records is on disk, and the log keeps them, in order, under their positions. The change they
+    stand for is in the caller's memory already, so: show nothing above ``durable``, turn further writes away, and call
+    ``write`` again when there is space (``free()`` tells). Reads of what is durable go on. To meet a full disk before
+    a write fails, watch ``free()`` and turn writes away while it is below a floor.
+
+Files of a data directory: ``MANIFEST`` (see ``manifest``), ``log-<first position>.seg`` (see ``frame``), ``lock`` (see
+``lockfile``), and ``torn-<log file>-<offset>-<n>``: bytes that recovery cut, kept for a person to look at.
+"""
+
+import errno
+import os
+import threading
+from pathlib import Path
+
+from millstream.errors import DiskError, DiskFullError, UsageError
+from millstream.persistence.disk import Disk, DiskLock, RealDisk
+from millstream.persistence.frame import HEADER_SIZE, MAX_PAYLOAD, Entropy, encode_records, encode_seal
+from millstream.persistence.lockfile import Owner, take_lock
+from millstream.persistence.manifest import Manifest
+from millstream.persistence.recovery import Opened, Recovery, add_segment, put, recover, switch_manifest
+from millstream.persistence.survey import Progress
+
+SEGMENT_BYTES = 64 << 20
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class Log:
+    """An open log; made by :meth:`open`.
+
+    ``append`` belongs to one thread, ``write`` and ``sync`` to one other at a time; ``close`` may come from either.
+
+    Attributes:
+        appended: last position given out.
+        written: last position handed to the operating system; it survives the end of the process, not of the machine.
+        durable: last position on the medium.
+    """
+
+    def __init__(
+        self, disk: Disk, directory: Path, lock: DiskLock, opened: Opened, *, segment_bytes: int, entropy: Entropy
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._lock = lock
+        self._manifest = opened.manifest
+        self._file = opened.file
+        self._header = opened.header
+        self._size = opened.size
+        self._sealed = opened.sealed
+        self._segment_bytes = segment_bytes
+        self._entropy = entropy
+        self.appended = self.written = self.durable = opened.last
+        self._gate = threading.Lock()  # guards _pending and appended
+        self._pending: list[bytes] = []  # appended, not yet taken by write()
+        self._io = threading.RLock()  # guards everything below, and the file
+        self._batch: list[bytes] = []  # taken, not on disk: refused by a full disk, or being written
+        self._failure: str = ""
+        self._closed = False
+
+    @classmethod
+    def open(
+        cls,
+        directory: str | os.PathLike[str],
+        disk: Disk | None = None,
+        on_progress: Progress | None = None,
+        *,
+        segment_bytes: int = SEGMENT_BYTES,
+        entropy: Entropy = os.urandom,
+    ) -> tuple["Log", Recovery]:
+        """Open a data directory, made if it is not there, and recover it.
+
+        Everything is verified before this returns; ``Recovery.payloads()`` then reads it once more, to apply it.
+
+        Args:
+            directory: the data directory.
+            disk: the real one by default.
+            on_progress: told how far checking and loading are.
+            segment_bytes: a log file of at least this size is followed by a new one.
+            entropy: source of the random marks of new files.
+
+        Raises:
+            LogLockedError: another process has the directory.
+            LogCorruptError: records would be lost by starting; nothing was changed.
+            DiskError: the disk failed, or is full (``DiskFullError``).
+        """
+        disk = disk or RealDisk()
+        path = Path(directory)
+        try:
+            disk.make_directory(path)
+            lock = take_lock(disk, path)
+            try:
+                opened, recovery = recover(disk, path, entropy, on_progress)
+            except BaseException:
+                lock.release()
+                raise
+        except OSError as error:
+            raise _disk_error(f"cannot open the data directory {path}", error) from error
+        return cls(disk, path, lock, opened, segment_bytes=segment_bytes, entropy=entropy), recovery
+
+    @property
+    def directory(self) -> Path:
+        """The data directory."""
+        return self._directory
+
+    def announce(self, address: str) -> None:
+        """Write into the lock file where this process serves, such as ``"unix:/run/x.sock"``, so that others attach."""
+        self._lock.write(Owner(os.getpid(), address).encode())
+
+    def free(self) -> int:
+        """Bytes that may still be written to the disk."""
+        return self._disk.free(self._directory)
+
+    def append(self, payload: bytes) -> int:
+        """Buffer one record; it is whole on disk or not at all.
+
+        Args:
+            payload: opaque; at most 2 GiB less one byte.
+
+        Returns:
+            Its position: 1, 2, 3, ... over the life of the data directory.
+        """
+        if self._failure:
+            raise DiskError(self._failure)
+        if len(payload) > MAX_PAYLOAD:
+            raise UsageError(f"a log record holds at most {MAX_PAYLOAD} bytes, this one has {len(payload)}")
+        with self._gate:
+            self._pending.append(payload)
+            self.appended += 1
+            return self.appended
+
+    def write(self) -> int:
+        """Hand all buffered records to the operating system in one write.
+
+        Returns:
+            The last position written.
+
+        Raises:
+            DiskFullError: none of them is on disk; they are kept, and the next call tries again.
+            DiskError: the disk failed; the log is poisoned.
+        """
+        with self._io:
+            self._check()
+            with self._gate:
+                self._batch += self._pending
+                self._pending = []
+            if not self._batch:
+                return self.written
+            if self._size >= self._segment_bytes:
+                self._roll()
+            first = self._header.first
+            pieces = encode_records(self._header, self._batch, self.written + 1 - first, self.durable + 1 - first)
+            self._put(b"".join(pieces))
+            self.written += len(self._batch)
+            self._batch = []
+            return self.written
+
+    def sync(self) -> int:
+        """Bring everything written to the medium.
+
+        Returns:
+            The last durable position.
+
+        Raises:
+            DiskError: the disk failed; the log is poisoned. A full disk that shows only here (the file system took the
+                bytes and found no room for them later) is a failure like any other: the state is unknown.
+        """
+        with self._io:
+            self._check()
+            if self.durable < self.written:
+                try:
+                    self._datasync()
+                except OSError as error:
+                    raise self._poison("sync", error) from error
+            return self.durable
+
+    def close(self) -> None:
+        """Write, sync and seal what is left, and let the directory go. A second call does nothing.
+
+        A poisoned log is only let go.
+
+        Raises:
+            DiskError: the last write or sync failed; the directory was let go all the same.
+        """
+        with self._io:
+            if self._closed:
+                return
+            try:
+                if not self._failure:
+                    self.write()
+                    self.sync()
+                    self._seal()
+            finally:
+                self._closed = True
+                self._failure = self._failure or f"the log in {self._directory} is closed"
+                self._file.close()
+                self._lock.release()
+
+    def _check(self) -> None:
+        if self._failure:
+            raise DiskError(self._failure)
+
+    def _poison(self, doing: str, error: OSError) -> DiskError:
+        self._failure = (
+            f"cannot {doing} {self._directory / self._manifest.segments[-1].name}: {error.strerror or error}; "
+            f"records after position {self.durable} may or may not be on disk, so no more are taken; start again"
+        )
+        return DiskError(self._failure)
+
+    def _datasync(self) -> None:
+        """One fdatasync, which covers all that was written."""
+        while True:
+            try:
+                self._file.datasync()
+            except InterruptedError:
+                continue
+            self.durable = self.written
+            return
+
+    def _put(self, data: bytes) -> None:
+        """Append to the file; on a full disk leave it as it was before."""
+        try:
+            put(self._file, data)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise self._poison("write to", error) from error
+            self._take_back()
+            raise _disk_error(f"cannot write to {self._directory}", error) from error
+        self._size += len(data)
+        self._sealed = False
+
+    def _take_back(self) -> None:
+        """Cut what a refused write left behind, durably: the next write must follow the last whole record."""
+        try:
+            self._file.truncate(self._size)
+            self._datasync()
+        except OSError as error:
+            raise self._poison("truncate", error) from error
+
+    def _seal(self) -> None:
+        """Say in the file that all of it is durable, so that damage found later cannot pass for a torn write."""
+        if self._sealed:
+            return
+        self._put(encode_seal(self._header, self.written + 1 - self._header.first))
+        try:
+            self._datasync()
+        except OSError as error:
+            raise self._poison("sync", error) from error
+        self._sealed = True
+
+    def _roll(self) -> None:
+        """Go on in a new log file; what is in the old one is durable before the new one is part of the log."""
+        self.sync()
+        self._seal()
+        first = self.written + 1
+        try:
+            entry, header = add_segment(self._disk, self._directory, first, self._entropy)
+            manifest = Manifest((*self._manifest.segments, entry))
+            switch_manifest(self._disk, self._directory, manifest)
+            file = self._disk.open_append(self._directory / entry.name)
+        except OSError as error:
+            raise self._poison("add a log file after", error) from error
+        self._file.close()
+        self._file, self._header, self._manifest = file, header, manifest
+        self._size, self._sealed = HEADER_SIZE, False
+
+
+def _disk_error(doing: str, error: OSError) -> DiskError:
+    kind = DiskFullError if error.errno in FULL else DiskError
+    return kind(f"{doing}: {error.strerror or error}")

@@ -1,0 +1,252 @@
+"""Opening a data directory: verify everything, cut a torn tail loudly, refuse damage; then hand the records out."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from millstream.persistence import manifest as manifests
+from millstream.persistence.disk import Data, Disk, DiskFile
+from millstream.persistence.frame import HEADER_SIZE, Entropy, FileHeader
+from millstream.persistence.manifest import Manifest, SegmentEntry, read_manifest, segment_name
+from millstream.persistence.segment import CHUNK, State
+from millstream.persistence.survey import Meter, Progress, Surveyed, gap, payloads_of, strays, survey
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """What opening found and did.
+
+    Attributes:
+        records: whole records, all durable now.
+        bytes: bytes of the log files they are in.
+        segments: number of log files.
+        first: position of the first record held (or of the next one to come, if there is none).
+        last: position of the last record; ``first - 1`` if there is none.
+        torn_bytes: bytes cut from the end of the last file; 0 if it was whole.
+        torn_records: whole records among those bytes: written, never confirmed durable, behind a record that was lost.
+        torn_offset: where the cut was made in the last file.
+        torn_path: file the cut bytes were put in; None if nothing was cut.
+        torn_reason: what was wrong there; empty if nothing.
+    """
+
+    records: int
+    bytes: int
+    segments: int
+    first: int
+    last: int
+    torn_bytes: int = 0
+    torn_records: int = 0
+    torn_offset: int = 0
+    torn_path: Path | None = None
+    torn_reason: str = ""
+
+    def sentence(self) -> str:
+        """One line for a person: what was recovered, and what was cut."""
+        text = f"{self.records} records in {self.segments} log files ({self.bytes} bytes)"
+        if not self.torn_path:
+            return text
+        return (
+            f"{text}; {self.torn_reason}: cut the last {self.torn_bytes} bytes"
+            f" ({self.torn_records} whole records among them) and kept them in {self.torn_path}"
+        )
+
+
+class Recovery:
+    """The records found at opening.
+
+    Attributes:
+        report: what was found and done.
+    """
+
+    def __init__(
+        self, disk: Disk, directory: Path, files: list[Surveyed], report: RecoveryReport, on_progress: Progress | None
+    ) -> None:
+        self.report = report
+        self._disk = disk
+        self._directory = directory
+        self._files = files
+        self._on_progress = on_progress
+
+    def payloads(self) -> Iterator[bytes]:
+        """Each record's payload in order, position ``report.first`` first; memory is bounded by the largest record.
+
+        Raises:
+            LogCorruptError: a record that was whole at opening is so no longer.
+        """
+        meter = Meter("load", sum(found.verdict.end for found in self._files), self._on_progress)
+        done = 0
+        for found in self._files:
+            yield from payloads_of(self._disk, self._directory, found, lambda end, done=done: meter.at(done + end))  # type: ignore[misc]
+            done += found.verdict.end
+        meter.finish()
+
+
+@dataclass(slots=True)
+class Opened:
+    """What the log goes on with after recovery.
+
+    Attributes:
+        manifest: as it is on disk.
+        file: the last log file, open for appending.
+        header: its header.
+        size: its bytes.
+        last: position of the last record.
+        sealed: nothing was written since the last seal.
+    """
+
+    manifest: Manifest
+    file: DiskFile
+    header: FileHeader
+    size: int
+    last: int
+    sealed: bool
+
+
+def put(file: DiskFile, data: Data) -> None:
+    """Append all of ``data``, however many calls it takes."""
+    rest = memoryview(data)
+    while rest:
+        try:
+            taken = file.append(rest)
+        except InterruptedError:
+            continue
+        if not taken:
+            raise OSError("the disk took no bytes and said nothing")
+        rest = rest[taken:]
+
+
+def write_whole(disk: Disk, path: Path, data: Data) -> None:
+    """Make a new file with this content, on the medium; its name is durable after ``sync_directory``."""
+    file = disk.create(path)
+    try:
+        put(file, data)
+        file.datasync()
+    finally:
+        file.close()
+
+
+def switch_manifest(disk: Disk, directory: Path, manifest: Manifest) -> None:
+    """Make this the manifest, in one step that a crash cannot halve."""
+    write_whole(disk, directory / manifests.NEW_NAME, manifest.encode())
+    disk.rename(directory / manifests.NEW_NAME, directory / manifests.NAME)
+    disk.sync_directory(directory)
+
+
+def add_segment(disk: Disk, directory: Path, first: int, entropy: Entropy) -> tuple[SegmentEntry, FileHeader]:
+    """Make a new, empty log file, its name durable; it belongs to the log once a manifest names it."""
+    header = FileHeader.new(first, entropy)
+    entry = SegmentEntry(segment_name(first), first, header.identity)
+    write_whole(disk, directory / entry.name, header.encode())
+    disk.sync_directory(directory)
+    return entry, header
+
+
+def recover(
+    disk: Disk, directory: Path, entropy: Entropy, on_progress: Progress | None = None
+) -> tuple[Opened, Recovery]:
+    """Bring a locked data directory to a state to append to, with everything that was found durable.
+
+    Raises:
+        LogCorruptError: records would be lost; nothing was changed.
+        OSError: the disk failed.
+    """
+    # The process before may have died between a rename and its directory sync: what we read must be what stays.
+    disk.sync_directory(directory)
+    manifest = read_manifest(disk, directory)
+    leftovers = strays(disk, directory, manifest)
+    if manifest is not None:
+        _settle(disk, directory / manifest.segments[-1].name)
+    found = []
+    for one, following in survey(disk, directory, manifest or Manifest(()), on_progress):
+        if error := gap(directory, one, following):
+            raise error
+        found.append(one)
+    for name in leftovers:
+        disk.remove(directory / name)
+    if manifest is None:
+        entry, _ = add_segment(disk, directory, 1, entropy)
+        manifest = Manifest((entry,))
+        switch_manifest(disk, directory, manifest)
+        found = [one for one, _ in survey(disk, directory, manifest)]
+    elif leftovers:
+        disk.sync_directory(directory)
+    return _open_tail(disk, directory, manifest, found, on_progress)
+
+
+def _settle(disk: Disk, path: Path) -> None:
+    """Make the file's content in memory and on the medium the same before it is read.
+
+    What a killed process had written but not synced is made durable first, since it is about to be shown as recovered.
+    What a failed sync left in memory only, marked as clean, is forgotten.
+    """
+    try:
+        file = disk.open_append(path)
+    except FileNotFoundError:
+        return  # the survey says so better
+    try:
+        file.datasync()
+        file.drop_cache()
+    finally:
+        file.close()
+
+
+def _open_tail(
+    disk: Disk, directory: Path, manifest: Manifest, found: list[Surveyed], on_progress: Progress | None
+) -> tuple[Opened, Recovery]:
+    last = found[-1]
+    verdict = last.verdict
+    path = directory / last.entry.name
+    torn_path = None
+    file = disk.open_append(path)
+    try:
+        if verdict.state is State.TORN:
+            if verdict.rest:
+                torn_path = _keep_aside(disk, directory, file, last)
+            file.truncate(verdict.end)
+            if last.header is None:
+                put(file, _header_of(last.entry).encode())
+            file.datasync()
+    except BaseException:
+        file.close()
+        raise
+    records = sum(one.verdict.records for one in found)
+    first = manifest.segments[0].first
+    report = RecoveryReport(
+        records,
+        sum(one.verdict.end for one in found),
+        len(found),
+        first,
+        first + records - 1,
+        torn_bytes=verdict.rest,
+        torn_records=verdict.whole_behind,
+        torn_offset=verdict.end,
+        torn_path=torn_path,
+        torn_reason=verdict.reason,
+    )
+    header = last.header or _header_of(last.entry)
+    size = max(verdict.end, HEADER_SIZE)
+    opened = Opened(manifest, file, header, size, report.last, verdict.sealed)
+    return opened, Recovery(disk, directory, found, report, on_progress)
+
+
+def _header_of(entry: SegmentEntry) -> FileHeader:
+    """The header that the manifest says the file had."""
+    identity = bytes.fromhex(entry.identity)
+    return FileHeader(identity[:4], int.from_bytes(identity[4:], "little"), entry.first)
+
+
+def _keep_aside(disk: Disk, directory: Path, file: DiskFile, last: Surveyed) -> Path:
+    """Copy what is about to be cut into a file of its own, durably."""
+    verdict = last.verdict
+    names = set(disk.list(directory))
+    stem = f"torn-{last.entry.name}-{verdict.end}"
+    name = next(name for n in range(len(names) + 1) if (name := f"{stem}-{n}") not in names)
+    aside = disk.create(directory / name)
+    try:
+        for at in range(verdict.end, verdict.size, CHUNK):
+            put(aside, file.read_at(at, min(CHUNK, verdict.size - at)))
+        aside.datasync()
+    finally:
+        aside.close()
+    disk.sync_directory(directory)
+    return directory / name

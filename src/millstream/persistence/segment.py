@@ -1,0 +1,202 @@
+"""Reading one log file: its whole records in order, then the verdict on what follows them. Never changes anything."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from millstream.errors import LogCorruptError
+from millstream.persistence.disk import DiskFile
+from millstream.persistence.frame import (
+    FRAME_SIZE,
+    HEADER_SIZE,
+    FileHeader,
+    FormatError,
+    Head,
+    decode_head,
+    payload_matches,
+)
+
+CHUNK = 1 << 20  # bytes read at once; with one record, all that reading holds in memory
+
+
+class State(Enum):
+    """What follows the last whole record of a file."""
+
+    WHOLE = "whole"  # nothing
+    TORN = "torn"  # the rest of a write that a crash interrupted, as far as anyone can tell
+    CORRUPT = "corrupt"  # damage to what had been durable
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a log file holds and how it ends.
+
+    Attributes:
+        state: see :class:`State`.
+        first: position of the first record the file may hold.
+        records: whole records from the start.
+        end: bytes up to the last whole frame; where a damaged or missing one would start.
+        size: bytes of the file.
+        whole_behind: whole records found after ``end``; cutting there would lose them.
+        reason: one clause that says what is wrong; empty if whole.
+        sealed: the last whole frame is a seal, so everything is known durable.
+    """
+
+    state: State
+    first: int
+    records: int
+    end: int
+    size: int
+    whole_behind: int = 0
+    reason: str = ""
+    sealed: bool = False
+
+    @property
+    def rest(self) -> int:
+        """Bytes after ``end``."""
+        return self.size - self.end
+
+
+def read_header(file: DiskFile, path: Path) -> FileHeader:
+    """The header of an open file.
+
+    Raises:
+        LogCorruptError: it is damaged.
+        FormatError: it is whole, but of a version this program does not read.
+    """
+    data = file.read_at(0, HEADER_SIZE)
+    try:
+        return FileHeader.decode(data)
+    except FormatError as error:
+        if error.version:
+            raise FormatError(f"{path}: {error}", version=error.version) from None
+        size = file.size()
+        raise LogCorruptError(
+            f"{path}: {error}; none of its {size} bytes can be read as records", path=str(path), offset=0
+        ) from None
+
+
+class Scan:
+    """Iterates the payloads of a file's whole records once, in order.
+
+    After that ``end``, ``records`` and ``sealed`` say how far it came. Memory: one chunk or one record.
+
+    Args:
+        file: open for reading.
+        header: the file's.
+        size: bytes to read of it; the rest is ignored.
+    """
+
+    def __init__(self, file: DiskFile, header: FileHeader, size: int) -> None:
+        self.file = file
+        self.header = header
+        self.size = size
+        self.end = HEADER_SIZE
+        self.records = 0
+        self.sealed = False
+        self.misplaced = False  # a valid frame stands at ``end``, but with another index than the next
+
+    def __iter__(self) -> Iterator[bytes]:
+        size, header, read_at = self.size, self.header, self.file.read_at
+        base, data = HEADER_SIZE, b""
+        while (at := self.end) < size:
+            start = at - base
+            if start + FRAME_SIZE > len(data):
+                base, data, start = at, read_at(at, min(CHUNK, size - at)), 0
+            head = decode_head(header, data, start)
+            if head is None or at + FRAME_SIZE + head.length > size:
+                return
+            stop = start + FRAME_SIZE + head.length
+            if stop > len(data):
+                base, data, start = at, read_at(at, min(max(CHUNK, FRAME_SIZE + head.length), size - at)), 0
+                stop = FRAME_SIZE + head.length
+            payload = data[start + FRAME_SIZE : stop]
+            if not payload_matches(head, (payload,)):
+                return
+            if head.number != self.records:
+                self.misplaced = True
+                return
+            self.end = base + stop
+            self.sealed = not head.unsynced
+            if head.unsynced:
+                self.records += 1
+                yield payload
+
+
+def judge(scan: Scan) -> Verdict:
+    """The verdict on a file whose scan has run to its end.
+
+    Bytes behind the last whole record are a torn write, unless something proves that what is damaged had been durable:
+
+    - a later frame says so (its ``unsynced``);
+    - the record expected next is found further on, so what is damaged lies between records;
+    - a valid frame stands there with the wrong index, so records are missing in between.
+
+    The search reads the rest once; payloads of frames that turn out bad are charged to a budget of twice the rest, and
+    when that is used up, the verdict is corrupt, which loses nothing.
+    """
+    rest = scan.size - scan.end
+    if rest <= 0:
+        return Verdict(State.WHOLE, scan.header.first, scan.records, scan.end, scan.size, sealed=scan.sealed)
+    proof = "records before it are missing" if scan.misplaced else ""
+    whole = 0
+    search = _Search(scan.file, scan.header, scan.size, scan.end)
+    for at, head, good in search:
+        if head.number < scan.records or (at == scan.end and not scan.misplaced):
+            continue
+        whole += good and head.unsynced > 0
+        if head.proven > scan.records:
+            proof = proof or "later records show that it had been durable"
+        elif head.number == scan.records:
+            proof = proof or "the next record stands behind it"
+    if search.spent:
+        proof = proof or "what follows cannot be searched in bounded time"
+    position = scan.header.first + scan.records
+    reason = f"record {position} at byte {scan.end} is "
+    if proof:
+        reason += f"damaged ({proof})"
+    else:
+        reason += "incomplete"
+    state = State.CORRUPT if proof else State.TORN
+    return Verdict(state, scan.header.first, scan.records, scan.end, scan.size, whole_behind=whole, reason=reason)
+
+
+class _Search:
+    """Finds frames at any offset: yields where, each valid head, and whether its payload is whole too."""
+
+    def __init__(self, file: DiskFile, header: FileHeader, size: int, start: int) -> None:
+        self.file = file
+        self.header = header
+        self.size = size
+        self.start = start
+        self.budget = 2 * (size - start) + CHUNK
+        self.spent = False
+
+    def __iter__(self) -> Iterator[tuple[int, Head, bool]]:
+        mark = self.header.mark
+        at = self.start
+        while at + FRAME_SIZE <= self.size and not self.spent:
+            data = self.file.read_at(at, min(CHUNK, self.size - at))
+            last = len(data) - FRAME_SIZE  # where the last head that is whole in this chunk can start
+            after = 0
+            while 0 <= (found := data.find(mark, after)) <= last:
+                after = found + 1
+                head = decode_head(self.header, data, found)
+                if head is not None:
+                    good = self._whole(head, at + found)
+                    if good:
+                        after = found + FRAME_SIZE + head.length
+                    yield at + found, head, good
+            at += max(after, last + 1)
+
+    def _whole(self, head: Head, at: int) -> bool:
+        start, stop = at + FRAME_SIZE, at + FRAME_SIZE + head.length
+        if stop > self.size:
+            return False
+        parts = (self.file.read_at(place, min(CHUNK, stop - place)) for place in range(start, stop, CHUNK))
+        good = payload_matches(head, parts)
+        if not good:
+            self.budget -= head.length
+            self.spent = self.budget < 0
+        return good
