@@ -4,4 +4,44 @@ The names here are the worker's; the other parts are imported by their own names
 ``millstream.spark``). Everything is loaded on first use, so ``import millstream`` costs next to nothing.
 """
 
+from typing import TYPE_CHECKING
+
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from millstream.worker.app import App as App
+    from millstream.worker.loop import FatalError as FatalError
+    from millstream.worker.message import EntryLostError as EntryLostError
+    from millstream.worker.message import Message as Message
+    from millstream.worker.message import Nack as Nack
+    from millstream.worker.message import Reject as Reject
+    from millstream.worker.payload import PayloadError as PayloadError
+    from millstream.worker.policy import Retry as Retry
+    from millstream.worker.settle import AlreadySettledError as AlreadySettledError
+    from millstream.worker.subscription import StreamSub as StreamSub
+
+_WHERE = {
+    "AlreadySettledError": "millstream.worker.settle",
+    "App": "millstream.worker.app",
+    "EntryLostError": "millstream.worker.message",
+    "FatalError": "millstream.worker.loop",
+    "Message": "millstream.worker.message",
+    "Nack": "millstream.worker.message",
+    "PayloadError": "millstream.worker.payload",
+    "Reject": "millstream.worker.message",
+    "Retry": "millstream.worker.policy",
+    "StreamSub": "millstream.worker.subscription",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name when it is first asked for."""
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib  # noqa: PLC0415 - part of what is put off
+
+    return getattr(importlib.import_module(_WHERE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*_WHERE, "__version__"]

@@ -1,4 +1,4 @@
-"""From a URL to a redis-py client: ``redis://``, ``rediss://`` and ``unix://``, with timeouts that suit blocking reads."""
+"""From a URL to a redis-py client: ``redis://``, ``rediss://`` ``unix://``, with timeouts that suit blocking."""
 
 from typing import Any
 

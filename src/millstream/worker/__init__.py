@@ -1,1 +1,5 @@
-"""Subscribers that read, claim, retry and dead-letter; reach a server only through ``millstream.client``."""
+"""The worker: functions run for the entries of streams, every entry ending acked, pending or dead.
+
+Read ``loop`` first; it drives two pure modules, ``settle`` (what may happen to an entry) and ``policy`` (what should),
+and leaves storing outcomes to ``ledger``, ``burial`` and ``leases``, and getting entries to ``reading``.
+"""

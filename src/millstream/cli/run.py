@@ -1,0 +1,67 @@
+"""``millstream run``: the subscribers of an app in worker processes."""
+
+import asyncio
+import logging
+import os
+import sys
+
+import click
+
+from millstream.client.url import check_url
+from millstream.errors import ConfigError
+
+
+@click.command()
+@click.argument("target", metavar="MODULE:APP")
+@click.option(
+    "--url",
+    help="Server to read from. Default: the app's own, else MILLSTREAM_URL, REDIS_URL, redis://127.0.0.1:6379/0.",
+)
+@click.option("-w", "--workers", type=click.IntRange(1), default=1, show_default=True, help="Number of processes.")
+@click.option(
+    "--grace",
+    type=click.FloatRange(0),
+    help="Seconds running handlers get at a stop before their entries are handed back. Default: the app's.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="What the workers log to standard error.",
+)
+def run(target: str, url: str | None, workers: int, grace: float | None, log_level: str) -> None:
+    r"""Run the subscribers of an app.
+
+    MODULE:APP names an App in a module of the working directory or the Python path: orders:app is `app` in orders.py.
+
+    \b
+        # orders.py
+        from millstream import App, StreamSub
+        app = App()
+    \b
+        @app.subscriber(StreamSub("orders", group="billing", min_idle_time=10_000))
+        async def bill(order: dict) -> None:
+            print(order)
+    \b
+        $ millstream run orders:app --workers 4
+
+    A worker that crashes is started again; what it had in hand, the others claim after min_idle_time. SIGTERM or
+    Ctrl-C lets running handlers finish, hands back the rest at once and exits with 0; a second one kills. Exit codes:
+    69 the server cannot be reached, 78 there is no such app or it is set up wrongly, 1 anything else that went wrong.
+    """
+    from millstream.worker.supervisor import Supervisor  # noqa: PLC0415 - help must not load asyncio
+
+    environment = dict(os.environ)
+    environment["MILLSTREAM_LOG_LEVEL"] = log_level
+    if url:
+        try:
+            environment["MILLSTREAM_RUN_URL"] = check_url(url)
+        except ConfigError as error:
+            raise click.UsageError(str(error)) from None
+    logging.basicConfig(format="%(asctime)s %(levelname)s [%(process)d] %(name)s: %(message)s", level=log_level.upper())
+
+    async def supervise() -> int:
+        return await Supervisor(target, workers, grace, environment).run()
+
+    sys.exit(asyncio.run(supervise()))

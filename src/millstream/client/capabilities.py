@@ -1,0 +1,91 @@
+"""What a server can do, found by asking it, never by its version: Valkey says 7.2.4, Dragonfly 7.4.0.
+
+Commands are looked up with COMMAND INFO. Options are tried on a key that does not exist, in a form that changes
+nothing: a server that knows the option complains about the missing group, one that does not complains about the syntax.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from redis.exceptions import ResponseError
+
+from millstream.client.line import Command, Line, Reply
+
+if TYPE_CHECKING:
+    import redis
+
+_PROBE = "{millstream}:probe:no-such-key"
+
+#: Sent in this order; :func:`judge` reads the replies in the same order. None of them creates a key.
+PROBES: tuple[Command, ...] = (
+    ("COMMAND", "INFO", "XNACK", "XACKDEL", "XDELEX"),
+    ("XREADGROUP", "GROUP", "g", "c", "CLAIM", "0", "STREAMS", _PROBE, ">"),
+    ("XADD", _PROBE, "NOMKSTREAM", "IDMPAUTO", "p", "*", "f", "v"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """The newer stream commands and options one server has.
+
+    Attributes:
+        xnack: XNACK (Redis 8.8): give an entry back, with or without charging the delivery.
+        xackdel: XACKDEL (Redis 8.2).
+        xdelex: XDELEX (Redis 8.2).
+        claim: XREADGROUP ... CLAIM (Redis 8.4): one command reads new entries and claims stale ones.
+        idmp: XADD ... IDMP (Redis 8.6): the server drops a repeated publish.
+    """
+
+    xnack: bool = False
+    xackdel: bool = False
+    xdelex: bool = False
+    claim: bool = False
+    idmp: bool = False
+
+
+def judge(replies: Sequence[Reply]) -> Capabilities:
+    """The capabilities that the replies to :data:`PROBES` show.
+
+    A reply that says nothing either way (no permission for COMMAND, say) counts as absent: the older way works
+    everywhere.
+    """
+    info, claim, idmp = replies
+    rows = info if isinstance(info, list) and len(info) == 3 else [None, None, None]
+    xnack, xackdel, xdelex = (bool(row) for row in rows)
+    return Capabilities(
+        xnack=xnack,
+        xackdel=xackdel,
+        xdelex=xdelex,
+        claim=isinstance(claim, Exception) and str(claim).startswith("NOGROUP"),
+        idmp=idmp is None,
+    )
+
+
+async def find(line: Line) -> Capabilities:
+    """Ask the server at the other end of ``line``, in one round trip."""
+    return judge(await line.calls(PROBES))
+
+
+_known: WeakKeyDictionary[Any, Capabilities] = WeakKeyDictionary()
+
+
+def find_sync(client: "redis.Redis") -> Capabilities:
+    """Ask the server behind a blocking client, once per connection pool."""
+    pool = client.connection_pool
+    if pool not in _known:
+        connection = pool.get_connection()
+        try:
+            _known[pool] = judge([_ask(connection, command) for command in PROBES])
+        finally:
+            pool.release(connection)
+    return _known[pool]
+
+
+def _ask(connection: Any, command: Command) -> Reply:
+    connection.send_command(*command)
+    try:
+        return connection.read_response(disable_decoding=True)
+    except ResponseError as refused:
+        return refused

@@ -1,0 +1,173 @@
+"""One asyncio connection that many callers share: what is asked at the same time travels in one write.
+
+Replies are the server's own values (RESP2: bytes, int, list, None), untouched by redis-py's callbacks, because those
+differ between redis-py versions and cost more than reading the reply. The connection itself (address, TLS, password) is
+redis-py's.
+
+A line never repeats a command. When the connection breaks, every caller whose reply had not come gets
+:class:`Disconnected` and decides for itself: an XACK may be sent again, an XADD may not.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+from redis.exceptions import AuthenticationError, RedisError, ResponseError
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from millstream.client.url import async_client
+from millstream.errors import MillstreamError
+
+Command: TypeAlias = Sequence[bytes | str | int | float]
+Reply: TypeAlias = Any
+
+
+class Disconnected(MillstreamError):  # noqa: N818 - a state of the line, not a fault of the caller
+    """The connection broke before the reply came; whether the command ran is unknown."""
+
+
+class AccessDenied(MillstreamError):  # noqa: N818 - the server's verdict
+    """The server refused the user name, the password or the right to connect; trying again will not help."""
+
+
+class Line:
+    """A shared connection.
+
+    Args:
+        url: the server.
+        greet: commands sent first on every new connection; their replies are kept in ``greeting``.
+        timeout: seconds a batch of commands may take before the connection is given up.
+    """
+
+    def __init__(self, url: str, *, greet: Sequence[Command] = (), timeout: float = 30.0) -> None:
+        self._client = async_client(url, protocol=2)
+        self._greet = greet
+        self._timeout = timeout
+        self._connection: Any = None
+        self._queue: list[tuple[Sequence[Command], asyncio.Future[list[Reply]], float]] = []
+        self._wake = asyncio.Event()
+        self._driver: asyncio.Task[None] | None = None
+        self._closed = False
+        self.greeting: list[Reply] = []
+        self.connects = 0
+
+    @property
+    def connected(self) -> bool:
+        """True while there is a connection, as far as is known."""
+        return self._connection is not None
+
+    async def call(self, *command: bytes | str | int | float, timeout: float | None = None) -> Reply:  # noqa: ASYNC109 - the driver, not the caller, is bounded by it
+        """Send one command and return its reply.
+
+        Raises:
+            ResponseError: the server answered with an error.
+            Disconnected: no answer came.
+        """
+        reply = (await self.calls((command,), timeout=timeout))[0]
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    def calls(self, commands: Sequence[Command], *, timeout: float | None = None) -> "asyncio.Future[list[Reply]]":
+        """Send commands in order; the future gives their replies, an error reply as an exception in its place.
+
+        The commands are queued before this returns, so two callers' commands keep the order of their calls.
+        """
+        future: asyncio.Future[list[Reply]] = asyncio.get_running_loop().create_future()
+        if self._closed:
+            future.set_exception(Disconnected("the line is closed"))
+            return future
+        self._queue.append((commands, future, self._timeout if timeout is None else timeout))
+        self._wake.set()
+        if self._driver is None:
+            self._driver = asyncio.create_task(self._drive(), name="millstream-line")
+        return future
+
+    async def atomic(self, commands: Sequence[Command]) -> list[Reply] | None:
+        """Run commands in MULTI/EXEC; None when a watched key changed.
+
+        Raises:
+            ResponseError: a command was refused when queued, so that none ran.
+            Disconnected: no answer came; all or none of them ran.
+        """
+        replies = await self.calls((("MULTI",), *commands, ("EXEC",)))
+        result = replies[-1]
+        if isinstance(result, Exception):
+            raise next((reply for reply in replies if isinstance(reply, Exception)), result)
+        return None if result is None else list(result)
+
+    async def close(self) -> None:
+        """Break off: whatever still waits gets :class:`Disconnected`."""
+        self._closed = True
+        if self._driver is not None:
+            self._driver.cancel()
+            await asyncio.gather(self._driver, return_exceptions=True)
+        self._fail(self._queue, Disconnected("the line was closed"))
+        self._queue = []
+        await self._hang_up()
+        await self._client.aclose()
+
+    async def _drive(self) -> None:
+        """Send what is queued, read as many replies, repeat."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            batch, self._queue = self._queue, []
+            try:
+                async with asyncio.timeout(max(limit for _, _, limit in batch)):
+                    await self._exchange(batch)
+            except asyncio.CancelledError:
+                self._fail(batch, Disconnected("the line was closed"))
+                raise
+            except AuthenticationError as error:
+                await self._hang_up()
+                self._fail(batch, AccessDenied(str(error)))
+            except (RedisError, OSError, TimeoutError) as error:
+                await self._hang_up()
+                self._fail(batch, Disconnected(str(error) or type(error).__name__))
+
+    async def _exchange(self, batch: Iterable[tuple[Sequence[Command], "asyncio.Future[list[Reply]]", float]]) -> None:
+        connection = self._connection
+        if connection is None:
+            connection = await self._dial()
+        packed = connection.pack_commands([command for commands, _, _ in batch for command in commands])
+        await connection.send_packed_command(packed)
+        for commands, future, _ in batch:
+            replies = [await _reply(connection) for _ in commands]
+            if not future.done():
+                future.set_result(replies)
+
+    async def _dial(self) -> Any:
+        connection = self._client.connection_pool.make_connection()  # type: ignore[no-untyped-call] # redis-py's gap
+        self._connection = connection
+        await connection.connect()
+        if self._greet:
+            await connection.send_packed_command(connection.pack_commands(self._greet))
+            self.greeting = [await _reply(connection) for _ in self._greet]
+        self.connects += 1
+        return connection
+
+    async def _hang_up(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(RedisError, OSError):  # it was broken already; there is nothing more to lose
+                await connection.disconnect()
+
+    @staticmethod
+    def _fail(
+        batch: Iterable[tuple[Sequence[Command], "asyncio.Future[list[Reply]]", float]], error: Exception
+    ) -> None:
+        for _, future, _ in batch:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # seen: a caller that was cancelled will not ask for it
+
+
+async def _reply(connection: Any) -> Reply:
+    try:
+        return await connection.read_response(disable_decoding=True)
+    except RedisConnectionError:
+        raise
+    except ResponseError as refused:
+        return refused

@@ -1,0 +1,287 @@
+"""The application: subscribers registered by decorator, publishing, and running them until told to stop."""
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Any, TypeVar
+
+from redis.exceptions import ResponseError
+
+from millstream.client.line import Line
+from millstream.client.url import check_url
+from millstream.clock import Clock, SystemClock
+from millstream.errors import UsageError
+from millstream.worker.loop import SubscriberLoop, totals
+from millstream.worker.payload import encode
+from millstream.worker.policy import Retry
+from millstream.worker.process import run_in_process
+from millstream.worker.subscription import AckMode, ReadMode, StreamSub, Subscription
+
+log = logging.getLogger("millstream.worker")
+
+Handler = TypeVar("Handler", bound=Callable[..., Any])
+Hook = Callable[[], Awaitable[None] | None]
+
+DEFAULT_URL = "redis://127.0.0.1:6379/0"
+
+
+class Publisher:
+    """Adds entries to one stream; as a decorator, adds what the handler returns (unless that is None).
+
+    It may stand above or below ``@app.subscriber``.
+    """
+
+    def __init__(self, app: "App", stream: str, maxlen: int | None) -> None:
+        self._app = app
+        self.stream = stream
+        self.maxlen = maxlen
+
+    async def publish(self, content: Any) -> str:
+        """Add one entry; see :meth:`App.publish`."""
+        return await self._app.publish(self.stream, content, maxlen=self.maxlen)
+
+    def __call__(self, handler: Handler) -> Handler:
+        """Publish what ``handler`` returns."""
+        handler.__dict__.setdefault("__millstream_publish__", []).append(self)
+        return handler
+
+
+class App:
+    """Subscribers of streams, and the way to publish to them.
+
+    Args:
+        url: the server; when None, what the environment variable ``MILLSTREAM_URL`` or ``REDIS_URL`` says, then a
+            server on this machine.
+        grace: seconds running handlers get at a stop, before they are cancelled.
+        clock: where time comes from.
+    """
+
+    def __init__(self, url: str | None = None, *, grace: float = 30.0, clock: Clock | None = None) -> None:
+        self._url = url
+        self.grace = grace
+        self._clock = clock or SystemClock()
+        self._subscriptions: list[Subscription] = []
+        self._on_startup: list[Hook] = []
+        self._on_shutdown: list[Hook] = []
+        self._line: Line | None = None
+        self._private: Line | None = None
+        self._loops: list[SubscriberLoop] = []  # kept after a stop, for their counters
+
+    @property
+    def url(self) -> str:
+        """The server's URL.
+
+        Raises:
+            ConfigError: it cannot be a server's.
+        """
+        found = self._url or os.environ.get("MILLSTREAM_URL") or os.environ.get("REDIS_URL") or DEFAULT_URL
+        return check_url(found)
+
+    @url.setter
+    def url(self, url: str) -> None:
+        self._url = url
+
+    @property
+    def subscriptions(self) -> tuple[Subscription, ...]:
+        """What was registered, in order."""
+        return tuple(self._subscriptions)
+
+    # -- registering ------------------------------------------------------------------------------------------------
+
+    def subscriber(
+        self,
+        sub: StreamSub | str,
+        *,
+        retry: Retry | None = None,
+        concurrency: int = 10,
+        ack: AckMode = "auto",
+        read: ReadMode = "both",
+        dead: str | None = None,
+    ) -> Callable[[Handler], Handler]:
+        """Run a function, async or not, for each entry of a stream.
+
+        Args:
+            sub: the stream, or only its name.
+            retry: what failure means; five deliveries with growing delays when None.
+            concurrency: most runs at the same time in each process.
+            ack: who acks, and how; see :class:`~millstream.worker.subscription.Subscription`.
+            read: new entries, stale ones, or both.
+            dead: the dead-letter stream; ``<stream>:dead`` when None.
+
+        Returns:
+            A decorator that registers the function and returns it unchanged.
+
+        Raises:
+            ConfigError: an option or an annotation of the function cannot be used.
+        """
+        where = StreamSub(sub) if isinstance(sub, str) else sub
+
+        def register(handler: Handler) -> Handler:
+            self._subscriptions.append(
+                Subscription(
+                    where,
+                    handler,
+                    retry=retry or Retry(),
+                    concurrency=concurrency,
+                    ack=ack,
+                    read=read,
+                    dead=dead or "",
+                )
+            )
+            return handler
+
+        return register
+
+    def publisher(self, stream: str, *, maxlen: int | None = None) -> Publisher:
+        """A publisher for one stream; ``maxlen`` trims it approximately."""
+        return Publisher(self, stream, maxlen)
+
+    def on_startup(self, hook: Hook) -> Hook:
+        """Run a function, async or not, before the first entry is read."""
+        self._on_startup.append(hook)
+        return hook
+
+    def on_shutdown(self, hook: Hook) -> Hook:
+        """Run a function, async or not, after the last outcome was stored."""
+        self._on_shutdown.append(hook)
+        return hook
+
+    # -- publishing -------------------------------------------------------------------------------------------------
+
+    async def publish(self, stream: str, content: Any, *, maxlen: int | None = None) -> str:
+        """Add one entry and return its id.
+
+        Args:
+            stream: key of the stream.
+            content: a mapping of fields, a dataclass, a pydantic model, or a single value for the field ``data``.
+            maxlen: trim the stream to about this many entries.
+
+        Raises:
+            ResponseError: the server refused.
+            Disconnected: no answer came; the entry may or may not have been added.
+        """
+        reply = await self._shared().call(*_xadd(stream, content, maxlen))
+        return str(reply, "ascii")
+
+    async def publish_batch(self, stream: str, contents: Iterable[Any], *, maxlen: int | None = None) -> list[str]:
+        """Add many entries in one round trip and return their ids, in order.
+
+        Raises:
+            ResponseError: the server refused one; the others were added.
+            Disconnected: no answer came; some, all or none were added.
+        """
+        replies = await self._shared().calls([_xadd(stream, content, maxlen) for content in contents])
+        for reply in replies:
+            if isinstance(reply, ResponseError):
+                raise reply
+        return [str(reply, "ascii") for reply in replies]
+
+    # -- running ----------------------------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def running(self, url: str | None = None, *, grace: float | None = None) -> "AsyncIterator[App]":
+        """The subscribers at work, for as long as the block lasts; for tests and for embedding in another program."""
+        if url is not None:
+            self.url = url
+        await self.start()
+        try:
+            yield self
+        finally:
+            await self.stop(grace)
+
+    async def start(self) -> None:
+        """Connect, make the groups, run the startup hooks, begin to read.
+
+        Raises:
+            UsageError: it runs already.
+            Disconnected: the server cannot be reached.
+            FatalError: a group cannot be made.
+        """
+        if self._private is not None:
+            raise UsageError("this app is running already")
+        line, private, guard = self._shared(), Line(self.url), asyncio.Lock()
+        self._private = private
+        self._loops = [
+            SubscriberLoop(subscription, url=self.url, line=line, private=private, guard=guard, clock=self._clock)
+            for subscription in self._subscriptions
+        ]
+        try:
+            for loop in self._loops:
+                await loop.prepare()
+            await _run_hooks(self._on_startup)
+        except BaseException:
+            await self.stop(0)
+            raise
+        for loop in self._loops:
+            loop.start()
+
+    async def stop(self, grace: float | None = None) -> bool:
+        """Finish or hand back everything, then disconnect; False when something could not be finished in time."""
+        seconds = self.grace if grace is None else grace
+        running = self._loops if self._private is not None else []
+        results = await asyncio.gather(*(loop.stop(seconds) for loop in running), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                log.error("a subscriber did not stop cleanly", exc_info=result)
+        private, self._private = self._private, None
+        if private is not None:
+            log.info("stopped: %s", self.stats())
+            await private.close()
+        await _run_hooks(self._on_shutdown)
+        await self.close()
+        return all(result is True for result in results)
+
+    async def wait(self) -> None:
+        """Wait until a subscriber cannot go on.
+
+        Raises:
+            FatalError: why.
+        """
+        await asyncio.gather(*(loop.done() for loop in self._loops))
+
+    async def close(self) -> None:
+        """Disconnect a publisher that runs no subscribers."""
+        line, self._line = self._line, None
+        if line is not None:
+            await line.close()
+
+    def run(self, url: str | None = None) -> None:
+        """Run in this process until SIGTERM or SIGINT; raises SystemExit with the exit code."""
+        if url is not None:
+            self.url = url
+        raise SystemExit(run_in_process(self))
+
+    def stats(self) -> dict[str, dict[str, int]]:
+        """Counters of each subscriber in this process, by the handler's name."""
+        return totals(self._loops)
+
+    def health(self) -> dict[str, int]:
+        """Milliseconds since each subscriber's reader last heard from the server: its progress, not a PING's."""
+        return {loop.subscription.name: loop.idle_ms for loop in self._loops}
+
+    async def __aenter__(self) -> "App":
+        """For publishing: nothing to open, the connection is made on first use."""
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Disconnect."""
+        await self.close()
+
+    def _shared(self) -> Line:
+        if self._line is None:
+            self._line = Line(self.url)
+        return self._line
+
+
+def _xadd(stream: str, content: Any, maxlen: int | None) -> tuple[bytes | str | int, ...]:
+    trim: tuple[str | int, ...] = () if maxlen is None else ("MAXLEN", "~", maxlen)
+    return ("XADD", stream, *trim, "*", *encode(content))
+
+
+async def _run_hooks(hooks: list[Hook]) -> None:
+    for hook in hooks:
+        result = hook()
+        if result is not None:
+            await result

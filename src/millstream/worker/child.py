@@ -1,0 +1,47 @@
+"""What ``millstream run`` starts: ``python -m millstream.worker.child module:app``.
+
+Two file descriptors may come by the environment: ``MILLSTREAM_LIFELINE`` becomes readable when the parent is gone,
+``MILLSTREAM_READY`` gets one line when reading begins.
+"""
+
+import logging
+import os
+import sys
+from contextlib import suppress
+
+from millstream.errors import ConfigError
+from millstream.worker.process import EXIT_CONFIG, find_app, run_in_process
+
+
+def main(target: str) -> int:
+    """Find the app and run it; the exit code."""
+    level = os.environ.get("MILLSTREAM_LOG_LEVEL", "INFO")
+    logging.basicConfig(format="%(asctime)s %(levelname)s [%(process)d] %(name)s: %(message)s", level=level.upper())
+    try:
+        app = find_app(target)
+    except ConfigError as error:
+        print(f"Error: {error}", file=sys.stderr)  # noqa: T201 - this is a program
+        return EXIT_CONFIG
+    except Exception:
+        logging.getLogger("millstream.worker").exception("importing %s failed", target)
+        return EXIT_CONFIG
+    grace = os.environ.get("MILLSTREAM_GRACE")
+    if grace:
+        app.grace = float(grace)
+    url = os.environ.get("MILLSTREAM_RUN_URL")
+    if url:
+        app.url = url
+    lifeline = os.environ.get("MILLSTREAM_LIFELINE")
+    return run_in_process(app, lifeline=int(lifeline) if lifeline else None, ready=_say_ready)
+
+
+def _say_ready() -> None:
+    number = os.environ.pop("MILLSTREAM_READY", None)
+    if number:
+        with suppress(OSError):
+            os.write(int(number), b"ready\n")
+            os.close(int(number))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1]))

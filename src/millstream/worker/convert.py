@@ -1,0 +1,303 @@
+"""From a field's bytes, or a JSON value, to the type an annotation asks for. Pure.
+
+Builds one function per type, once. The standard library's types and dataclasses are handled here; pydantic does its own
+models and, where it is installed, every type this module does not know.
+"""
+
+import dataclasses
+import json
+import types
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from uuid import UUID
+
+from millstream.errors import ConfigError
+
+Convert = Callable[[Any], Any]
+
+_TRUE = frozenset({"1", "true", "yes", "on"})
+_FALSE = frozenset({"0", "false", "no", "off"})
+
+
+def text(value: Any) -> Any:
+    """Bytes as text; anything else as it is."""
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def lenient(value: Any) -> Any:
+    """Bytes as text where they are text, else the bytes."""
+    try:
+        return text(value)
+    except UnicodeDecodeError:
+        return value
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    """A JSON object or a mapping of fields as a dict of text."""
+    value = _loaded(value)
+    if not isinstance(value, Mapping):
+        raise ValueError(f"expected an object, got {type(value).__name__}")  # noqa: TRY004 - one kind of error for content that does not fit
+    return {name: lenient(item) for name, item in value.items()}
+
+
+def builder(annotation: Any) -> Convert:
+    """The function that makes this type out of bytes or a JSON value; it raises ValueError or TypeError when it cannot.
+
+    Raises:
+        ConfigError: no way to make such a type is known.
+    """
+    if annotation in _SIMPLE:
+        return _SIMPLE[annotation]
+    origin = get_origin(annotation)
+    if origin in (Union, types.UnionType):
+        return _union(get_args(annotation))
+    if origin is Literal:
+        return _literal(get_args(annotation))
+    if origin in (dict, Mapping) or annotation in (dict, Mapping):
+        return mapping if get_args(annotation) in ((), (str, str), (str, Any)) else _by_pydantic(annotation)
+    if origin in (list, set, tuple, frozenset) or annotation in (list, set, tuple, frozenset):
+        return _items(annotation)
+    if isinstance(annotation, type):
+        if hasattr(annotation, "model_validate"):
+            return _model(annotation)
+        if dataclasses.is_dataclass(annotation):
+            return _dataclass(annotation)
+        if issubclass(annotation, Enum):
+            return _enum(annotation)
+    return _by_pydantic(annotation)
+
+
+def is_structured(annotation: Any) -> bool:
+    """True for types that stand for a whole entry and not for one of its fields."""
+    origin = get_origin(annotation)
+    if origin in (Union, types.UnionType):
+        return any(is_structured(member) for member in get_args(annotation))
+    if annotation in (Any, dict, Mapping) or origin in (dict, Mapping):
+        return True
+    return isinstance(annotation, type) and (
+        hasattr(annotation, "model_validate") or dataclasses.is_dataclass(annotation)
+    )
+
+
+def _loaded(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, bytes | str) else value
+
+
+def _string(value: Any) -> str:
+    value = text(value)
+    if not isinstance(value, str):
+        raise ValueError(f"expected text, got {type(value).__name__}")  # noqa: TRY004 - one kind of error for content that does not fit
+    return value
+
+
+def _bytes(value: Any) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    return value.encode() if isinstance(value, str) else json.dumps(value).encode()
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+        raise ValueError(f"expected a whole number, got {value!r}")
+    return int(value)
+
+
+def _float(value: Any) -> float:
+    if isinstance(value, bool):
+        raise ValueError(f"expected a number, got {value!r}")  # noqa: TRY004 - one kind of error for all content
+    return float(value)
+
+
+def _boolean(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    word = str(text(value)).lower()
+    if word in _TRUE:
+        return True
+    if word in _FALSE:
+        return False
+    raise ValueError(f"expected true or false, got {text(value)!r}")
+
+
+def _datetime(value: Any) -> datetime:
+    return datetime.fromisoformat(_string(value))
+
+
+def _nothing(value: Any) -> None:
+    if value is not None and value not in (b"", "", b"null", "null"):
+        raise ValueError(f"expected nothing, got {value!r}")
+
+
+_SIMPLE: dict[Any, Convert] = {
+    Any: lenient,
+    object: lenient,
+    str: _string,
+    bytes: _bytes,
+    int: _integer,
+    float: _float,
+    bool: _boolean,
+    datetime: _datetime,
+    date: lambda value: date.fromisoformat(_string(value)),
+    time: lambda value: time.fromisoformat(_string(value)),
+    timedelta: lambda value: timedelta(seconds=_float(value)),
+    Decimal: lambda value: _decimal(text(value)),
+    UUID: lambda value: UUID(_string(value)),
+    None: _nothing,
+    type(None): _nothing,
+}
+
+
+def _decimal(value: Any) -> Decimal:
+    try:
+        return Decimal(str(value))
+    except ArithmeticError:
+        raise ValueError(f"expected a decimal number, got {value!r}") from None
+
+
+def _union(members: tuple[Any, ...]) -> Convert:
+    # text last: everything is text, so that str | int would never see its int; None only for what says nothing
+    ordered = sorted(members, key=lambda member: (member is not type(None), member in (str, bytes)))
+    builders = [builder(member) for member in ordered]
+
+    def convert(value: Any) -> Any:
+        problem: Exception | None = None
+        for build in builders:
+            try:
+                return build(value)
+            except (ValueError, TypeError) as error:
+                problem = error
+        raise ValueError(str(problem))
+
+    return convert
+
+
+def _literal(allowed: tuple[Any, ...]) -> Convert:
+    by_text = {str(item): item for item in allowed}
+
+    def convert(value: Any) -> Any:
+        word = str(text(value))
+        if word not in by_text:
+            raise ValueError(f"expected one of {', '.join(by_text)}, got {word!r}")
+        return by_text[word]
+
+    return convert
+
+
+def _enum(kind: type[Enum]) -> Convert:
+    by_text = {str(member.value): member for member in kind}
+
+    def convert(value: Any) -> Any:
+        word = str(text(value))
+        if word not in by_text:
+            raise ValueError(f"expected one of {', '.join(by_text)}, got {word!r}")
+        return by_text[word]
+
+    return convert
+
+
+def _items(annotation: Any) -> Convert:
+    kind = get_origin(annotation) or annotation
+    args = tuple(arg for arg in get_args(annotation) if arg is not Ellipsis)
+    if len(args) > 1:
+        return _by_pydantic(annotation)
+    item = builder(args[0]) if args else lenient
+
+    def convert(value: Any) -> Any:
+        value = _loaded(value)
+        if not isinstance(value, list | tuple):
+            raise ValueError(f"expected a list, got {type(value).__name__}")  # noqa: TRY004 - one kind of error for content that does not fit
+        return kind(item(part) for part in value)
+
+    return convert
+
+
+def _dataclass(kind: type) -> Convert:
+    hints = get_type_hints(kind)
+    parts = [
+        (part.name, builder(hints[part.name]), _required(part), admits_none(hints[part.name]))
+        for part in dataclasses.fields(kind)
+        if part.init
+    ]
+
+    def convert(value: Any) -> Any:
+        value = _loaded(value)
+        if isinstance(value, kind):
+            return value
+        if not isinstance(value, Mapping):
+            raise ValueError(f"expected an object for {kind.__name__}, got {type(value).__name__}")  # noqa: TRY004 - one kind of error for content that does not fit
+        made: dict[str, Any] = {}
+        for name, build, required, optional in parts:
+            if name in value:
+                try:
+                    made[name] = build(value[name])
+                except (ValueError, TypeError) as error:
+                    raise ValueError(f"{name}: {error}") from error
+            elif required:
+                if not optional:
+                    raise ValueError(f"{name}: missing")
+                made[name] = None
+        return kind(**made)
+
+    return convert
+
+
+def _required(part: "dataclasses.Field[Any]") -> bool:
+    return part.default is dataclasses.MISSING and part.default_factory is dataclasses.MISSING
+
+
+def admits_none(annotation: Any) -> bool:
+    """True when None is among what the annotation allows."""
+    return annotation in (None, Any) or type(None) in get_args(annotation)
+
+
+def _model(kind: Any) -> Convert:
+    """A pydantic model: fields are text, which pydantic reads leniently; nested parts are JSON in their field."""
+    texts = {name for name, part in kind.model_fields.items() if _wants_text(part.annotation)}
+    optional = {name for name, part in kind.model_fields.items() if admits_none(part.annotation)}
+
+    def convert(value: Any) -> Any:
+        value = _loaded(value)
+        if not isinstance(value, Mapping):
+            return kind.model_validate(value)
+        made: dict[str, Any] = {}
+        for name, item in value.items():
+            part = lenient(item)
+            if isinstance(part, str) and name not in texts:
+                if not part and name in optional:
+                    part = None
+                elif part[:1] in ("{", "["):
+                    part = json.loads(part)
+                elif part == "null":
+                    part = None
+            made[name] = part
+        for name in optional - made.keys():
+            if kind.model_fields[name].is_required():
+                made[name] = None
+        return kind.model_validate(made)
+
+    return convert
+
+
+def _wants_text(annotation: Any) -> bool:
+    return annotation in (str, bytes) or any(member in (str, bytes) for member in get_args(annotation))
+
+
+def _by_pydantic(annotation: Any) -> Convert:
+    try:
+        from pydantic import TypeAdapter  # noqa: PLC0415 - only for types the standard library does not explain
+    except ImportError:
+        raise ConfigError(f"cannot decode {annotation!r} without pydantic: install millstream[worker]") from None
+    adapter = TypeAdapter(annotation)
+
+    def convert(value: Any) -> Any:
+        value = lenient(value)
+        if isinstance(value, str) and value[:1] in ("{", "["):
+            value = json.loads(value)
+        if isinstance(value, Mapping):
+            value = {name: lenient(item) for name, item in value.items()}
+        return adapter.validate_python(value)
+
+    return convert

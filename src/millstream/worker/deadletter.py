@@ -1,0 +1,118 @@
+"""What stands in a dead-letter stream: the entry as it was, and how it died. Pure.
+
+The original fields come first, unchanged and in order (repeated names included); the fields named ``_dead.*`` follow.
+``_dead.fields`` says how many fields are the original's, so that an entry which was dead before, and carries such names
+itself, is still taken apart exactly.
+"""
+
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+PREFIX = b"_dead."
+
+#: Longest traceback kept, in characters: its end, where the cause is.
+TRACEBACK_LIMIT = 8_000
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """One dead entry.
+
+    Attributes:
+        fields: the original's names and values in turn.
+        stream: where it was.
+        id: its id there.
+        group: the group that gave up on it.
+        consumer: the consumer that had it last.
+        deliveries: how often it was delivered.
+        reason: a :class:`~millstream.worker.policy.Failure` value.
+        error: type and text of the last error, or the reason given to ``reject``.
+        traceback: of the last error; empty when there was none.
+        published_ms: time of the original's id, milliseconds since 1970.
+        died_ms: when it was given up, milliseconds since 1970.
+    """
+
+    fields: tuple[bytes, ...]
+    stream: str
+    id: str
+    group: str
+    consumer: str
+    deliveries: int
+    reason: str
+    error: str
+    traceback: str
+    published_ms: int
+    died_ms: int
+
+
+def pack(letter: DeadLetter) -> list[bytes]:
+    """The fields and values to XADD."""
+    notes = {
+        "fields": str(len(letter.fields) // 2),
+        "stream": letter.stream,
+        "id": letter.id,
+        "group": letter.group,
+        "consumer": letter.consumer,
+        "deliveries": str(letter.deliveries),
+        "reason": letter.reason,
+        "error": letter.error,
+        "traceback": letter.traceback,
+        "published_at": _iso(letter.published_ms),
+        "died_at": _iso(letter.died_ms),
+    }
+    packed = list(letter.fields)
+    for name, value in notes.items():
+        packed += (PREFIX + name.encode(), value.encode("utf-8", "surrogateescape"))
+    return packed
+
+
+def unpack(flat: Sequence[bytes]) -> DeadLetter:
+    """The dead letter that was packed into these fields.
+
+    Raises:
+        ValueError: the entry is no dead letter.
+    """
+    notes: dict[str, str] = {}
+    for name, value in zip(flat[::2], flat[1::2], strict=True):
+        if name.startswith(PREFIX):  # later ones win: those of the last death
+            notes[name[len(PREFIX) :].decode()] = value.decode("utf-8", "surrogateescape")
+    try:
+        count = int(notes["fields"])
+        return DeadLetter(
+            fields=tuple(flat[: 2 * count]),
+            stream=notes["stream"],
+            id=notes["id"],
+            group=notes["group"],
+            consumer=notes["consumer"],
+            deliveries=int(notes["deliveries"]),
+            reason=notes["reason"],
+            error=notes["error"],
+            traceback=notes["traceback"],
+            published_ms=_ms(notes["published_at"]),
+            died_ms=_ms(notes["died_at"]),
+        )
+    except KeyError as missing:
+        raise ValueError(f"not a dead letter: it has no field _dead.{missing.args[0]}") from None
+
+
+def describe(error: BaseException | None) -> tuple[str, str]:
+    """An error's one-line text and its traceback's end."""
+    if error is None:
+        return "", ""
+    whole = "".join(traceback.format_exception(error))
+    return f"{type(error).__name__}: {error}", whole[-TRACEBACK_LIMIT:]
+
+
+def _iso(ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (OverflowError, ValueError, OSError):
+        return str(ms)  # an id such as 9999999999999999-1 is legal and no date
+
+
+def _ms(text: str) -> int:
+    if text.lstrip("-").isdigit():
+        return int(text)
+    return round(datetime.fromisoformat(text).timestamp() * 1000)

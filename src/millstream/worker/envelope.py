@@ -1,0 +1,49 @@
+"""FastStream's binary message format, read, so that its publishers and our workers can share a stream. Pure.
+
+One field ``__data__``: eight magic bytes, version (16 bit), offset of the headers and of the body (32 bit each), then
+the headers (16 bit count, each name and value with a 16 bit length), then the body; all big-endian. FastStream 0.7,
+``faststream/redis/parser/binary.py``.
+"""
+
+import struct
+from typing import NamedTuple
+
+FIELD = b"__data__"
+MAGIC = b"\x89BIN\r\n\x1a\n"
+_HEAD = struct.Struct(">HII")
+
+
+class Envelope(NamedTuple):
+    """What the envelope held.
+
+    Attributes:
+        headers: names and values, ``content-type`` and ``correlation_id`` among them.
+        body: the message.
+    """
+
+    headers: dict[str, str]
+    body: bytes
+
+
+def parse(data: bytes) -> Envelope:
+    """Open an envelope; bytes that are none are a body without headers.
+
+    Raises:
+        ValueError: it begins like one and is damaged.
+    """
+    if not data.startswith(MAGIC):
+        return Envelope({}, data)
+    try:
+        version, headers_at, body_at = _HEAD.unpack_from(data, len(MAGIC))
+        if version != 1:
+            raise ValueError(f"FastStream envelope of version {version}; only version 1 is known")
+        (count,) = struct.unpack_from(">H", data, headers_at)
+        at = headers_at + 2
+        texts: list[str] = []
+        for _ in range(2 * count):
+            (length,) = struct.unpack_from(">H", data, at)
+            texts.append(data[at + 2 : at + 2 + length].decode())
+            at += 2 + length
+    except struct.error:
+        raise ValueError("damaged FastStream envelope: it ends too early") from None
+    return Envelope(dict(zip(texts[::2], texts[1::2], strict=True)), data[body_at:])

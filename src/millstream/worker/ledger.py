@@ -1,0 +1,245 @@
+"""From outcomes to commands: acks are gathered and sent together, everything else goes with the next flush.
+
+An outcome stays here until the server has confirmed it. A broken connection only means that it is sent again; XACK,
+XNACK and XCLAIM may be repeated, and a dead letter is written in a transaction that looks first whether it was
+written already.
+"""
+
+import asyncio
+import contextlib
+import heapq
+import logging
+
+from redis.exceptions import ResponseError
+
+from millstream.client import emulate
+from millstream.client.line import Command, Disconnected, Reply
+from millstream.worker import hooks
+from millstream.worker.burial import Burials
+from millstream.worker.deadletter import DeadLetter
+from millstream.worker.leases import Leases
+from millstream.worker.membership import Held, Membership
+from millstream.worker.settle import Event, State
+
+log = logging.getLogger("millstream.worker")
+
+ACK_BATCH = 100
+ACK_DELAY = 0.005
+
+
+class Ledger:
+    """Stores the outcomes of one consumer's entries.
+
+    Args:
+        member: whose entries.
+        leases: asked about entries we may have lost.
+        single: send each ack at once instead of gathering.
+    """
+
+    def __init__(self, member: Membership, leases: Leases, *, single: bool) -> None:
+        self._member = member
+        self._leases = leases
+        self._single = single
+        self._acks: list[Held] = []
+        self._releases: list[tuple[Held, bool]] = []
+        self._retries: list[tuple[Held, int]] = []
+        self._burials = Burials(member)
+        self._due = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._lock = asyncio.Lock()
+        #: (monotonic ms, id) of retries this process will ask for itself when they are due
+        self.retries_due: list[tuple[int, bytes]] = []
+
+    # -- outcomes; none of these waits ------------------------------------------------------------------------------
+
+    def ack(self, held: Held, *, urgent: bool = False) -> None:
+        """The entry is done."""
+        if held.step(Event.ACK) is State.LOST:
+            return
+        self._acks.append(held)
+        if urgent or self._single or len(self._acks) >= ACK_BATCH:
+            self._due.set()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(ACK_DELAY, self._ripe)
+
+    def release(self, held: Held, *, charge: bool) -> None:
+        """Anybody may have the entry at once."""
+        if held.step(Event.RELEASE) is not State.LOST:
+            self._releases.append((held, charge))
+            self._due.set()
+
+    def retry(self, held: Held, delay: float) -> None:
+        """The entry is due again in ``delay`` seconds."""
+        if delay <= 0:
+            self.release(held, charge=True)
+            self._remind(held, 0)
+        elif held.step(Event.RETRY) is not State.LOST:
+            self._retries.append((held, round(delay * 1000)))
+            self._due.set()
+
+    def bury(self, held: Held, letter: DeadLetter) -> None:
+        """The entry goes to the dead-letter stream."""
+        if held.step(Event.BURY) is not State.LOST:
+            self._burials.add(held, letter)
+            self._due.set()
+
+    def stored(self, held: Held) -> "asyncio.Future[None]":
+        """A future that is done when the server has confirmed the outcome, or the entry is lost."""
+        if held.waiter is None:
+            held.waiter = asyncio.get_running_loop().create_future()
+            if held.state in (State.ACKED, State.RELEASED, State.WAITING, State.DEAD, State.LOST):
+                held.waiter.set_result(None)
+        return held.waiter
+
+    # -- sending ----------------------------------------------------------------------------------------------------
+
+    @property
+    def idle(self) -> bool:
+        """True when every outcome is stored."""
+        return not (self._acks or self._releases or self._retries or self._burials) and not self._lock.locked()
+
+    async def run(self) -> None:
+        """Flush whenever something is due, for ever."""
+        failures = 0
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            try:
+                clean = await self.flush()
+            except Disconnected:
+                clean = False
+            failures = 0 if clean else failures + 1
+            if failures:
+                await asyncio.sleep(self._member.pause(failures))
+                self._due.set()
+
+    async def drain(self, seconds: float) -> bool:
+        """Store everything there is, trying for at most ``seconds``; True when nothing is left."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                failures = 0
+                while not self.idle:
+                    try:
+                        clean = await self.flush()
+                    except Disconnected:
+                        clean = False
+                    failures = 0 if clean else failures + 1
+                    if failures:
+                        await asyncio.sleep(self._member.pause(failures))
+        return self.idle
+
+    async def flush(self) -> bool:
+        """Send all outcomes once; False when the server refused some, which are kept for another time.
+
+        Raises:
+            Disconnected: nothing is known; everything is kept.
+        """
+        async with self._lock:
+            self._ripe_off()
+            clean = await self._flush_outcomes()
+            return await self._burials.flush() and clean
+
+    async def _flush_outcomes(self) -> bool:
+        acks, self._acks = self._acks, []
+        releases, self._releases = self._releases, []
+        retries, self._retries = self._retries, []
+        everything = [*acks, *(held for held, _ in releases), *(held for held, _ in retries)]
+        if not everything:
+            return True
+        try:
+            doubtful = [held for held in everything if self._member.stale(held)]
+            if doubtful:
+                await self._leases.verify(doubtful)
+                acks = [held for held in acks if held.state is State.ACKING]
+                releases = [item for item in releases if item[0].state is State.RELEASING]
+                retries = [item for item in retries if item[0].state is State.RETRYING]
+            return await self._send(acks, releases, retries)
+        except (Disconnected, asyncio.CancelledError):
+            self._acks[:0] = [held for held in acks if held.state is State.ACKING]
+            self._releases[:0] = [item for item in releases if item[0].state is State.RELEASING]
+            self._retries[:0] = [item for item in retries if item[0].state is State.RETRYING]
+            raise
+
+    async def _send(self, acks: list[Held], releases: list[tuple[Held, bool]], retries: list[tuple[Held, int]]) -> bool:
+        member = self._member
+        commands: list[Command] = []
+        owners: list[list[Held]] = []
+
+        def add(command: Command, entries: list[Held]) -> None:
+            commands.append(command)
+            owners.append(entries)
+
+        if acks:
+            hooks.reach("before_ack")
+            add(("XACK", member.stream, member.group, *(held.id for held in acks)), acks)
+        if releases:
+            hooks.reach("before_release")
+        for charge in (True, False):
+            chosen = [held for held, charged in releases if charged is charge]
+            counts = [(held.id, held.deliveries) for held in chosen]
+            by_id = {held.id: held for held in chosen}
+            for command in emulate.release(member.capabilities, member.stream, member.group, counts, charge=charge):
+                add(command, [by_id[part] for part in command if part in by_id])
+        if retries:
+            hooks.reach("before_retry")
+        for held, delay_ms in retries:
+            add(self._delay(held, delay_ms), [held])
+        replies = await member.line.calls(commands)
+        clean = all(map(self._settled, owners, replies))
+        if acks and not isinstance(replies[0], ResponseError):
+            member.stats.acked += replies[0]
+            member.stats.lost += len(acks) - replies[0]  # acked elsewhere, or the group is a new one
+            hooks.reach("after_ack")
+        if releases:
+            hooks.reach("after_release")
+        if retries:
+            self._wait_for(retries)
+            hooks.reach("after_retry")
+        return clean
+
+    def _settled(self, entries: list[Held], reply: Reply) -> bool:
+        """Take note of one reply; False when the server refused for now."""
+        if not isinstance(reply, ResponseError):
+            for held in entries:
+                if held.state not in (State.LOST, State.ACKED):
+                    held.step(Event.CONFIRM)
+                self._member.drop(held)
+            return True
+        if str(reply).startswith("NOGROUP"):
+            for held in entries:
+                self._member.lose(held)
+            return True
+        log.warning("%s: an outcome was refused and is kept: %s", self._member.stream, reply)
+        return False
+
+    def _delay(self, held: Held, delay_ms: int) -> Command:
+        member = self._member
+        return emulate.delay(
+            member.stream,
+            member.group,
+            held.id,
+            deliveries=held.deliveries,
+            delay_ms=delay_ms,
+            min_idle_ms=member.min_idle,
+        )
+
+    def _wait_for(self, retries: list[tuple[Held, int]]) -> None:
+        for held, delay_ms in retries:
+            if held.state is State.WAITING:
+                if delay_ms > self._member.min_idle:
+                    due = self._member.clock.now().mono + delay_ms
+                    self._leases.park(held.id, due, held.deliveries)
+                self._remind(held, delay_ms)
+
+    def _remind(self, held: Held, delay_ms: int) -> None:
+        # a few milliseconds late, so that the server agrees that it is time
+        heapq.heappush(self.retries_due, (self._member.clock.now().mono + delay_ms + 3, held.id))
+
+    def _ripe(self) -> None:
+        self._timer = None
+        self._due.set()
+
+    def _ripe_off(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,422 @@
+"""One subscriber at work: a reader fills a bounded buffer, lanes run the handler, the ledger stores what came of it.
+
+``settle`` says what may happen to an entry, ``policy`` what should; this module only makes it happen, in order:
+read, start, run, settle, and at the end hand back whatever was not started.
+"""
+
+import asyncio
+import contextlib
+import functools
+import logging
+from collections import deque
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from redis.exceptions import ResponseError
+
+from millstream.client import capabilities
+from millstream.client.line import AccessDenied, Disconnected, Line
+from millstream.clock import Clock
+from millstream.errors import MillstreamError
+from millstream.worker import hooks
+from millstream.worker.leases import Leases
+from millstream.worker.ledger import Ledger
+from millstream.worker.membership import Held, Membership
+from millstream.worker.message import Message, Nack, Reject
+from millstream.worker.outcomes import DeliveryLimitError, Outcomes
+from millstream.worker.policy import resize
+from millstream.worker.reading import GroupMissing, Reading
+from millstream.worker.settle import Event, State
+from millstream.worker.stats import Stats
+from millstream.worker.subscription import Subscription
+
+log = logging.getLogger("millstream.worker")
+
+#: The server is there but cannot serve now; these pass.
+_PASSING = ("LOADING", "BUSY", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN", "READONLY", "MISCONF", "OOM", "UNBLOCKED")
+_READ_AHEAD = 128
+_YIELD_EVERY = 64
+
+
+class FatalError(MillstreamError):
+    """The subscriber cannot go on: wrong kind of key, no permission, wrong password."""
+
+
+class SubscriberLoop:
+    """Runs one subscription in this process.
+
+    Args:
+        subscription: what to run.
+        url: the server.
+        line: shared by all subscribers of the app.
+        private: for transactions, shared likewise, under ``guard``.
+        guard: see ``private``.
+        clock: where time comes from.
+    """
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        *,
+        url: str,
+        line: Line,
+        private: Line,
+        guard: asyncio.Lock,
+        clock: Clock,
+    ) -> None:
+        self.subscription = subscription
+        consumer, self._own_name = subscription.consumer()
+        self.member = Membership(
+            stream=subscription.sub.stream,
+            group=subscription.group,
+            consumer=consumer,
+            min_idle=subscription.min_idle,
+            dead=subscription.dead,
+            dead_maxlen=subscription.sub.maxlen,
+            no_ack=subscription.sub.no_ack,
+            line=line,
+            private=private,
+            guard=guard,
+            clock=clock,
+        )
+        self._reader_line = Line(url, greet=(("CLIENT", "ID"),))
+        self._leases = Leases(self.member)
+        self._ledger = Ledger(self.member, self._leases, single=subscription.ack == "each")
+        self._outcomes = Outcomes(self.member, self._ledger, subscription.retry, asyncio.get_running_loop())
+        self._reading = Reading(subscription, self.member, self._ledger, self._reader_line)
+        self._threads = (
+            None
+            if subscription.is_async
+            else ThreadPoolExecutor(subscription.concurrency, thread_name_prefix=subscription.name)
+        )
+        self._buffer: deque[Held] = deque()
+        self._idle_lanes: deque[asyncio.Future[None]] = deque()
+        self._room = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._lanes: list[asyncio.Task[None]] = []
+        self._helpers: list[asyncio.Task[None]] = []
+        self._reader: asyncio.Task[None] | None = None
+        self._lowest = min(subscription.concurrency, subscription.sub.max_records or subscription.concurrency)
+        self._highest = subscription.sub.max_records or max(_READ_AHEAD, 2 * subscription.concurrency)
+        self._target = self._lowest
+        self._fed_at = 0
+        self._passed_at = clock.now().mono
+        self._unfinished = 0
+
+    @property
+    def stats(self) -> Stats:
+        """The counters."""
+        return self.member.stats
+
+    @property
+    def idle_ms(self) -> int:
+        """Milliseconds since the reader last got an answer; a healthy one is never older than its polling interval."""
+        return self.member.clock.now().mono - self._passed_at
+
+    async def prepare(self) -> None:
+        """Find out what the server can do and make the group.
+
+        Raises:
+            Disconnected: the server cannot be reached.
+            FatalError: the group cannot be made.
+        """
+        self.member.capabilities = await capabilities.find(self._reader_line)
+        await self._make_group(log_it=False)
+
+    def start(self) -> None:
+        """Begin to work."""
+        create = asyncio.create_task
+        self._helpers = [create(self._leases.run()), create(self._ledger.run())]
+        self._lanes = [create(self._lane()) for _ in range(self.subscription.concurrency)]
+        self._reader = create(self._read_on())
+
+    async def done(self) -> None:
+        """Wait until the reader has ended, which it does only when stopped or on a fatal error.
+
+        Raises:
+            FatalError: why it ended.
+        """
+        assert self._reader is not None
+        await asyncio.shield(self._reader)
+
+    async def stop(self, grace: float) -> bool:
+        """Hand back what has not begun, let the rest finish, store every outcome, leave the group.
+
+        Args:
+            grace: seconds for running handlers; then they are cancelled and their entries handed back.
+
+        Returns:
+            False when something could not be finished: a thread still running, an outcome the server did not take.
+        """
+        self._stopping.set()
+        self._room.set()
+        self._hand_back()
+        await self._end_reader()
+        self._hand_back()  # what came with the last read
+        flushed = asyncio.create_task(self._ledger.drain(min(grace, 5.0)))
+        self._wake_lanes(len(self._idle_lanes))
+        if self._lanes:
+            _, late = await asyncio.wait(self._lanes, timeout=grace)
+            for lane in late:
+                lane.cancel()
+            await asyncio.gather(*self._lanes, return_exceptions=True)
+        await flushed
+        for held in list(self.member.held.values()):
+            if held.state is State.LEFT:
+                self._ledger.release(held, charge=True)
+        drained = await self._ledger.drain(5.0)
+        for helper in self._helpers:
+            helper.cancel()
+        await asyncio.gather(*self._helpers, return_exceptions=True)
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+        await self._leave()
+        await self._reader_line.close()
+        return drained and not self._unfinished
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    async def _read_on(self) -> None:
+        failures = 0
+        while not self._stopping.is_set():
+            room = await self._wait_for_room()
+            if not room:
+                break
+            try:
+                found = await self._reading.read(room)
+                if self._reader_line.connects > 1 and failures:
+                    log.info("%s: reading again", self.member.stream)
+                failures = 0
+                self._passed_at = self.member.clock.now().mono
+                self._feed(found)
+                if not found and self.subscription.read == "claimed":
+                    await self._sleep(self._reading.wait_ms() / 1000)
+            except GroupMissing:
+                failures = await self._recover(failures, "the group is gone")
+            except Disconnected as error:
+                failures = await self._recover(failures, str(error))
+            except AccessDenied as error:
+                raise FatalError(f"{self.member.stream}: {error}") from error
+            except ResponseError as error:
+                if not str(error).startswith(_PASSING):
+                    raise FatalError(f"{self.member.stream}: {error}") from error
+                failures = await self._recover(failures, str(error))
+
+    async def _recover(self, failures: int, reason: str) -> int:
+        """Wait, then find out what server this is and make the group if need be; returns the failures so far."""
+        if self._stopping.is_set():
+            return failures
+        if failures == 0:
+            log.warning("%s: %s; trying again", self.member.stream, reason)
+            self.stats.reconnects += reason != "the group is gone"
+        failures += 1
+        if reason != "the group is gone" or failures > 1:
+            await self._sleep(self.member.pause(failures))
+        with contextlib.suppress(Disconnected):  # the next read fails as well and comes back here
+            self.member.capabilities = await capabilities.find(self._reader_line)
+            await self._make_group(log_it=True)
+        return failures
+
+    async def _make_group(self, *, log_it: bool) -> None:
+        member = self.member
+        reply = (
+            await self._reader_line.calls(
+                [("XGROUP", "CREATE", member.stream, member.group, self.subscription.sub.start, "MKSTREAM")]
+            )
+        )[0]
+        if not isinstance(reply, ResponseError):
+            self.stats.groups_created += 1
+            if log_it:
+                log.warning(
+                    "%s: group %s was gone; made anew from %s",
+                    member.stream,
+                    member.group,
+                    self.subscription.sub.start,
+                )
+        elif not str(reply).startswith(("BUSYGROUP", *_PASSING)):
+            raise FatalError(f"cannot make group {member.group} of {member.stream}: {reply}")
+
+    async def _wait_for_room(self) -> int:
+        """How many entries may be read now; waits until half of the buffer is free; 0 when stopping."""
+        while len(self._buffer) * 2 > self._target:
+            if self._stopping.is_set():
+                return 0
+            self._room.clear()
+            await self._room.wait()
+        return 0 if self._stopping.is_set() else self._target - len(self._buffer)
+
+    def _feed(self, found: list[Held]) -> None:
+        if not found:
+            return
+        now = self.member.clock.now().mono
+        if not self._buffer and self._fed_at:
+            waited = now - self._fed_at
+            self._target = resize(self._target, self._lowest, self._highest, waited_ms=waited)
+        self._fed_at = now
+        self._buffer.extend(found)
+        self._wake_lanes(len(found))
+
+    async def _end_reader(self) -> None:
+        """End a blocked read by CLIENT UNBLOCK, so that nothing is delivered to a connection that is being closed."""
+        if self._reader is None:
+            return
+        while not self._reader.done():
+            if self._reader_line.greeting and isinstance(self._reader_line.greeting[0], int):
+                with contextlib.suppress(MillstreamError, ResponseError):  # else it ends within the polling interval
+                    await self.member.line.call("CLIENT", "UNBLOCK", self._reader_line.greeting[0])
+            await asyncio.wait([self._reader], timeout=0.02)
+            if not self.member.line.connected and not self._reader.done():
+                self._reader.cancel()
+        await asyncio.gather(self._reader, return_exceptions=True)
+
+    async def _sleep(self, seconds: float) -> None:
+        """Sleep, but not through a stop."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+
+    # -- running ----------------------------------------------------------------------------------------------------
+
+    async def _lane(self) -> None:
+        """Run one entry after the other."""
+        buffer = self._buffer
+        count = 0
+        while True:
+            while not buffer:
+                if self._stopping.is_set():
+                    return
+                turn = asyncio.get_running_loop().create_future()
+                self._idle_lanes.append(turn)
+                await turn
+            held = buffer.popleft()
+            if len(buffer) * 2 <= self._target:
+                self._room.set()
+            await self._run(held)
+            count += 1
+            if count % _YIELD_EVERY == 0:
+                await asyncio.sleep(0)  # handlers that never wait must not keep the others from running
+
+    def _wake_lanes(self, count: int) -> None:
+        while count > 0 and self._idle_lanes:
+            turn = self._idle_lanes.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                count -= 1
+
+    async def _run(self, held: Held) -> None:
+        member = self.member
+        if held.state is not State.BUFFERED:
+            return
+        if member.stale(held) and not await self._still_ours(held):
+            return
+        if self.subscription.retry.overdue(held.deliveries):
+            limit = self.subscription.retry.max_deliveries
+            self._outcomes.failed(
+                held,
+                DeliveryLimitError(
+                    f"delivered {held.deliveries} times, {limit} are allowed, and never settled; not run again"
+                ),
+            )
+            return
+        if held.deliveries > 1:
+            member.stats.suspects += 1
+        held.step(Event.START)
+        hooks.reach("before_handler")
+        try:
+            await self._call(held)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                self._interrupted(held)
+                raise
+            if self._unsettled(held):  # the handler cancelled something of its own and let it out
+                self._outcomes.failed(held, error)
+        except Exception as error:
+            if self._unsettled(held):
+                self._outcomes.failed(held, error)
+            elif not isinstance(error, Nack | Reject):
+                log.warning("%s: a handler raised after it had settled its entry", member.stream, exc_info=error)
+        else:
+            hooks.reach("after_handler")
+            member.stats.handled += 1
+            await self._returned(held)
+
+    async def _call(self, held: Held) -> None:
+        subscription = self.subscription
+        binder = subscription.binder
+        message = Message(held, self._outcomes) if binder.wants_message else None
+        arguments = binder.bind(held.fields, message)
+        if self._threads is None:
+            result = await subscription.handler(**arguments)
+        else:
+            call = functools.partial(subscription.handler, **arguments)
+            result = await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        if result is not None:
+            for publisher in subscription.publishers:
+                await publisher.publish(result)
+
+    async def _returned(self, held: Held) -> None:
+        if self.subscription.ack == "manual":
+            if held.state is State.RUNNING:
+                held.step(Event.LEAVE)
+            return
+        if not self._unsettled(held):
+            return  # the handler settled it by hand
+        if self.member.no_ack:
+            self.member.drop(held)
+            return
+        self._ledger.ack(held)
+        if self.subscription.ack == "each":
+            await self._ledger.stored(held)
+
+    def _interrupted(self, held: Held) -> None:
+        """The grace time is over: what can be cancelled is handed back uncharged; a thread cannot, its entry stays."""
+        if not self._unsettled(held):
+            return
+        if self._threads is None:
+            self._ledger.release(held, charge=False)
+            self.stats.released += 1
+        else:
+            self._unfinished += 1
+            log.error("%s %s: the handler did not end in time", self.member.stream, held.id.decode())
+
+    def _unsettled(self, held: Held) -> bool:
+        return held.state in (State.RUNNING, State.LOST)
+
+    async def _still_ours(self, held: Held) -> bool:
+        with contextlib.suppress(Disconnected):
+            await self._leases.verify([held])
+        if held.state is State.BUFFERED and self.member.stale(held):
+            # the server could not be asked; the entry stays pending and will be claimed
+            self.member.lose(held)
+        return held.state is State.BUFFERED
+
+    # -- leaving ----------------------------------------------------------------------------------------------------
+
+    def _hand_back(self) -> None:
+        """Give back what has not begun, uncharged."""
+        while self._buffer:
+            held = self._buffer.popleft()
+            if held.state is State.BUFFERED:
+                if self.member.no_ack:
+                    self.member.lose(held)  # read without a trace on the server: that is what no_ack means
+                else:
+                    self._ledger.release(held, charge=False)
+                    self.stats.released += 1
+
+    async def _leave(self) -> None:
+        """Remove our consumer, if its name was made for this process and it has nothing pending."""
+        member = self.member
+        if not self._own_name or self._unfinished:
+            return
+        hooks.reach("before_forget")
+        try:
+            rows = await member.line.call("XPENDING", member.stream, member.group, "-", "+", 1, member.consumer)
+            if not rows:
+                await member.line.call("XGROUP", "DELCONSUMER", member.stream, member.group, member.consumer)
+        except (Disconnected, ResponseError) as error:
+            log.info("%s: consumer %s was not removed: %s", member.stream, member.consumer, error)
+
+
+def totals(loops: Iterable[SubscriberLoop]) -> dict[str, dict[str, int]]:
+    """The counters of several subscribers by name."""
+    return {loop.subscription.name: loop.stats.as_dict() for loop in loops}

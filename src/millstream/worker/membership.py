@@ -1,0 +1,99 @@
+"""What the parts of one subscriber's loop share: who we are in which group, the lines, and the entries in hand."""
+
+import asyncio
+from dataclasses import dataclass, field
+from random import Random
+
+from millstream.client.capabilities import Capabilities
+from millstream.client.line import Line
+from millstream.clock import Clock
+from millstream.worker.settle import FINAL, Event, State, step
+from millstream.worker.stats import Stats
+
+
+class Held:
+    """One entry in our hands.
+
+    Attributes:
+        id: the entry's id as the server wrote it.
+        fields: names and values in turn.
+        deliveries: the server's count, the present delivery included.
+        leased: monotonic milliseconds at which we surely still owned it.
+        state: see :mod:`millstream.worker.settle`.
+        waiter: resolved when the outcome is stored or lost; made only for those who wait.
+    """
+
+    __slots__ = ("deliveries", "fields", "id", "leased", "state", "waiter")
+
+    def __init__(self, entry: bytes, fields: list[bytes], deliveries: int, leased: int) -> None:
+        self.id = entry
+        self.fields = fields
+        self.deliveries = deliveries
+        self.leased = leased
+        self.state = State.BUFFERED
+        self.waiter: asyncio.Future[None] | None = None
+
+    def step(self, event: Event) -> State:
+        """Move on, and wake whoever waits for the end."""
+        state = self.state = step(self.state, event)
+        if self.waiter is not None and state in FINAL and not self.waiter.done():
+            self.waiter.set_result(None)
+        return state
+
+
+@dataclass(slots=True)
+class Membership:
+    """One consumer of one group.
+
+    Attributes:
+        stream: key of the stream.
+        group: name of the group.
+        consumer: our name in it.
+        min_idle: milliseconds without a sign of life after which an entry may be claimed.
+        dead: key of the dead-letter stream.
+        dead_maxlen: its approximate bound, if any.
+        no_ack: entries are never pending; there is nothing to ack, retry or claim.
+        line: for acks, claims of known entries and lease renewals.
+        private: a line for transactions, which others' commands must not get into; use under ``guard``.
+        clock: where time comes from.
+        capabilities: of the server, as found at the last connect.
+        held: entries in hand by id.
+        ticked: monotonic milliseconds at which this process was last seen alive by itself.
+    """
+
+    stream: str
+    group: str
+    consumer: str
+    min_idle: int
+    dead: str
+    dead_maxlen: int | None
+    no_ack: bool
+    line: Line
+    private: Line
+    guard: asyncio.Lock
+    clock: Clock
+    capabilities: Capabilities = field(default_factory=Capabilities)
+    stats: Stats = field(default_factory=Stats)
+    chance: Random = field(default_factory=Random)
+    held: dict[bytes, Held] = field(default_factory=dict)
+    ticked: int = 0
+
+    def stale(self, held: Held) -> bool:
+        """True when so much time went by that somebody else may own the entry."""
+        return not self.no_ack and self.clock.now().mono - held.leased > self.min_idle * 3 // 4
+
+    def drop(self, held: Held) -> None:
+        """Forget an entry, unless its id has been delivered to us anew."""
+        if self.held.get(held.id) is held:
+            del self.held[held.id]
+
+    def lose(self, held: Held) -> None:
+        """The entry is not ours any more, or nowhere."""
+        if held.state is not State.LOST:
+            held.step(Event.LOSE)
+            self.stats.lost += 1
+        self.drop(held)
+
+    def pause(self, attempt: int) -> float:
+        """Seconds to wait before the ``attempt``-th try to reach the server again, counted from 1."""
+        return min(0.1 * 2.0 ** min(attempt - 1, 10), 5.0) * (0.5 + 0.5 * self.chance.random())

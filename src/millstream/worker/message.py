@@ -1,0 +1,154 @@
+"""The message a handler may ask for, and the exceptions by which it says what should happen."""
+
+import asyncio
+from collections.abc import Awaitable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from millstream.errors import MillstreamError
+from millstream.worker.settle import State
+
+if TYPE_CHECKING:
+    from millstream.worker.membership import Held
+    from millstream.worker.outcomes import Outcomes
+
+
+class Nack(MillstreamError):  # noqa: N818 - said by the handler, not a fault
+    """Raise it: this delivery did not work out, give the entry to anybody, now or after ``delay`` seconds.
+
+    The delivery counts towards the limit.
+    """
+
+    def __init__(self, reason: str = "", *, delay: float | None = None) -> None:
+        super().__init__(reason)
+        self.delay = delay
+
+
+class Reject(MillstreamError):  # noqa: N818 - said by the handler, not a fault
+    """Raise it: the entry is no good; it goes to the dead-letter stream at once."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+
+
+class EntryLostError(MillstreamError):
+    """The entry belongs to another consumer by now, or was removed; its outcome is not ours to decide."""
+
+
+class Message:
+    """One delivery of one entry.
+
+    ``ack``, ``nack`` and ``reject`` take effect when called; awaiting them waits until the server has it. In a
+    handler that runs in a thread they return when the server has it. A second call is an
+    :class:`~millstream.worker.settle.AlreadySettledError`.
+    """
+
+    __slots__ = ("_held", "_outcomes", "fields")
+
+    def __init__(self, held: "Held", outcomes: "Outcomes") -> None:
+        self._held = held
+        self._outcomes = outcomes
+        self.fields: dict[str, bytes] = {
+            name.decode("utf-8", "surrogateescape"): value
+            for name, value in zip(held.fields[::2], held.fields[1::2], strict=True)
+        }
+
+    @property
+    def id(self) -> str:
+        """The entry's id, ``milliseconds-sequence``."""
+        return self._held.id.decode()
+
+    @property
+    def stream(self) -> str:
+        """Key of the stream."""
+        return self._outcomes.member.stream
+
+    @property
+    def group(self) -> str:
+        """Name of the consumer group."""
+        return self._outcomes.member.group
+
+    @property
+    def consumer(self) -> str:
+        """Name of this process in the group."""
+        return self._outcomes.member.consumer
+
+    @property
+    def delivery_count(self) -> int:
+        """How often the entry was delivered, this time included; above 1, an earlier run may have had its effect."""
+        return self._held.deliveries
+
+    @property
+    def timestamp(self) -> datetime:
+        """When the entry was added, by its id, in UTC."""
+        return datetime.fromtimestamp(int(self._held.id.partition(b"-")[0]) / 1000, UTC)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers, if the entry came in FastStream's envelope."""
+        from millstream.worker.payload import headers  # noqa: PLC0415 - payload imports this module
+
+        return headers(self._held.fields)
+
+    @property
+    def settled(self) -> bool:
+        """True once the entry has an outcome."""
+        return self._held.state not in (State.BUFFERED, State.RUNNING, State.LEFT)
+
+    def ack(self) -> Awaitable[None]:
+        """The entry is done.
+
+        Raises:
+            AlreadySettledError: it has an outcome already.
+            EntryLostError: it is not ours any more.
+        """
+        return self._settle(lambda: self._outcomes.ledger.ack(self._held, urgent=True))
+
+    def nack(self, delay: float | None = None) -> Awaitable[None]:
+        """Give the entry to anybody, now or after ``delay`` seconds; at the delivery limit it is dead instead.
+
+        Raises:
+            AlreadySettledError: it has an outcome already.
+            EntryLostError: it is not ours any more.
+        """
+        return self._settle(lambda: self._outcomes.failed(self._held, Nack(delay=delay)))
+
+    def reject(self, reason: str = "") -> Awaitable[None]:
+        """Put the entry into the dead-letter stream.
+
+        Raises:
+            AlreadySettledError: it has an outcome already.
+            EntryLostError: it is not ours any more.
+        """
+        return self._settle(lambda: self._outcomes.failed(self._held, Reject(reason)))
+
+    def _settle(self, decide: "Callable[[], None]") -> Awaitable[None]:
+        if self._held.state is State.LOST:
+            raise EntryLostError(f"{self.stream} {self.id}: another consumer has it, or it was removed")
+        loop = self._outcomes.loop
+        try:
+            here: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        if here is loop:
+            decide()
+            return self._outcomes.ledger.stored(self._held)
+
+        async def settle() -> None:
+            decide()
+            await self._outcomes.ledger.stored(self._held)
+
+        asyncio.run_coroutine_threadsafe(settle(), loop).result()
+        return _Done()
+
+
+class _Done:
+    """Awaitable that is done already."""
+
+    def __await__(self) -> "Generator[None, None, None]":
+        return
+        yield
+
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator

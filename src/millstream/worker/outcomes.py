@@ -1,0 +1,99 @@
+"""What a run of the handler means for its entry: the policy asked, the ledger told, errors logged in moderation."""
+
+import asyncio
+import logging
+
+from millstream.worker.deadletter import DeadLetter, describe
+from millstream.worker.ledger import Ledger
+from millstream.worker.membership import Held, Membership
+from millstream.worker.message import Nack, Reject
+from millstream.worker.payload import PayloadError
+from millstream.worker.policy import Failure, Retry, judge
+
+log = logging.getLogger("millstream.worker")
+
+_LOG_EVERY_MS = 10_000
+
+
+class DeliveryLimitError(Exception):
+    """An entry was delivered more often than allowed and never came back: it probably kills its process."""
+
+
+class Outcomes:
+    """Decides about the entries of one subscriber.
+
+    Args:
+        member: whose entries.
+        ledger: where outcomes go.
+        retry: the policy.
+        loop: the event loop everything here runs on.
+    """
+
+    def __init__(self, member: Membership, ledger: Ledger, retry: Retry, loop: asyncio.AbstractEventLoop) -> None:
+        self.member = member
+        self.ledger = ledger
+        self.retry = retry
+        self.loop = loop
+        self._logged: dict[str, int] = {}
+
+    def failed(self, held: Held, error: BaseException) -> None:
+        """A run ended in an error, or there was no run because there must not be one."""
+        member = self.member
+        failure = _kind(error)
+        delay = error.delay if isinstance(error, Nack) else None
+        verdict = judge(self.retry, failure, held.deliveries, member.chance.random(), delay)
+        if verdict.dead or member.no_ack:
+            self.ledger.bury(held, self._letter(held, failure, error))
+        else:
+            self.ledger.retry(held, verdict.delay)
+            member.stats.retried += 1
+        member.stats.failed += 1
+        if failure is Failure.ERROR:
+            self._log(held, error)
+
+    def _letter(self, held: Held, failure: Failure, error: BaseException) -> DeadLetter:
+        member = self.member
+        text, trace = describe(error)
+        if isinstance(error, Nack | Reject):
+            text, trace = str(error), ""
+        return DeadLetter(
+            fields=tuple(held.fields),
+            stream=member.stream,
+            id=held.id.decode(),
+            group=member.group,
+            consumer=member.consumer,
+            deliveries=held.deliveries,
+            reason=failure.value,
+            error=text,
+            traceback=trace,
+            published_ms=int(held.id.partition(b"-")[0]),
+            died_ms=member.clock.now().wall,
+        )
+
+    def _log(self, held: Held, error: BaseException) -> None:
+        """One line with traceback for each kind of error, then silence about it for ten seconds; counters count on."""
+        now = self.member.clock.now().mono
+        kind = type(error).__qualname__
+        if now - self._logged.get(kind, -_LOG_EVERY_MS) < _LOG_EVERY_MS:
+            return
+        self._logged[kind] = now
+        log.warning(
+            "%s %s: delivery %d failed (further %s are counted, not logged, for 10 s)",
+            self.member.stream,
+            held.id.decode(),
+            held.deliveries,
+            kind,
+            exc_info=error,
+        )
+
+
+def _kind(error: BaseException) -> Failure:
+    if isinstance(error, Reject):
+        return Failure.REJECT
+    if isinstance(error, Nack):
+        return Failure.NACK
+    if isinstance(error, PayloadError):
+        return Failure.INVALID
+    if isinstance(error, DeliveryLimitError):
+        return Failure.OVERDUE
+    return Failure.ERROR

@@ -1,0 +1,123 @@
+"""What failure means: when to try again, and when to stop. Pure: chance comes in as a number.
+
+What counts as an attempt: every delivery of an entry to a consumer, as the server counts them, whether the handler
+failed or the process was killed before it could say anything. Handing back on shutdown is not charged.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal
+
+from millstream.errors import ConfigError
+
+Backoff = Literal["exponential", "linear", "constant"]
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often and how soon a failed entry is tried again.
+
+    Attributes:
+        max_deliveries: the delivery after which a failing entry is dead; 0 means no limit.
+        backoff: how the delay grows with each failure.
+        base: seconds before the first retry.
+        max_delay: seconds no delay exceeds.
+        jitter: True spreads each delay evenly between its half and its whole.
+    """
+
+    max_deliveries: int = 5
+    backoff: Backoff = "exponential"
+    base: float = 0.5
+    max_delay: float = 300.0
+    jitter: bool = True
+
+    def __post_init__(self) -> None:
+        if self.max_deliveries < 0:
+            raise ConfigError("Retry(max_deliveries=) is a number of deliveries, 0 for no limit")
+        if self.base < 0 or self.max_delay < 0:
+            raise ConfigError("Retry(base=, max_delay=) are seconds and cannot be negative")
+        if self.backoff not in ("exponential", "linear", "constant"):
+            raise ConfigError(f"Retry(backoff={self.backoff!r}): one of exponential, linear, constant")
+
+    def delay(self, deliveries: int, chance: float) -> float:
+        """Seconds to wait after the ``deliveries``-th delivery failed; ``chance`` is in [0, 1)."""
+        failures = max(deliveries, 1)
+        if self.backoff == "exponential":
+            # 2**64 seconds is beyond any limit; the bound keeps a huge counter from overflowing the float
+            whole = self.base * 2.0 ** min(failures - 1, 64)
+        elif self.backoff == "linear":
+            whole = self.base * failures
+        else:
+            whole = self.base
+        whole = min(whole, self.max_delay)
+        return whole * (0.5 + 0.5 * chance) if self.jitter else whole
+
+    def exhausted(self, deliveries: int) -> bool:
+        """True when a failure of this delivery is the last one allowed."""
+        return bool(self.max_deliveries) and deliveries >= self.max_deliveries
+
+    def overdue(self, deliveries: int) -> bool:
+        """True when an entry was delivered so often without an outcome that it must not run again."""
+        return bool(self.max_deliveries) and deliveries > self.max_deliveries
+
+
+class Failure(Enum):
+    """Why a run did not end well."""
+
+    ERROR = "error"  #: the handler raised
+    NACK = "nack"  #: the handler asked for another delivery
+    REJECT = "reject"  #: the handler said that the entry is no good
+    INVALID = "invalid"  #: the entry does not fit the handler's annotations, so that running it again cannot help
+    OVERDUE = "overdue"  #: delivered too often without any outcome: it probably kills its process
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What to do with a failed entry.
+
+    Attributes:
+        dead: set it aside in the dead-letter stream.
+        delay: seconds until it may be delivered again, 0 for at once; meaningless when dead.
+    """
+
+    dead: bool
+    delay: float = 0.0
+
+
+def judge(retry: Retry, failure: Failure, deliveries: int, chance: float, delay: float | None = None) -> Verdict:
+    """Decide about one failed delivery.
+
+    Args:
+        retry: the subscriber's policy.
+        failure: why it failed.
+        deliveries: the server's count, this delivery included.
+        chance: a number in [0, 1) for the jitter.
+        delay: seconds the handler asked for, instead of the backoff's.
+    """
+    if failure in (Failure.REJECT, Failure.INVALID, Failure.OVERDUE) or retry.exhausted(deliveries):
+        return Verdict(dead=True)
+    if delay is not None:
+        return Verdict(dead=False, delay=delay)
+    if failure is Failure.NACK:
+        return Verdict(dead=False)
+    return Verdict(dead=False, delay=retry.delay(deliveries, chance))
+
+
+def share(room: int, turn: bool) -> int:
+    """How many of ``room`` free places claims may take: half, or every other time the only one.
+
+    New entries can always use the rest, so entries that keep coming back never starve them.
+    """
+    return room // 2 if room > 1 else int(turn and room == 1)
+
+
+def resize(target: int, lowest: int, highest: int, *, waited_ms: float) -> int:
+    """The next size of the read-ahead buffer, from how long the last batch took to be started.
+
+    Quick handlers get large reads; slow ones hold back little that another worker could run.
+    """
+    if waited_ms < 50:
+        target *= 2
+    elif waited_ms > 500:
+        target //= 2
+    return max(lowest, min(target, highest))

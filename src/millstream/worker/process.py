@@ -1,0 +1,166 @@
+"""One worker process: signals in, exit code out; and how an app is found by its name."""
+
+import asyncio
+import contextlib
+import importlib
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit, urlunsplit
+
+from millstream.client.line import AccessDenied, Disconnected
+from millstream.errors import ConfigError, MillstreamError
+
+if TYPE_CHECKING:
+    from millstream.worker.app import App
+
+log = logging.getLogger("millstream.worker")
+
+EXIT_CLEAN = 0
+EXIT_FATAL = 1
+EXIT_UNREACHABLE = 69  # sysexits.h: service unavailable
+EXIT_UNFINISHED = 70  # a thread would not end; its entry stays pending and will be claimed
+EXIT_CONFIG = 78  # sysexits.h: configuration error; starting again cannot help
+
+#: Seconds a worker tries to reach the server before it gives up at its start. Once started it never gives up.
+CONNECT_SECONDS = 10.0
+
+
+def find_app(target: str) -> "App":
+    """The app that ``module:name`` means, the working directory included in the search.
+
+    Raises:
+        ConfigError: there is none; the text says which part of the name is wrong.
+    """
+    from millstream.worker.app import App  # noqa: PLC0415 - app imports this module
+
+    module_name, colon, attribute = target.partition(":")
+    if not colon or not module_name or not attribute or not module_name.replace(".", "_").isidentifier():
+        raise ConfigError(f"{target!r} is no app: write module:name, for example orders:app for app in orders.py")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # the module is there, but something it imports is not: its traceback says more than we can
+        raise ConfigError(f"there is no module {error.name!r} in {here} or on the Python path") from None
+    found: object = module
+    for name in attribute.split("."):
+        if not hasattr(found, name):
+            apps = [key for key, value in vars(module).items() if isinstance(value, App)]
+            hint = f"; its apps: {', '.join(apps)}" if apps else ""
+            raise ConfigError(f"module {module_name!r} has no {attribute!r}{hint}")
+        found = getattr(found, name)
+    if not isinstance(found, App):
+        raise ConfigError(f"{target} is a {type(found).__name__}, not a millstream.App")
+    return found
+
+
+def without_password(url: str) -> str:
+    """The URL as it may be shown."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    user = f"{parts.username}:***@" if parts.username else ":***@"
+    return urlunsplit(parts._replace(netloc=user + parts.netloc.rpartition("@")[2]))
+
+
+def run_in_process(app: "App", *, lifeline: int | None = None, ready: Callable[[], None] | None = None) -> int:
+    """Run an app until SIGTERM or SIGINT and return the exit code; a second signal ends the process at once.
+
+    Args:
+        app: what to run.
+        lifeline: a file descriptor that becomes readable when the process that started us is gone: then stop as well.
+        ready: called once the groups exist and reading begins.
+    """
+    if not logging.getLogger().handlers:
+        logging.basicConfig(format="%(asctime)s %(levelname)s [%(process)d] %(name)s: %(message)s", level=logging.INFO)
+    code = asyncio.run(_run(app, lifeline, ready))
+    if code == EXIT_UNFINISHED:
+        logging.shutdown()
+        os._exit(code)  # waiting for the thread is what the grace time was for
+    return code
+
+
+async def _run(app: "App", lifeline: int | None, ready: Callable[[], None] | None) -> int:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def stop(number: int) -> None:
+        if stopping.is_set() and number:
+            os._exit(128 + number)
+        stopping.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, int(number))
+    if lifeline is not None:
+
+        def orphaned() -> None:
+            loop.remove_reader(lifeline)
+            stop(0)
+
+        loop.add_reader(lifeline, orphaned)
+    if not app.subscriptions:
+        log.error("the app has no subscribers; register one with @app.subscriber")
+        return EXIT_CONFIG
+    try:
+        code = await _start(app, stopping)
+        if code is not None:
+            return code
+        log.info("reading %s", ", ".join(sub.sub.stream for sub in app.subscriptions))
+        if ready is not None:
+            ready()
+        return await _until_stopped(app, stopping)
+    except ConfigError as error:
+        log.error("%s", error)  # noqa: TRY400 - the user's mistake, not ours: no traceback
+        return EXIT_CONFIG
+    except MillstreamError as error:
+        log.critical("%s", error)
+        return EXIT_FATAL
+
+
+async def _start(app: "App", stopping: asyncio.Event) -> int | None:
+    """Connect, trying for a while; an exit code if that was the end of it."""
+    deadline = time.monotonic() + CONNECT_SECONDS
+    said = False
+    while True:
+        try:
+            await app.start()
+        except (Disconnected, AccessDenied) as error:
+            url = without_password(app.url)
+            if time.monotonic() > deadline or isinstance(error, AccessDenied):
+                log.critical("cannot reach %s: %s", url, error)
+                return EXIT_UNREACHABLE
+            if not said:
+                said = True
+                log.warning("cannot reach %s yet: %s", url, error)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stopping.wait(), 0.25)
+            if stopping.is_set():
+                return EXIT_CLEAN
+        else:
+            return None
+
+
+async def _until_stopped(app: "App", stopping: asyncio.Event) -> int:
+    waits = [asyncio.create_task(stopping.wait()), asyncio.create_task(app.wait())]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    fatal: BaseException | None = None
+    if waits[1].done() and not stopping.is_set():
+        fatal = waits[1].exception()
+    for wait in waits:
+        wait.cancel()
+    await asyncio.gather(*waits, return_exceptions=True)
+    if fatal is not None:
+        log.critical("%s", fatal, exc_info=None if isinstance(fatal, MillstreamError) else fatal)
+    clean = await app.stop()
+    if fatal is not None:
+        return EXIT_FATAL
+    return EXIT_CLEAN if clean else EXIT_UNFINISHED

@@ -1,0 +1,253 @@
+"""Getting entries: new ones and stale ones in one pass, on servers with XREADGROUP CLAIM and on those without.
+
+With CLAIM, one blocking command does both and wakes up when an entry becomes stale; the plain read sent right behind
+it fills what claims may not take. Without, XAUTOCLAIM walks the pending list in steps, its cursor kept from step to
+step, at jittered intervals tied to ``min_idle``; entries this process itself gave back for later are claimed by id when
+they are due.
+On both, XAUTOCLAIM also finds entries that are pending but gone from the stream, and the server then drops them.
+"""
+
+import heapq
+import logging
+from typing import Any
+
+from redis.exceptions import ResponseError
+
+from millstream.client.line import Command, Line, Reply
+from millstream.worker import hooks
+from millstream.worker.ledger import Ledger
+from millstream.worker.membership import Held, Membership
+from millstream.worker.policy import share
+from millstream.worker.settle import State
+from millstream.worker.subscription import Subscription
+
+log = logging.getLogger("millstream.worker")
+
+_SWEEP_LIMIT_MS = 2_000
+_GONE_SWEEP_MS = 30_000
+_FIRST_CURSOR = b"0-0"
+_IN_PROGRESS = frozenset({State.BUFFERED, State.RUNNING, State.ACKING, State.BURYING})
+
+
+class GroupMissing(Exception):  # noqa: N818 - a state of the server
+    """The group, or the stream with it, does not exist (any more)."""
+
+
+class Reading:
+    """Reads for one subscriber.
+
+    Args:
+        subscription: what is wanted.
+        member: who reads.
+        ledger: knows which retries are due.
+        line: a connection of its own, since reads block.
+    """
+
+    def __init__(self, subscription: Subscription, member: Membership, ledger: Ledger, line: Line) -> None:
+        self._subscription = subscription
+        self._member = member
+        self._ledger = ledger
+        self._line = line
+        self._cursor = _FIRST_CURSOR
+        self._sweep_at = 0
+        self._turn = False
+
+    async def read(self, room: int) -> list[Held]:
+        """Wait for entries, at most ``room``, for at most the polling interval.
+
+        Raises:
+            GroupMissing: the group must be made first.
+            ResponseError: the server refused.
+            Disconnected: the connection is gone; what it had delivered will be claimed later.
+        """
+        member = self._member
+        self._turn = not self._turn
+        claimable = share(room, self._turn) if self._subscription.read == "both" else room
+        found: list[Held] = []
+        now = member.clock.now().mono
+        if self._subscription.claims:
+            found = await self._claim_due(now, claimable)
+            if len(found) < claimable and now >= self._sweep_at:
+                found += await self._sweep(now, claimable - len(found))
+        if self._subscription.read != "claimed" and room > len(found):
+            found += await self._read_new(room - len(found), claimable, block=not found)
+        return found
+
+    def wait_ms(self) -> int:
+        """Milliseconds until there is something to do other than read."""
+        now = self._member.clock.now().mono
+        soonest = now + self._subscription.sub.polling_interval
+        if self._subscription.claims:
+            soonest = min(soonest, self._sweep_at)
+            if self._ledger.retries_due and not self._native:
+                soonest = min(soonest, self._ledger.retries_due[0][0])
+        return max(soonest - now, 1)
+
+    @property
+    def _native(self) -> bool:
+        return self._member.capabilities.claim and self._subscription.read == "both"
+
+    # -- new entries ------------------------------------------------------------------------------------------------
+
+    async def _read_new(self, room: int, claimable: int, *, block: bool) -> list[Held]:
+        wait = self.wait_ms() if block else 0
+        commands: list[Command] = []
+        if self._native and claimable:
+            commands.append(self._command(min(claimable, room), wait, claim=True))
+            if room > claimable:
+                commands.append(self._command(room - claimable, 0, claim=False))
+        else:
+            commands.append(self._command(room, wait, claim=False))
+        replies = await self._line.calls(commands, timeout=wait / 1000 + 10)
+        hooks.reach("after_read")
+        found: list[Held] = []
+        for reply in replies:
+            found += self._take_rows(_checked(reply))
+        return found
+
+    def _command(self, count: int, wait: int, *, claim: bool) -> Command:
+        member = self._member
+        command: list[bytes | str | int] = [
+            "XREADGROUP",
+            "GROUP",
+            member.group,
+            member.consumer,
+            "COUNT",
+            max(count, 1),
+        ]
+        if wait:
+            command += ("BLOCK", wait)
+        if claim:
+            command += ("CLAIM", member.min_idle)
+        if member.no_ack:
+            command.append("NOACK")
+        return (*command, "STREAMS", member.stream, ">")
+
+    def _take_rows(self, reply: Reply) -> list[Held]:
+        if not reply:
+            return []
+        found = []
+        for row in reply[0][1]:
+            before = row[3] if len(row) > 3 else 0
+            claimed = len(row) > 3 and (row[2] > 0 or before > 0)
+            held = self._hold(row[0], row[1], before + 1, claimed=claimed)
+            if held is not None:
+                found.append(held)
+        return found
+
+    # -- stale entries ----------------------------------------------------------------------------------------------
+
+    async def _claim_due(self, now: int, room: int) -> list[Held]:
+        """Claim, by id, retries that this process sent away and that are due."""
+        due = self._ledger.retries_due
+        if self._native:
+            due.clear()  # the server wakes us
+            return []
+        ids: list[bytes] = []
+        while due and due[0][0] <= now and len(ids) < room:
+            ids.append(heapq.heappop(due)[1])
+        if not ids:
+            return []
+        member = self._member
+        entries = _checked(
+            await self._ask("XCLAIM", member.stream, member.group, member.consumer, member.min_idle, *ids)
+        )
+        return await self._claimed(entries)
+
+    async def _sweep(self, now: int, room: int) -> list[Held]:
+        """One step through the pending list."""
+        member = self._member
+        reply = _checked(
+            await self._ask(
+                "XAUTOCLAIM",
+                member.stream,
+                member.group,
+                member.consumer,
+                member.min_idle,
+                self._cursor,
+                "COUNT",
+                room,
+            )
+        )
+        self._cursor = reply[0]
+        gone = len(reply[2]) if len(reply) > 2 else 0
+        if gone:
+            member.stats.lost += gone
+            log.warning("%s: %d pending entries were trimmed or deleted unread", member.stream, gone)
+        found = await self._claimed(reply[1])
+        self._sweep_at = now + self._pause(found)
+        return found
+
+    def _pause(self, found: list[Held]) -> int:
+        """Milliseconds until the next step: none while there is something to take, few until all was seen."""
+        if found:
+            return 0
+        interval = min(self._member.min_idle // 2, _SWEEP_LIMIT_MS)
+        if self._native:
+            interval = max(self._member.min_idle, _GONE_SWEEP_MS)
+        if self._cursor != _FIRST_CURSOR:
+            interval //= 20
+        return max(round(interval * (0.8 + 0.4 * self._member.chance.random())), 5)
+
+    async def _claimed(self, entries: list[Any]) -> list[Held]:
+        """Take claimed entries; XCLAIM and XAUTOCLAIM do not say how often they were delivered, so ask."""
+        rows = [entry for entry in entries if entry is not None and entry[1] is not None]
+        if not rows:
+            return []
+        hooks.reach("after_claim")
+        member = self._member
+        ids = [row[0] for row in rows]
+        first, last = min(ids, key=_order), max(ids, key=_order)
+        counts = _checked(
+            await self._ask(
+                "XPENDING",
+                member.stream,
+                member.group,
+                first,
+                last,
+                len(ids) + len(member.held),
+                member.consumer,
+            )
+        )
+        deliveries = {row[0]: row[3] for row in counts}
+        found = []
+        for entry, fields in rows:
+            if entry in deliveries:
+                held = self._hold(entry, fields, deliveries[entry], claimed=True)
+                if held is not None:
+                    found.append(held)
+        return found
+
+    async def _ask(self, *command: bytes | str | int) -> Reply:
+        return (await self._line.calls((command,)))[0]
+
+    def _hold(self, entry: bytes, fields: list[bytes], deliveries: int, *, claimed: bool) -> Held | None:
+        """Take one delivered entry into our hands; None if we have it and its run goes on."""
+        member = self._member
+        if claimed:
+            member.stats.claimed += 1
+        else:
+            member.stats.read += 1
+        known = member.held.get(entry)
+        if known is not None and known.state in _IN_PROGRESS:
+            # our own lease ran out and we were the first to notice: the run in progress goes on with the new count
+            known.deliveries = deliveries
+            known.leased = member.ticked
+            return None
+        held = Held(entry, fields, deliveries, member.ticked)
+        member.held[entry] = held
+        return held
+
+
+def _order(entry: bytes) -> tuple[int, int]:
+    ms, _, sequence = entry.partition(b"-")
+    return int(ms), int(sequence)
+
+
+def _checked(reply: Reply) -> Reply:
+    if isinstance(reply, ResponseError):
+        text = str(reply)
+        if text.startswith("NOGROUP") or "no longer exists" in text:
+            raise GroupMissing(text)
+        raise reply
+    return reply

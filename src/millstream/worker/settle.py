@@ -1,0 +1,104 @@
+"""The life of one entry in a worker's hands, as a table. Pure.
+
+::
+
+    BUFFERED --start--> RUNNING --ack----> ACKING    --confirm--> ACKED
+        |                  |-----release-> RELEASING --confirm--> RELEASED   (claimable at once)
+        |                  |-----retry---> RETRYING  --confirm--> WAITING    (claimable when due)
+        |                  |-----bury----> BURYING   --confirm--> DEAD       (in the dead-letter stream)
+        |                  '-----leave---> LEFT      (manual ack: handler returned and said nothing)
+        |-----release--> RELEASING (handed back unrun) and bury (delivered too often) as from RUNNING
+    any but the last column --lose--> LOST (another consumer owns it, or it is gone)
+
+Until ``confirm`` the server has the entry pending, so a crash anywhere only means another delivery. No state leads to
+two outcomes: a second outcome is an :class:`AlreadySettledError`, and an outcome after ``lose`` stays LOST, so that
+nothing is sent for an entry that belongs to someone else.
+"""
+
+from enum import Enum
+
+from millstream.errors import UsageError
+
+
+class State(Enum):
+    """Where an entry stands; see the module's picture."""
+
+    BUFFERED = 0
+    RUNNING = 1
+    LEFT = 2
+    ACKING = 3
+    RELEASING = 4
+    RETRYING = 5
+    BURYING = 6
+    ACKED = 7
+    RELEASED = 8
+    WAITING = 9
+    DEAD = 10
+    LOST = 11
+
+
+class Event(Enum):
+    """What happens to an entry."""
+
+    START = 0
+    ACK = 1
+    RELEASE = 2
+    RETRY = 3
+    BURY = 4
+    LEAVE = 5
+    CONFIRM = 6
+    LOSE = 7
+
+
+class AlreadySettledError(UsageError):
+    """An entry was given a second outcome, for example acked twice."""
+
+
+_OUTCOMES = {
+    Event.ACK: State.ACKING,
+    Event.RELEASE: State.RELEASING,
+    Event.RETRY: State.RETRYING,
+    Event.BURY: State.BURYING,
+}
+
+TABLE: dict[State, dict[Event, State]] = {
+    State.BUFFERED: {
+        Event.START: State.RUNNING,
+        Event.RELEASE: State.RELEASING,
+        Event.BURY: State.BURYING,
+        Event.LOSE: State.LOST,
+    },
+    State.RUNNING: {**_OUTCOMES, Event.LEAVE: State.LEFT, Event.LOSE: State.LOST},
+    State.LEFT: {**_OUTCOMES, Event.LOSE: State.LOST},
+    State.ACKING: {Event.CONFIRM: State.ACKED, Event.LOSE: State.LOST},
+    State.RELEASING: {Event.CONFIRM: State.RELEASED, Event.LOSE: State.LOST},
+    State.RETRYING: {Event.CONFIRM: State.WAITING, Event.LOSE: State.LOST},
+    State.BURYING: {Event.CONFIRM: State.DEAD, Event.LOSE: State.LOST},
+    State.ACKED: {},
+    State.RELEASED: {},
+    State.WAITING: {},
+    State.DEAD: {},
+    # the handler may still be running and have its say; it is heard by nobody
+    State.LOST: dict.fromkeys((*_OUTCOMES, Event.LEAVE, Event.LOSE), State.LOST),
+}
+
+#: States in which the worker must keep other consumers from claiming the entry.
+LEASED = frozenset({State.BUFFERED, State.RUNNING, State.ACKING, State.RELEASING, State.RETRYING, State.BURYING})
+
+#: States nothing leads out of, as far as the server is concerned.
+FINAL = frozenset({State.ACKED, State.RELEASED, State.WAITING, State.DEAD, State.LOST})
+
+
+def step(state: State, event: Event) -> State:
+    """The next state.
+
+    Raises:
+        AlreadySettledError: the entry has an outcome already.
+        AssertionError: an event that the loop never produces in this state.
+    """
+    after = TABLE[state].get(event)
+    if after is None:
+        if event in _OUTCOMES or event is Event.LEAVE:
+            raise AlreadySettledError(f"this entry is settled already ({state.name.lower()}); settle it once")
+        raise AssertionError(f"{event.name} cannot happen to an entry that is {state.name}")
+    return after

@@ -1,0 +1,135 @@
+"""What a subscriber is: where it reads, how, and with which function."""
+
+import inspect
+import os
+import re
+import secrets
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from millstream.errors import ConfigError
+from millstream.worker.payload import Binder
+from millstream.worker.policy import Retry
+
+AckMode = Literal["auto", "manual", "each"]
+ReadMode = Literal["both", "new", "claimed"]
+
+#: Milliseconds without a sign of life after which an entry may be claimed, where a subscriber does not say.
+DEFAULT_MIN_IDLE = 30_000
+
+_START = re.compile(r"^(\$|\d+(-\d+)?)$")
+_CONSUMER_WORKERS = "MILLSTREAM_WORKER"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSub:
+    """A stream as a member of a consumer group reads it.
+
+    Attributes:
+        stream: key of the stream.
+        group: name of the group; the handler's name when None.
+        consumer: our name in the group. None makes one of its own for each process (host, process id, random part),
+            removed at a clean stop. A given name stays; with several workers each adds its number to it.
+        min_idle_time: milliseconds without a sign of life after which another consumer may claim an entry; what runs or
+            waits here is renewed at a third of it, so it is the time a crash goes unnoticed, not a limit for handlers.
+        start: where a group that does not exist yet begins: ``"0"`` with everything the stream holds, ``"$"`` with what
+            comes after. The default is ``"0"``: what was published before the first start is not lost.
+        max_records: most entries read ahead of the running ones. None adapts between ``concurrency`` and a hundred or
+            more, by how quickly they are started.
+        polling_interval: longest wait of one read, in milliseconds; the loop wakes up at least so often.
+        maxlen: bound of the dead-letter stream, trimmed approximately; None keeps every dead letter.
+        no_ack: entries are never pending (XREADGROUP NOACK): each is run at most once, a crash loses it.
+    """
+
+    stream: str
+    group: str | None = None
+    consumer: str | None = None
+    min_idle_time: int | None = None
+    start: str = "0"
+    max_records: int | None = None
+    polling_interval: int = 2_000
+    maxlen: int | None = None
+    no_ack: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.stream:
+            raise ConfigError("StreamSub: the stream needs a name")
+        if not _START.match(self.start):
+            raise ConfigError(f'StreamSub(start={self.start!r}): "0", "$" or an entry id')
+        for name in ("min_idle_time", "max_records", "polling_interval", "maxlen"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"StreamSub({name}={value!r}): at least 1")
+        if self.no_ack and self.min_idle_time is not None:
+            raise ConfigError("StreamSub: with no_ack nothing is ever pending, so min_idle_time means nothing")
+
+
+@dataclass(slots=True)
+class Subscription:
+    """A handler bound to a stream; made by ``@app.subscriber``.
+
+    Attributes:
+        sub: where it reads.
+        handler: the function.
+        retry: what failure means.
+        concurrency: most runs at the same time, in this process.
+        ack: ``"auto"`` acks when the handler returns, gathered; ``"each"`` the same, but the next entry waits until the
+            ack is stored; ``"manual"`` leaves it to the handler.
+        read: ``"both"`` reads new entries and claims stale ones; ``"new"`` and ``"claimed"`` do one of the two.
+        dead: key of the dead-letter stream.
+        name: of the handler.
+    """
+
+    sub: StreamSub
+    handler: Callable[..., Any]
+    retry: Retry = field(default_factory=Retry)
+    concurrency: int = 10
+    ack: AckMode = "auto"
+    read: ReadMode = "both"
+    dead: str = ""
+    name: str = ""
+    binder: Binder = field(init=False)
+    is_async: bool = field(init=False)
+    publishers: list[Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.concurrency < 1:
+            raise ConfigError(f"subscriber(concurrency={self.concurrency!r}): at least 1")
+        for option, value, allowed in (
+            ("ack", self.ack, ("auto", "manual", "each")),
+            ("read", self.read, ("both", "new", "claimed")),
+        ):
+            if value not in allowed:
+                raise ConfigError(f"subscriber({option}={value!r}): one of {', '.join(allowed)}")
+        if self.sub.no_ack and (self.ack != "auto" or self.read == "claimed"):
+            raise ConfigError("StreamSub(no_ack=True) leaves nothing to ack or to claim")
+        self.name = self.name or getattr(self.handler, "__name__", "handler")
+        self.dead = self.dead or f"{self.sub.stream}:dead"
+        self.binder = Binder(self.handler)
+        self.is_async = inspect.iscoroutinefunction(inspect.unwrap(self.handler))
+        # shared with @app.publisher, which may be applied before or after
+        self.publishers = self.handler.__dict__.setdefault("__millstream_publish__", [])
+
+    @property
+    def group(self) -> str:
+        """The group's name."""
+        return self.sub.group or self.name
+
+    @property
+    def min_idle(self) -> int:
+        """Milliseconds after which entries may be claimed."""
+        return self.sub.min_idle_time or DEFAULT_MIN_IDLE
+
+    @property
+    def claims(self) -> bool:
+        """True when this subscriber takes over stale entries."""
+        return self.read != "new" and not self.sub.no_ack
+
+    def consumer(self) -> tuple[str, bool]:
+        """Our name in the group, and whether it was made for this process only."""
+        if self.sub.consumer is None:
+            return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}", True
+        number = os.environ.get(_CONSUMER_WORKERS)
+        return (f"{self.sub.consumer}-{number}" if number else self.sub.consumer), False

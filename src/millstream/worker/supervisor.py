@@ -1,0 +1,172 @@
+"""Keeping a number of worker processes alive: start, restart after a crash, pass a stop on, wait, report.
+
+Workers are new interpreters, not forks of one that has threads and connections. Each runs in a session of its own, so
+that Ctrl-C reaches it only through us; should we be killed, the end of a pipe tells it to stop.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from millstream.worker.process import EXIT_CONFIG, EXIT_FATAL, EXIT_UNREACHABLE
+
+log = logging.getLogger("millstream.run")
+
+_QUICK_SECONDS = 10.0
+_QUICK_LIMIT = 5
+_BACKOFF_LIMIT = 30.0
+_KILL_AFTER = 10.0
+
+
+@dataclass(slots=True)
+class Supervisor:
+    """Runs ``workers`` processes of one app.
+
+    Attributes:
+        target: ``module:app``.
+        workers: how many.
+        grace: seconds running handlers get at a stop; None leaves it to the app.
+        environment: for the workers.
+    """
+
+    target: str
+    workers: int
+    grace: float | None = None
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    _processes: dict[int, asyncio.subprocess.Process] = field(default_factory=dict, init=False)
+    _stopping: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _code: int = field(default=0, init=False)
+    _lifeline: int = field(default=-1, init=False)
+
+    async def run(self) -> int:
+        """Run until told to stop; 0 when every worker stopped cleanly."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signalled)
+        self._lifeline, ours = os.pipe()
+        try:
+            # the first alone: a mistake in the app or its URL is then reported once, not once per worker
+            first, ready = await self._spawn(1)
+            if not await self._came_up(first, ready):
+                return self._code
+            keepers = [asyncio.create_task(self._keep(1, first))]
+            keepers += [asyncio.create_task(self._keep(slot, None)) for slot in range(2, self.workers + 1)]
+            await self._stopping.wait()
+            await self._stop(keepers)
+        finally:
+            os.close(self._lifeline)
+            os.close(ours)
+        return self._code
+
+    def _signalled(self) -> None:
+        if self._stopping.is_set():
+            log.warning("second signal: killing the workers")
+            self._code = self._code or EXIT_FATAL
+            self._send(signal.SIGKILL)
+        self._stopping.set()
+
+    def _send(self, number: signal.Signals) -> None:
+        for process in self._processes.values():
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.send_signal(number)
+
+    async def _spawn(self, slot: int) -> tuple[asyncio.subprocess.Process, int]:
+        """Start one worker; the process, and a descriptor on which it says that it reads."""
+        ready, theirs = os.pipe()
+        environment = {
+            **self.environment,
+            "MILLSTREAM_LIFELINE": str(self._lifeline),
+            "MILLSTREAM_READY": str(theirs),
+        }
+        if self.workers > 1:
+            environment["MILLSTREAM_WORKER"] = str(slot)
+        if self.grace is not None:
+            environment["MILLSTREAM_GRACE"] = str(self.grace)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "millstream.worker.child",
+                self.target,
+                env=environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                pass_fds=(self._lifeline, theirs),
+                start_new_session=True,
+            )
+        finally:
+            os.close(theirs)
+        self._processes[slot] = process
+        if self._stopping.is_set():  # the signal came while it was being started
+            process.terminate()
+        return process, ready
+
+    async def _came_up(self, process: asyncio.subprocess.Process, ready: int) -> bool:
+        """Wait until the first worker reads, or is gone, or we are to stop."""
+        loop = asyncio.get_running_loop()
+        spoke = asyncio.Event()
+        loop.add_reader(ready, spoke.set)
+        waits = [asyncio.create_task(wait) for wait in (spoke.wait(), self._stopping.wait())]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        loop.remove_reader(ready)
+        said = os.read(ready, 16) if spoke.is_set() else b""
+        os.close(ready)
+        if said:
+            return True
+        if self._stopping.is_set():
+            self._send(signal.SIGTERM)
+        self._code = abs(await process.wait())
+        if not self._stopping.is_set():
+            self._code = self._code or EXIT_FATAL
+        return False
+
+    async def _keep(self, slot: int, process: asyncio.subprocess.Process | None) -> None:
+        """Keep one worker running until the stop; then wait for its end."""
+        quick = 0
+        while True:
+            if process is None:
+                process, ready = await self._spawn(slot)
+                os.close(ready)
+            started = time.monotonic()
+            code = await process.wait()
+            process = None
+            if self._stopping.is_set():
+                if code:
+                    log.error("worker %d ended with %s", slot, _word(code))
+                    self._code = self._code or EXIT_FATAL
+                return
+            quick = quick + 1 if time.monotonic() - started < _QUICK_SECONDS else 0
+            if code == EXIT_CONFIG or (code > 0 and code != EXIT_UNREACHABLE and quick >= _QUICK_LIMIT):
+                log.error("worker %d ended with %s; giving up", slot, _word(code))
+                self._code = code
+                self._stopping.set()
+                return
+            pause = min(0.5 * 2.0 ** max(quick - 1, 0), _BACKOFF_LIMIT)
+            log.warning("worker %d ended with %s; starting it again in %.1f s", slot, _word(code), pause)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), pause)
+                return
+
+    async def _stop(self, keepers: list["asyncio.Task[None]"]) -> None:
+        self._send(signal.SIGTERM)
+        patience = None if self.grace is None else self.grace + _KILL_AFTER
+        _, late = await asyncio.wait(keepers, timeout=patience)
+        if late:
+            log.error("%d workers did not stop in time; killing them", len(late))
+            self._code = self._code or EXIT_FATAL
+            self._send(signal.SIGKILL)
+            await asyncio.wait(late)
+        for keeper in keepers:
+            keeper.result()
+
+
+def _word(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
