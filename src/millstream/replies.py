@@ -20,6 +20,7 @@ Python value              RESP2                    RESP3
 ``Push``                  array                    ``>``
 ``Verbatim``              bulk string              ``=``
 ``Raw``                   the same bytes in both   the same bytes in both
+``Many``                  each value in turn       each value in turn
 ========================  =======================  ==========================
 """
 
@@ -117,6 +118,15 @@ class Verbatim:
         self.format = fmt
 
 
+class Many:
+    """Several values one after the other, for the commands that answer more than once (SUBSCRIBE)."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: "Sequence[Reply]") -> None:
+        self.values = values
+
+
 class Raw:
     """Bytes already encoded as exactly one RESP value, identical in RESP2 and RESP3.
 
@@ -133,7 +143,7 @@ class Raw:
 
 
 Reply: TypeAlias = Union[
-    bool, int, float, bytes, "list[Reply]", NilArray, Simple, Error, Map, Set, Push, Verbatim, Raw, None
+    bool, int, float, bytes, "list[Reply]", NilArray, Simple, Error, Map, Set, Push, Verbatim, Raw, Many, None
 ]
 
 OK = Simple(b"OK")

@@ -9,6 +9,7 @@ FAMILIES = (
     "streams_groups",
     "streams_inspect",
     "transactions",
+    "pubsub",
 )
 
 

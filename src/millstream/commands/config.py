@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from millstream.commands.events import canonical
 from millstream.errors import CommandError
 
 
@@ -82,6 +83,7 @@ PARAMETERS: dict[str, Parameter] = {
         Parameter("stream-node-max-entries", "100", integer(0, LLONG_MAX)),
         Parameter("stream-idmp-duration", "100", integer(1, 86400)),
         Parameter("stream-idmp-maxsize", "100", integer(1, 10000)),
+        Parameter("notify-keyspace-events", "", canonical),
     )
 }
 
@@ -106,6 +108,7 @@ class Config:
         self.node_max_entries = self._int("stream-node-max-entries")
         self.idmp_duration = self._int("stream-idmp-duration")
         self.idmp_maxsize = self._int("stream-idmp-maxsize")
+        self.events = str(self.values["notify-keyspace-events"])
 
     def _int(self, name: str) -> int:
         value = self.values[name]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from millstream.clock import Now
 from millstream.commands.session import Session
+from millstream.engine.channels import Channels
 from millstream.engine.keyspace import Database, Keyspace, Transition, Value
 from millstream.errors import CommandError
 
@@ -28,6 +29,12 @@ class Host(Protocol):
 
     config: "Config"
     keyspace: Keyspace
+    channels: Channels[Session]
+    patterns: Channels[Session]
+
+    def publish(self, channel: bytes, message: bytes) -> int:
+        """Send a message to a channel's listeners; how many there are."""
+        ...
 
     def sessions(self) -> "Iterable[Session]":
         """Every open session."""

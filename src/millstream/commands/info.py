@@ -133,6 +133,9 @@ class InfoFacts:
         connected_clients: open sessions.
         blocked_clients: sessions waiting inside a command.
         watching_clients: sessions with a WATCH.
+        pubsub_clients: sessions that listen to channels.
+        pubsub_channels: channels listened to by name.
+        pubsub_patterns: patterns listened to.
         blocking_keys: keys somebody waits for.
         blocking_keys_on_nokey: those where deletion is news too (XREADGROUP).
         max_clients: the limit.
@@ -153,6 +156,9 @@ class InfoFacts:
     connected_clients: int = 0
     blocked_clients: int = 0
     watching_clients: int = 0
+    pubsub_clients: int = 0
+    pubsub_channels: int = 0
+    pubsub_patterns: int = 0
     blocking_keys: int = 0
     blocking_keys_on_nokey: int = 0
     max_clients: int = 0
@@ -197,7 +203,7 @@ def _clients(facts: InfoFacts) -> Rows:
     yield "maxclients", facts.max_clients
     yield "blocked_clients", facts.blocked_clients
     yield "tracking_clients", 0
-    yield "pubsub_clients", 0
+    yield "pubsub_clients", facts.pubsub_clients
     yield "watching_clients", facts.watching_clients
     yield "total_blocking_keys", facts.blocking_keys
     yield "total_blocking_keys_on_nokey", facts.blocking_keys_on_nokey
@@ -258,8 +264,8 @@ def _stats(facts: InfoFacts) -> Rows:
     yield "rejected_connections", shell.rejected_connections
     yield "expired_keys", facts.expired_keys
     yield "evicted_keys", 0
-    yield "pubsub_channels", 0
-    yield "pubsub_patterns", 0
+    yield "pubsub_channels", facts.pubsub_channels
+    yield "pubsub_patterns", facts.pubsub_patterns
     yield "total_error_replies", facts.error_replies
     yield "client_query_buffer_limit_disconnections", shell.query_buffer_closed
     yield "client_output_buffer_limit_disconnections", shell.output_buffer_closed

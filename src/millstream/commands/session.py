@@ -30,6 +30,8 @@ class Session:
         no_touch: CLIENT NO-TOUCH.
         closing: the server must close the connection after the replies so far.
         is_unix: came in by the unix socket.
+        channels: channels it listens to.
+        patterns: patterns of channels it listens to.
     """
 
     id: int
@@ -54,3 +56,10 @@ class Session:
     no_touch: bool = False
     closing: bool = False
     is_unix: bool = False
+    channels: set[bytes] = field(default_factory=set)
+    patterns: set[bytes] = field(default_factory=set)
+
+    @property
+    def is_subscribed(self) -> bool:
+        """In RESP2 such a connection takes only a few commands, since messages may come at any time."""
+        return bool(self.channels or self.patterns)

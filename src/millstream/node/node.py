@@ -18,10 +18,14 @@ from millstream.clock import Now
 from millstream.commands import load_all
 from millstream.commands.config import Config
 from millstream.commands.context import Blocked, Context
+from millstream.commands.events import messages
+from millstream.commands.glob import matcher
 from millstream.commands.info import render
+from millstream.commands.pubsub import ALLOWED_WHILE_SUBSCRIBED
 from millstream.commands.session import Session
 from millstream.commands.table import Command, find, resolve
 from millstream.commands.transactions import end_transaction
+from millstream.engine.channels import Channels
 from millstream.engine.keyspace import Keyspace, Transition
 from millstream.engine.stream import Stream
 from millstream.errors import CommandError
@@ -31,7 +35,7 @@ from millstream.node.chores import Chores
 from millstream.node.facts import Surroundings, gather
 from millstream.node.stats import Stats
 from millstream.protocol.encoder import encode
-from millstream.replies import NIL_ARRAY, QUEUED, Buffer, Error, Reply
+from millstream.replies import NIL_ARRAY, QUEUED, Buffer, Error, Push, Reply
 
 load_all()
 
@@ -104,6 +108,9 @@ class Node:
         self._steps: list[Transition] = []
         self._is_hard = False
         self._ready: dict[tuple[int, bytes], None] = {}
+        self.channels: Channels[Session] = Channels()
+        self.patterns: Channels[Session] = Channels()
+        self._messages: list[tuple[Session, Push]] = []
         self._watchers: dict[tuple[int, bytes], set[Session]] = {}
         self._nobody = Session(0)  # in whose name chores are done
 
@@ -128,6 +135,10 @@ class Node:
         if waiter is not None:
             self.waits.stop(waiter)
         self.unwatch(session)
+        for name in session.channels:
+            self.channels.leave(session, name)
+        for name in session.patterns:
+            self.patterns.leave(session, name)
         self._sessions.pop(session.id, None)
 
     def sessions(self) -> Iterator[Session]:
@@ -179,6 +190,11 @@ class Node:
         row = resolve(argv)
         if session.user is None and "no_auth" not in row.flags:
             raise CommandError("NOAUTH Authentication required.")
+        if session.resp == 2 and session.is_subscribed and row.name not in ALLOWED_WHILE_SUBSCRIBED:
+            raise CommandError(
+                f"ERR Can't execute '{row.name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are "
+                "allowed in this context"
+            )
         if session.queue is not None and "no_multi" in row.flags:
             raise CommandError(_NOT_IN_MULTI)
         return row
@@ -272,16 +288,19 @@ class Node:
         self.chores.observe(step)
 
     def _flush(self, now: Now) -> None:
-        """Append what was applied since the last flush as one record."""
+        """Append what was applied since the last flush as one record; then let out what was published meanwhile."""
         steps = self._steps
-        if not steps:
-            return
-        self._steps = []
-        hard, self._is_hard = self._is_hard, False
-        if self._log is not None:
-            position = self._log.append(codec.pack(now.wall, steps))
-            if hard:
-                self._hard = position
+        if steps:
+            self._steps = []
+            hard, self._is_hard = self._is_hard, False
+            if self._log is not None:
+                position = self._log.append(codec.pack(now.wall, steps))
+                if hard:
+                    self._hard = position
+        if self._messages:
+            told, self._messages = self._messages, []
+            for session, push in told:
+                self.outbox.append((session, Outcome(encode(push, session.resp), self._hard)))
 
     def recover(self, payloads: Iterable[bytes]) -> int:
         """Apply logged records, in order, to an empty keyspace; how many there were."""
@@ -411,7 +430,20 @@ class Node:
         return render(sections, gather(self, self._wall))
 
     def _notify(self, kind: str, event: str, db: int, key: bytes) -> None:
-        """Keyspace events: there is no pub/sub yet, so nobody can have asked for them (``notify-keyspace-events``)."""
+        """Publish a keyspace event, if the server was told to and somebody can be listening."""
+        if self.config.events and (self.channels or self.patterns):
+            for channel, text in messages(self.config.events, kind, event, db, key):
+                self.publish(channel, text)
+
+    def publish(self, channel: bytes, message: bytes) -> int:
+        """Send a message to a channel's listeners, once the command's own record is in the log."""
+        told = [(session, Push([b"message", channel, message])) for session in self.channels.listeners(channel)]
+        for pattern in self.patterns:
+            if matcher(pattern)(channel):
+                push = Push([b"pmessage", pattern, channel, message])
+                told += [(session, push) for session in self.patterns.listeners(pattern)]
+        self._messages += told
+        return len(told)
 
     def reset_stats(self) -> None:
         """CONFIG RESETSTAT."""

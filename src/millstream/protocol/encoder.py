@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from millstream.replies import Buffer, Error, Map, NilArray, Push, Raw, Reply, Set, Simple, Verbatim
+from millstream.replies import Buffer, Error, Many, Map, NilArray, Push, Raw, Reply, Set, Simple, Verbatim
 
 # Replies up to this size are joined into one buffer; above it, large buffers are passed on without a copy.
 _JOIN_MAX = 64 * 1024
@@ -126,6 +126,10 @@ def _map(out: list[Buffer], value: Map, resp: int) -> None:
         _items(out, pair, resp)
 
 
+def _many(out: list[Buffer], value: Many, resp: int) -> None:
+    _items(out, value.values, resp)
+
+
 def _set(out: list[Buffer], value: Set, resp: int) -> None:
     out.append(b"%b%d\r\n" % (b"*" if resp == 2 else b"~", len(value.items)))
     _items(out, value.items, resp)
@@ -157,5 +161,6 @@ _WRITERS: dict[type, Write] = {
     Map: _map,
     Set: _set,
     Push: _push,
+    Many: _many,
     Verbatim: _verbatim,
 }

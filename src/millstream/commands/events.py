@@ -1,0 +1,42 @@
+"""Keyspace events: which kinds a server publishes (``notify-keyspace-events``) and on which channels.
+
+Source: https://redis.io/docs/latest/develop/pubsub/keyspace-notifications/
+"""
+
+# Letters in the order in which CONFIG GET shows them; "A" stands for the first group
+_ALL = "g$lshzxetd"
+_EXTRA = "KEmn"
+
+
+def canonical(flags: str) -> str:
+    """The letters as the server shows them.
+
+    Raises:
+        ValueError: a letter is not known.
+    """
+    unknown = set(flags) - set(_ALL + _EXTRA + "A")
+    if unknown:
+        raise ValueError("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")
+    kinds = "A" if "A" in flags or set(_ALL) <= set(flags) else "".join(kind for kind in _ALL if kind in flags)
+    return kinds + "".join(kind for kind in _EXTRA if kind in flags)
+
+
+def messages(flags: str, kind: str, event: str, db: int, key: bytes) -> list[tuple[bytes, bytes]]:
+    """Channel and text of what to publish for one event.
+
+    Args:
+        flags: :func:`canonical` letters.
+        kind: one letter of the event's class (``t`` for streams).
+        event: its name, such as ``xadd``.
+        db: database of the key.
+        key: the key.
+    """
+    if kind not in flags and not ("A" in flags and kind in _ALL):
+        return []
+    found: list[tuple[bytes, bytes]] = []
+    name = event.encode()
+    if "K" in flags:
+        found.append((b"__keyspace@%d__:%b" % (db, key), name))
+    if "E" in flags:
+        found.append((b"__keyevent@%d__:%b" % (db, name), key))
+    return found
