@@ -9,7 +9,7 @@ STAMP := .venv/.installed
 .DEFAULT_GOAL := help
 # The checks must speak before the installation starts, under make -j too.
 .NOTPARALLEL:
-.PHONY: help install demo test test-long lint types fix clean check-python check-java
+.PHONY: help install demo test test-long lint types docs fix clean check-python check-java
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1~\2/p' Makefile | awk -F'~' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -35,6 +35,9 @@ fix: install ## put in order what ruff can put in order by itself
 
 types: install ## mypy, strict
 	$(BIN)/mypy
+
+docs: install ## write the command tables of docs/compatibility.md anew
+	$(BIN)/python scripts/compatibility.py
 
 clean: ## remove .venv and everything made by running
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-out spark-warehouse metastore_db derby.log

@@ -1,6 +1,7 @@
 """What the documents say exists, exists: files, commands, make targets, links."""
 
 import ast
+import importlib.util
 import re
 from pathlib import Path
 
@@ -65,3 +66,15 @@ def test_python_in_documents_is_python(page: Path) -> None:
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("millstream"):
                 module = __import__(node.module or "", fromlist=["x"])
                 assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == []
+
+
+def test_compatibility_page_lists_the_commands_that_exist() -> None:
+    """The page says of every command since when Redis has it and what it takes; ``make docs`` writes it anew."""
+    specification = importlib.util.spec_from_file_location("compatibility", ROOT / "scripts/compatibility.py")
+    assert specification is not None
+    assert specification.loader is not None
+    script = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(script)
+    page = script.PAGE.read_text()
+    assert page == script.rewritten(page)
+    assert "| XREADGROUP |" in page
