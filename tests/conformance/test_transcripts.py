@@ -1,0 +1,128 @@
+"""The 90,000 recorded commands, byte for byte but for times: in process, and through the server's socket."""
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from conformance.transcripts import Run, as_json, load, masked
+from millstream.replies import Error, Simple
+from support.inprocess import World
+from support.resp import Incomplete, Pairs, read
+from support.servers import millstream_server
+
+Ask = Callable[[list[list[bytes]]], list[object]]
+
+RUNS, COMMANDS = 300, 90_000
+
+
+@pytest.fixture(scope="module")
+def runs() -> list[Run]:
+    """Everything recorded, complete."""
+    found = list(load())
+    assert len(found) == RUNS
+    assert sum(len(run.steps) for run in found) == COMMANDS
+    return found
+
+
+def differences(runs: list[Run], ask: Ask) -> list[str]:
+    """Replies that differ from the recorded ones; of each run the first, since others may follow from it."""
+    found: list[str] = []
+    for run in runs:
+        for command, reply in zip(run.setup, ask(run.setup), strict=True):
+            assert not isinstance(reply, Error), (command, reply)
+        replies = ask([command for command, _ in run.steps])
+        for number, ((command, wanted), reply) in enumerate(zip(run.steps, replies, strict=True)):
+            got = masked(command, as_json(reply))
+            if got != wanted:
+                where = f"run {run.number} (RESP{run.resp}) step {number}"
+                found.append(f"{where}: {command}\n  redis: {wanted}\n  here:  {got}")
+                break
+    return found
+
+
+def test_every_recorded_command_answers_the_same_in_process(runs: list[Run]) -> None:
+    """In process, each of the 90,000 replies is what Redis replied."""
+    world = World(logged=False)
+    client = world.client()
+
+    def ask(commands: list[list[bytes]]) -> list[object]:
+        replies = []
+        for command in commands:
+            world.clock.advance(1)
+            replies.append(client.call(*command))
+        return replies
+
+    assert not differences(runs, ask)
+
+
+class Pipe:
+    """A connection that sends many commands at once."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
+        self._rest = b""
+
+    def ask(self, commands: list[list[bytes]]) -> list[object]:
+        """Send all, then read as many replies."""
+        self._socket.sendall(b"".join(map(self._packed, commands)))
+        return [self._reply() for _ in commands]
+
+    @staticmethod
+    def _packed(words: list[bytes]) -> bytes:
+        return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
+
+    def _reply(self) -> object:
+        while True:
+            try:
+                value, end = read(self._rest, 0)
+            except Incomplete:
+                more = self._socket.recv(1 << 20)
+                assert more, "the server closed the connection"
+                self._rest += more
+            else:
+                self._rest = self._rest[end:]
+                return value
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def test_every_recorded_command_answers_the_same_over_a_socket(runs: list[Run], tmp_path: Path) -> None:
+    """Pipelined through the network server, each of the 90,000 replies is what Redis replied."""
+    with millstream_server(tmp_path, "--memory") as server:
+        pipe = Pipe(server.port)
+        try:
+            assert not differences(runs, pipe.ask)
+        finally:
+            pipe.close()
+
+
+def test_a_wrong_reply_would_be_seen(runs: list[Run]) -> None:
+    """The comparison itself: one changed reply in a run is reported, with its place."""
+    run = runs[0]
+    number, recorded = next((at, step[1]) for at, step in enumerate(run.steps) if isinstance(step[1], int))
+
+    def ask(commands: list[list[bytes]]) -> list[object]:
+        if commands is run.setup:
+            return [1] * len(commands)
+        return [_back(step[1]) if at != number else recorded + 1 for at, step in enumerate(run.steps)]
+
+    assert f"step {number}:" in differences([run], ask)[0]
+
+
+def _back(value: object) -> object:
+    """The recorded form as a decoded reply."""
+    if isinstance(value, str):
+        return value.encode("latin-1")
+    if isinstance(value, list):
+        return [_back(item) for item in value]
+    if isinstance(value, dict):
+        (kind, inner), *_ = value.items()
+        if kind == "+":
+            return Simple(inner.encode("latin-1"))
+        if kind == "-":
+            return Error(inner)
+        return Pairs([[_back(key), _back(item)] for key, item in inner])
+    return value

@@ -1,0 +1,133 @@
+"""A node with a clock turned by hand, a log in a list, and clients that call it directly: no socket, no waiting."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from millstream.clock import ManualClock
+from millstream.commands.config import Config
+from millstream.node.node import Node, Outcome
+from support.resp import decode
+
+if TYPE_CHECKING:
+    from millstream.commands.session import Session
+
+Word = bytes | str | int
+
+# A reply that has not come: the command waits.
+WAITING = "the client waits"
+
+
+class ListLog:
+    """A log that keeps its records in a list.
+
+    Attributes:
+        payloads: every record, oldest first; the first has position 1.
+    """
+
+    def __init__(self) -> None:
+        self.payloads: list[bytes] = []
+
+    def append(self, payload: bytes) -> int:
+        self.payloads.append(payload)
+        return len(self.payloads)
+
+    @property
+    def appended(self) -> int:
+        return len(self.payloads)
+
+
+def to_words(words: Iterable[Word]) -> list[bytes]:
+    """A command line as bytes."""
+    return [
+        word if isinstance(word, bytes) else word.encode() if isinstance(word, str) else b"%d" % word for word in words
+    ]
+
+
+class Client:
+    """One session of a :class:`World`.
+
+    Attributes:
+        session: the node's view of it.
+        inbox: replies that came while it waited, oldest first.
+        barrier: that of the last reply.
+    """
+
+    def __init__(self, world: "World", resp: int) -> None:
+        self.world = world
+        self.session = world.node.open_session(world.clock.now())
+        self.session.resp = resp
+        self.inbox: list[object] = []
+        self.barrier = 0
+
+    def call(self, *words: Word) -> object:
+        """Run one command that must answer at once."""
+        answer = self.send(*words)
+        assert answer is not WAITING, f"{words} waits"
+        return answer
+
+    def send(self, *words: Word) -> object:
+        """Run one command; its reply, or ``WAITING``."""
+        world = self.world
+        outcome = world.node.execute(self.session, to_words(words), world.clock.now())
+        world.deliver()
+        return WAITING if outcome is None else self.open(outcome)
+
+    def open(self, outcome: Outcome) -> object:
+        self.barrier = outcome.barrier
+        return decode(b"".join(outcome.buffers))
+
+    @property
+    def waits(self) -> bool:
+        return self.session.blocked
+
+    def close(self) -> None:
+        self.world.node.close_session(self.session)
+
+
+class World:
+    """A node and everything around it.
+
+    Args:
+        config: parameters that differ from the defaults, by name.
+        logged: whether records are kept.
+
+    Attributes:
+        clock: turned by the test.
+        log: the records so far.
+        node: the node itself.
+    """
+
+    def __init__(self, config: dict[str, str] | None = None, *, logged: bool = True) -> None:
+        self.clock = ManualClock()
+        self.log = ListLog()
+        self.config = config
+        self.node = Node(Config(config), self.log if logged else None)
+        self._clients: dict[int, Client] = {}
+
+    def client(self, resp: int = 2) -> Client:
+        found = Client(self, resp)
+        self._clients[found.session.id] = found
+        return found
+
+    def deliver(self) -> None:
+        """Hand the replies that gathered for other sessions to their clients."""
+        sent: "list[tuple[Session, Outcome]]" = self.node.outbox[:]
+        self.node.outbox.clear()
+        for session, outcome in sent:
+            found = self._clients[session.id]
+            found.inbox.append(found.open(outcome))
+
+    def advance(self, ms: int) -> None:
+        """Let time pass, and the node do what is due."""
+        self.clock.advance(ms)
+        self.tick()
+
+    def tick(self) -> None:
+        self.node.tick(self.clock.now())
+        self.deliver()
+
+    def recovered(self) -> Node:
+        """A second node made from this one's records."""
+        twin = Node(Config(self.config))
+        twin.recover(self.log.payloads)
+        return twin

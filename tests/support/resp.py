@@ -1,0 +1,79 @@
+"""Reading RESP replies in tests, with nothing of the package's own reader.
+
+Bulk strings are ``bytes``, any null is None, simple strings and errors are the package's ``Simple`` and ``Error``, a
+RESP3 map is ``Pairs``: a list of ``[key, value]`` in the order of the wire, repeated keys kept.
+"""
+
+from millstream.replies import Error, Simple
+
+
+class Pairs(list[list[object]]):
+    """A RESP3 map."""
+
+    def __repr__(self) -> str:
+        return f"Pairs({super().__repr__()})"
+
+
+class Incomplete(Exception):  # noqa: N818 - asks for more bytes
+    """The bytes end inside a reply."""
+
+
+def decode(data: bytes) -> object:
+    """The one reply in ``data``; nothing may follow it."""
+    value, end = read(data, 0)
+    assert end == len(data), f"{len(data) - end} bytes behind the reply: {data[end : end + 60]!r}"
+    return value
+
+
+def read(data: bytes, at: int) -> tuple[object, int]:
+    """The reply that begins at ``at``, and the position behind it."""
+    end = data.find(b"\r\n", at)
+    if end < 0:
+        raise Incomplete
+    kind, rest = data[at : at + 1], data[at + 1 : end]
+    at = end + 2
+    if kind == b":":
+        return int(rest), at
+    if kind == b"$":
+        size = int(rest)
+        if size < 0:
+            return None, at
+        if len(data) < at + size + 2:
+            raise Incomplete
+        assert data[at + size : at + size + 2] == b"\r\n"
+        return data[at : at + size], at + size + 2
+    if kind in b"*~":
+        if rest == b"-1":
+            return None, at
+        items: list[object] = []
+        for _ in range(int(rest)):
+            item, at = read(data, at)
+            items.append(item)
+        return items, at
+    if kind == b"%":
+        pairs = Pairs()
+        for _ in range(int(rest)):
+            key, at = read(data, at)
+            value, at = read(data, at)
+            pairs.append([key, value])
+        return pairs, at
+    if kind == b"+":
+        return Simple(rest), at
+    if kind == b"-":
+        return Error(rest.decode("utf-8", "surrogateescape")), at
+    assert (kind, rest) == (b"_", b""), f"not RESP: {(kind + rest)[:60]!r}"
+    return None, at
+
+
+def pairs_of(value: object) -> list[list[object]]:
+    """A map's pairs, whether it came as a RESP3 map or as the flat array RESP2 makes of it."""
+    if isinstance(value, Pairs):
+        return list(value)
+    assert isinstance(value, list)
+    assert len(value) % 2 == 0
+    return [[value[at], value[at + 1]] for at in range(0, len(value), 2)]
+
+
+def fields(value: object) -> dict[object, object]:
+    """A map as a dictionary."""
+    return {key: item for key, item in pairs_of(value)}  # noqa: C416 - the pairs are lists
