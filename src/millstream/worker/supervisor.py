@@ -123,9 +123,8 @@ class Supervisor:
             return True
         if self._stopping.is_set():
             self._send(signal.SIGTERM)
-        self._code = abs(await process.wait())
-        if not self._stopping.is_set():
-            self._code = self._code or EXIT_FATAL
+        code = await process.wait()
+        self._code = abs(_unless_told(code)) if self._stopping.is_set() else abs(code) or EXIT_FATAL
         return False
 
     async def _keep(self, slot: int, process: asyncio.subprocess.Process | None) -> None:
@@ -139,7 +138,7 @@ class Supervisor:
             code = await process.wait()
             process = None
             if self._stopping.is_set():
-                if code:
+                if _unless_told(code):
                     log.error("worker %d ended with %s", slot, _word(code))
                     self._code = self._code or EXIT_FATAL
                 return
@@ -166,6 +165,11 @@ class Supervisor:
             await asyncio.wait(late)
         for keeper in keepers:
             keeper.result()
+
+
+def _unless_told(code: int) -> int:
+    """The exit code at a stop; a worker that SIGTERM met before it could listen had nothing in hand: it ended well."""
+    return 0 if code == -signal.SIGTERM else code
 
 
 def _word(code: int) -> str:
