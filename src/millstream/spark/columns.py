@@ -1,0 +1,128 @@
+"""From the columns of a page to the record batches that a schema asks for, with typed values where it names types."""
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.errors import ConfigError, UsageError
+from millstream.spark.convert import convert
+from millstream.spark.decode import Page, Want
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+CORRUPT = "_corrupt"
+"""Column that takes the values that are not of their column's type, as a JSON object by field name."""
+
+_LAST_MS = 253_402_300_799_999
+"""The last millisecond of the year 9999, where Spark's timestamps end."""
+
+_FIXED = {
+    "stream": pa.string(),
+    "id": pa.string(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    CORRUPT: pa.string(),
+}
+_MAP = pa.map_(pa.string(), pa.string())
+
+
+@dataclass
+class Layout:
+    """What each column of a schema is made of.
+
+    Attributes:
+        schema: of the batches, as Spark wants them.
+        want: what has to be decoded for it.
+        typed: columns that are entry fields, with their types.
+    """
+
+    schema: pa.Schema
+    want: Want
+    typed: dict[str, pa.DataType] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, schema: "StructType") -> "Layout":
+        """The layout of a Spark schema.
+
+        Raises:
+            ConfigError: a column that is not a field has another type than it can have.
+        """
+        from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - heavy, and only executors need it
+
+        target = to_arrow_schema(schema, timezone="UTC")
+        typed = {}
+        pairs = False
+        for column in target:
+            if column.name in _FIXED:
+                if column.type != _FIXED[column.name]:
+                    spark = "timestamp" if column.name == "timestamp" else "string"
+                    raise ConfigError(
+                        f"schema: column {column.name!r} is the entry's own and of type {spark}; declare it so or leave it out"
+                    )
+            elif column.name == "fields" and pa.types.is_map(column.type):
+                if column.type != _MAP:
+                    raise ConfigError(
+                        "schema: column 'fields' must be map<string,string>; declare it so or leave it out"
+                    )
+                pairs = True
+            else:
+                typed[column.name] = column.type
+        return cls(target, Want(tuple(name.encode() for name in typed), pairs), typed)
+
+    def batch(self, stream: str, page: Page) -> pa.RecordBatch:
+        """The record batch of a page.
+
+        Raises:
+            UsageError: a column that must not be null has no value.
+        """
+        rows = len(page.ids)
+        bad: dict[str, Any] = {}
+        arrays = []
+        for column in self.schema:
+            array = self._column(column.name, stream, page, rows, bad)
+            if array.null_count and not column.nullable:
+                raise UsageError(
+                    f"schema: column {column.name!r} is NOT NULL, but entries of {stream!r} have no such value"
+                )
+            arrays.append(array)
+        if CORRUPT in self.schema.names:
+            arrays[self.schema.names.index(CORRUPT)] = _corrupt(bad, rows)
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _column(self, name: str, stream: str, page: Page, rows: int, bad: dict[str, Any]) -> pa.Array:
+        if name in self.typed:
+            source = page.fields[name.encode()]
+            found, mistaken = convert(source, self.typed[name])
+            if mistaken is not None:
+                bad[name] = (mistaken, source)
+            return found
+        if name == "stream":
+            return pa.repeat(pa.scalar(stream, pa.string()), rows)
+        if name == "id":
+            return page.ids
+        if name == "timestamp":
+            return _timestamps(page.times)
+        if name == CORRUPT:
+            return pa.nulls(rows, pa.string())
+        return page.pairs
+
+
+def _timestamps(times: "np.ndarray[Any, np.dtype[np.uint64]]") -> pa.Array:
+    """Milliseconds as Spark's timestamps; null past the year 9999, which ids may be and timestamps may not."""
+    late = times > _LAST_MS
+    micros = np.where(late, 0, times).astype(np.int64) * 1000
+    return pa.array(micros, type=pa.timestamp("us", tz="UTC"), mask=late if late.any() else None)
+
+
+def _corrupt(bad: dict[str, Any], rows: int) -> pa.Array:
+    """By row, the values that could not be converted."""
+    found: list[dict[str, str] | None] = [None] * rows
+    for name, (mistaken, source) in bad.items():
+        values = source.view(pa.binary())
+        for row in mistaken:
+            told = found[row] = found[row] or {}
+            told[name] = values[row].as_py().decode("utf-8", "replace")
+    return pa.array([None if told is None else json.dumps(told, ensure_ascii=False) for told in found], pa.string())

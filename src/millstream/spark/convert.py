@@ -1,0 +1,162 @@
+"""Text of a field to the type of its column: a value that is not of that type becomes null, and is reported."""
+
+import base64
+import json
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Mistaken = list[int]
+"""Rows whose value was not of the column's type."""
+
+_ZONE = r"(Z|[+-]\d\d(:?\d\d)?)$"
+_PATTERNS: list[tuple[Callable[[pa.DataType], bool], str]] = [
+    (pa.types.is_integer, r"^[+-]?[0-9]+$"),
+    (
+        pa.types.is_floating,
+        r"^[+-]?([0-9]+\.?[0-9]*([eE][+-]?[0-9]+)?|\.[0-9]+([eE][+-]?[0-9]+)?|NaN|nan|inf|Infinity)$",
+    ),
+    (pa.types.is_decimal, r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"),
+    (pa.types.is_boolean, r"^(?i:true|false|1|0)$"),
+    (pa.types.is_date, r"^\d{4}-\d\d-\d\d$"),
+    (pa.types.is_timestamp, r"^\d{4}-\d\d-\d\d"),
+]
+"""What a value of a type looks like: Arrow alone would also take ``0x1f`` for a number."""
+
+
+def convert(values: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Mistaken | None]:
+    """Strings as another type.
+
+    A null stays null; so does an empty value, unless the column is text or binary: Redis has no null, and producers
+    write nothing for it.
+
+    Args:
+        values: ``pa.string`` whose bytes need not be UTF-8.
+        kind: of the result.
+
+    Returns:
+        The converted array, and the rows whose value was not of that type; None when there are none.
+    """
+    if pa.types.is_string(kind):
+        return values, None
+    if pa.types.is_binary(kind):
+        return values.view(pa.binary()), None
+    present = pc.if_else(pc.equal(pc.binary_length(values), 0), pa.scalar(None, pa.string()), values)
+    found = _nested(present, kind) if pa.types.is_nested(kind) else _flat(present, kind)
+    if found.null_count == present.null_count:
+        return found, None
+    mistaken = pc.and_(pc.is_null(found), pc.is_valid(present))
+    return found, pc.indices_nonzero(mistaken).to_pylist()
+
+
+def _flat(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    for fits, pattern in _PATTERNS:
+        if fits(kind):
+            # On bytes: the pattern must not stumble over what is not UTF-8.
+            alike = pc.match_substring_regex(values.view(pa.binary()), pattern)
+            if pc.all(alike).as_py() is False:
+                values = pc.if_else(alike, values, pa.scalar(None, pa.string()))
+            break
+    if pa.types.is_timestamp(kind):
+        return _times(values, kind)
+    return _cast(values, kind)
+
+
+def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Arrow's cast, with null for each single value that it refuses (it would refuse the whole array)."""
+    try:
+        return pc.cast(values, kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        if len(values) == 1:
+            return pa.nulls(1, kind)
+    half = len(values) // 2
+    return pa.concat_arrays([_cast(values.slice(0, half), kind), _cast(values.slice(half), kind)])
+
+
+def _times(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """ISO times; one without a zone is UTC, and a column without a zone takes no other."""
+    zoned = pc.match_substring_regex(values.view(pa.binary()), r"^.{10}.*" + _ZONE)
+    naive = pa.timestamp("us")
+    nothing = pa.scalar(None, pa.string())
+    local = _cast(pc.if_else(zoned, nothing, values), naive)
+    if kind.tz is None:
+        return local
+    local = local.view(pa.int64())
+    given = _cast(pc.if_else(zoned, values, nothing), pa.timestamp("us", tz="UTC")).view(pa.int64())
+    return pc.if_else(pc.is_valid(given), given, local).view(kind)
+
+
+# --- JSON ------------------------------------------------------------------------------------------------------------
+
+
+def _nested(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """JSON text as structs, arrays and maps."""
+    return pa.array([_json(value, kind) for value in values.view(pa.binary()).to_pylist()], type=kind)
+
+
+def _json(text: bytes | None, kind: pa.DataType) -> Any:
+    if text is None:
+        return None
+    try:
+        return _fit(json.loads(text, parse_float=Decimal), kind)
+    except (ValueError, TypeError, ArithmeticError, AttributeError):
+        return None
+
+
+def _fit(value: Any, kind: pa.DataType) -> Any:
+    """A parsed value as its type.
+
+    Raises:
+        ValueError: it is not of that type; other errors of conversion mean the same.
+    """
+    if value is None:
+        return None
+    if pa.types.is_struct(kind):
+        _must(isinstance(value, dict))
+        return {part.name: _fit(value.get(part.name), part.type) for part in kind}
+    if pa.types.is_map(kind):
+        _must(isinstance(value, dict))
+        return [(name, _fit(part, kind.item_type)) for name, part in value.items()]
+    if pa.types.is_list(kind):
+        _must(isinstance(value, list))
+        return [_fit(part, kind.value_type) for part in value]
+    if pa.types.is_string(kind):
+        return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+    if pa.types.is_binary(kind):
+        return base64.b64decode(value, validate=True)
+    return _scalar(value, kind)
+
+
+def _must(condition: bool) -> None:
+    if not condition:
+        raise ValueError
+
+
+def _scalar(value: Any, kind: pa.DataType) -> Any:
+    if pa.types.is_boolean(kind):
+        _must(isinstance(value, bool))
+        return value
+    if pa.types.is_date(kind):
+        return date.fromisoformat(value)
+    if pa.types.is_timestamp(kind):
+        when = datetime.fromisoformat(value)
+        return when if kind.tz is None or when.tzinfo else when.replace(tzinfo=UTC)
+    _must(not isinstance(value, bool) and isinstance(value, int | Decimal))
+    if pa.types.is_integer(kind):
+        _must(value == int(value) and -(1 << (kind.bit_width - 1)) <= value < 1 << (kind.bit_width - 1))
+        return int(value)
+    if pa.types.is_floating(kind):
+        return float(value)
+    return _decimal(Decimal(value), kind)
+
+
+def _decimal(value: Decimal, kind: pa.DataType) -> Decimal:
+    try:
+        pa.scalar(value, kind)
+    except pa.ArrowInvalid:
+        raise InvalidOperation from None
+    return value

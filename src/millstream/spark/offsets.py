@@ -1,0 +1,381 @@
+"""What a micro-batch reads, decided from numbers alone: PURE, no server, no Spark, no clock.
+
+A position in a stream is an entry id together with the number of entries ever added up to it. The id says where to go
+on; the number makes lag and batch sizes exact and shows when entries vanished before they were read. Both come from
+one atomic answer of the server, since ids only grow: what is below ``last-generated-id`` can never be added to.
+
+The offset that Spark keeps in its checkpoint is, for each key of a stream::
+
+    {"from": "5-0", "from_n": 2, "id": "9-0", "n": 6}
+
+which is the whole batch, ``(from, id]``: were only its end kept, a first batch that failed could not be repeated,
+because Spark does not keep where it began.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from millstream.errors import UsageError
+
+MAX_PART = 2**64 - 1
+_ID = re.compile(r"(\d{1,20})(?:-(\d{1,20}))?")
+
+
+class DataLossError(UsageError):
+    """Entries that a query had to read are gone; its text names stream, ids and count."""
+
+
+class Id(NamedTuple):
+    """An entry id; compares as the server orders entries."""
+
+    ms: int
+    seq: int
+
+    def __str__(self) -> str:
+        return f"{self.ms}-{self.seq}"
+
+    def as_int(self) -> int:
+        """One number with the same order, for arithmetic between ids."""
+        return (self.ms << 64) | self.seq
+
+
+ZERO = Id(0, 0)
+
+
+def parse_id(text: str) -> Id:
+    """An id from its text; the part after the dash may be absent and is then 0.
+
+    Raises:
+        ValueError: the text is not an entry id.
+    """
+    found = _ID.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is not an entry id such as 1700000000000-0")
+    ident = Id(int(found[1]), int(found[2] or 0))
+    if max(ident) > MAX_PART:
+        raise ValueError(f"{text!r} is greater than any entry id")
+    return ident
+
+
+def before_time(ms: int) -> Id:
+    """The greatest id that is older than ``ms`` (milliseconds since 1970): reading after it starts at that time."""
+    return Id(ms - 1, MAX_PART) if ms > 0 else ZERO
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a batch of one stream ends, and where it began.
+
+    Attributes:
+        start: id after which the batch begins (exclusive).
+        start_n: entries added up to ``start``.
+        id: last id of the batch (inclusive).
+        n: entries added up to ``id``.
+        holes: how many more entries than ``n`` says may have been added up to ``id``; above 0 only when entries were
+            deleted in front of a reader that counts its way forward, until it has caught up.
+    """
+
+    start: Id
+    start_n: int
+    id: Id
+    n: int
+    holes: int = 0
+
+    @classmethod
+    def at(cls, ident: Id, n: int) -> "Position":
+        """An empty batch at one place: where a query begins."""
+        return cls(ident, n, ident, n)
+
+    def advanced(self, ident: Id, n: int, holes: int = 0) -> "Position":
+        """The batch that follows this one and ends at ``ident``."""
+        return Position(self.id, self.n, ident, n, holes)
+
+
+Offset = dict[str, Position]
+
+
+def dump(offset: Mapping[str, Position]) -> dict[str, dict[str, Any]]:
+    """The offset as Spark keeps it. Keys are sorted: Spark compares offsets as text."""
+    found: dict[str, dict[str, Any]] = {}
+    for key in sorted(offset):
+        at = offset[key]
+        entry: dict[str, Any] = {"from": str(at.start), "from_n": at.start_n}
+        if at.holes:
+            entry["holes"] = at.holes
+        found[key] = entry | {"id": str(at.id), "n": at.n}
+    return found
+
+
+def load(raw: Mapping[str, Any]) -> Offset:
+    """The inverse of :func:`dump`.
+
+    Raises:
+        UsageError: the checkpoint holds something else, such as the offsets of another source.
+    """
+    try:
+        return {
+            key: Position(
+                parse_id(at["from"]), int(at["from_n"]), parse_id(at["id"]), int(at["n"]), int(at.get("holes", 0))
+            )
+            for key, at in raw.items()
+        }
+    except (AttributeError, KeyError, TypeError, ValueError) as reason:
+        raise UsageError(
+            f"the checkpoint's offsets are not those of a millstream query: {raw!r} ({reason}); "
+            "give this query a checkpointLocation of its own"
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """What one XINFO STREAM said of a stream.
+
+    Attributes:
+        last: last-generated-id.
+        added: entries-added, over the life of the stream.
+        length: entries there now.
+        max_deleted: greatest id removed by XDEL (trimming leaves it alone).
+        first: id of the first entry there now; None when there is none.
+    """
+
+    last: Id
+    added: int
+    length: int
+    max_deleted: Id
+    first: Id | None
+
+    @property
+    def removed(self) -> int:
+        """Entries added and no longer there, trimmed or deleted."""
+        return max(0, self.added - self.length)
+
+    @property
+    def beginning(self) -> Position:
+        """Before the first entry there is."""
+        return Position.at(ZERO, self.removed)
+
+    @property
+    def end(self) -> Position:
+        """After the last entry there is."""
+        return Position.at(self.last, self.added)
+
+
+def went_back(key: str, at: Position, state: StreamState | None) -> str | None:
+    """Why reading on from ``at`` would silently read nothing or something else; None if it would not.
+
+    The stream was deleted, or replaced by an older state of it (a restored backup, a failover to a replica behind).
+    """
+    if at.n == 0 and at.id == ZERO:
+        return None
+    if state is None:
+        told = "it no longer exists"
+    elif state.last < at.id and at.start != at.id:  # a query that has read nothing may begin ahead of the stream
+        told = f"its last id is now {state.last}"
+    elif state.added < at.n:
+        told = f"only {state.added} entries were ever added to it"
+    else:
+        return None
+    return (
+        f"stream {key!r} went back: this query has read up to {at.id} (entry {at.n}), but {told}. It was deleted and made "
+        "anew, or restored from an older state. Start the query with a new checkpointLocation (and startingOffsets)"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Entries that left the stream before they were read.
+
+    Attributes:
+        key: the stream.
+        after: last id that was read.
+        until: first id still there; None when there is none.
+        count: how many are gone.
+        certain: they were trimmed. Otherwise entries were deleted one by one further on as well (XDEL, as groups do
+            with what they have finished), and the server does not tell the two apart.
+    """
+
+    key: str
+    after: Id
+    until: Id | None
+    count: int
+    certain: bool
+
+    def __str__(self) -> str:
+        until = f"before {self.until}" if self.until else "up to the end"
+        how = "trimmed away" if self.certain else "deleted or trimmed"
+        return (
+            f"stream {self.key!r}: {self.count} entries after {self.after} and {until} were {how} before they were read"
+        )
+
+
+def find_loss(key: str, at: Position, state: StreamState) -> Loss | None:
+    """What has left the stream past ``at``; None when nothing has, or when it has all been read."""
+    gone = state.removed - at.n - at.holes
+    if gone <= 0 or (state.first is not None and state.first <= at.id):
+        # Trimming takes the oldest first: while anything up to ``at`` is still there it has not come past it.
+        return None
+    return Loss(key, at.id, state.first, gone, certain=state.max_deleted <= at.id)
+
+
+def share(wanted: Mapping[str, int], cap: int, order: Mapping[str, Id]) -> dict[str, int]:
+    """Split ``cap`` entries over streams: each gets an equal share, and what one does not need goes to the others.
+
+    Args:
+        wanted: entries waiting in each stream.
+        cap: never exceeded by the sum.
+        order: position of each stream; where there are more streams than entries, those left furthest behind are first,
+            so every stream has its turn.
+    """
+    waiting = sorted((key for key, count in wanted.items() if count > 0), key=lambda key: (order[key], key))
+    chosen = sorted(waiting[:cap], key=lambda key: wanted[key])
+    found: dict[str, int] = {}
+    for place, key in enumerate(chosen):
+        found[key] = min(wanted[key], cap // (len(chosen) - place))
+        cap -= found[key]
+    return found
+
+
+class Index:
+    """Known pairs (id, entries added) of one stream, from earlier looks at it: where a batch can end without counting.
+
+    Args:
+        limit: pairs kept; when full, every second one is forgotten.
+    """
+
+    def __init__(self, limit: int = 2048) -> None:
+        self._points: list[tuple[Id, int]] = []
+        self._limit = limit
+
+    def add(self, ident: Id, n: int) -> None:
+        """Remember a pair; pairs that do not go forward are of no use and are ignored."""
+        if self._points and (self._points[-1][0] >= ident or self._points[-1][1] >= n):
+            return
+        self._points.append((ident, n))
+        if len(self._points) > self._limit:
+            self._points = self._points[1::2]
+
+    def forget_before(self, ident: Id) -> None:
+        """Drop the pairs up to ``ident``: they have been read."""
+        while self._points and self._points[0][0] <= ident:
+            self._points.pop(0)
+
+    def between(self, start: Id, end: Id) -> list[tuple[Id, int]]:
+        """The pairs strictly between two ids, in order."""
+        return [point for point in self._points if start < point[0] < end]
+
+    def cut(self, at: Position, budget: int, least: float = 0.9) -> tuple[Id, int] | None:
+        """The furthest known end of a batch of at most ``budget`` entries after ``at``.
+
+        None when it would hold less than ``least`` of them. Deletions make a batch smaller than the difference of its
+        counts, never larger, so the budget is kept.
+        """
+        fitting = [point for point in self._points if at.id < point[0] and point[1] <= at.n + budget]
+        if fitting and fitting[-1][1] >= at.n + budget * least:
+            return fitting[-1]
+        return None
+
+
+def counted_cut(at: Position, state: StreamState, ident: Id, rows: int) -> Position:
+    """The end of a batch found by counting ``rows`` entries forward from ``at`` to ``ident``.
+
+    Counting sees only what is there. If everything removed past ``at`` was trimmed, the number is still exact;
+    if entries were deleted further on, some of them may lie inside the batch.
+    """
+    skipped = max(0, state.removed - at.n - at.holes)
+    if state.max_deleted <= at.id:
+        return at.advanced(ident, at.n + skipped + rows, at.holes)
+    n = min(at.n + rows, state.added)
+    return at.advanced(ident, n, min(state.removed, state.added - n))
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Entries of one stream that a batch reads: ``(start, end]``.
+
+    Attributes:
+        key: the stream.
+        start: exclusive.
+        end: inclusive.
+        start_n: entries added up to ``start``.
+        rows: how many at most, for sizing only.
+        first: first entry past ``start`` that was there when the batch was planned; None when there was none.
+    """
+
+    key: str
+    start: Id
+    end: Id
+    start_n: int
+    rows: int
+    first: Id | None = None
+
+
+def batch_ranges(start: Mapping[str, Position], end: Mapping[str, Position]) -> list[Range]:
+    """The ranges of the batch between two offsets, one a stream that has something in it, sorted by key.
+
+    A stream whose end does not lie after its start has nothing in it: that is what a restarted first batch looks like
+    when "latest" has moved on. The end's own beginning counts where it is the earlier one, which repeats that batch.
+    """
+    found = []
+    for key in sorted(end):
+        to, since = end[key], start.get(key)
+        if since == to:
+            continue
+        low, low_n = to.start, to.start_n
+        if since is not None and since.id < low:
+            low, low_n = since.id, since.n
+        if low < to.id:
+            found.append(Range(key, low, to.id, low_n, max(0, to.n - low_n)))
+    return found
+
+
+def parts_for(rows: int, total: int, min_partitions: int | None) -> int:
+    """Into how many parts a range is split: its share of ``min_partitions``, or else one for each 100,000 entries.
+
+    Args:
+        rows: entries of this range.
+        total: entries of the whole batch.
+        min_partitions: wanted for the whole batch; None leaves it to the size, with at most eight parts.
+    """
+    if rows <= 1:
+        return 1
+    if min_partitions is None:
+        return min(8, -(-rows // 100_000))
+    return min(rows, max(1, -(-min_partitions * rows // max(total, 1))))
+
+
+def split(whole: Range, parts: int, known: Sequence[tuple[Id, int]] = ()) -> list[Range]:
+    """Cut a range into about equal parts without asking the server.
+
+    Between two places whose count is known the entries are taken to be spread evenly over the ids, which is time.
+
+    Args:
+        whole: the range; its ``first`` entry, when known, is where the spread begins.
+        parts: wanted; fewer come back when there are not so many ids.
+        known: places inside the range whose count is known (:meth:`Index.between`).
+    """
+    if parts <= 1 or whole.rows <= 1:
+        return [whole]
+    low = max(whole.start.as_int(), whole.first.as_int() - 1 if whole.first else 0)
+    points = [(low, whole.start_n)]
+    points += [(ident.as_int(), n) for ident, n in known if ident.as_int() > low and n > whole.start_n]
+    points.append((whole.end.as_int(), whole.start_n + whole.rows))
+    cuts = [_place(points, whole.start_n + whole.rows * part // parts) for part in range(1, parts)]
+    return cut_at(whole, [Id(cut >> 64, cut & MAX_PART) for cut in cuts])
+
+
+def _place(points: Sequence[tuple[int, int]], n: int) -> int:
+    """The id at which the count ``n`` is reached, on straight lines between the points."""
+    for (low, low_n), (high, high_n) in zip(points, points[1:], strict=False):
+        if n <= high_n and high_n > low_n:
+            return low + (high - low) * (n - low_n) // (high_n - low_n)
+    return points[-1][0]
+
+
+def cut_at(whole: Range, cuts: Iterable[Id]) -> list[Range]:
+    """The parts of a range between the ids ``cuts``, each of which ends one part; none of them is empty of ids."""
+    ends = sorted({cut for cut in cuts if whole.start < cut < whole.end}) + [whole.end]
+    rows = max(1, whole.rows // len(ends))
+    starts = [whole.start, *ends[:-1]]
+    return [replace(whole, start=low, end=high, rows=rows) for low, high in zip(starts, ends, strict=True)]

@@ -1,0 +1,272 @@
+"""The options of ``format("millstream")``: text from Spark in, one checked value out, and errors that say how to mend it.
+
+Messages are one line: Spark puts a traceback in front of them, so that their line is what a user sees last.
+"""
+
+import difflib
+import fnmatch
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, TypeAlias, TypeVar
+
+from millstream.errors import ConfigError
+from millstream.spark.offsets import Id, before_time, parse_id
+
+T = TypeVar("T")
+
+URL_VARIABLE = "MILLSTREAM_URL"
+SCHEMES = ("redis://", "rediss://", "unix://")
+
+OPTIONS = (
+    "url", "stream", "streamPattern", "startingOffsets", "startingTimestamp", "endingOffsets", "endingTimestamp",
+    "maxEntriesPerTrigger", "minPartitions", "maxEntriesPerPartition", "failOnDataLoss", "group", "fields",
+)  # fmt: skip
+BATCH_ONLY = ("endingOffsets", "endingTimestamp")
+STREAM_ONLY = ("maxEntriesPerTrigger", "group")
+
+RESERVED = ("stream", "id", "timestamp")
+"""Columns that say where an entry comes from; a field of the same name is reached through the map ``fields``."""
+
+Where: TypeAlias = str | Mapping[str, "Id | str"]
+"""A place in the streams: ``"earliest"``, ``"latest"``, or by stream an id or one of these words."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a read was asked to do; pickled to the executors.
+
+    Attributes:
+        url: of the server.
+        streams: keys named; empty with a pattern.
+        pattern: glob of keys, as SCAN MATCH takes it; None when keys are named.
+        starting: where a new query or a batch read begins; None is the default of its kind.
+        ending: where a batch read ends.
+        max_entries: cap of a micro-batch.
+        min_partitions: parts of a batch or micro-batch, at least.
+        max_per_partition: entries of one part, at most.
+        fail_on_loss: whether entries that vanished unread are an error.
+        group: consumer group that shows this query's progress.
+        fields: entry fields wanted as string columns; empty for the map.
+    """
+
+    url: str
+    streams: tuple[str, ...] = ()
+    pattern: str | None = None
+    starting: Where | None = None
+    ending: Where = "latest"
+    max_entries: int | None = None
+    min_partitions: int | None = None
+    max_per_partition: int | None = None
+    fail_on_loss: bool = True
+    group: str | None = None
+    fields: tuple[str, ...] = ()
+    given: frozenset[str] = field(default_factory=frozenset)
+
+    def refuse(self, names: Iterable[str], kind: str) -> None:
+        """Raise if one of ``names`` was given: it means nothing for this ``kind`` of read."""
+        for name in names:
+            if name.lower() in self.given:
+                raise ConfigError(f"option {name!r} does nothing in {kind}: leave it out")
+
+    @property
+    def shown_url(self) -> str:
+        """The URL without its password, for messages."""
+        return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", self.url)
+
+
+def parse(raw: Mapping[str, str]) -> Options:
+    """Check every option given.
+
+    Raises:
+        ConfigError: one is unknown, has a value that cannot be meant, or contradicts another.
+    """
+    given = {name.lower(): value for name, value in raw.items()}
+    for name in given:
+        _known(name)
+    streams, pattern = _which(given)
+    limits = {
+        name: _read(given, name, _positive)
+        for name in ("maxEntriesPerTrigger", "minPartitions", "maxEntriesPerPartition")
+    }
+    found = Options(
+        url=_url(given),
+        streams=streams,
+        pattern=pattern,
+        starting=_place(given, "startingOffsets", "startingTimestamp", streams, pattern),
+        ending=_place(given, "endingOffsets", "endingTimestamp", streams, pattern) or "latest",
+        max_entries=limits["maxEntriesPerTrigger"],
+        min_partitions=limits["minPartitions"],
+        max_per_partition=limits["maxEntriesPerPartition"],
+        fail_on_loss=_read(given, "failOnDataLoss", _boolean) is not False,
+        group=_read(given, "group", _not_empty),
+        fields=_read(given, "fields", _field_names) or (),
+        given=frozenset(given),
+    )
+    if found.ending == "earliest":
+        raise ConfigError(
+            "option 'endingOffsets' is 'earliest', which would read nothing: use 'latest' or a JSON of ids"
+        )
+    return found
+
+
+def _known(name: str) -> None:
+    lowered = {option.lower(): option for option in OPTIONS}
+    if name in lowered:
+        return
+    if name == "path":
+        raise ConfigError("load() takes no path here: name the stream by .option('stream', 'orders')")
+    close = difflib.get_close_matches(name, [*lowered, *_OTHER_WORDS], n=1, cutoff=0.6)
+    if close:
+        meant = lowered.get(close[0]) or _OTHER_WORDS[close[0]]
+        raise ConfigError(f"unknown option {name!r}: did you mean {meant!r}?")
+    raise ConfigError(f"unknown option {name!r}: the options are {', '.join(OPTIONS)}")
+
+
+_OTHER_WORDS = {
+    "stream.keys": "stream",
+    "streams": "stream",
+    "key": "stream",
+    "subscribe": "stream",
+    "subscribepattern": "streamPattern",
+    "stream.offsets": "startingOffsets",
+    "maxoffsetspertrigger": "maxEntriesPerTrigger",
+    "maxrecordsperpartition": "maxEntriesPerPartition",
+    "kafka.group.id": "group",
+    "stream.group.name": "group",
+    "host": "url",
+    "port": "url",
+}
+"""What the same thing is called in Kafka's source and in spark-redis (lower case), for suggestions."""
+
+
+def _read(given: Mapping[str, str], name: str, convert: Callable[[str], T]) -> T | None:
+    text = given.get(name.lower())
+    if text is None:
+        return None
+    try:
+        return convert(text.strip())
+    except ValueError as reason:
+        raise ConfigError(f"option {name!r} is {text!r}: {reason}") from None
+
+
+def _positive(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise ValueError("it must be a whole number of at least 1")
+    return int(text)
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("it must be true or false")
+    return text.lower() == "true"
+
+
+def _not_empty(text: str) -> str:
+    if not text:
+        raise ValueError("it must not be empty")
+    return text
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names):
+        raise ValueError("it must be names with commas between them")
+    if len(set(names)) < len(names):
+        raise ValueError("it names one of them twice")
+    return names
+
+
+def _field_names(text: str) -> tuple[str, ...]:
+    names = _names(text)
+    for name in names:
+        if name in RESERVED:
+            raise ValueError(f"{name!r} is a column of every entry; read that field from the map, fields['{name}']")
+    return names
+
+
+def _url(given: Mapping[str, str]) -> str:
+    url = given.get("url") or os.environ.get(URL_VARIABLE, "")
+    if not url:
+        raise ConfigError(
+            f"option 'url' is missing: say .option('url', 'redis://127.0.0.1:6379/0') or set {URL_VARIABLE}"
+        )
+    if url.startswith(("memory://", "file://")):
+        raise ConfigError(
+            f"option 'url' is {url!r}, which lives in one process; Spark reads from several: run `millstream serve` and "
+            "give its redis:// URL"
+        )
+    if not url.startswith(SCHEMES):
+        raise ConfigError(f"option 'url' must start with one of {', '.join(SCHEMES)}, as redis://127.0.0.1:6379/0 does")
+    return url
+
+
+def _which(given: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
+    streams = _read(given, "stream", _names)
+    pattern = _read(given, "streamPattern", _not_empty)
+    if streams and pattern:
+        raise ConfigError("options 'stream' and 'streamPattern' are both given: name the streams by one of them")
+    if not streams and not pattern:
+        raise ConfigError("option 'stream' is missing: say .option('stream', 'orders'), or several as 'orders,refunds'")
+    return streams or (), pattern
+
+
+def _place(
+    given: Mapping[str, str], offsets: str, timestamp: str, streams: tuple[str, ...], pattern: str | None
+) -> Where | None:
+    """The place that one of a pair of options names; None when neither is given."""
+    if offsets.lower() in given and timestamp.lower() in given:
+        raise ConfigError(f"options {offsets!r} and {timestamp!r} are both given: leave one out")
+    by_time = _read(given, timestamp, _instant)
+    if by_time is not None:
+        return {"*": before_time(by_time)}
+    found = _read(given, offsets, _offsets)
+    if not isinstance(found, Mapping):
+        return found
+    for key in found:
+        named = fnmatch.fnmatchcase(key, pattern) if pattern else key in streams
+        if not named:
+            raise ConfigError(f"option {offsets!r} names stream {key!r}, which this query does not read")
+    for key in streams:
+        if key not in found:
+            raise ConfigError(
+                f"option {offsets!r} names no place for stream {key!r}: add it (an id, earliest or latest)"
+            )
+    return found
+
+
+def _instant(text: str) -> int:
+    """Milliseconds since 1970, from such a number or from an ISO time (UTC where it names no zone)."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError("it must be milliseconds since 1970 or a time such as 2026-01-31T12:00:00Z") from None
+    zoned = when if when.tzinfo else when.replace(tzinfo=UTC)
+    return max(0, (zoned - datetime(1970, 1, 1, tzinfo=UTC)) // _MILLISECOND)
+
+
+_MILLISECOND = datetime(1970, 1, 1, 0, 0, 0, 1000) - datetime(1970, 1, 1)  # noqa: DTZ001 - a difference of two
+
+
+def _offsets(text: str) -> Where:
+    if text.lower() in ("earliest", "latest"):
+        return text.lower()
+    wanted = 'it must be earliest, latest, or a JSON such as {"orders": "1700000000000-0"}'
+    try:
+        parsed: Any = json.loads(text)
+    except ValueError:
+        raise ValueError(wanted) from None
+    if not isinstance(parsed, dict) or not parsed:
+        raise ValueError(wanted)
+    return {key: _one_place(key, value) for key, value in parsed.items()}
+
+
+def _one_place(key: str, value: Any) -> Id | str:
+    if not isinstance(value, str):
+        raise ValueError(f"the place of stream {key!r} must be text: an id, earliest or latest")  # noqa: TRY004 - shown as a bad option
+    return value if value in ("earliest", "latest") else parse_id(value)

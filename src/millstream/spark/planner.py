@@ -1,0 +1,237 @@
+"""The driver's side of a read: asks the server, lets ``offsets`` decide, reports what was lost."""
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from millstream.errors import ConfigError
+from millstream.spark import offsets
+from millstream.spark.offsets import DataLossError, Id, Index, Offset, Position, Range, StreamState
+from millstream.spark.survey import Survey
+
+if TYPE_CHECKING:
+    from millstream.spark.options import Options, Where
+
+logger = logging.getLogger("millstream.spark")
+
+SCAN_SECONDS = 1.0
+"""How often streams that match a pattern are looked for; Spark itself asks every ten milliseconds."""
+
+
+class Planner:
+    """Plans the batches of one query (or one batch read).
+
+    Args:
+        options: of the read.
+    """
+
+    def __init__(self, options: "Options") -> None:
+        self._options = options
+        self._survey = Survey(options)
+        self._indexes: dict[str, Index] = {}
+        self._joined: list[str] = []
+        self._scan_due = 0.0
+        self._target: dict[str, StreamState] | None = None
+        self._published: dict[str, tuple[Id, int]] = {}
+        self._told: set[str] = set()
+        self.latest: Offset = {}
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._survey.close()
+
+    # --- where a query begins and ends -------------------------------------------------------------------------------
+
+    def begin(self, where: "Where") -> Offset:
+        """The places named by ``where`` in the streams that are there.
+
+        Raises:
+            ConfigError: a named stream does not exist, or a place names a stream that does not.
+        """
+        states = self._existing(self._survey.keys())
+        if not isinstance(where, str):
+            missing = sorted(set(where) - set(states) - {"*"})
+            if missing:
+                raise ConfigError(
+                    f"option 'startingOffsets' or 'endingOffsets' names stream {missing[0]!r}, which does not exist on "
+                    f"{self._options.shown_url}"
+                )
+        return {key: self._resolve(key, state, where) for key, state in states.items()}
+
+    def _existing(self, keys: list[str]) -> dict[str, StreamState]:
+        found = {}
+        for key, state in self._survey.states(keys).items():
+            if state is not None:
+                found[key] = state
+            elif self._options.pattern is None:
+                raise ConfigError(
+                    f"option 'stream': {key!r} does not exist on {self._options.shown_url}; correct the name, or make the "
+                    f"stream (XGROUP CREATE {key} <group> $ MKSTREAM), or use 'streamPattern' for streams that come later"
+                )
+        return found
+
+    def _resolve(self, key: str, state: StreamState, where: "Where") -> Position:
+        if isinstance(where, str):
+            place: Id | str = where
+        else:
+            place = where.get(key) or where.get("*") or "earliest"  # found by pattern but not named: from its beginning
+        if place == "earliest":
+            return state.beginning
+        if place == "latest":
+            return state.end
+        assert isinstance(place, Id)
+        if place >= state.last:
+            # Ahead of what there is: ids up to ``place`` may still be added, and are not wanted.
+            return Position.at(place, state.added)
+        return Position.at(place, state.added - self._survey.walk(key, place, state.last, stride=1 << 62)[1])
+
+    # --- micro-batches -----------------------------------------------------------------------------------------------
+
+    def target_now(self) -> None:
+        """Trigger.AvailableNow: the streams as they are now are all there is to read."""
+        self._target = self._existing(self._survey.keys())
+
+    def next_end(self, start: Mapping[str, Position], cap: int | None) -> Offset:
+        """The end of the batch that begins at ``start``: equal to it when there is nothing new.
+
+        Args:
+            start: end of a batch that is known to be finished; it is published to the group.
+            cap: most entries of the batch; None for all there are.
+
+        Raises:
+            DataLossError: a stream went back, or (unless switched off) entries were trimmed before they were read.
+        """
+        self._publish(start)
+        states = self._look(start)
+        self.latest = {key: state.end for key, state in states.items()}
+        begun = {key: start.get(key) or state.beginning for key, state in states.items()}
+        waiting = {key: self._limit(key, state).added - begun[key].n for key, state in states.items()}
+        budgets = None
+        if cap is not None:
+            budgets = offsets.share(waiting, cap, {key: at.id for key, at in begun.items()})
+        ends = dict(start)
+        for key, state in states.items():
+            limit = self._limit(key, state)
+            if limit.last <= begun[key].id:
+                if limit.added > begun[key].n:  # entries came, but before the place where this query begins
+                    ends[key] = Position.at(begun[key].id, limit.added)
+            elif budgets is None or waiting[key] <= budgets.get(key, 0):
+                ends[key] = begun[key].advanced(limit.last, limit.added)
+            elif budget := budgets.get(key, 0):
+                ends[key] = self._cut(key, begun[key], state, budget)
+        return ends
+
+    def _look(self, start: Mapping[str, Position]) -> dict[str, StreamState]:
+        """The state of every stream that takes part now; streams that went back or lost entries are errors."""
+        keys = self._participants(start)
+        found = {}
+        for key, state in self._survey.states(keys).items():
+            at = start.get(key)
+            if at is not None and (reason := offsets.went_back(key, at, state)):
+                raise DataLossError(reason)
+            if state is None:
+                continue
+            found[key] = state
+            index = self._indexes.setdefault(key, Index())
+            index.add(state.last, state.added)
+            if at is not None:
+                index.forget_before(at.id)
+                self._report_loss(key, at, state)
+        return found
+
+    def _participants(self, start: Mapping[str, Position]) -> list[str]:
+        if self._target is not None:
+            return sorted({*start, *self._target})
+        if self._options.pattern is None:
+            return sorted({*start, *self._options.streams})
+        now = time.monotonic()
+        if now >= self._scan_due:
+            self._joined = self._survey.keys()
+            self._scan_due = now + SCAN_SECONDS
+        return sorted({*start, *self._joined})
+
+    def _limit(self, key: str, state: StreamState) -> StreamState:
+        """How far a stream may be read now."""
+        if self._target is None:
+            return state
+        target = self._target.get(key)
+        # A stream of the checkpoint that was empty and unmatched when the target was taken has nothing to read.
+        return target if target is not None else StreamState(offsets.ZERO, 0, 0, offsets.ZERO, None)
+
+    def _cut(self, key: str, at: Position, state: StreamState, budget: int) -> Position:
+        limit = self._limit(key, state)
+        known = self._indexes[key].cut(at, budget)
+        if known is not None and known[0] <= limit.last:
+            return at.advanced(*known)
+        kept, rows = self._survey.walk(key, at.id, limit.last, stride=budget, most=budget)
+        if rows < budget:  # deletions: fewer entries are there than were added
+            return at.advanced(limit.last, limit.added)
+        cut = offsets.counted_cut(at, state, kept[-1], rows)
+        self._indexes[key].add(cut.id, cut.n)
+        return cut
+
+    def _report_loss(self, key: str, at: Position, state: StreamState) -> None:
+        loss = offsets.find_loss(key, at, state)
+        if loss is None:
+            return
+        if loss.certain and self._options.fail_on_loss:
+            raise DataLossError(
+                f"{loss}. Set option 'failOnDataLoss' to 'false' to go on without them; trim by time (XADD MINID) and later, "
+                "or by what this query's 'group' has read, to keep it from happening again"
+            )
+        if (told := str(loss)) not in self._told:
+            self._told.add(told)
+            logger.warning("%s; reading goes on", told)
+
+    def _publish(self, start: Mapping[str, Position]) -> None:
+        """Show in the query's group what is known to be done: every tool for Redis then shows its lag."""
+        group = self._options.group
+        if group is None:
+            return
+        news = {key: (at.id, at.n) for key, at in start.items() if self._published.get(key) != (at.id, at.n)}
+        if not news:
+            return
+        there = [key for key, state in self._survey.states(news).items() if state is not None]
+        self._survey.claim_group(group, there)
+        failed = self._survey.publish(group, {key: news[key] for key in there})
+        self._published.update({key: news[key] for key in there if key not in failed})
+
+    # --- partitions --------------------------------------------------------------------------------------------------
+
+    def ranges(self, start: Mapping[str, Position], end: Mapping[str, Position]) -> list[Range]:
+        """The parts in which executors read a batch.
+
+        Raises:
+            DataLossError: as :meth:`next_end`; this is where a restarted query finds that its last batch is gone.
+        """
+        wholes = offsets.batch_ranges(start, end)
+        if not wholes:
+            return []
+        states = self._survey.states([whole.key for whole in wholes])
+        for whole in wholes:
+            since = start.get(whole.key)
+            at = since if since and since.id == whole.start else Position.at(whole.start, whole.start_n)
+            if reason := offsets.went_back(whole.key, end[whole.key], states[whole.key]):
+                raise DataLossError(reason)
+            if (state := states[whole.key]) is not None:
+                self._report_loss(whole.key, at, state)
+        firsts = self._survey.firsts({whole.key: (whole.start, whole.end) for whole in wholes})
+        total = sum(whole.rows for whole in wholes)
+        found: list[Range] = []
+        for whole in wholes:
+            known = Range(whole.key, whole.start, whole.end, whole.start_n, whole.rows, firsts[whole.key])
+            found += self._split(known, total)
+        return found
+
+    def _split(self, whole: Range, total: int) -> list[Range]:
+        if whole.first is None:
+            return []
+        parts = offsets.parts_for(whole.rows, total, self._options.min_partitions)
+        most = self._options.max_per_partition
+        if most is not None and whole.rows > most:
+            if self._options.min_partitions is not None:
+                most = min(most, -(-whole.rows // parts))
+            return offsets.cut_at(whole, self._survey.walk(whole.key, whole.start, whole.end, stride=most)[0])
+        index = self._indexes.get(whole.key)
+        return offsets.split(whole, parts, index.between(whole.start, whole.end) if index else ())

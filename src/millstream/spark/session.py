@@ -1,0 +1,172 @@
+"""A local Spark session that starts quickly and commits micro-batches quickly, and what to say where there is no Java.
+
+Each setting here has its price, which is why Spark does not have it by default:
+
+* Workers import PySpark from the installed package, whose modules are compiled once, instead of from the zip that Spark
+  puts first on their path, which is compiled anew by every worker. Price: a wrapper script in the cache.
+* Checkpoint files are written through ``java.io`` semantics instead of Hadoop's local file system, which starts about
+  ten processes a micro-batch. Price: two drivers on one checkpoint are told apart less well. Local paths only.
+* The serial garbage collector: less memory and start-up on few cores. Price: pauses with heaps of many gigabytes.
+* An archive of loaded Java classes in the cache (about 170 MB), written when a session ends and used by the next one.
+"""
+
+import functools
+import hashlib
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millstream.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_NEEDED = 17
+PACKAGE = "openjdk-17-jre-headless"
+
+_CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+
+_WRAPPER = """#!/bin/sh
+# Drops PySpark's zips from the path of Spark's Python workers: the installed package is the same and is compiled.
+kept=
+IFS=:
+for part in $PYTHONPATH; do
+  case $part in
+    */pyspark.zip | */py4j-*-src.zip | "") ;;
+    *) kept=${{kept:+$kept:}}$part ;;
+  esac
+done
+export PYTHONPATH="$kept"
+exec {python} "$@"
+"""
+
+
+@functools.cache
+def java_problem() -> str | None:
+    """What keeps Spark from starting, in one sentence that says what to install; None if there is a Java it can use.
+
+    Cheap (it starts ``java -version``), so that a command can say so before it does anything slow.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    cure = f"apt-get install {PACKAGE} (or any Java {JAVA_NEEDED} or newer)"
+    if java is None or not Path(java).is_file():
+        where = f"JAVA_HOME is {home}, which has no bin/java" if home else "there is no java on PATH"
+        return f"Spark needs Java {JAVA_NEEDED} or newer, and {where}: {cure}"
+    try:
+        told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=30).stderr
+    except (OSError, subprocess.TimeoutExpired) as reason:
+        return f"Spark needs Java {JAVA_NEEDED} or newer, and {java} does not run ({reason}): {cure}"
+    found = re.search(r'version "(?:1\.)?(\d+)', told)
+    if found is None or int(found[1]) < JAVA_NEEDED:
+        version = found[1] if found else "of an unknown version"
+        return f"Spark needs Java {JAVA_NEEDED} or newer, and {java} is Java {version}: {cure}"
+    return None
+
+
+def cache_folder() -> Path:
+    """Where the wrapper and the class archive are kept: ``~/.cache/millstream``, or under ``XDG_CACHE_HOME``."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base, "millstream")
+
+
+def worker_python() -> str:
+    """The Python for Spark's workers: this one, behind the wrapper if it can be written."""
+    if "PYSPARK_PYTHON" in os.environ:
+        return os.environ["PYSPARK_PYTHON"]
+    text = _WRAPPER.format(python=_quoted(sys.executable))
+    path = cache_folder() / f"python-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    if not path.exists():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as out:
+                out.write(text)
+            Path(out.name).chmod(stat.S_IRWXU)
+            Path(out.name).replace(path)
+        except OSError:  # a home that cannot be written to: slower, and no less right
+            return sys.executable
+    return str(path)
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+def java_options(*, quick: bool) -> str:
+    """Options of the Java process.
+
+    Args:
+        quick: compile with C1 only: starts faster, runs bulk work up to twice slower. For tests and short commands.
+    """
+    words = ["-XX:+UseSerialGC"]
+    if quick:
+        words.append("-XX:TieredStopAtLevel=1")
+    archive = _class_archive()
+    if archive is not None:
+        flag = "SharedArchiveFile" if archive.exists() else "ArchiveClassesAtExit"
+        words += [f"-XX:{flag}={archive}", "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+    return " ".join(words)
+
+
+def _class_archive() -> Path | None:
+    """The class archive for this PySpark and this Java; None where the cache cannot be used."""
+    import pyspark  # noqa: PLC0415 - only where a session is made
+
+    folder = cache_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    if " " in str(folder) or not os.access(folder, os.W_OK):
+        return None
+    java = os.environ.get("JAVA_HOME") or shutil.which("java") or ""
+    mark = hashlib.sha256(f"{pyspark.__file__} {pyspark.__version__} {Path(java).resolve()}".encode()).hexdigest()[:12]
+    return folder / f"spark-{mark}.jsa"
+
+
+def session(app_name: str = "millstream", *, quick: bool = False, **confs: str) -> "SparkSession":
+    """A local Spark session with the settings above; an active one is used as it is.
+
+    Args:
+        app_name: shown in Spark's logs.
+        quick: for tests and short commands, see :func:`java_options`.
+        confs: more settings, with ``__`` for the dots of their names: ``spark__sql__session__timeZone="UTC"``; they
+            win over the ones chosen here. ``master`` is short for ``spark__master``.
+
+    Raises:
+        ConfigError: there is no Java that Spark can use; the text says what to install.
+    """
+    problem = java_problem()
+    if problem is not None:
+        raise ConfigError(problem)
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - slow, and pointless without Java
+
+    # By the environment, not by a conf: the workers that look for data sources and plan reads heed nothing else, and
+    # would otherwise be whatever python3 is on PATH, where this package may not be installed.
+    os.environ["PYSPARK_PYTHON"] = worker_python()
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    chosen = {
+        "spark.master": "local[2]",
+        "spark.app.name": app_name,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": java_options(quick=quick),
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
+        "spark.sql.session.timeZone": "UTC",
+    }
+    chosen |= {
+        ("spark.master" if name == "master" else name.replace("__", ".")): value for name, value in confs.items()
+    }
+    builder = SparkSession.builder
+    for name, value in chosen.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()

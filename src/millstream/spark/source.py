@@ -1,0 +1,188 @@
+"""``format("millstream")`` as Spark sees it. Thin: the planner plans, ``reading`` reads.
+
+This module is imported whenever Spark looks for a Python data source, whoever's it is, so it imports next to nothing.
+"""
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import MapType, StringType, StructField, StructType, TimestampType
+
+from millstream.errors import ConfigError
+from millstream.spark import options as opts
+from millstream.spark.offsets import Offset, Range, dump, load
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from millstream.spark.planner import Planner
+
+
+@dataclass
+class RangePartition(InputPartition):
+    """One task's work; ``range`` is None where Spark needs a partition and there is nothing to read."""
+
+    range: Range | None = None
+
+
+class MillstreamSource(DataSource):
+    """Streams of any server that speaks Redis Streams, as rows.
+
+    Args:
+        options: what the user gave by ``.option(...)``; checked here, so that ``load()`` fails and not the query.
+    """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        # Also where the environment is looked at: this runs on the driver's machine, readers may not.
+        self.parsed = opts.parse(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """What ``format(...)`` takes."""
+        return "millstream"
+
+    def schema(self) -> StructType:
+        """Where an entry comes from, and its fields: as a map, or those of the option ``fields`` as columns."""
+        text = StringType()
+        columns = [StructField("stream", text), StructField("id", text), StructField("timestamp", TimestampType())]
+        if self.parsed.fields:
+            columns += [StructField(name, text) for name in self.parsed.fields]
+        else:
+            columns.append(StructField("fields", MapType(text, text)))
+        return StructType(columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """For ``spark.read``."""
+        self.parsed.refuse(opts.STREAM_ONLY, "a batch read")
+        return BatchReader(self.parsed, self._checked(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """For ``spark.readStream``."""
+        self.parsed.refuse(opts.BATCH_ONLY, "a streaming query, which does not end")
+        return StreamReader(self.parsed, self._checked(schema))
+
+    def _checked(self, schema: StructType) -> StructType:
+        if self.parsed.fields and schema.fieldNames() != self.schema().fieldNames():
+            raise ConfigError("option 'fields' and .schema(...) both choose the columns: leave one out")
+        return schema
+
+
+class _Reads:
+    """What both readers do in a task.
+
+    Args:
+        parsed: the options.
+        schema: of the rows.
+    """
+
+    def __init__(self, parsed: opts.Options, schema: StructType) -> None:
+        self._parsed = parsed
+        self._schema = schema
+        self._check_schema()
+
+    def _check_schema(self) -> None:
+        from millstream.spark.columns import Layout  # noqa: PLC0415 - Arrow and numpy only where rows are made
+
+        Layout.of(self._schema)
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        """The rows of one partition; the same ones however often it is called."""
+        assert isinstance(partition, InputPartition)
+        part = getattr(partition, "range", None)
+        if part is None:
+            return iter(())
+        from millstream.spark.columns import Layout  # noqa: PLC0415 - as above
+        from millstream.spark.reading import read_range  # noqa: PLC0415 - as above
+
+        return read_range(self._parsed, Layout.of(self._schema), part)
+
+
+def _planner(parsed: opts.Options) -> "Planner":
+    from millstream.spark.planner import Planner  # noqa: PLC0415 - the redis client only where it is used
+
+    return Planner(parsed)
+
+
+class BatchReader(_Reads, DataSourceReader):
+    """A bounded read: from one place (the beginning by default) to another (what there is now)."""
+
+    def partitions(self) -> list[InputPartition]:
+        """The parts of the whole read, planned once."""
+        planner = _planner(self._parsed)
+        try:
+            start = planner.begin(self._parsed.starting or "earliest")
+            end = planner.begin(self._parsed.ending)
+            ranges = planner.ranges(start, between(start, end))
+        finally:
+            planner.close()
+        return [RangePartition(part) for part in ranges] or [RangePartition(None)]
+
+
+def between(start: Offset, end: Offset) -> Offset:
+    """The end of a batch read as the batch after its start."""
+    return {key: start[key].advanced(at.id, at.n) for key, at in end.items() if key in start}
+
+
+class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A query's source. Spark keeps one of these at the driver for planning; tasks get copies and only read.
+
+    Args:
+        parsed: the options.
+        schema: of the rows.
+    """
+
+    def __init__(self, parsed: opts.Options, schema: StructType) -> None:
+        super().__init__(parsed, schema)
+        self._planner: Planner | None = None
+        self._initial: dict[str, Any] | None = None
+
+    def _plan(self) -> "Planner":
+        if self._planner is None:
+            self._planner = _planner(self._parsed)
+        return self._planner
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Where a new query begins. Spark asks twice, and must be told the same."""
+        if self._initial is None:
+            self._initial = dump(self._plan().begin(self._parsed.starting or "latest"))
+        return self._initial
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """The cap of a micro-batch."""
+        most = self._parsed.max_entries
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Fix the end of the whole run."""
+        self._plan().target_now()
+
+    def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """The end of the next batch; what lies before ``start`` is known to be done and is published."""
+        cap = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return dump(self._plan().next_end(load(start), cap))
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+        """The ends of the streams as of the last look at them, for the query's progress."""
+        return dump(self._plan().latest) or None
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
+        """The parts of a batch."""
+        return [RangePartition(part) for part in self._plan().ranges(load(start), load(end))]
+
+    def commit(self, end: Mapping[str, Any]) -> None:
+        """Nothing: Spark calls this one batch late, and never for the last one; see :meth:`latestOffset`."""
+
+    def stop(self) -> None:
+        """Give the connection back."""
+        if self._planner is not None:
+            self._planner.close()
+            self._planner = None

@@ -1,0 +1,204 @@
+"""What the driver asks a server about streams: one round trip for all of them, and counting where nothing else helps."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from millstream.client.url import sync_client
+from millstream.errors import ConfigError, UsageError
+from millstream.spark.offsets import Id, StreamState, parse_id
+from millstream.spark.wire import retrying
+
+if TYPE_CHECKING:
+    import redis
+
+    from millstream.spark.options import Options
+
+PAGE = 5000
+"""Entries asked for at once when counting: the server's other clients wait for about five milliseconds."""
+
+CONNECT_SECONDS = 10
+ANSWER_SECONDS = 60
+
+
+def control_client(url: str) -> "redis.Redis":
+    """A client for short commands, which answers bytes and gives up on a server that hangs."""
+    return sync_client(url, protocol=2, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=ANSWER_SECONDS)
+
+
+class Survey:
+    """A connection to the server and the questions asked over it.
+
+    Args:
+        options: of the read; its first contact with the server fails at once, later ones are tried again for a while,
+            since a server that is being restarted should not end a query.
+    """
+
+    def __init__(self, options: "Options") -> None:
+        self._options = options
+        self._client: redis.Redis | None = None
+
+    def _ask(self, commands: list[tuple[Any, ...]]) -> list[Any]:
+        """Send commands in one round trip; errors of single commands come back as values."""
+        import redis  # noqa: PLC0415 - planning only; looking up the source must stay cheap
+
+        def once() -> list[Any]:
+            if self._client is None:
+                self._client = control_client(self._options.url)
+            pipeline = self._client.pipeline(transaction=False)
+            for command in commands:
+                pipeline.execute_command(*command)
+            answers: list[Any] = pipeline.execute(raise_on_error=False)
+            return answers
+
+        if self._client is not None:
+            return retrying(once)
+        try:
+            return once()
+        except (redis.RedisError, OSError, ValueError) as reason:
+            self._client = None
+            raise ConfigError(
+                f"option 'url': cannot talk to {self._options.shown_url} ({reason}); start the server or correct the URL"
+            ) from None
+
+    def close(self) -> None:
+        """Give the connection back."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def keys(self) -> list[str]:
+        """The streams of this read that are there: those named, or those that match the pattern now."""
+        if self._options.pattern is None:
+            return list(self._options.streams)
+        found: set[bytes] = set()
+        cursor: Any = 0
+        while True:
+            cursor, page = _checked(
+                self._ask([("SCAN", cursor, "MATCH", self._options.pattern, "COUNT", 1000, "TYPE", "stream")])[0]
+            )
+            found.update(page)
+            if int(cursor) == 0:
+                return sorted(_key_text(name) for name in found)
+
+    def states(self, keys: Iterable[str]) -> dict[str, StreamState | None]:
+        """The state of each stream, None for one that does not exist."""
+        names = list(keys)
+        answers = self._ask([("XINFO", "STREAM", name) for name in names]) if names else []
+        return {name: self._state(name, answer) for name, answer in zip(names, answers, strict=True)}
+
+    def _state(self, key: str, answer: Any) -> StreamState | None:
+        if isinstance(answer, Exception):
+            if "no such key" in str(answer).lower():
+                return None
+            if "WRONGTYPE" in str(answer) or "wrong kind of value" in str(answer):
+                raise ConfigError(f"option 'stream': {key!r} holds no stream on {self._options.shown_url}")
+            raise UsageError(f"stream {key!r}: the server refused XINFO STREAM: {answer}")
+        told = _pairs(answer)
+        if b"entries-added" not in told:
+            raise UsageError(
+                f"the server at {self._options.shown_url} does not count the entries of a stream (XINFO STREAM has no "
+                "entries-added): it is older than Redis 7.0"
+            )
+        first = told[b"first-entry"]
+        return StreamState(
+            last=parse_id(_text(told[b"last-generated-id"])),
+            added=int(told[b"entries-added"]),
+            length=int(told[b"length"]),
+            max_deleted=parse_id(_text(told[b"max-deleted-entry-id"])),
+            first=parse_id(_text(first[0])) if first else None,
+        )
+
+    def firsts(self, places: Mapping[str, tuple[Id, Id]]) -> dict[str, Id | None]:
+        """By stream, the id of the first entry in ``(start, end]`` that is there now."""
+        commands = [("XRANGE", key, f"({start}", str(end), "COUNT", 1) for key, (start, end) in places.items()]
+        answers = [_rows(_checked(answer)) for answer in (self._ask(commands) if commands else [])]
+        return {key: rows[0] if rows else None for key, rows in zip(places, answers, strict=True)}
+
+    def walk(self, key: str, start: Id, end: Id, stride: int, most: int | None = None) -> tuple[list[Id], int]:
+        """Count the entries in ``(start, end]`` by reading them in bounded pages and dropping all but their ids.
+
+        The server has no rank query, and a script would cost it six times as much.
+
+        Args:
+            key: the stream.
+            start: exclusive.
+            end: inclusive.
+            stride: the id of every ``stride``-th entry is kept, and that of the last.
+            most: stop after so many entries.
+
+        Returns:
+            The ids kept, and the number of entries passed.
+        """
+        kept: list[Id] = []
+        passed, cursor = 0, start
+        while most is None or passed < most:
+            left = stride - passed % stride
+            count = min(PAGE, left, PAGE if most is None else most - passed)
+            rows = _rows(_checked(self._ask([("XRANGE", key, f"({cursor}", str(end), "COUNT", count)])[0]))
+            if not rows:
+                break
+            passed, cursor = passed + len(rows), rows[-1]
+            if passed % stride == 0:
+                kept.append(cursor)
+            if len(rows) < count:
+                break
+        if passed and (not kept or kept[-1] != cursor):
+            kept.append(cursor)
+        return kept, passed
+
+    # --- the group that shows progress -------------------------------------------------------------------------------
+
+    def claim_group(self, group: str, keys: Iterable[str]) -> None:
+        """Make sure the group is there and nobody's: moving the cursor of a group in use would skip others' entries.
+
+        Raises:
+            ConfigError: it has consumers or pending entries.
+        """
+        names = list(keys)
+        for key, answer in zip(names, self._ask([("XINFO", "GROUPS", key) for key in names]), strict=True):
+            if isinstance(answer, Exception):  # no such stream yet: it joins later
+                continue
+            told = next((pairs for pairs in map(_pairs, answer) if _text(pairs[b"name"]) == group), None)
+            if told is None:
+                self._ask([("XGROUP", "CREATE", key, group, "0", "ENTRIESREAD", 0)])
+            elif int(told[b"consumers"]) or int(told[b"pending"]):
+                raise ConfigError(
+                    f"option 'group': {group!r} of stream {key!r} is in use ({told[b'consumers']} consumers, "
+                    f"{told[b'pending']} pending), and this query would move its cursor: give the query a group of its own"
+                )
+
+    def publish(self, group: str, places: Mapping[str, tuple[Id, int]]) -> list[str]:
+        """Set the group's cursor of each stream to (id, entries read); returns the streams where that failed."""
+        commands = [("XGROUP", "SETID", key, group, str(ident), "ENTRIESREAD", n) for key, (ident, n) in places.items()]
+        answers = self._ask(commands) if commands else []
+        return [key for key, answer in zip(places, answers, strict=True) if isinstance(answer, Exception)]
+
+
+def _checked(answer: Any) -> Any:
+    if isinstance(answer, Exception):
+        raise UsageError(f"the server refused a read: {answer}")
+    return answer
+
+
+def _rows(answer: Any) -> list[Id]:
+    """Ids of an XRANGE reply, raw or already paired by redis-py."""
+    return [parse_id(_text(row[0])) for row in answer or []]
+
+
+def _pairs(answer: Any) -> dict[bytes, Any]:
+    """A flat or already paired reply with its names as bytes."""
+    items = answer.items() if isinstance(answer, dict) else zip(answer[::2], answer[1::2], strict=True)
+    return {name.encode() if isinstance(name, str) else name: value for name, value in items}
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _key_text(name: bytes) -> str:
+    try:
+        return name.decode()
+    except UnicodeDecodeError:
+        raise ConfigError(
+            f"option 'streamPattern' matches {name!r}, which is not UTF-8 text: narrow the pattern"
+        ) from None
