@@ -10,6 +10,13 @@ FAMILIES = (
     "streams_inspect",
     "transactions",
     "pubsub",
+    "keys",
+    "expiry",
+    "strings",
+    "connection",
+    "clients",
+    "server",
+    "introspection",
 )
 
 

@@ -1,10 +1,16 @@
-"""Server parameters that clients see through CONFIG, with their checks and Redis's error texts."""
+"""Server parameters that clients see through CONFIG, with their checks and Redis's error texts.
+
+Only what is true is here: a parameter either can be changed and does something, or cannot and tells a fact that tools
+made for Redis ask for (``save``, ``appendonly``, ``maxmemory``).
+
+Source: https://redis.io/docs/latest/operate/oss_and_stack/management/config/
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from millstream.commands.events import canonical
-from millstream.errors import CommandError
+from millstream.errors import CommandError, ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +80,78 @@ def text(value: str) -> str:
     return value
 
 
+def yes_no(text: str) -> str:
+    """A parser for ``yes`` and ``no``."""
+    if text.lower() not in {"yes", "no"}:
+        raise ValueError("argument must be 'yes' or 'no'")
+    return text.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class OutputLimit:
+    """How much of its replies a client may leave untaken.
+
+    Attributes:
+        hard: bytes at which it is cut at once, 0 for no limit.
+        soft: bytes at which it is cut if it stays above them, 0 for no limit.
+        seconds: how long it may stay above ``soft``.
+    """
+
+    hard: int
+    soft: int
+    seconds: int
+
+    def __str__(self) -> str:
+        return f"normal {self.hard} {self.soft} {self.seconds}"
+
+
+def output_limit(text: str) -> OutputLimit:
+    """A parser for ``normal <hard> <soft> <seconds>``; there are no other classes of clients."""
+    words = text.split()
+    if len(words) != 4:
+        raise ValueError("Wrong number of arguments in buffer limit configuration.")
+    if words[0].lower() != "normal":
+        raise ValueError("Invalid client class specified in buffer limit configuration.")
+    try:
+        size = memory(0, LLONG_MAX)
+        return OutputLimit(size(words[1]), size(words[2]), integer(0, LLONG_MAX)(words[3]))
+    except ValueError:
+        raise ValueError("Error in hard, soft or soft_seconds setting in buffer limit configuration.") from None
+
+
 LLONG_MAX = 2**63 - 1
+_MIB = 1024 * 1024
 
 PARAMETERS: dict[str, Parameter] = {
     parameter.name: parameter
     for parameter in (
+        # streams
         Parameter("stream-node-max-bytes", "4096", memory(0, LLONG_MAX)),
         Parameter("stream-node-max-entries", "100", integer(0, LLONG_MAX)),
         Parameter("stream-idmp-duration", "100", integer(1, 86400)),
         Parameter("stream-idmp-maxsize", "100", integer(1, 10000)),
         Parameter("notify-keyspace-events", "", canonical),
+        # who may connect, and how much one connection may take
+        Parameter("requirepass", "", text),
+        Parameter("protected-mode", "yes", yes_no),
+        Parameter("maxclients", "10000", integer(1, 2**32 - 1)),
+        Parameter("client-output-buffer-limit", f"normal {256 * _MIB} {64 * _MIB} 60", output_limit),
+        Parameter("client-query-buffer-limit", "1gb", memory(0, LLONG_MAX), mutable=False),
+        Parameter("proto-max-bulk-len", "512mb", memory(0, LLONG_MAX), mutable=False),
+        Parameter("tcp-keepalive", "300", integer(0, 2**31 - 1), mutable=False),
+        Parameter("timeout", "0", integer(0, 0), mutable=False),
+        # where the server is
+        Parameter("bind", "", text, mutable=False),
+        Parameter("port", "0", integer(0, 65535), mutable=False),
+        Parameter("unixsocket", "", text, mutable=False),
+        Parameter("databases", "16", integer(16, 16), mutable=False),
+        # where the data is
+        Parameter("dir", "", text, mutable=False),
+        Parameter("appendonly", "no", yes_no, mutable=False),
+        Parameter("appendfsync", "always", choice("always", "everysec", "no"), mutable=False),
+        Parameter("save", "", text, mutable=False),
+        Parameter("maxmemory", "0", memory(0, 0), mutable=False),
+        Parameter("maxmemory-policy", "noeviction", choice("noeviction"), mutable=False),
     )
 }
 
@@ -92,7 +160,21 @@ class Config:
     """Present values of the parameters.
 
     Args:
-        given: values that differ from the defaults, by name.
+        given: values that differ from the defaults, by name; those that CONFIG SET cannot change included.
+
+    Attributes:
+        node_max_bytes: ``stream-node-max-bytes``.
+        node_max_entries: ``stream-node-max-entries``.
+        idmp_duration: ``stream-idmp-duration``.
+        idmp_maxsize: ``stream-idmp-maxsize``.
+        events: ``notify-keyspace-events``.
+        require_pass: ``requirepass``, empty for none.
+        max_clients: ``maxclients``.
+        is_protected: ``protected-mode``.
+        output_limit: ``client-output-buffer-limit``.
+
+    Raises:
+        ConfigError: a name is unknown or a value refused; the text says which.
     """
 
     def __init__(self, given: dict[str, str] | None = None) -> None:
@@ -100,8 +182,16 @@ class Config:
         for parameter in PARAMETERS.values():
             self.values[parameter.name] = parameter.parse(parameter.default)
         for name, value in (given or {}).items():
-            self.values[name] = PARAMETERS[name].parse(value)
+            self._give(name.lower(), value)
         self._cache()
+
+    def _give(self, name: str, value: str) -> None:
+        if name not in PARAMETERS:
+            raise ConfigError(f"there is no parameter {name!r}; the parameters are: {', '.join(sorted(PARAMETERS))}")
+        try:
+            self.values[name] = PARAMETERS[name].parse(value)
+        except ValueError as reason:
+            raise ConfigError(f"parameter {name} cannot be {value!r}: {reason}") from None
 
     def _cache(self) -> None:
         self.node_max_bytes = self._int("stream-node-max-bytes")
@@ -109,11 +199,21 @@ class Config:
         self.idmp_duration = self._int("stream-idmp-duration")
         self.idmp_maxsize = self._int("stream-idmp-maxsize")
         self.events = str(self.values["notify-keyspace-events"])
+        self.require_pass = str(self.values["requirepass"]).encode("utf-8", "surrogateescape")
+        self.max_clients = self._int("maxclients")
+        self.is_protected = self.values["protected-mode"] == "yes"
+        limit = self.values["client-output-buffer-limit"]
+        assert isinstance(limit, OutputLimit)
+        self.output_limit = limit
 
     def _int(self, name: str) -> int:
         value = self.values[name]
         assert isinstance(value, int)
         return value
+
+    def texts(self) -> dict[str, str]:
+        """Every parameter as CONFIG GET shows it."""
+        return {name: str(self.values[name]) for name in PARAMETERS}
 
     def set(self, changes: list[tuple[str, str]]) -> None:
         """Change several parameters, all or none.
@@ -127,14 +227,16 @@ class Config:
             if parameter is None:
                 raise CommandError(f"ERR Unknown option or number of arguments for CONFIG SET - '{name}'")
             if not parameter.mutable:
-                raise CommandError(
-                    f"ERR CONFIG SET failed (possibly related to argument '{name}') - can't set immutable config"
-                )
+                raise _refused(name, "can't set immutable config")
+            if parameter.name in parsed:
+                raise _refused(name, "duplicate parameter")
             try:
                 parsed[parameter.name] = parameter.parse(value)
             except ValueError as reason:
-                raise CommandError(
-                    f"ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}"
-                ) from None
+                raise _refused(name, str(reason)) from None
         self.values.update(parsed)
         self._cache()
+
+
+def _refused(name: str, reason: str) -> CommandError:
+    return CommandError(f"ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}")

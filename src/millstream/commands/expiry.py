@@ -33,7 +33,7 @@ def _conditions(words: list[bytes]) -> frozenset[bytes]:
 
 
 def _allowed(conditions: frozenset[bytes], present: int | None, wanted: int) -> bool:
-    """Whether the conditions let the key die at ``wanted`` instead of ``present`` (None: never, later than any time)."""
+    """Whether the conditions let the key die at ``wanted`` instead of ``present`` (None: never)."""
     if b"NX" in conditions:
         return present is None
     if b"XX" in conditions and present is None:

@@ -1,4 +1,4 @@
-"""Redis's glob patterns: ``*``, ``?``, ``[a-c^]`` and ``\\`` over bytes, never slower than the lengths multiplied."""
+r"""Redis's glob patterns: ``*``, ``?``, ``[a-c^]`` and ``\\`` over bytes, never slower than the lengths multiplied."""
 
 import functools
 import re

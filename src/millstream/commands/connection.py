@@ -1,0 +1,206 @@
+"""Commands about one's own connection: PING ECHO HELLO AUTH SELECT QUIT RESET.
+
+Source: https://redis.io/docs/latest/commands/?group=connection
+"""
+
+import hashlib
+import hmac
+
+from millstream.commands.args import SYNTAX, integer, read_integer
+from millstream.commands.context import Context
+from millstream.commands.info import REDIS_VERSION
+from millstream.commands.table import command
+from millstream.commands.transactions import end_transaction
+from millstream.engine.keyspace import DATABASES
+from millstream.errors import CommandError
+from millstream.replies import OK, PONG, Map, Reply, Simple
+
+BAD_NAME = "ERR Client names cannot contain spaces, newlines or special characters."
+_AUTH_WITHOUT_NEED = (
+    "ERR AUTH <password> called without any password configured for the default user. "
+    "Are you sure your configuration is correct?"
+)
+_HELLO_NEEDS_AUTH = (
+    "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> "
+    "option can be used to authenticate the client and select the RESP protocol version at the same time"
+)
+_DEFAULT_USER = b"default"
+
+
+def is_printable(word: bytes) -> bool:
+    """Whether a name can stand in CLIENT LIST: visible ASCII without blanks."""
+    return all(0x21 <= byte <= 0x7E for byte in word)
+
+
+def _same(one: bytes, two: bytes) -> bool:
+    """Compare in a time that tells nothing of where, or in what length, the two differ."""
+    return hmac.compare_digest(hashlib.sha256(one).digest(), hashlib.sha256(two).digest())
+
+
+def _authenticate(ctx: Context, user: bytes, password: bytes) -> None:
+    wanted = ctx.host.config.require_pass
+    if user != _DEFAULT_USER or (wanted and not _same(password, wanted)):
+        raise CommandError("WRONGPASS invalid username-password pair or user is disabled.")
+    ctx.session.user = _DEFAULT_USER
+
+
+@command(
+    "ping",
+    -1,
+    flags="fast",
+    since="1.0.0",
+    group="connection",
+    syntax="[message]",
+    summary="Answers PONG, or the message.",
+)
+def ping(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """Whether anybody is there."""
+    if len(argv) > 2:
+        raise CommandError("ERR wrong number of arguments for 'ping' command")
+    return argv[1] if len(argv) == 2 else PONG
+
+
+@command(
+    "echo",
+    2,
+    flags="fast",
+    since="1.0.0",
+    group="connection",
+    syntax="message",
+    summary="Answers the message.",
+)
+def echo(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """The same bytes."""
+    return argv[1]
+
+
+@command(
+    "auth",
+    -2,
+    flags="noscript loading stale fast no_auth",
+    since="1.0.0",
+    group="connection",
+    syntax="[username] password",
+    summary="Proves who the client is.",
+)
+def auth(ctx: Context, argv: list[bytes]) -> Reply:
+    """There is one user, ``default``; its password is the parameter ``requirepass``."""
+    if len(argv) > 3:
+        raise SYNTAX
+    if len(argv) == 2 and not ctx.host.config.require_pass:
+        raise CommandError(_AUTH_WITHOUT_NEED)
+    _authenticate(ctx, argv[1] if len(argv) == 3 else _DEFAULT_USER, argv[-1])
+    return OK
+
+
+@command(
+    "hello",
+    -1,
+    flags="noscript loading stale fast no_auth",
+    since="6.0.0",
+    group="connection",
+    syntax="[protover [AUTH username password] [SETNAME clientname]]",
+    summary="Chooses the protocol version and tells who the server is.",
+)
+def hello(ctx: Context, argv: list[bytes]) -> Reply:
+    """All or nothing: an error leaves the connection as it was."""
+    session = ctx.session
+    version = session.resp
+    if len(argv) > 1:
+        wanted = read_integer(argv[1])
+        if wanted is None:
+            raise CommandError("ERR Protocol version is not an integer or out of range")
+        if wanted not in {2, 3}:
+            raise CommandError("NOPROTO unsupported protocol version")
+        version = wanted
+    name, credentials = _hello_options(argv)
+    if credentials is not None:
+        _authenticate(ctx, *credentials)
+    if session.user is None:
+        raise CommandError(_HELLO_NEEDS_AUTH)
+    if name is not None:
+        session.name = name
+    session.resp = version
+    return Map(
+        [
+            (b"server", b"redis"),
+            (b"version", REDIS_VERSION.encode()),
+            (b"proto", version),
+            (b"id", session.id),
+            (b"mode", b"standalone"),
+            (b"role", b"master"),
+            (b"modules", []),
+        ]
+    )
+
+
+def _hello_options(argv: list[bytes]) -> tuple[bytes | None, tuple[bytes, bytes] | None]:
+    """The name and the credentials given to HELLO."""
+    name: bytes | None = None
+    credentials: tuple[bytes, bytes] | None = None
+    at = 2
+    while at < len(argv):
+        word, more = argv[at].upper(), len(argv) - at - 1
+        if word == b"AUTH" and more >= 2:
+            credentials = (argv[at + 1], argv[at + 2])
+            at += 3
+        elif word == b"SETNAME" and more >= 1:
+            name = argv[at + 1]
+            if not is_printable(name):
+                raise CommandError(BAD_NAME)
+            at += 2
+        else:
+            shown = argv[at].decode("utf-8", "surrogateescape")
+            raise CommandError(f"ERR Syntax error in HELLO option '{shown}'")
+    return name, credentials
+
+
+@command(
+    "select",
+    2,
+    flags="loading stale fast",
+    since="1.0.0",
+    group="connection",
+    syntax="index",
+    summary="Changes the database of the connection.",
+)
+def select(ctx: Context, argv: list[bytes]) -> Reply:
+    """There are sixteen, 0 to 15."""
+    index = integer(argv[1])
+    if not 0 <= index < DATABASES:
+        raise CommandError("ERR DB index is out of range")
+    ctx.session.db = index
+    return OK
+
+
+@command(
+    "quit",
+    -1,
+    flags="noscript loading stale fast no_auth",
+    since="1.0.0",
+    group="connection",
+    summary="Closes the connection.",
+)
+def quit_(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """OK, after all replies so far."""
+    ctx.session.closing = True
+    return OK
+
+
+@command(
+    "reset",
+    1,
+    flags="noscript loading stale fast no_auth",
+    since="6.2.0",
+    group="connection",
+    summary="Makes the connection as new.",
+)
+def reset(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """Ends a transaction and watches, goes back to RESP2 and database 0, forgets the name and the password given."""
+    session = ctx.session
+    end_transaction(ctx)
+    session.db, session.resp, session.name = 0, 2, b""
+    session.reply_mode = "on"
+    session.no_evict = session.no_touch = False
+    session.user = None if ctx.host.config.require_pass else _DEFAULT_USER
+    return Simple(b"RESET")
