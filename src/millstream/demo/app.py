@@ -1,4 +1,4 @@
-"""The demo's worker: an ordinary Millstream app, run as ``millstream run millstream.demo.app:app``.
+"""The demo's worker: an ordinary Millstream app; ``millstream run millstream.demo.app:app`` runs it by hand.
 
 It raises an alert for each flight that left an hour late and for each one that was cancelled. Three kinds of trouble
 are in its way, as in any real feed:
@@ -8,8 +8,8 @@ are in its way, as in any real feed:
 - Honolulu's station fails on the first delivery of each of its flights: they are retried.
 - One of the processes gets killed: another one claims what it held.
 
-Each attempt leaves a receipt in a file before the handler returns, so before the entry is acknowledged. A receipt is one
-``write`` to an append-only file: it survives the death of the process, and costs microseconds.
+Each attempt leaves a receipt in a file before the handler returns, so before the entry is acknowledged. A receipt is
+one ``write`` to an append-only file: it survives the death of the process, and costs microseconds.
 """
 
 import os
@@ -20,7 +20,8 @@ from millstream.demo import receipts, rules
 from millstream.demo.settings import Keys
 
 keys = Keys.under(os.environ.get("MILLSTREAM_DEMO_PREFIX", ""))
-book = receipts.Book(os.environ.get("MILLSTREAM_DEMO_RECEIPTS"))
+consumer = os.environ.get("MILLSTREAM_DEMO_CONSUMER")
+book = receipts.Book(os.environ.get("MILLSTREAM_DEMO_RECEIPTS"), consumer or str(os.getpid()))
 app = App()
 
 
@@ -44,23 +45,28 @@ class StationSilentError(Exception):
 
 
 @app.subscriber(
-    StreamSub(keys.flights, group=rules.GROUP, min_idle_time=rules.MIN_IDLE_MS),
+    StreamSub(
+        keys.flights,
+        group=rules.GROUP,
+        consumer=consumer,
+        min_idle_time=rules.MIN_IDLE_MS,
+    ),
     retry=Retry(max_deliveries=rules.MAX_DELIVERIES, base=0.2),
     concurrency=64,
 )
 async def watch(flight: Flight, msg: Message) -> None:
     """Raise an alert if the flight is very late or cancelled."""
-    if flight.dest == rules.FLAKY_DESTINATION and msg.deliveries == 1:
-        book.write(msg.id, msg.deliveries, receipts.FAILED)
+    if flight.dest == rules.FLAKY_DESTINATION and msg.delivery_count == 1:
+        book.write(msg.id, msg.delivery_count, receipts.FAILED)
         raise StationSilentError(f"no answer from {flight.dest}")
     if flight.dep_time is None:
         await alert(flight, msg, "cancelled")
-        book.write(msg.id, msg.deliveries, receipts.CANCELLED)
+        book.write(msg.id, msg.delivery_count, receipts.CANCELLED)
     elif flight.dep_delay is not None and flight.dep_delay >= rules.ALERT_MINUTES:
         await alert(flight, msg, "late")
-        book.write(msg.id, msg.deliveries, receipts.LATE)
+        book.write(msg.id, msg.delivery_count, receipts.LATE)
     else:
-        book.write(msg.id, msg.deliveries, receipts.FINE)
+        book.write(msg.id, msg.delivery_count, receipts.FINE)
 
 
 async def alert(flight: Flight, msg: Message, kind: str) -> None:
@@ -75,3 +81,7 @@ async def alert(flight: Flight, msg: Message, kind: str) -> None:
     if flight.dep_delay is not None:
         fields["minutes"] = str(flight.dep_delay)
     await app.publish(keys.alerts, fields)
+
+
+if __name__ == "__main__":
+    app.run()

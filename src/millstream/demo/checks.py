@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.demo import receipts, rules
 from millstream.demo.evidence import Evidence
 from millstream.demo.producer import as_pair
-from millstream.demo.truth import Truth
+from millstream.demo.truth import Truth, flight_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -119,7 +119,7 @@ def crash_checks(evidence: Evidence) -> Iterator[Check]:
         f"{len(held):,} ({incidents.victim or 'no worker was killed'})",
         bool(held),
     )
-    others = {one.id for one in evidence.receipts if one.pid != incidents.victim_pid and one.deliveries > 1}
+    others = {one.id for one in evidence.receipts if one.worker != incidents.victim and one.deliveries > 1}
     settled = others | {fields_of(entry)["id"] for entry in evidence.dead}
     yield equal("crash", "of these, claimed and settled by the others", len(held), len(held & settled))
 
@@ -129,7 +129,7 @@ def alert_checks(truth: Truth, evidence: Evidence) -> Iterator[Check]:
     by_kind: dict[str, set[str]] = {"late": set(), "cancelled": set()}
     for _, fields in evidence.alerts:
         by_kind.setdefault(fields["kind"], set()).add(fields["of"])
-    notices = truth.cancelled - truth.unusable
+    notices = truth.cancelled - set(truth.unusable)
     what = f"alerts for flights that left {rules.ALERT_MINUTES} minutes late or more"
     yield _same_set("alerts", what, truth.delayed, by_kind["late"])
     yield _same_set("alerts", "alerts for cancelled flights (with an aircraft)", notices, by_kind["cancelled"])
@@ -149,14 +149,14 @@ def alert_checks(truth: Truth, evidence: Evidence) -> Iterator[Check]:
 def dead_checks(truth: Truth, evidence: Evidence) -> Iterator[Check]:
     """Dead letters, and the cancelled flights as a whole."""
     letters = [fields_of(entry) for entry in evidence.dead]
-    yield _same_set(
-        "dead letters", "cancelled flights without an aircraft", truth.unusable, {one["id"] for one in letters}
-    )
-    yield equal("dead letters", "set aside more than once", 0, len(letters) - len({one["id"] for one in letters}))
+    dead = {one["id"] for one in letters}
+    yield _same_set("dead letters", "cancelled flights without an aircraft", set(truth.unusable), dead)
+    yield equal("dead letters", "set aside more than once", 0, len(letters) - len(dead))
+    kept = sum(truth.unusable.get(one["id"]) == one["flight"] for one in letters)
+    yield equal("dead letters", "that still carry the flight they are about", len(truth.unusable), kept)
     reasons = sum("tailnum" in one["error"] for one in letters)
     yield equal("dead letters", "whose reason names the missing tailnum", len(letters), reasons)
     noticed = {fields["of"] for _, fields in evidence.alerts if fields["kind"] == "cancelled"}
-    dead = {one["id"] for one in letters}
     yield Check(
         "dead letters",
         "all cancelled flights: alert by rule + dead letter",
@@ -167,9 +167,10 @@ def dead_checks(truth: Truth, evidence: Evidence) -> Iterator[Check]:
 
 
 def fields_of(entry: tuple[str, dict[str, str]]) -> dict[str, str]:
-    """A dead letter's origin ``id`` and ``error``."""
+    """A dead letter's origin ``id``, its ``error``, and the ``flight`` it was about."""
     fields = entry[1]
-    return {"id": fields["origin_id"], "error": fields["error"]}
+    flight = flight_text(fields["carrier"], fields["flight"], fields["origin"], fields["dest"])
+    return {"id": fields["_dead.id"], "error": fields["_dead.error"], "flight": flight}
 
 
 def spark_checks(truth: Truth, evidence: Evidence) -> Iterator[Check]:

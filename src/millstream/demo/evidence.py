@@ -3,9 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import redis
+from typing import TYPE_CHECKING, cast
 
 from millstream.demo import receipts
 from millstream.demo.pipeline import TABLES
@@ -14,11 +12,13 @@ from millstream.demo.settings import Settings
 
 if TYPE_CHECKING:
     import pandas as pd
+    import redis
 
 PAGE = 5_000
 """Entries read from a stream at a time."""
 
 Entry = tuple[str, dict[str, str]]
+Rows = list[tuple[bytes, dict[bytes, bytes]]]
 
 
 @dataclass
@@ -27,7 +27,6 @@ class Incidents:
 
     Attributes:
         victim: consumer whose process was killed; empty if none was.
-        victim_pid: its process id.
         held: ids that were pending under its name when it was dead.
         server_kills: how often the server was killed.
         resumptions: what the producer found each time the server was back.
@@ -35,7 +34,6 @@ class Incidents:
     """
 
     victim: str = ""
-    victim_pid: int = 0
     held: list[str] = field(default_factory=list)
     server_kills: int = 0
     resumptions: list[Resumption] = field(default_factory=list)
@@ -94,8 +92,8 @@ def gather(client: "redis.Redis", settings: Settings, incidents: Incidents) -> E
     return Evidence(
         receipts=list(receipts.read(settings.receipts)),
         length=state.published,
-        first_id=edge(client, "XRANGE", keys.flights, "-", "+"),
-        last_id=edge(client, "XREVRANGE", keys.flights, "+", "-"),
+        first_id=edge(cast("Rows", client.xrange(keys.flights, count=1))),
+        last_id=edge(cast("Rows", client.xrevrange(keys.flights, count=1))),
         pending=state.pending,
         lag=state.lag,
         alerts=list(entries(client, keys.alerts)),
@@ -112,9 +110,8 @@ def table(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def edge(client: "redis.Redis", command: str, key: str, start: str, end: str) -> str:
-    """The id of the first entry that a range command gives; empty if there is none."""
-    rows: list[tuple[bytes, dict[bytes, bytes]]] = client.execute_command(command, key, start, end, "COUNT", 1)
+def edge(rows: Rows) -> str:
+    """The id of the first entry that a range command gave; empty if it gave none."""
     return rows[0][0].decode() if rows else ""
 
 
@@ -122,9 +119,7 @@ def entries(client: "redis.Redis", key: str) -> Iterator[Entry]:
     """Every entry of a stream, in pages."""
     start = "-"
     while True:
-        rows: list[tuple[bytes, dict[bytes, bytes]]] = client.execute_command(
-            "XRANGE", key, start, "+", "COUNT", PAGE
-        )
+        rows = cast("Rows", client.xrange(key, start, "+", PAGE))
         for entry_id, fields in rows:
             yield entry_id.decode(), {name.decode(): value.decode() for name, value in fields.items()}
         if len(rows) < PAGE:

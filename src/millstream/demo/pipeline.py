@@ -1,13 +1,13 @@
 """The Spark pipeline: flights in, hourly delays to Parquet, the busiest routes back to a stream.
 
-Run as a process of its own: ``python -m millstream.demo.pipeline --url ... --stream ... --routes ... --work ...
---parquet ...``. It tells its progress in lines of JSON on standard output and ends in order after the line ``finish``
-on standard input, when every event in the stream is processed.
+Run as a process of its own: ``python -m millstream.demo.pipeline --stream ... --routes ... --work ... --parquet ...``,
+with the server's URL in ``MILLSTREAM_URL``. It tells its progress in lines of JSON on standard output and ends in order
+after the line ``finish`` on standard input, when every event in the stream is processed.
 
 Each figure counts each event exactly once, by three facts. The source reads a batch by a range of ids, so a batch that
-is run again (after a crash, with the same checkpoint) has the very same rows. A batch's sums go to a folder or file named
-for the batch, so running it again overwrites instead of adding. And what goes to the stream has ids made of batch and
-rank, which the server refuses to add a second time.
+is run again (after a crash, with the same checkpoint) has the very same rows. A batch's sums go to a folder or file
+named for the batch, so running it again overwrites instead of adding. And what goes to the stream has ids made of
+batch and rank, which the server refuses to add a second time.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from millstream.demo.producer import as_pair, last_id
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 SCHEMA = "time_hour timestamp, origin string, carrier string, dest string, dep_delay int"
 """The fields the pipeline wants, typed; a field that an event lacks is null."""
@@ -57,7 +57,7 @@ class Pipeline:
 
     def __init__(self, spark: "SparkSession", args: argparse.Namespace) -> None:
         self._spark = spark
-        self._url: str = args.url
+        self._url = os.environ["MILLSTREAM_URL"]
         self._stream: str = args.stream
         self._routes: str = args.routes
         self._work = Path(args.work)
@@ -122,7 +122,7 @@ class Pipeline:
         pipe = client.pipeline(transaction=False)
         for rank, fields in enumerate(top(self._so_far(batch_id)), 1):
             if (batch_id + 1, rank) > there:
-                pipe.xadd(self._routes, {"rank": rank, **fields}, id=f"{batch_id + 1}-{rank}")
+                pipe.xadd(self._routes, {"rank": str(rank)} | fields, id=f"{batch_id + 1}-{rank}")
         pipe.execute()
         client.close()
 
@@ -150,7 +150,7 @@ def sums(frame: "DataFrame", *keys: str) -> "DataFrame":
     )
 
 
-def top(totals: dict[tuple[str, str], dict[str, int]]) -> list[dict[str, str | int | float]]:
+def top(totals: dict[tuple[str, str], dict[str, int]]) -> list[dict[str, Any]]:
     """The busiest routes; equal ones by name."""
     ranked = sorted(totals.items(), key=lambda item: (-item[1]["flights"], item[0]))
     return [
@@ -222,7 +222,7 @@ def read_orders(finish: threading.Event) -> None:
 def main() -> None:
     """The process."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    for name in ("--url", "--stream", "--routes", "--work", "--parquet"):
+    for name in ("--stream", "--routes", "--work", "--parquet"):
         parser.add_argument(name, required=True)
     args = parser.parse_args()
     finish = threading.Event()
@@ -233,7 +233,7 @@ def main() -> None:
     spark = millstream.spark.session("millstream demo")
     say("session")
     pipeline = Pipeline(spark, args)
-    drive(pipeline, args.url, finish)
+    drive(pipeline, os.environ["MILLSTREAM_URL"], finish)
     pipeline.finish()
     say("done")
     spark.stop()

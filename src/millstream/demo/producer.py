@@ -7,10 +7,11 @@ not have is recorded as lost.
 """
 
 import itertools
+import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import redis
 
@@ -75,6 +76,10 @@ class Producer(threading.Thread):
             self._gate = max(self._gate, count)
             self._moved.notify_all()
 
+    def open(self) -> None:
+        """Let it publish all there is."""
+        self.allow(sys.maxsize)
+
     def stop(self) -> None:
         """Make the thread end after the chunk at hand."""
         with self._moved:
@@ -109,7 +114,7 @@ class Producer(threading.Thread):
             try:
                 pipe = client.pipeline(transaction=False)
                 for event in chunk:
-                    pipe.execute_command("XADD", self._stream, event.id, *itertools.chain(*event.fields.items()))
+                    pipe.xadd(self._stream, cast("dict[Any, Any]", event.fields), id=event.id)
                 pipe.execute()
             except (redis.ConnectionError, redis.TimeoutError):
                 chunk = self._resume(client, chunk, deadline)
@@ -151,10 +156,9 @@ def as_pair(entry_id: str) -> tuple[int, int]:
 def last_id(client: "redis.Redis", stream: str) -> str:
     """The stream's last generated id; ``0-0`` if there is no stream."""
     try:
-        reply = client.execute_command("XINFO", "STREAM", stream)
+        last: bytes = client.xinfo_stream(stream)["last-generated-id"]
     except redis.ResponseError as error:
         if "no such key" in str(error):
             return "0-0"
         raise
-    value = reply["last-generated-id"]
-    return value.decode() if isinstance(value, bytes) else str(value)
+    return last.decode()

@@ -1,6 +1,7 @@
 """What a person sees while the demo runs: bars on a terminal, a line every few seconds elsewhere."""
 
 import time
+from dataclasses import replace
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -12,6 +13,9 @@ from millstream.demo.sample import Sample
 
 PLAIN_EVERY = 3.0
 """Seconds between lines where there is no terminal."""
+
+SAME_EVERY = 15.0
+"""The same while no figure moves."""
 
 
 class Board(Protocol):
@@ -40,6 +44,7 @@ class PlainBoard:
         self._totals = totals
         self._started = time.monotonic()
         self._last = 0.0
+        self._shown = Sample()
 
     def __enter__(self) -> Self:
         return self
@@ -52,12 +57,14 @@ class PlainBoard:
     def show(self, sample: Sample) -> None:
         """A line, unless there was one just now."""
         now = time.monotonic()
-        if now - self._last < PLAIN_EVERY:
+        figures = replace(sample, at=0)
+        if now - self._last < (PLAIN_EVERY if figures != self._shown else SAME_EVERY):
             return
-        self._last = now
+        self._last, self._shown = now, figures
         self.note(
             f"published {sample.published:,}/{self._totals.published:,}  handled {sample.handled:,}  "
-            f"pending {sample.pending:,}  alerts {sample.alerts:,}  dead letters {sample.dead:,}  Spark {sample.spark:,}"
+            f"pending {sample.pending:,}  alerts {sample.alerts:,}  dead letters {sample.dead:,}  "
+            f"Spark {sample.spark:,}"
         )
 
     def note(self, text: str) -> None:

@@ -1,6 +1,6 @@
-"""Receipts: which event was attempted, for which time, with which outcome, by which process.
+"""Receipts: which event was attempted, for which time, with which outcome, by which worker.
 
-A line is ``<entry id> <delivery count> <outcome>``. Each process appends to a file named by its process id.
+A line is ``<entry id> <delivery count> <outcome>``. Each worker appends to a file of its own name.
 """
 
 import os
@@ -21,21 +21,23 @@ HANDLED = frozenset({FINE, LATE, CANCELLED})
 class Receipt(NamedTuple):
     """One attempt."""
 
-    pid: int
+    worker: str
     id: str
     deliveries: int
     outcome: str
 
 
 class Book:
-    """Where this process writes its receipts; the file is made with the first one.
+    """Where this worker writes its receipts; the file is made with the first one.
 
     Args:
         folder: folder of the receipts; None keeps none, for those who run the app by hand.
+        worker: whose receipts they are.
     """
 
-    def __init__(self, folder: str | None) -> None:
+    def __init__(self, folder: str | None, worker: str) -> None:
         self._folder = folder
+        self._worker = worker
         self._file: int | None = None
 
     def write(self, entry_id: str, deliveries: int, outcome: str) -> None:
@@ -43,21 +45,20 @@ class Book:
         if self._folder is None:
             return
         if self._file is None:
-            path = Path(self._folder, f"{os.getpid()}.log")
+            path = Path(self._folder, f"{self._worker}.log")
             self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         os.write(self._file, f"{entry_id} {deliveries} {outcome}\n".encode())
 
 
 def read(folder: Path) -> Iterator[Receipt]:
-    """Every receipt of every process, each process's in the order it wrote them.
+    """Every receipt of every worker, each worker's in the order it wrote them.
 
     Raises:
         UsageError: a file holds a line that no worker wrote.
     """
     for path in sorted(folder.glob("*.log")):
-        pid = int(path.stem)
         for number, line in enumerate(path.read_text(encoding="ascii").splitlines(), 1):
             parts = line.split(" ")
             if len(parts) != 3 or not parts[1].isdigit():
                 raise UsageError(f"{path}, line {number} is not a receipt: {line!r}")
-            yield Receipt(pid, parts[0], int(parts[1]), parts[2])
+            yield Receipt(path.stem, parts[0], int(parts[1]), parts[2])

@@ -60,14 +60,13 @@ class Happening:
 def group_state(client: "redis.Redis", stream: str) -> dict[str, Any] | None:
     """The group's line of ``XINFO GROUPS`` with text keys; None if there is no stream or no group yet."""
     try:
-        groups: list[dict[str, Any]] = client.execute_command("XINFO", "GROUPS", stream)
+        groups: list[dict[str, Any]] = client.xinfo_groups(stream)
     except redis.ResponseError as error:
         if "no such key" in str(error):
             return None
         raise
     for group in groups:
-        name = group["name"]
-        if (name.decode() if isinstance(name, bytes) else name) == rules.GROUP:
+        if group["name"] == rules.GROUP.encode():
             return group
     return None
 
@@ -84,7 +83,7 @@ def look(client: "redis.Redis", keys: Keys, at: float, spark: int) -> Sample:
     Raises:
         redis.ConnectionError: it is away.
     """
-    published = int(client.execute_command("XLEN", keys.flights))
+    published = int(client.xlen(keys.flights))
     group = group_state(client, keys.flights)
     pending = int(group["pending"]) if group else 0
     # The server says nil where it cannot know; nothing is ever deleted from this stream, so here it always knows.
@@ -95,7 +94,7 @@ def look(client: "redis.Redis", keys: Keys, at: float, spark: int) -> Sample:
         handled=max(published - lag - pending, 0),
         pending=pending,
         lag=lag,
-        alerts=int(client.execute_command("XLEN", keys.alerts)),
-        dead=int(client.execute_command("XLEN", keys.dead)),
+        alerts=int(client.xlen(keys.alerts)),
+        dead=int(client.xlen(keys.dead)),
         spark=spark,
     )

@@ -24,7 +24,7 @@ class Truth:
         ids: every entry id, in order.
         delayed: ids of flights that left so late that an alert is due.
         cancelled: ids of flights that never left.
-        unusable: ids of cancelled flights that have not even an aircraft: dead letters.
+        unusable: cancelled flights that have not even an aircraft, by id: dead letters.
         flaky: ids of flights whose first delivery fails on purpose and must be retried.
         airports: per hour and origin: flights, departed, delay (sum in minutes), mean.
         carriers: the same per hour and carrier.
@@ -39,7 +39,7 @@ class Truth:
     ids: list[str]
     delayed: set[str]
     cancelled: set[str]
-    unusable: set[str]
+    unusable: dict[str, str]
     flaky: set[str]
     airports: pd.DataFrame
     carriers: pd.DataFrame
@@ -68,7 +68,10 @@ def compute(rows: int | None = None) -> Truth:
         ids=frame["id"].tolist(),
         delayed=set(frame["id"][late]),
         cancelled=set(frame["id"][cancelled]),
-        unusable=set(frame["id"][unusable]),
+        unusable={
+            row["id"]: flight_text(row["carrier"], row["flight"], row["origin"], row["dest"])
+            for row in records(frame[unusable])
+        },
         flaky=set(frame["id"][flaky]),
         airports=aggregate(frame, ["time_hour", "origin"]),
         carriers=aggregate(frame, ["time_hour", "carrier"]),
@@ -76,6 +79,11 @@ def compute(rows: int | None = None) -> Truth:
         departed=int(frame["dep_delay"].count()),
         delay=int(frame["dep_delay"].sum()),
     )
+
+
+def flight_text(carrier: str, number: int | str, origin: str, dest: str) -> str:
+    """A flight as people write it."""
+    return f"{carrier}{number} {origin}-{dest}"
 
 
 def load() -> pd.DataFrame:

@@ -1,0 +1,94 @@
+"""Kills one worker at a moment when it provably holds entries.
+
+The process is frozen first (SIGSTOP), so that what the server says about it can no longer change by its doing; only if
+the server then counts pending entries under its name does SIGKILL follow. A worker that is frozen while idle
+still waits in its blocking read, so the server hands it the next entries: real crashes happen at that moment too.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+from millstream.demo import rules
+from millstream.demo.evidence import Incidents
+from millstream.demo.processes import Child
+from millstream.demo.producer import Producer
+
+if TYPE_CHECKING:
+    import redis
+
+NUDGE_WAIT = 1.0
+"""Seconds that a frozen worker is given to be handed entries."""
+
+
+def pending_of(client: "redis.Redis", stream: str, consumer: str) -> list[str]:
+    """Ids pending under a consumer's name."""
+    rows = client.xpending_range(stream, rules.GROUP, "-", "+", 1_000_000, consumer)
+    return [cast("bytes", row["message_id"]).decode() for row in rows]
+
+
+class WorkerCrash:
+    """One kill.
+
+    Args:
+        client: connected to the server.
+        stream: the stream of flights.
+        victim: the worker's process.
+        consumer: its name in the group.
+        incidents: where the kill is put down.
+    """
+
+    def __init__(self, client: "redis.Redis", stream: str, victim: Child, consumer: str, incidents: Incidents) -> None:
+        self._client = client
+        self._stream = stream
+        self._victim = victim
+        self._consumer = consumer
+        self._incidents = incidents
+
+    def attempt(self, producer: Producer, nudge: int) -> bool:
+        """Freeze the worker, and kill it if it holds entries; else let it go on.
+
+        Args:
+            producer: asked for more events if the worker is idle and the producer waits at its gate.
+            nudge: how many more.
+
+        Returns:
+            Whether it is dead.
+        """
+        os.killpg(self._victim.pid, signal.SIGSTOP)
+        if not self._held() and producer.at_gate:
+            producer.allow(producer.published + nudge)
+            wait_until(lambda: bool(self._held()), NUDGE_WAIT)
+        if not self._held():
+            os.killpg(self._victim.pid, signal.SIGCONT)
+            return False
+        self._victim.kill()
+        self._incidents.victim = self._consumer
+        self._incidents.held = self._settled_list()
+        return bool(self._incidents.held)
+
+    def _held(self) -> list[str]:
+        return pending_of(self._client, self._stream, self._consumer)
+
+    def _settled_list(self) -> list[str]:
+        """What it held when the server had read the last bytes it ever sent (an acknowledgement may be among them)."""
+        last = self._held()
+        for _ in range(100):
+            time.sleep(0.01)
+            now = self._held()
+            if now == last:
+                break
+            last = now
+        return last
+
+
+def wait_until(condition: Callable[[], bool], timeout: float) -> bool:
+    """Look every few milliseconds until ``condition`` holds or ``timeout`` seconds are over; whether it holds."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.005)
+    return True
