@@ -1,14 +1,15 @@
 """The disk as a protocol, so that a test can put one underneath that tears, reorders, forgets and fails.
 
 Everything the log does to a disk goes through :class:`Disk`, one call for one system call. Errors are plain ``OSError``
-with their ``errno``. ``InterruptedError`` means that nothing was done and the call may be made again; Python does so by
-itself for the real disk (PEP 475).
+with their ``errno``. ``InterruptedError`` means that nothing was done; :func:`put` and :func:`datasync` then call again
+(Python itself does so for the real disk, PEP 475), elsewhere it is an error like others.
 
 What is assumed of a disk: bytes that a successful ``datasync`` covered stay as they are until written again, and a
 later append next to them does not harm them (what SQLite calls powersafe overwrite). Of bytes appended since, a crash
 may leave any part.
 """
 
+import errno
 import fcntl
 import os
 import sys
@@ -107,6 +108,29 @@ class Disk(Protocol):
     def lock(self, path: Path) -> DiskLock:
         """Take the exclusive lock of a file, made if it is not there; ``BlockingIOError`` if another has it."""
         ...
+
+
+def put(file: DiskFile, data: Data) -> None:
+    """Append all of ``data``, however many calls it takes; an ``OSError`` may leave a part of it in the file."""
+    rest = memoryview(data)
+    while rest:
+        try:
+            taken = file.append(rest)
+        except InterruptedError:
+            continue
+        if not taken:
+            raise OSError(errno.EIO, "the disk took no bytes and named no reason")
+        rest = rest[taken:]
+
+
+def datasync(file: DiskFile) -> None:
+    """``file.datasync()``, called again only if a signal kept it from starting."""
+    while True:
+        try:
+            file.datasync()
+        except InterruptedError:
+            continue
+        return
 
 
 class RealFile:

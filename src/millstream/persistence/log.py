@@ -24,17 +24,18 @@ Files of a data directory: ``MANIFEST`` (see ``manifest``), ``log-<first positio
 ``lockfile``), and ``torn-<log file>-<offset>-<n>``: bytes that recovery cut, kept for a person to look at.
 """
 
+import contextlib
 import errno
 import os
 import threading
 from pathlib import Path
 
 from millstream.errors import DiskError, DiskFullError, UsageError
-from millstream.persistence.disk import Disk, DiskLock, RealDisk
+from millstream.persistence.disk import Disk, DiskLock, RealDisk, datasync, put
 from millstream.persistence.frame import HEADER_SIZE, MAX_PAYLOAD, Entropy, encode_records, encode_seal
 from millstream.persistence.lockfile import Owner, take_lock
-from millstream.persistence.manifest import Manifest
-from millstream.persistence.recovery import Opened, Recovery, add_segment, put, recover, switch_manifest
+from millstream.persistence.manifest import NEW_NAME, Manifest, segment_name
+from millstream.persistence.recovery import Opened, Recovery, recover, stage_segment, switch_manifest
 from millstream.persistence.survey import Progress
 
 SEGMENT_BYTES = 64 << 20
@@ -204,7 +205,8 @@ class Log:
                 if not self._failure:
                     self.write()
                     self.sync()
-                    self._seal()
+                    with contextlib.suppress(DiskFullError):  # all is durable; the seal only says so
+                        self._seal()
             finally:
                 self._closed = True
                 self._failure = self._failure or f"the log in {self._directory} is closed"
@@ -224,13 +226,8 @@ class Log:
 
     def _datasync(self) -> None:
         """One fdatasync, which covers all that was written."""
-        while True:
-            try:
-                self._file.datasync()
-            except InterruptedError:
-                continue
-            self.durable = self.written
-            return
+        datasync(self._file)
+        self.durable = self.written
 
     def _put(self, data: bytes) -> None:
         """Append to the file; on a full disk leave it as it was before."""
@@ -269,15 +266,39 @@ class Log:
         self._seal()
         first = self.written + 1
         try:
-            entry, header = add_segment(self._disk, self._directory, first, self._entropy)
+            entry, header = stage_segment(self._disk, self._directory, first, self._entropy)
+            self._sync_names()
             manifest = Manifest((*self._manifest.segments, entry))
             switch_manifest(self._disk, self._directory, manifest)
+        except OSError as error:
+            if error.errno in FULL and self._discard(segment_name(first), NEW_NAME):
+                raise _disk_error(f"cannot add a log file in {self._directory}", error) from error
+            raise self._poison("add a log file after", error) from error
+        self._sync_names()
+        try:
             file = self._disk.open_append(self._directory / entry.name)
         except OSError as error:
-            raise self._poison("add a log file after", error) from error
+            raise self._poison("open the log file after", error) from error
         self._file.close()
         self._file, self._header, self._manifest = file, header, manifest
         self._size, self._sealed = HEADER_SIZE, False
+
+    def _sync_names(self) -> None:
+        try:
+            self._disk.sync_directory(self._directory)
+        except OSError as error:
+            raise self._poison("sync the directory of", error) from error
+
+    def _discard(self, *names: str) -> bool:
+        """Remove files that are not yet part of the log; whether that worked."""
+        try:
+            there = self._disk.list(self._directory)
+            for name in names:
+                if name in there:
+                    self._disk.remove(self._directory / name)
+        except OSError:
+            return False
+        return True
 
 
 def _disk_error(doing: str, error: OSError) -> DiskError:

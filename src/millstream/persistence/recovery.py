@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millstream.persistence import manifest as manifests
-from millstream.persistence.disk import Data, Disk, DiskFile
+from millstream.persistence.disk import Data, Disk, DiskFile, datasync, put
 from millstream.persistence.frame import HEADER_SIZE, Entropy, FileHeader
 from millstream.persistence.manifest import Manifest, SegmentEntry, read_manifest, segment_name
 from millstream.persistence.segment import CHUNK, State
@@ -74,10 +74,9 @@ class Recovery:
             LogCorruptError: a record that was whole at opening is so no longer.
         """
         meter = Meter("load", sum(found.verdict.end for found in self._files), self._on_progress)
-        done = 0
         for found in self._files:
-            yield from payloads_of(self._disk, self._directory, found, lambda end, done=done: meter.at(done + end))  # type: ignore[misc]
-            done += found.verdict.end
+            yield from payloads_of(self._disk, self._directory, found, meter.at)
+            meter.base += found.verdict.end
         meter.finish()
 
 
@@ -102,43 +101,28 @@ class Opened:
     sealed: bool
 
 
-def put(file: DiskFile, data: Data) -> None:
-    """Append all of ``data``, however many calls it takes."""
-    rest = memoryview(data)
-    while rest:
-        try:
-            taken = file.append(rest)
-        except InterruptedError:
-            continue
-        if not taken:
-            raise OSError("the disk took no bytes and said nothing")
-        rest = rest[taken:]
-
-
 def write_whole(disk: Disk, path: Path, data: Data) -> None:
     """Make a new file with this content, on the medium; its name is durable after ``sync_directory``."""
     file = disk.create(path)
     try:
         put(file, data)
-        file.datasync()
+        datasync(file)
     finally:
         file.close()
 
 
-def switch_manifest(disk: Disk, directory: Path, manifest: Manifest) -> None:
-    """Make this the manifest, in one step that a crash cannot halve."""
-    write_whole(disk, directory / manifests.NEW_NAME, manifest.encode())
-    disk.rename(directory / manifests.NEW_NAME, directory / manifests.NAME)
-    disk.sync_directory(directory)
-
-
-def add_segment(disk: Disk, directory: Path, first: int, entropy: Entropy) -> tuple[SegmentEntry, FileHeader]:
-    """Make a new, empty log file, its name durable; it belongs to the log once a manifest names it."""
+def stage_segment(disk: Disk, directory: Path, first: int, entropy: Entropy) -> tuple[SegmentEntry, FileHeader]:
+    """Make a new, empty log file. It belongs to the log once its name is durable and a manifest names it."""
     header = FileHeader.new(first, entropy)
     entry = SegmentEntry(segment_name(first), first, header.identity)
     write_whole(disk, directory / entry.name, header.encode())
-    disk.sync_directory(directory)
     return entry, header
+
+
+def switch_manifest(disk: Disk, directory: Path, manifest: Manifest) -> None:
+    """Make this the manifest, in one step that a crash cannot halve; durable after ``sync_directory``."""
+    write_whole(disk, directory / manifests.NEW_NAME, manifest.encode())
+    disk.rename(directory / manifests.NEW_NAME, directory / manifests.NAME)
 
 
 def recover(
@@ -164,9 +148,11 @@ def recover(
     for name in leftovers:
         disk.remove(directory / name)
     if manifest is None:
-        entry, _ = add_segment(disk, directory, 1, entropy)
+        entry, _ = stage_segment(disk, directory, 1, entropy)
+        disk.sync_directory(directory)
         manifest = Manifest((entry,))
         switch_manifest(disk, directory, manifest)
+        disk.sync_directory(directory)
         found = [one for one, _ in survey(disk, directory, manifest)]
     elif leftovers:
         disk.sync_directory(directory)
@@ -184,7 +170,7 @@ def _settle(disk: Disk, path: Path) -> None:
     except FileNotFoundError:
         return  # the survey says so better
     try:
-        file.datasync()
+        datasync(file)
         file.drop_cache()
     finally:
         file.close()
@@ -205,7 +191,7 @@ def _open_tail(
             file.truncate(verdict.end)
             if last.header is None:
                 put(file, _header_of(last.entry).encode())
-            file.datasync()
+            datasync(file)
     except BaseException:
         file.close()
         raise
@@ -245,7 +231,7 @@ def _keep_aside(disk: Disk, directory: Path, file: DiskFile, last: Surveyed) -> 
     try:
         for at in range(verdict.end, verdict.size, CHUNK):
             put(aside, file.read_at(at, min(CHUNK, verdict.size - at)))
-        aside.datasync()
+        datasync(aside)
     finally:
         aside.close()
     disk.sync_directory(directory)

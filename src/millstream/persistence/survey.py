@@ -24,6 +24,9 @@ class Meter:
         what: first argument of each call.
         total: bytes in all.
         tell: who is told, if anyone.
+
+    Attributes:
+        base: bytes of the files before the present one.
     """
 
     def __init__(self, what: str, total: int, tell: Progress | None) -> None:
@@ -31,9 +34,11 @@ class Meter:
         self._total = total
         self._tell = tell
         self._told = 0
+        self.base = 0
 
     def at(self, done: int) -> None:
-        """So much is done."""
+        """So much of the present file is done."""
+        done += self.base
         if self._tell is not None and done - self._told >= STEP:
             self._told = done
             self._tell(self._what, done, self._total)
@@ -116,31 +121,39 @@ def gap(directory: Path, found: Surveyed, following: SegmentEntry | None) -> Log
     )
 
 
-def strays(disk: Disk, directory: Path, manifest: Manifest | None) -> list[str]:
-    """Log files that the manifest does not name, and a manifest that was not switched to: safe to remove.
+def unnamed(disk: Disk, directory: Path, manifest: Manifest | None) -> list[tuple[str, int]]:
+    """Log files that the manifest does not name, and a manifest that was not switched to; each with its size."""
+    named = {entry.name for entry in manifest.segments} if manifest else set()
+    return [
+        (name, size_of(disk, directory / name))
+        for name in disk.list(directory)
+        if name == manifests.NEW_NAME or (manifests.is_segment_name(name) and name not in named)
+    ]
 
-    A crash while a log file is being added leaves one that holds no record yet.
+
+def holds_records(name: str, size: int) -> bool:
+    """Whether a file that no manifest names may hold records, so that it must not be passed over."""
+    return manifests.is_segment_name(name) and size > HEADER_SIZE
+
+
+def strays(disk: Disk, directory: Path, manifest: Manifest | None) -> list[str]:
+    """The unnamed files, all safe to remove: a crash while a log file is being added leaves one without records.
 
     Raises:
-        LogCorruptError: such a file holds records.
+        LogCorruptError: one holds records.
     """
-    named = {entry.name for entry in manifest.segments} if manifest else set()
-    found = []
-    for name in disk.list(directory):
-        if name == manifests.NEW_NAME:
-            found.append(name)
-        elif manifests.is_segment_name(name) and name not in named:
+    found = unnamed(disk, directory, manifest)
+    for name, size in found:
+        if holds_records(name, size):
             path = directory / name
-            if (size := size_of(disk, path)) > HEADER_SIZE:
-                missing = "there is no manifest" if manifest is None else "the manifest does not name it"
-                raise LogCorruptError(
-                    f"{path} holds {size - HEADER_SIZE} bytes of records, but {missing}; starting would leave them "
-                    "out. Nothing was changed",
-                    path=str(path),
-                    offset=HEADER_SIZE,
-                )
-            found.append(name)
-    return found
+            missing = "there is no manifest" if manifest is None else "the manifest does not name it"
+            raise LogCorruptError(
+                f"{path} holds {size - HEADER_SIZE} bytes of records, but {missing}; starting would leave them "
+                "out. Nothing was changed",
+                path=str(path),
+                offset=HEADER_SIZE,
+            )
+    return [name for name, _ in found]
 
 
 def size_of(disk: Disk, path: Path) -> int:
@@ -161,11 +174,10 @@ def survey(
     """Examine each log file in order; yields it with the manifest's next."""
     sizes = [size_of(disk, directory / entry.name) for entry in manifest.segments]
     meter = Meter("check", sum(sizes), on_progress)
-    done = 0
     for number, entry in enumerate(manifest.segments):
         following = manifest.segments[number + 1] if number + 1 < len(manifest.segments) else None
-        yield examine(disk, directory, entry, lambda end, done=done: meter.at(done + end)), following  # type: ignore[misc]
-        done += sizes[number]
+        yield examine(disk, directory, entry, meter.at), following
+        meter.base += sizes[number]
     meter.finish()
 
 

@@ -1,0 +1,178 @@
+"""What is in a data directory, what is wrong with it, and what a start would lose. Only reads, and needs no lock.
+
+While a server writes there, the last log file may end in a record that is just being written, which shows as torn.
+"""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from millstream.errors import DiskError, LogCorruptError
+from millstream.persistence.disk import Disk, RealDisk
+from millstream.persistence.frame import FormatError
+from millstream.persistence.lockfile import Owner, read_owner
+from millstream.persistence.manifest import Manifest, SegmentEntry, is_segment_name, read_manifest
+from millstream.persistence.segment import State, Verdict, read_header
+from millstream.persistence.survey import examine, gap, holds_records, size_of, unnamed
+
+
+@dataclass(frozen=True, slots=True)
+class FileReport:
+    """One file of the directory.
+
+    Attributes:
+        name: in the directory.
+        bytes: its size.
+        verdict: for a log file that could be read; otherwise None.
+    """
+
+    name: str
+    bytes: int
+    verdict: Verdict | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong.
+
+    Attributes:
+        path: the file.
+        offset: byte where it starts.
+        text: a sentence.
+        refuses: a start is refused for it; otherwise a start mends it (cuts a torn tail) and says so.
+    """
+
+    path: str
+    offset: int
+    text: str
+    refuses: bool
+
+
+@dataclass(slots=True)
+class CheckReport:
+    """The outcome of a check.
+
+    Attributes:
+        directory: what was checked.
+        owner: who the lock file names; it may have ended since.
+        files: every file found, by name.
+        problems: what is wrong, in the order of the log.
+        records: whole records before the first problem; a start would have these.
+        lost_records: whole records behind the first problem, which cutting there would lose.
+        lost_bytes: bytes behind the first problem, whole records or not.
+    """
+
+    directory: Path
+    owner: Owner | None = None
+    files: list[FileReport] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    records: int = 0
+    lost_records: int = 0
+    lost_bytes: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Nothing is wrong."""
+        return not self.problems
+
+    @property
+    def starts(self) -> bool:
+        """A start would not be refused."""
+        return not any(problem.refuses for problem in self.problems)
+
+
+def check(directory: str | os.PathLike[str], disk: Disk | None = None) -> CheckReport:
+    """Look over a data directory.
+
+    Raises:
+        DiskError: it cannot be read.
+    """
+    disk, report = disk or RealDisk(), CheckReport(Path(directory))
+    try:
+        names = disk.list(report.directory)
+        report.owner = read_owner(disk, report.directory)
+        verdicts = _log_files(disk, report, names)
+        report.files = [FileReport(n, size_of(disk, report.directory / n), verdicts.get(n)) for n in names]
+    except OSError as error:
+        raise DiskError(f"cannot check {report.directory}: {error.strerror or error}") from error
+    return report
+
+
+def _log_files(disk: Disk, report: CheckReport, names: list[str]) -> dict[str, Verdict]:
+    manifest = _manifest(disk, report)
+    entries = manifest.segments if manifest else _entries_by_header(disk, report, names)
+    verdicts: dict[str, Verdict] = {}
+    for number, entry in enumerate(entries):
+        following = entries[number + 1] if number + 1 < len(entries) else None
+        before = not report.problems
+        try:
+            found = examine(disk, report.directory, entry)
+        except (LogCorruptError, FormatError) as error:
+            _add(report, error, report.directory / entry.name)
+            report.lost_bytes += size_of(disk, report.directory / entry.name)
+            continue
+        verdict = verdicts[entry.name] = found.verdict
+        if hole := gap(report.directory, found, following):
+            _add(report, hole, report.directory / entry.name)
+        elif verdict.state is State.TORN:
+            _add(report, None, report.directory / entry.name, verdict)
+        if before:
+            report.records += verdict.records
+            report.lost_records += verdict.whole_behind
+            report.lost_bytes += verdict.rest
+        else:
+            report.lost_records += verdict.records + verdict.whole_behind
+            report.lost_bytes += verdict.size
+    if manifest:
+        _unnamed(disk, report, manifest)
+    return verdicts
+
+
+def _manifest(disk: Disk, report: CheckReport) -> Manifest | None:
+    try:
+        return read_manifest(disk, report.directory)
+    except (LogCorruptError, FormatError) as error:
+        _add(report, error, report.directory)
+        return None
+
+
+def _entries_by_header(disk: Disk, report: CheckReport, names: list[str]) -> list[SegmentEntry]:
+    """Without a manifest: the log files as their names and headers say."""
+    entries = []
+    for name in filter(is_segment_name, names):
+        path = report.directory / name
+        size = size_of(disk, path)
+        if not report.problems and holds_records(name, size):
+            report.problems.append(Problem(str(path), 0, "there are records, but there is no manifest", refuses=True))
+        file = disk.open_read(path)
+        try:
+            header = read_header(file, path)
+            entries.append(SegmentEntry(name, header.first, header.identity))
+        except (LogCorruptError, FormatError) as error:
+            if holds_records(name, size):
+                _add(report, error, path)
+        finally:
+            file.close()
+    return entries
+
+
+def _unnamed(disk: Disk, report: CheckReport, manifest: Manifest) -> None:
+    for name, size in unnamed(disk, report.directory, manifest):
+        if holds_records(name, size):
+            path = str(report.directory / name)
+            report.problems.append(
+                Problem(path, 0, "it holds records, but the manifest does not name it", refuses=True)
+            )
+            report.lost_bytes += size
+
+
+def _add(
+    report: CheckReport, error: LogCorruptError | FormatError | None, path: Path, torn: Verdict | None = None
+) -> None:
+    if torn is not None:
+        text = f"{torn.reason}; a start cuts the last {torn.rest} bytes and keeps them aside"
+        report.problems.append(Problem(str(path), torn.end, text, refuses=False))
+    elif isinstance(error, LogCorruptError):
+        report.problems.append(Problem(error.path, error.offset, str(error), refuses=True))
+    else:
+        report.problems.append(Problem(str(path), 0, str(error), refuses=True))

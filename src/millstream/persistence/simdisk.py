@@ -1,0 +1,380 @@
+"""A disk in memory that behaves as badly as real ones may, and repeatably: for tests of everything that writes.
+
+It keeps two states of each file and of the names: what programs see (the page cache), and what is on the medium. They
+meet only when synced. A :class:`PowerCut` can be ordered after any operation; :meth:`SimDisk.reboot` then gives the
+disk that the next start finds, by one of the ways a :class:`Crash` may go. Any operation can be made to fail. All
+chance comes from one seed, and operations are counted, so a test can go through every one of them.
+"""
+
+import errno
+import os
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from millstream.persistence.disk import Data
+
+SECTOR = 512  # bytes that reach the medium together or not at all
+
+
+class PowerCut(BaseException):
+    """The machine stopped after the ordered operation. Every later operation of this disk raises it too."""
+
+
+class Crash(Enum):
+    """What a crash leaves of that which was not synced."""
+
+    PROCESS = "process killed: all of it, in the cache still"
+    DROPPED = "nothing of it"
+    TORN = "the first part of it, in the order it was done, cut at any byte"
+    REORDERED = "any 512-byte pieces and any names of it"
+    NAMES_LOST = "all data, no names"
+    DATA_LOST = "all names and lengths, no data: it reads as zeros"
+
+
+class Fault(Enum):
+    """How an operation fails."""
+
+    EIO = errno.EIO
+    ENOSPC = errno.ENOSPC
+    EDQUOT = errno.EDQUOT
+    EINTR = errno.EINTR
+    SHORT = 0  # a write takes fewer bytes than given; other operations work
+
+
+Change = tuple[int, bytes] | int
+"""A write (offset, data), or a truncation to a size."""
+
+NameChange = tuple[tuple[Path, "Inode | None"], ...]
+"""Names set or (None) removed in one step."""
+
+
+@dataclass(eq=False, slots=True)
+class Inode:
+    """One file's content, seen and durable.
+
+    Attributes:
+        cache: what reads return.
+        medium: what a power cut leaves for certain.
+        changes: what happened to the cache and is still to be written to the medium.
+    """
+
+    cache: bytearray = field(default_factory=bytearray)
+    medium: bytearray = field(default_factory=bytearray)
+    changes: list[Change] = field(default_factory=list)
+
+    def sync(self) -> None:
+        """Write the changes to the medium."""
+        for change in self.changes:
+            apply(self.medium, change)
+        self.changes.clear()
+
+
+def apply(content: bytearray, change: Change) -> None:
+    """Do one change to a content; a gap before a write is zeros."""
+    if isinstance(change, int):
+        del content[change:]
+        return
+    offset, data = change
+    if offset > len(content):
+        content.extend(bytes(offset - len(content)))
+    content[offset : offset + len(data)] = data
+
+
+def pieces(changes: list[Change]) -> Iterator[Change]:
+    """The changes, with writes cut at sector borders."""
+    for change in changes:
+        if isinstance(change, int):
+            yield change
+            continue
+        offset, data = change
+        at = 0
+        while at < len(data):
+            step = SECTOR - (offset + at) % SECTOR
+            yield offset + at, data[at : at + step]
+            at += step
+
+
+class SimFile:
+    """An open file of a :class:`SimDisk`; see ``DiskFile`` for the methods."""
+
+    def __init__(self, disk: "SimDisk", path: Path, inode: Inode) -> None:
+        self._disk = disk
+        self._path = path
+        self._inode = inode
+
+    def append(self, data: Data) -> int:
+        """Takes all, or what a fault or the capacity lets it."""
+        fault = self._disk.begin("append", self._path)
+        taken = len(data)
+        if fault:
+            taken = self._disk.random.randrange(len(data)) if data else 0
+            if fault is Fault.EINTR:
+                taken = 0
+            elif fault is Fault.SHORT:
+                taken = max(taken, 1)
+        room = self._disk.room()
+        if room is not None and taken > room:
+            taken = room
+            fault = fault if room else Fault.ENOSPC
+        if taken:
+            change = (len(self._inode.cache), bytes(data[:taken]))
+            apply(self._inode.cache, change)
+            self._inode.changes.append(change)
+        self._disk.end(fault)
+        return taken
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """From the cache."""
+        self._disk.end(self._disk.begin("read", self._path))
+        return bytes(self._inode.cache[offset : offset + size])
+
+    def size(self) -> int:
+        """Of the cache."""
+        self._disk.end(self._disk.begin("size", self._path))
+        return len(self._inode.cache)
+
+    def truncate(self, size: int) -> None:
+        """Done or not when it fails."""
+        fault = self._disk.begin("truncate", self._path)
+        if self._disk.happens(fault):
+            apply(self._inode.cache, size)
+            self._inode.changes.append(size)
+        self._disk.end(fault)
+
+    def datasync(self) -> None:
+        """When it fails, pieces may be lost, and what is in the cache passes for written: the next sync works."""
+        fault = self._disk.begin("datasync", self._path)
+        inode = self._inode
+        if fault and fault not in {Fault.EINTR, Fault.SHORT}:
+            inode.changes = [piece for piece in pieces(inode.changes) if self._disk.random.random() < 0.5]
+        if fault is not Fault.EINTR:
+            inode.sync()
+        self._disk.end(fault)
+
+    def drop_cache(self) -> None:
+        """Forget the cache, if nothing waits in it to be written."""
+        fault = self._disk.begin("drop_cache", self._path)
+        if not fault and not self._inode.changes:
+            self._inode.cache = bytearray(self._inode.medium)
+        self._disk.end(fault)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class SimLock:
+    """A held lock of a :class:`SimDisk`."""
+
+    def __init__(self, disk: "SimDisk", path: Path) -> None:
+        self._disk = disk
+        self._path = path
+
+    def write(self, data: bytes) -> None:
+        """Seen at once; nobody asks for it to be durable."""
+        self._disk.end(self._disk.begin("write_lock", self._path))
+        self._disk.names[self._path].cache[:] = data
+
+    def release(self) -> None:
+        """Works always, as the end of a process does."""
+        self._disk.locked.discard(self._path)
+
+
+class SimDisk:
+    """A file system in memory; see ``Disk`` for the methods.
+
+    Args:
+        seed: of all chance.
+        crash_after: raise :class:`PowerCut` once this many operations were done; None for never.
+        faults: operation number (the first is 1) to the way it fails.
+        capacity: bytes that all files together may have; None for no limit.
+
+    Attributes:
+        operations: how many were begun.
+        trace: what and on which file, for each.
+        names: the names as programs see them.
+        locked: the lock files that are held.
+    """
+
+    def __init__(
+        self,
+        seed: int = 0,
+        *,
+        crash_after: int | None = None,
+        faults: Mapping[int, Fault] | None = None,
+        capacity: int | None = None,
+    ) -> None:
+        self.random = random.Random(seed)
+        self.crash_after = crash_after
+        self.faults = dict(faults or {})
+        self.capacity = capacity
+        self.operations = 0
+        self.trace: list[tuple[str, str]] = []
+        self.names: dict[Path, Inode] = {}
+        self.locked: set[Path] = set()
+        self._durable_names: dict[Path, Inode] = {}
+        self._name_changes: list[NameChange] = []
+        self._directories: set[Path] = set()
+        self._dead = False
+
+    def begin(self, what: str, path: Path) -> Fault | None:
+        """Count an operation; returns how it is to fail, if it is."""
+        if self._dead or (self.crash_after is not None and self.operations >= self.crash_after):
+            self._dead = True
+            raise PowerCut
+        self.operations += 1
+        self.trace.append((what, path.name))
+        return self.faults.get(self.operations)
+
+    def end(self, fault: Fault | None) -> None:
+        """Raise what the fault asks for."""
+        if fault and fault is not Fault.SHORT:
+            raise OSError(fault.value, os.strerror(fault.value))
+
+    def happens(self, fault: Fault | None) -> bool:
+        """Whether an operation takes effect: always without a fault; by chance if it ends in an input/output error."""
+        return fault in {None, Fault.SHORT} or (fault is Fault.EIO and self.random.random() < 0.5)
+
+    def room(self) -> int | None:
+        """Bytes left, if there is a capacity."""
+        if self.capacity is None:
+            return None
+        return max(0, self.capacity - sum(len(inode.cache) for inode in self.names.values()))
+
+    def create(self, path: Path) -> SimFile:
+        """See ``Disk``."""
+        fault = self.begin("create", path)
+        if path in self.names:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+        inode = Inode()
+        if self.happens(fault):
+            self._rename(((path, inode),))
+        self.end(fault)
+        return SimFile(self, path, inode)
+
+    def open_append(self, path: Path) -> SimFile:
+        """See ``Disk``."""
+        self.end(self.begin("open_append", path))
+        return SimFile(self, path, self._inode(path))
+
+    def open_read(self, path: Path) -> SimFile:
+        """See ``Disk``."""
+        self.end(self.begin("open_read", path))
+        return SimFile(self, path, self._inode(path))
+
+    def rename(self, old: Path, new: Path) -> None:
+        """See ``Disk``."""
+        fault = self.begin("rename", new)
+        inode = self._inode(old)
+        if self.happens(fault):
+            self._rename(((old, None), (new, inode)))
+        self.end(fault)
+
+    def remove(self, path: Path) -> None:
+        """See ``Disk``."""
+        fault = self.begin("remove", path)
+        self._inode(path)
+        if self.happens(fault):
+            self._rename(((path, None),))
+        self.end(fault)
+
+    def list(self, directory: Path) -> list[str]:
+        """See ``Disk``."""
+        self.end(self.begin("list", directory))
+        return sorted(path.name for path in self.names if path.parent == directory)
+
+    def make_directory(self, directory: Path) -> None:
+        """See ``Disk``; durable at once."""
+        self.end(self.begin("make_directory", directory))
+        self._directories.add(directory)
+
+    def sync_directory(self, directory: Path) -> None:
+        """See ``Disk``. When it fails, names may be lost, and the next sync works, as for data."""
+        fault = self.begin("sync_directory", directory)
+        if fault and fault is not Fault.SHORT:
+            self._name_changes = [change for change in self._name_changes if self.random.random() < 0.5]
+        set_names(self._durable_names, self._name_changes)
+        self._name_changes = []
+        self.end(fault)
+
+    def free(self, directory: Path) -> int:
+        """See ``Disk``."""
+        self.end(self.begin("free", directory))
+        room = self.room()
+        return 1 << 40 if room is None else room
+
+    def lock(self, path: Path) -> SimLock:
+        """See ``Disk``."""
+        self.end(self.begin("lock", path))
+        if path in self.locked:
+            raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK), str(path))
+        if path not in self.names:
+            self._rename(((path, Inode()),))
+        self.locked.add(path)
+        return SimLock(self, path)
+
+    def reboot(self, crash: Crash, seed: int = 0) -> "SimDisk":
+        """The disk that the next start finds; this one must not be used any more."""
+        after = SimDisk(seed, capacity=self.capacity)
+        after._directories = self._directories
+        if crash is Crash.PROCESS:
+            after.names, after._durable_names = self.names, self._durable_names
+            after._name_changes = self._name_changes
+            return after
+        names = dict(self._durable_names)
+        set_names(names, self._surviving_names(crash, after.random))
+        left = {id(inode): _after_crash(inode, crash, after.random) for inode in names.values()}
+        after.names = {path: left[id(inode)] for path, inode in names.items()}
+        after._durable_names = dict(after.names)
+        return after
+
+    def _surviving_names(self, crash: Crash, chance: random.Random) -> Sequence[NameChange]:
+        pending = self._name_changes
+        if crash is Crash.TORN:
+            return pending[: chance.randint(0, len(pending))]
+        if crash is Crash.REORDERED:
+            return [change for change in pending if chance.random() < 0.5]
+        return pending if crash is Crash.DATA_LOST else []
+
+    def _rename(self, change: NameChange) -> None:
+        set_names(self.names, [change])
+        self._name_changes.append(change)
+
+    def _inode(self, path: Path) -> Inode:
+        if path not in self.names:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        return self.names[path]
+
+
+def set_names(names: dict[Path, Inode], changes: Iterable[NameChange]) -> None:
+    """Do changes of names."""
+    for change in changes:
+        for path, inode in change:
+            if inode is None:
+                names.pop(path, None)
+            else:
+                names[path] = inode
+
+
+def _after_crash(inode: Inode, crash: Crash, chance: random.Random) -> Inode:
+    """What is left of a file."""
+    content = bytearray(inode.medium)
+    if crash is Crash.TORN:
+        done = inode.changes[: chance.randint(0, len(inode.changes))]
+        for number, change in enumerate(done, 1):
+            if number == len(done) and not isinstance(change, int):
+                change = (change[0], change[1][: chance.randint(0, len(change[1]))])  # noqa: PLW2901 - the last is cut
+            apply(content, change)
+    elif crash is Crash.REORDERED:
+        for change in pieces(inode.changes):
+            if chance.random() < 0.5:
+                apply(content, change)
+    elif crash is Crash.NAMES_LOST:
+        for change in inode.changes:
+            apply(content, change)
+    elif crash is Crash.DATA_LOST:
+        for change in inode.changes:
+            apply(content, change if isinstance(change, int) else (change[0], bytes(len(change[1]))))
+    return Inode(bytearray(content), content)
