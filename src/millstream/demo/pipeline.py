@@ -195,8 +195,8 @@ def drive(pipeline: Pipeline, url: str, finish: threading.Event) -> None:
     say("streaming")
     while True:
         try:
-            while not finish.wait(0.1):
-                query.awaitTermination(0)
+            while not finish.is_set():
+                query.awaitTermination(0.2)  # type: ignore[arg-type] # seconds; fractions work, the stub says int
             query.processAllAvailable()
             query.stop()
         except StreamingQueryException as error:
@@ -230,7 +230,8 @@ def main() -> None:
 
     import millstream.spark  # noqa: PLC0415 - Spark is imported only where it runs
 
-    spark = millstream.spark.session("millstream demo")
+    # Spark's default for Parquet is the old INT96, which has no time zone; others could not tell that these are UTC.
+    spark = millstream.spark.session("millstream demo", spark__sql__parquet__outputTimestampType="TIMESTAMP_MICROS")
     say("session")
     pipeline = Pipeline(spark, args)
     drive(pipeline, os.environ["MILLSTREAM_URL"], finish)
