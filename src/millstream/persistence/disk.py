@@ -16,6 +16,8 @@ import sys
 from pathlib import Path
 from typing import Protocol
 
+from millstream.errors import DiskError, DiskFullError
+
 Data = bytes | bytearray | memoryview
 
 
@@ -108,6 +110,15 @@ class Disk(Protocol):
     def lock(self, path: Path) -> DiskLock:
         """Take the exclusive lock of a file, made if it is not there; ``BlockingIOError`` if another has it."""
         ...
+
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def disk_error(doing: str, error: OSError) -> DiskError:
+    """The error to raise for one of the system's: ``DiskFullError`` if space or quota ran out."""
+    kind = DiskFullError if error.errno in FULL else DiskError
+    return kind(f"{doing}: {error.strerror or error}")
 
 
 def put(file: DiskFile, data: Data) -> None:

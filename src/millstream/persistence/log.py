@@ -25,13 +25,12 @@ Files of a data directory: ``MANIFEST`` (see ``manifest``), ``log-<first positio
 """
 
 import contextlib
-import errno
 import os
 import threading
 from pathlib import Path
 
 from millstream.errors import DiskError, DiskFullError, UsageError
-from millstream.persistence.disk import Disk, DiskLock, RealDisk, datasync, put
+from millstream.persistence.disk import FULL, Disk, DiskLock, RealDisk, datasync, disk_error, put
 from millstream.persistence.frame import HEADER_SIZE, MAX_PAYLOAD, Entropy, encode_records, encode_seal
 from millstream.persistence.lockfile import Owner, take_lock
 from millstream.persistence.manifest import NEW_NAME, Manifest, segment_name
@@ -39,7 +38,6 @@ from millstream.persistence.recovery import Opened, Recovery, recover, stage_seg
 from millstream.persistence.survey import Progress
 
 SEGMENT_BYTES = 64 << 20
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class Log:
@@ -111,7 +109,7 @@ class Log:
                 lock.release()
                 raise
         except OSError as error:
-            raise _disk_error(f"cannot open the data directory {path}", error) from error
+            raise disk_error(f"cannot open the data directory {path}", error) from error
         return cls(disk, path, lock, opened, segment_bytes=segment_bytes, entropy=entropy), recovery
 
     @property
@@ -120,12 +118,26 @@ class Log:
         return self._directory
 
     def announce(self, address: str) -> None:
-        """Write into the lock file where this process serves, such as ``"unix:/run/x.sock"``, so that others attach."""
-        self._lock.write(Owner(os.getpid(), address).encode())
+        """Write into the lock file where this process serves, such as ``"unix:/run/x.sock"``, so that others attach.
+
+        Raises:
+            DiskError: it could not be written.
+        """
+        try:
+            self._lock.write(Owner(os.getpid(), address).encode())
+        except OSError as error:
+            raise disk_error(f"cannot write the lock file of {self._directory}", error) from error
 
     def free(self) -> int:
-        """Bytes that may still be written to the disk."""
-        return self._disk.free(self._directory)
+        """Bytes that may still be written to the disk.
+
+        Raises:
+            DiskError: the system does not say.
+        """
+        try:
+            return self._disk.free(self._directory)
+        except OSError as error:
+            raise disk_error(f"cannot find the free space of {self._directory}", error) from error
 
     def append(self, payload: bytes) -> int:
         """Buffer one record; it is whole on disk or not at all.
@@ -237,7 +249,7 @@ class Log:
             if error.errno not in FULL:
                 raise self._poison("write to", error) from error
             self._take_back()
-            raise _disk_error(f"cannot write to {self._directory}", error) from error
+            raise disk_error(f"cannot write to {self._directory}", error) from error
         self._size += len(data)
         self._sealed = False
 
@@ -272,7 +284,7 @@ class Log:
             switch_manifest(self._disk, self._directory, manifest)
         except OSError as error:
             if error.errno in FULL and self._discard(segment_name(first), NEW_NAME):
-                raise _disk_error(f"cannot add a log file in {self._directory}", error) from error
+                raise disk_error(f"cannot add a log file in {self._directory}", error) from error
             raise self._poison("add a log file after", error) from error
         self._sync_names()
         try:
@@ -299,8 +311,3 @@ class Log:
         except OSError:
             return False
         return True
-
-
-def _disk_error(doing: str, error: OSError) -> DiskError:
-    kind = DiskFullError if error.errno in FULL else DiskError
-    return kind(f"{doing}: {error.strerror or error}")

@@ -72,6 +72,7 @@ class Recovery:
 
         Raises:
             LogCorruptError: a record that was whole at opening is so no longer.
+            DiskError: the disk cannot be read.
         """
         meter = Meter("load", sum(found.verdict.end for found in self._files), self._on_progress)
         for found in self._files:

@@ -291,12 +291,13 @@ class SimDisk:
         self._directories.add(directory)
 
     def sync_directory(self, directory: Path) -> None:
-        """See ``Disk``. When it fails, names may be lost, and the next sync works, as for data."""
+        """See ``Disk``. When it fails, the first of the changes may be durable; the others wait, as in a journal."""
         fault = self.begin("sync_directory", directory)
+        count = len(self._name_changes)
         if fault and fault is not Fault.SHORT:
-            self._name_changes = [change for change in self._name_changes if self.random.random() < 0.5]
-        set_names(self._durable_names, self._name_changes)
-        self._name_changes = []
+            count = self.random.randint(0, count)
+        set_names(self._durable_names, self._name_changes[:count])
+        del self._name_changes[:count]
         self.end(fault)
 
     def free(self, directory: Path) -> int:

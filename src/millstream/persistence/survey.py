@@ -6,7 +6,7 @@ from pathlib import Path
 
 from millstream.errors import LogCorruptError
 from millstream.persistence import manifest as manifests
-from millstream.persistence.disk import Disk, DiskFile
+from millstream.persistence.disk import Disk, disk_error
 from millstream.persistence.frame import HEADER_SIZE, FileHeader
 from millstream.persistence.manifest import Manifest, SegmentEntry
 from millstream.persistence.segment import Scan, State, Verdict, judge, read_header
@@ -186,14 +186,20 @@ def payloads_of(disk: Disk, directory: Path, found: Surveyed, tick: Callable[[in
 
     Raises:
         LogCorruptError: it no longer holds them.
+        DiskError: the disk cannot be read.
     """
     header, verdict, path = found.header, found.verdict, directory / found.entry.name
     if header is None or not verdict.records:
         return
-    file: DiskFile = disk.open_read(path)
+    doing = f"cannot read {path}"
+    try:
+        file = disk.open_read(path)
+    except OSError as error:
+        raise disk_error(doing, error) from error
     try:
         scan = Scan(file, header, verdict.end)
-        for payload in scan:
+        records = iter(scan)
+        while (payload := _next(records, doing)) is not None:
             yield payload
             tick(scan.end)
         if scan.records != verdict.records:
@@ -205,3 +211,11 @@ def payloads_of(disk: Disk, directory: Path, found: Surveyed, tick: Callable[[in
             )
     finally:
         file.close()
+
+
+def _next(records: Iterator[bytes], doing: str) -> bytes | None:
+    """The next record; only the disk's errors become ours, not those of whoever takes the record."""
+    try:
+        return next(records, None)
+    except OSError as error:
+        raise disk_error(doing, error) from error

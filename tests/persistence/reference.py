@@ -1,0 +1,134 @@
+"""What the tests of the log share: a data directory in memory, a reference workload and the rule it is judged by."""
+
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from millstream.errors import DiskFullError
+from millstream.persistence.log import Log
+from millstream.persistence.simdisk import Inode, SimDisk
+
+HOME = Path("/data")
+
+
+def entropy(seed: int) -> Callable[[int], bytes]:
+    """A repeatable source of random bytes."""
+    return random.Random(seed).randbytes
+
+
+def disk_with(files: dict[str, bytes], **options: int) -> SimDisk:
+    """A simulated disk whose data directory holds these files, all durable."""
+    disk = SimDisk(**options)
+    disk.names = {HOME / name: Inode(bytearray(data), bytearray(data)) for name, data in files.items()}
+    disk._durable_names = dict(disk.names)
+    return disk
+
+
+def files_of(disk: SimDisk) -> dict[str, bytes]:
+    """The files of the data directory as programs see them."""
+    return {path.name: bytes(inode.cache) for path, inode in disk.names.items()}
+
+
+def written(payloads: Iterable[bytes], *, batch: int = 1, close: bool = True, seed: int = 0) -> dict[str, bytes]:
+    """The files of a log of these records, each ``batch`` of them synced together; sealed if it is closed."""
+    disk = SimDisk()
+    log, _ = Log.open(HOME, disk, entropy=entropy(seed))
+    for number, payload in enumerate(payloads, 1):
+        log.append(payload)
+        if number % batch == 0:
+            log.write()
+            log.sync()
+    log.write()
+    log.sync()
+    if close:
+        log.close()
+    return files_of(disk)
+
+
+def segment_in(files: dict[str, bytes]) -> str:
+    """The name of the last log file."""
+    return max(name for name in files if name.endswith(".seg"))
+
+
+@dataclass
+class Ledger:
+    """What was given to the log and what it promised: the judge of every recovery.
+
+    Attributes:
+        appended: payloads in order of position.
+        durable: the highest position that the log reported durable.
+    """
+
+    appended: list[bytes] = field(default_factory=list)
+    durable: int = 0
+
+    def judge(self, recovered: list[bytes]) -> None:
+        """Recovered must be a prefix of what was appended that holds all that was durable; it is the new beginning."""
+        assert recovered == self.appended[: len(recovered)], "something was invented or changed"
+        assert len(recovered) >= self.durable, f"lost: {len(recovered)} recovered of {self.durable} durable"
+        self.appended = recovered
+        self.durable = len(recovered)
+
+
+@dataclass
+class Caller:
+    """A caller that keeps the contract of ``Log``, step by step, and keeps the ledger.
+
+    Args:
+        disk: to run on.
+        ledger: to keep.
+        when_full: called when the disk is full, before the write is tried again.
+    """
+
+    disk: SimDisk
+    ledger: Ledger
+    when_full: Callable[[SimDisk], None] = lambda disk: None
+    seed: int = 0
+    segment_bytes: int = 700
+    step: str = ""  # what is being done
+
+    def open(self) -> None:
+        """Open, and compare what is recovered with the ledger."""
+        self.step = "open"
+        self.log, recovery = Log.open(
+            HOME, self.disk, segment_bytes=self.segment_bytes, entropy=entropy(self.disk.operations + self.seed)
+        )
+        payloads = list(recovery.payloads())
+        assert recovery.report.records == len(payloads) == recovery.report.last
+        self.ledger.judge(payloads)
+
+    def append(self, payload: bytes) -> None:
+        """Append one."""
+        self.ledger.appended.append(payload)
+        assert self.log.append(payload) == len(self.ledger.appended)
+
+    def commit(self) -> None:
+        """Write and sync; if the disk is full, again."""
+        self.step = "commit"
+        try:
+            self.log.write()
+        except DiskFullError:
+            self.when_full(self.disk)
+            self.log.write()
+        self.ledger.durable = self.log.sync()
+        assert self.ledger.durable == len(self.ledger.appended)
+
+    def run(self) -> None:
+        """The reference workload: batches of many sizes over several log files, reopened in between."""
+        sizes = random.Random(7)
+        number = 0
+        for part in range(3):
+            self.open()
+            for batch in (1, 3, 1, 5):
+                for _ in range(batch):
+                    number += 1
+                    self.append(b"%d:" % number + sizes.randbytes(sizes.choice((0, 9, 90, 700))))
+                self.commit()
+            if part != 1:
+                self.step = "close"
+                self.log.close()
+            else:
+                self.append(b"written, not synced")
+                self.log.write()
+                self.disk.locked.clear()  # the process was killed

@@ -1,0 +1,181 @@
+"""A power cut, a killed process or a failing disk at every single operation: what was durable is never lost."""
+
+import itertools
+
+import pytest
+
+from millstream.errors import DiskError, DiskFullError
+from millstream.persistence.simdisk import Crash, Fault, PowerCut, SimDisk
+from persistence.reference import Caller, Ledger
+
+
+def operations() -> int:
+    """How many disk operations the reference workload does."""
+    disk = SimDisk()
+    Caller(disk, Ledger()).run()
+    return disk.operations
+
+
+OPERATIONS = operations()
+
+
+def go_on(disk: SimDisk, ledger: Ledger) -> None:
+    """Recover, write more, lose power once more, and recover again: nothing that was shown may be gone."""
+    caller = Caller(disk, ledger, seed=1)
+    caller.open()
+    disk = disk.reboot(Crash.DROPPED)
+    caller = Caller(disk, ledger, seed=2)
+    caller.open()
+    caller.append(b"after the crash")
+    caller.commit()
+    disk = disk.reboot(Crash.DROPPED)
+    Caller(disk, ledger, seed=3).open()
+
+
+def crash_at(point: int, crash: Crash, seed: int) -> None:
+    disk, ledger = SimDisk(seed, crash_after=point), Ledger()
+    with pytest.raises(PowerCut):
+        Caller(disk, ledger).run()
+    go_on(disk.reboot(crash, seed), ledger)
+
+
+@pytest.mark.parametrize("crash", Crash, ids=lambda crash: crash.name)
+def test_a_crash_after_any_operation_loses_nothing_durable(crash: Crash) -> None:
+    """Bar A1: recovered is a prefix of what was appended that holds everything reported durable."""
+    for seed in range(3):
+        for point in range(OPERATIONS):
+            crash_at(point, crash, seed * 1_000_003 + point)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("crash", Crash, ids=lambda crash: crash.name)
+def test_a_crash_after_any_operation_with_many_seeds(crash: Crash) -> None:
+    """Bar A1 with more chances for each way to tear and reorder."""
+    for seed in range(3, 60):
+        for point in range(OPERATIONS):
+            crash_at(point, crash, seed * 1_000_003 + point)
+
+
+def test_a_crash_at_any_operation_of_a_recovery_loses_nothing_durable() -> None:
+    """Recovery itself writes (it cuts, keeps aside, makes files), and may be cut short at any operation too."""
+    whole = SimDisk()
+    Caller(whole, Ledger()).run()
+    reached = set()
+    for point, (what, _) in enumerate(whole.trace, 1):
+        if what in {"append", "rename"}:
+            crash = (Crash.TORN, Crash.REORDERED, Crash.DATA_LOST)[point % 3]
+            reached |= crash_in_recovery(point, crash)
+    assert {"create", "append", "truncate", "datasync", "sync_directory", "remove", "rename"} <= reached
+
+
+def crash_in_recovery(point: int, crash: Crash) -> set[str]:
+    """Crash, then crash in the recovery after 0, 1, 2, ... operations until it completes; what was done there."""
+    for limit in itertools.count():
+        disk, ledger = SimDisk(point, crash_after=point), Ledger()
+        with pytest.raises(PowerCut):
+            Caller(disk, ledger).run()
+        disk = disk.reboot(crash, point)
+        disk.crash_after = limit
+        try:
+            Caller(disk, ledger, seed=1).open()
+        except PowerCut:
+            go_on(disk.reboot((Crash.TORN, Crash.REORDERED, Crash.NAMES_LOST)[limit % 3], limit), ledger)
+        else:
+            return {what for what, _ in disk.trace}
+    raise AssertionError("unreachable")
+
+
+def fail_at(point: int, fault: Fault, crash: Crash) -> str:
+    """Run with one failing operation; returns what the caller saw of it."""
+    disk, ledger = SimDisk(point, faults={point: fault}), Ledger()
+    caller = Caller(disk, ledger)
+    saw = "nothing"
+    try:
+        caller.run()
+    except DiskFullError:
+        saw = "full"
+    except DiskError:
+        saw = "failed"
+        if caller.step == "commit":
+            for call in (caller.log.write, caller.log.sync, lambda: caller.log.append(b"x")):
+                with pytest.raises(DiskError):
+                    call()
+    go_on(disk.reboot(crash, point), ledger)
+    return saw
+
+
+@pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name)
+def test_any_operation_may_fail_and_nothing_durable_is_lost(fault: Fault) -> None:
+    """Bar A6: after an error nothing more is promised, and the next start finds all that was.
+
+    The restart finds the page cache of the failed one (PROCESS), where a failed sync looks like one that worked, and
+    loses power later; or it loses power at once (TORN).
+    """
+    saw = {
+        fail_at(point, fault, crash) for point in range(1, OPERATIONS + 1) for crash in (Crash.PROCESS, Crash.TORN)
+    }
+    expected = {
+        Fault.EIO: {"failed"},
+        Fault.ENOSPC: {"full", "failed", "nothing"},
+        Fault.EDQUOT: {"full", "failed", "nothing"},
+        Fault.EINTR: {"failed", "nothing"},
+        Fault.SHORT: {"nothing"},
+    }
+    assert saw == expected[fault]
+
+
+def test_a_full_disk_refuses_and_goes_on_when_there_is_space() -> None:
+    """At every size of disk: what was refused is kept in order, and nothing is half written or written twice."""
+    disk = SimDisk()
+    Caller(disk, Ledger()).run()
+    needed = sum(len(inode.cache) for inode in disk.names.values())
+    refused = 0
+    for capacity in range(400, needed, 23):
+        calls = []
+
+        def more(disk: SimDisk, calls: list[int] = calls) -> None:
+            calls.append(disk.operations)
+            disk.capacity += 3000
+
+        disk, ledger = SimDisk(capacity, capacity=capacity), Ledger()
+        try:
+            Caller(disk, ledger, when_full=more).run()
+        except DiskFullError:
+            assert not calls or disk.capacity < needed + 3000  # opening or closing met it
+        refused += len(calls)
+        disk.capacity = None
+        go_on(disk.reboot(Crash.DROPPED, capacity), ledger)
+    assert refused > 100
+
+
+def test_a_full_disk_shows_nothing_as_durable_and_stays_full_without_harm() -> None:
+    """While there is no space the durable position stands still, however often it is tried; then all goes on."""
+    disk, ledger = SimDisk(1), Ledger()
+    caller = Caller(disk, ledger)
+    caller.open()
+    caller.append(b"before")
+    caller.commit()
+    disk.capacity = sum(len(inode.cache) for inode in disk.names.values()) + 40
+    for _ in range(3):
+        caller.append(b"y" * 100)
+        with pytest.raises(DiskFullError):
+            caller.log.write()
+        assert caller.log.sync() == caller.log.durable == caller.log.written == 1
+    assert caller.log.free() == 40
+    disk.capacity = None
+    caller.commit()
+    go_on(disk.reboot(Crash.DROPPED), ledger)
+
+
+def test_the_same_seed_does_the_same() -> None:
+    """Bar F3: a failure can be repeated from its seed, byte for byte."""
+
+    def once() -> tuple[list[tuple[str, str]], dict[str, bytes]]:
+        disk = SimDisk(5, crash_after=OPERATIONS // 2)
+        with pytest.raises(PowerCut):
+            Caller(disk, Ledger()).run()
+        trace = disk.trace
+        disk = disk.reboot(Crash.REORDERED, 5)
+        return trace, {path.name: bytes(inode.cache) for path, inode in disk.names.items() if path.name != "lock"}
+
+    assert once() == once()
