@@ -59,9 +59,8 @@ class Layout:
             if column.name in _FIXED:
                 if column.type != _FIXED[column.name]:
                     spark = "timestamp" if column.name == "timestamp" else "string"
-                    raise ConfigError(
-                        f"schema: column {column.name!r} is the entry's own and of type {spark}; declare it so or leave it out"
-                    )
+                    told = f"column {column.name!r} says where an entry comes from and is of type {spark}"
+                    raise ConfigError(f"schema: {told}: declare it so or leave it out")
             elif column.name == "fields" and pa.types.is_map(column.type):
                 if column.type != _MAP:
                     raise ConfigError(

@@ -15,6 +15,7 @@ because Spark does not keep where it began.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from millstream.errors import UsageError
@@ -178,8 +179,8 @@ def went_back(key: str, at: Position, state: StreamState | None) -> str | None:
     else:
         return None
     return (
-        f"stream {key!r} went back: this query has read up to {at.id} (entry {at.n}), but {told}. It was deleted and made "
-        "anew, or restored from an older state. Start the query with a new checkpointLocation (and startingOffsets)"
+        f"stream {key!r} went back: this query has read up to {at.id} (entry {at.n}), but {told}. It was deleted "
+        "and made anew, or restored from an older state. Start the query with a new checkpointLocation (and startingOffsets)"
     )
 
 
@@ -330,6 +331,15 @@ def batch_ranges(start: Mapping[str, Position], end: Mapping[str, Position]) -> 
     return found
 
 
+def estimated_rows(state: StreamState, start: Id, end: Id) -> int:
+    """About how many entries lie in ``(start, end]``, if they are spread evenly over the stream's ids."""
+    if state.first is None:
+        return 0
+    first, last = state.first.as_int(), state.last.as_int()
+    inside = min(end.as_int(), last) - max(start.as_int(), first - 1)
+    return max(0, -(-state.length * inside // (last - first + 1)))
+
+
 def parts_for(rows: int, total: int, min_partitions: int | None) -> int:
     """Into how many parts a range is split: its share of ``min_partitions``, or else one for each 100,000 entries.
 
@@ -367,7 +377,7 @@ def split(whole: Range, parts: int, known: Sequence[tuple[Id, int]] = ()) -> lis
 
 def _place(points: Sequence[tuple[int, int]], n: int) -> int:
     """The id at which the count ``n`` is reached, on straight lines between the points."""
-    for (low, low_n), (high, high_n) in zip(points, points[1:], strict=False):
+    for (low, low_n), (high, high_n) in pairwise(points):
         if n <= high_n and high_n > low_n:
             return low + (high - low) * (n - low_n) // (high_n - low_n)
     return points[-1][0]
@@ -375,7 +385,7 @@ def _place(points: Sequence[tuple[int, int]], n: int) -> int:
 
 def cut_at(whole: Range, cuts: Iterable[Id]) -> list[Range]:
     """The parts of a range between the ids ``cuts``, each of which ends one part; none of them is empty of ids."""
-    ends = sorted({cut for cut in cuts if whole.start < cut < whole.end}) + [whole.end]
+    ends = [*sorted({cut for cut in cuts if whole.start < cut < whole.end}), whole.end]
     rows = max(1, whole.rows // len(ends))
     starts = [whole.start, *ends[:-1]]
     return [replace(whole, start=low, end=high, rows=rows) for low, high in zip(starts, ends, strict=True)]

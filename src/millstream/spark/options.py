@@ -1,4 +1,4 @@
-"""The options of ``format("millstream")``: text from Spark in, one checked value out, and errors that say how to mend it.
+"""The options of ``format("millstream")``: text from Spark in, one checked value out, errors that say how to mend it.
 
 Messages are one line: Spark puts a traceback in front of them, so that their line is what a user sees last.
 """
@@ -196,8 +196,8 @@ def _url(given: Mapping[str, str]) -> str:
         )
     if url.startswith(("memory://", "file://")):
         raise ConfigError(
-            f"option 'url' is {url!r}, which lives in one process; Spark reads from several: run `millstream serve` and "
-            "give its redis:// URL"
+            f"option 'url' is {url!r}, which lives in one process, and Spark reads from several: run "
+            "`millstream serve` and give its redis:// URL"
         )
     if not url.startswith(SCHEMES):
         raise ConfigError(f"option 'url' must start with one of {', '.join(SCHEMES)}, as redis://127.0.0.1:6379/0 does")

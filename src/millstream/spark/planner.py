@@ -2,7 +2,8 @@
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from millstream.errors import ConfigError
@@ -41,7 +42,7 @@ class Planner:
         """Give the connection back."""
         self._survey.close()
 
-    # --- where a query begins and ends -------------------------------------------------------------------------------
+    # --- where a query begins, and bounded reads ---------------------------------------------------------------------
 
     def begin(self, where: "Where") -> Offset:
         """The places named by ``where`` in the streams that are there.
@@ -50,14 +51,52 @@ class Planner:
             ConfigError: a named stream does not exist, or a place names a stream that does not.
         """
         states = self._existing(self._survey.keys())
+        found = {}
+        for key, ident in self._places(states, where, "startingOffsets").items():
+            state = states[key]
+            if ident == offsets.ZERO:
+                found[key] = state.beginning
+            elif ident >= state.last:
+                # Perhaps ahead of what there is: ids up to it may still be added, and are not wanted.
+                found[key] = Position.at(ident, state.added)
+            else:
+                after = self._survey.walk(key, ident, state.last, stride=1 << 62)[1]
+                found[key] = Position.at(ident, state.added - after)
+        return found
+
+    def bounded(self, starting: "Where", ending: "Where") -> list[Range]:
+        """The parts of a batch read, up to the present end of the streams at most."""
+        states = self._existing(self._survey.keys())
+        starts = self._places(states, starting, "startingOffsets")
+        ends = self._places(states, ending, "endingOffsets")
+        found = []
+        for key in sorted(states):
+            state = states[key]
+            start, end = starts[key], min(ends[key], state.last)
+            if start < end:
+                rows = offsets.estimated_rows(state, start, end)
+                if self._options.max_per_partition is not None:
+                    rows = state.length  # an estimate might be too low to see that it must be split
+                found.append(Range(key, start, end, state.removed, rows))
+        return self._parts(found)
+
+    def _places(self, states: Mapping[str, StreamState], where: "Where", option: str) -> dict[str, Id]:
+        """The id meant in each stream."""
         if not isinstance(where, str):
-            missing = sorted(set(where) - set(states) - {"*"})
-            if missing:
+            for key in sorted(set(where) - set(states) - {"*"}):
                 raise ConfigError(
-                    f"option 'startingOffsets' or 'endingOffsets' names stream {missing[0]!r}, which does not exist on "
-                    f"{self._options.shown_url}"
+                    f"option {option!r} names stream {key!r}, which does not exist on {self._options.shown_url}"
                 )
-        return {key: self._resolve(key, state, where) for key, state in states.items()}
+        found = {}
+        for key, state in states.items():
+            # Found by the pattern and not named: from its beginning to its end.
+            other = "earliest" if option == "startingOffsets" else "latest"
+            place = where if isinstance(where, str) else where.get(key, where.get("*", other))
+            if isinstance(place, Id):
+                found[key] = place
+            else:
+                found[key] = offsets.ZERO if place == "earliest" else state.last
+        return found
 
     def _existing(self, keys: list[str]) -> dict[str, StreamState]:
         found = {}
@@ -66,25 +105,10 @@ class Planner:
                 found[key] = state
             elif self._options.pattern is None:
                 raise ConfigError(
-                    f"option 'stream': {key!r} does not exist on {self._options.shown_url}; correct the name, or make the "
-                    f"stream (XGROUP CREATE {key} <group> $ MKSTREAM), or use 'streamPattern' for streams that come later"
+                    f"option 'stream': {key!r} does not exist on {self._options.shown_url}; correct the name, or make "
+                    f"the stream (XGROUP CREATE {key} <group> $ MKSTREAM), or use 'streamPattern' for later ones"
                 )
         return found
-
-    def _resolve(self, key: str, state: StreamState, where: "Where") -> Position:
-        if isinstance(where, str):
-            place: Id | str = where
-        else:
-            place = where.get(key) or where.get("*") or "earliest"  # found by pattern but not named: from its beginning
-        if place == "earliest":
-            return state.beginning
-        if place == "latest":
-            return state.end
-        assert isinstance(place, Id)
-        if place >= state.last:
-            # Ahead of what there is: ids up to ``place`` may still be added, and are not wanted.
-            return Position.at(place, state.added)
-        return Position.at(place, state.added - self._survey.walk(key, place, state.last, stride=1 << 62)[1])
 
     # --- micro-batches -----------------------------------------------------------------------------------------------
 
@@ -129,6 +153,9 @@ class Planner:
         for key, state in self._survey.states(keys).items():
             at = start.get(key)
             if at is not None and (reason := offsets.went_back(key, at, state)):
+                if state is None and self._options.pattern is not None and not self._options.fail_on_loss:
+                    self._warn(reason)  # one of many streams that come and go; its place is kept
+                    continue
                 raise DataLossError(reason)
             if state is None:
                 continue
@@ -177,10 +204,13 @@ class Planner:
             return
         if loss.certain and self._options.fail_on_loss:
             raise DataLossError(
-                f"{loss}. Set option 'failOnDataLoss' to 'false' to go on without them; trim by time (XADD MINID) and later, "
-                "or by what this query's 'group' has read, to keep it from happening again"
+                f"{loss}. Set option 'failOnDataLoss' to 'false' to go on without them; trim later, or by what this "
+                "query's 'group' has read, to keep it from happening again"
             )
-        if (told := str(loss)) not in self._told:
+        self._warn(str(loss))
+
+    def _warn(self, told: str) -> None:
+        if told not in self._told:
             self._told.add(told)
             logger.warning("%s; reading goes on", told)
 
@@ -216,12 +246,14 @@ class Planner:
                 raise DataLossError(reason)
             if (state := states[whole.key]) is not None:
                 self._report_loss(whole.key, at, state)
+        return self._parts(wholes)
+
+    def _parts(self, wholes: Sequence[Range]) -> list[Range]:
         firsts = self._survey.firsts({whole.key: (whole.start, whole.end) for whole in wholes})
         total = sum(whole.rows for whole in wholes)
         found: list[Range] = []
         for whole in wholes:
-            known = Range(whole.key, whole.start, whole.end, whole.start_n, whole.rows, firsts[whole.key])
-            found += self._split(known, total)
+            found += self._split(replace(whole, first=firsts[whole.key]), total)
         return found
 
     def _split(self, whole: Range, total: int) -> list[Range]:

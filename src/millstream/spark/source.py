@@ -18,7 +18,7 @@ from pyspark.sql.types import MapType, StringType, StructField, StructType, Time
 
 from millstream.errors import ConfigError
 from millstream.spark import options as opts
-from millstream.spark.offsets import Offset, Range, dump, load
+from millstream.spark.offsets import Range, dump, load
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -119,17 +119,10 @@ class BatchReader(_Reads, DataSourceReader):
         """The parts of the whole read, planned once."""
         planner = _planner(self._parsed)
         try:
-            start = planner.begin(self._parsed.starting or "earliest")
-            end = planner.begin(self._parsed.ending)
-            ranges = planner.ranges(start, between(start, end))
+            ranges = planner.bounded(self._parsed.starting or "earliest", self._parsed.ending)
         finally:
             planner.close()
         return [RangePartition(part) for part in ranges] or [RangePartition(None)]
-
-
-def between(start: Offset, end: Offset) -> Offset:
-    """The end of a batch read as the batch after its start."""
-    return {key: start[key].advanced(at.id, at.n) for key, at in end.items() if key in start}
 
 
 class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -1,28 +1,17 @@
-"""What the driver asks a server about streams: one round trip for all of them, and counting where nothing else helps."""
+"""What the driver asks a server about streams: one round trip for all, and counting where nothing else helps."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from millstream.client.url import sync_client
 from millstream.errors import ConfigError, UsageError
 from millstream.spark.offsets import Id, StreamState, parse_id
-from millstream.spark.wire import retrying
+from millstream.spark.pages import Pages
+from millstream.spark.wire import control_client, retrying
 
 if TYPE_CHECKING:
     import redis
 
     from millstream.spark.options import Options
-
-PAGE = 5000
-"""Entries asked for at once when counting: the server's other clients wait for about five milliseconds."""
-
-CONNECT_SECONDS = 10
-ANSWER_SECONDS = 60
-
-
-def control_client(url: str) -> "redis.Redis":
-    """A client for short commands, which answers bytes and gives up on a server that hangs."""
-    return sync_client(url, protocol=2, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=ANSWER_SECONDS)
 
 
 class Survey:
@@ -46,8 +35,11 @@ class Survey:
                 self._client = control_client(self._options.url)
             pipeline = self._client.pipeline(transaction=False)
             for command in commands:
-                pipeline.execute_command(*command)
+                pipeline.execute_command(*command)  # type: ignore[no-untyped-call]  # untyped in redis-py
             answers: list[Any] = pipeline.execute(raise_on_error=False)
+            for answer in answers:
+                if isinstance(answer, redis.BusyLoadingError):
+                    raise answer
             return answers
 
         if self._client is not None:
@@ -57,7 +49,7 @@ class Survey:
         except (redis.RedisError, OSError, ValueError) as reason:
             self._client = None
             raise ConfigError(
-                f"option 'url': cannot talk to {self._options.shown_url} ({reason}); start the server or correct the URL"
+                f"option 'url': cannot talk to {self._options.shown_url} ({reason}): start the server or correct the URL"
             ) from None
 
     def close(self) -> None:
@@ -130,20 +122,18 @@ class Survey:
             The ids kept, and the number of entries passed.
         """
         kept: list[Id] = []
-        passed, cursor = 0, start
-        while most is None or passed < most:
-            left = stride - passed % stride
-            count = min(PAGE, left, PAGE if most is None else most - passed)
-            rows = _rows(_checked(self._ask([("XRANGE", key, f"({cursor}", str(end), "COUNT", count)])[0]))
-            if not rows:
-                break
-            passed, cursor = passed + len(rows), rows[-1]
-            if passed % stride == 0:
-                kept.append(cursor)
-            if len(rows) < count:
-                break
-        if passed and (not kept or kept[-1] != cursor):
-            kept.append(cursor)
+        passed = 0
+        pages = Pages(self._options.url, key, start, end)
+        try:
+            while (most is None or passed < most) and (found := pages.skip(_step(passed, stride, most))):
+                rows, last = found
+                passed += rows
+                if passed % stride == 0:
+                    kept.append(last)
+        finally:
+            pages.close()
+        if passed and (not kept or kept[-1] != pages.cursor):
+            kept.append(pages.cursor)
         return kept, passed
 
     # --- the group that shows progress -------------------------------------------------------------------------------
@@ -164,7 +154,7 @@ class Survey:
             elif int(told[b"consumers"]) or int(told[b"pending"]):
                 raise ConfigError(
                     f"option 'group': {group!r} of stream {key!r} is in use ({told[b'consumers']} consumers, "
-                    f"{told[b'pending']} pending), and this query would move its cursor: give the query a group of its own"
+                    f"{told[b'pending']} pending), and this query would move its cursor: give it a group of its own"
                 )
 
     def publish(self, group: str, places: Mapping[str, tuple[Id, int]]) -> list[str]:
@@ -172,6 +162,12 @@ class Survey:
         commands = [("XGROUP", "SETID", key, group, str(ident), "ENTRIESREAD", n) for key, (ident, n) in places.items()]
         answers = self._ask(commands) if commands else []
         return [key for key, answer in zip(places, answers, strict=True) if isinstance(answer, Exception)]
+
+
+def _step(passed: int, stride: int, most: int | None) -> int:
+    """Entries until the next one whose id is kept."""
+    step = stride - passed % stride
+    return step if most is None else min(step, most - passed)
 
 
 def _checked(answer: Any) -> Any:

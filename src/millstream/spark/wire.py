@@ -4,14 +4,19 @@ The reply bytes are handed on as they came, to be turned into columns without on
 """
 
 import os
-import socket
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import hiredis
 
 from millstream.client.url import sync_client
+from millstream.errors import UsageError
+
+if TYPE_CHECKING:
+    import socket
+
+    import redis
 
 T = TypeVar("T")
 
@@ -21,6 +26,13 @@ RETRY_SECONDS = 30.0
 CONNECT_SECONDS = 10
 ANSWER_SECONDS = 60
 _CHUNK = 1 << 20
+_PASSING = ("LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN")
+"""Errors that go away by themselves."""
+
+
+def control_client(url: str) -> "redis.Redis":
+    """A client for short commands, which answers bytes and gives up on a server that hangs."""
+    return sync_client(url, protocol=2, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=ANSWER_SECONDS)
 
 
 def lost_contact(reason: BaseException) -> bool:
@@ -33,7 +45,7 @@ def lost_contact(reason: BaseException) -> bool:
 
 
 def retrying(work: Callable[[], T], seconds: float = RETRY_SECONDS) -> T:
-    """Call ``work``, and again while the server is away, for at most ``seconds``; only for commands that may be repeated."""
+    """Call ``work``, and again while the server is away, for at most ``seconds``: only for what may be repeated."""
     deadline = time.monotonic() + seconds
     pause = 0.05
     while True:
@@ -50,7 +62,7 @@ class Wire:
     """One connection for large reads.
 
     redis-py makes the connection (TLS, password, database, unix sockets); from then on the socket is ours. The last
-    command of every request is a PING with a word that nobody else knows, so the end of the replies is seen without
+    command of every request is an ECHO of a word that nobody else knows, so the end of the replies is seen without
     parsing them, whatever bytes the entries hold.
 
     Args:
@@ -58,26 +70,29 @@ class Wire:
     """
 
     def __init__(self, url: str) -> None:
-        client = sync_client(url, protocol=2, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=ANSWER_SECONDS)
-        self._connection: Any = client.connection_pool.make_connection()
+        pool: Any = control_client(url).connection_pool
+        self._connection = pool.make_connection()
         self._connection.connect()
         self._socket: socket.socket = self._connection._sock  # noqa: SLF001 - the one way to let redis-py do TLS and login
         word = os.urandom(16).hex().encode()
-        self._ping = hiredis.pack_command((b"PING", word))
+        self._echo: bytes = _pack(b"ECHO", word)
         self._end = b"$%d\r\n%s\r\n" % (len(word), word)
+        self._replies = 0
         self.waiting = False
 
     def send(self, commands: Sequence[tuple[bytes | str | int, ...]]) -> None:
         """Send commands; their replies must be fetched by :meth:`receive` before the next are sent."""
         assert not self.waiting
         self.waiting = True
-        self._socket.sendall(b"".join([*map(hiredis.pack_command, commands), self._ping]))
+        self._replies = len(commands) + 1
+        self._socket.sendall(b"".join([*(_pack(*command) for command in commands), self._echo]))
 
     def receive(self) -> bytes:
         """The replies to what was sent last, one after the other.
 
         Raises:
-            OSError: the server went away or did not answer in time.
+            OSError: the server went away, is still loading its data, or did not answer in time.
+            UsageError: it refuses every command, for want of a password for instance.
         """
         chunks: list[bytes] = []
         tail = b""
@@ -86,13 +101,35 @@ class Wire:
             if not chunk:
                 raise ConnectionResetError("the server closed the connection")
             chunks.append(chunk)
-            tail = (tail + chunk)[-len(self._end) :] if len(chunk) < len(self._end) else chunk[-len(self._end) :]
+            tail = (tail + chunk)[-200:]
+            if tail.endswith(b"\r\n") and tail.rpartition(b"\r\n-")[2].count(b"\r\n") == 1:
+                _check_refused(b"".join(chunks), self._replies)
         self.waiting = False
         return b"".join(chunks)[: -len(self._end)]
 
     def close(self) -> None:
         """Close the socket."""
         self._connection.disconnect()
+
+
+def _pack(*command: bytes | str | int) -> bytes:
+    packed: bytes = hiredis.pack_command(command)  # type: ignore[arg-type]  # its stub says a tuple of one
+    return packed
+
+
+def _check_refused(raw: bytes, expected: int) -> None:
+    """Raise if even the last command, an ECHO, was refused: a server that loads or wants a password refuses all."""
+    reader = hiredis.Reader()
+    reader.feed(raw)
+    replies = []
+    while (reply := reader.gets()) is not False:
+        replies.append(reply)
+    if len(replies) < expected or not isinstance(replies[-1], hiredis.ReplyError):
+        return
+    told = f"the server refuses every command: {replies[-1]}"
+    if str(replies[-1]).startswith(_PASSING):
+        raise ConnectionError(told)
+    raise UsageError(told)
 
 
 _idle: dict[tuple[int, str], Wire] = {}
