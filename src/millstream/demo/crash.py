@@ -1,8 +1,9 @@
 """Kills one worker at a moment when it provably holds entries.
 
 The process is frozen first (SIGSTOP), so that what the server says about it can no longer change by its doing; only if
-the server then counts pending entries under its name does SIGKILL follow. A worker that is frozen while idle
-still waits in its blocking read, so the server hands it the next entries: real crashes happen at that moment too.
+the server then counts enough pending entries under its name does SIGKILL follow. A worker that is frozen while idle
+still waits in its blocking read, so the server hands it the next entry: real crashes happen at that moment too, and it
+is how a kill is certain even where the workers are quicker than the producer.
 """
 
 import os
@@ -19,8 +20,14 @@ from millstream.demo.producer import Producer
 if TYPE_CHECKING:
     import redis
 
-NUDGE_WAIT = 1.0
-"""Seconds that a frozen worker is given to be handed entries."""
+BUSY_WAIT = 0.3
+"""Seconds that a worker is watched for having many entries in hand."""
+
+BUSY_TRIES = 5
+"""How often that is tried before fewer entries will do."""
+
+HAND_OUT_WAIT = 1.0
+"""Seconds that a frozen worker is given to be handed an entry."""
 
 
 def pending_of(client: "redis.Redis", stream: str, consumer: str) -> list[str]:
@@ -46,33 +53,49 @@ class WorkerCrash:
         self._victim = victim
         self._consumer = consumer
         self._incidents = incidents
+        self._tries = 0
 
-    def attempt(self, producer: Producer, nudge: int) -> bool:
+    def attempt(self, producer: Producer, nudge: int, many: int) -> bool:
         """Freeze the worker, and kill it if it holds entries; else let it go on.
 
         Args:
-            producer: asked for more events if the worker is idle and the producer waits at its gate.
+            producer: asked for more events if it waits at its gate.
             nudge: how many more.
+            many: how many entries in hand are worth waiting for, in the first few attempts.
 
         Returns:
             Whether it is dead.
         """
-        os.killpg(self._victim.pid, signal.SIGSTOP)
-        if not self._held() and producer.at_gate:
-            producer.allow(producer.published + nudge)
-            wait_until(lambda: bool(self._held()), NUDGE_WAIT)
-        if not self._held():
+        self._tries += 1
+        if self._tries <= BUSY_TRIES:
+            self._nudge(producer, nudge)
+            wait_until(lambda: len(self._held()) >= many, BUSY_WAIT)
+            self._freeze()
+        else:
+            many = 1
+            self._freeze()
+            if not self._held():
+                self._nudge(producer, nudge)
+                wait_until(lambda: bool(self._held()), HAND_OUT_WAIT)
+        if len(self._held()) < many:
             os.killpg(self._victim.pid, signal.SIGCONT)
             return False
         self._victim.kill()
+        self._incidents.held = self._when_all_is_read()
         self._incidents.victim = self._consumer
-        self._incidents.held = self._settled_list()
-        return bool(self._incidents.held)
+        return True
+
+    def _nudge(self, producer: Producer, nudge: int) -> None:
+        if producer.at_gate:
+            producer.allow(producer.published + nudge)
+
+    def _freeze(self) -> None:
+        os.killpg(self._victim.pid, signal.SIGSTOP)
 
     def _held(self) -> list[str]:
         return pending_of(self._client, self._stream, self._consumer)
 
-    def _settled_list(self) -> list[str]:
+    def _when_all_is_read(self) -> list[str]:
         """What it held when the server had read the last bytes it ever sent (an acknowledgement may be among them)."""
         last = self._held()
         for _ in range(100):

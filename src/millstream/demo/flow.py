@@ -105,7 +105,7 @@ class Flow:
     def _kill_worker(self) -> None:
         if self._producer.finished:
             raise DemoError(f"{VICTIM} could not be caught with an entry in hand: run the demo again")
-        if not self._crash.attempt(self._producer, nudge=max(self._rows // 50, 20)):
+        if not self._crash.attempt(self._producer, nudge=max(self._rows // 50, 20), many=min(self._rows // 200, 50)):
             return
         held = len(self.incidents.held)
         self._note("kill", f"{VICTIM} killed (SIGKILL) with {held:,} {'entry' if held == 1 else 'entries'} in hand")

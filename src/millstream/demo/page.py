@@ -52,11 +52,18 @@ def _document(result: Result, airports: "pd.DataFrame", carriers: "pd.DataFrame"
     yield _header(result)
     yield _figures(result, airports)
     yield section("The run", _flow_words(result), flow_chart(result))
-    yield section("Delays through the year", "Mean delay at departure, in minutes.", year_chart(airports))
+    yield section(
+        "Delays through the year",
+        "Mean delay at departure by airport, smoothed over a week (over three hours in a short run).",
+        year_chart(airports),
+    )
     words = "Mean delay at departure by the hour it was due, New York time. A morning flight leaves on time."
     yield section("When to fly", words, hours_chart(airports))
     yield section("Airlines", "Mean delay at departure, and the share of flights cancelled.", carriers_chart(carriers))
-    words = f"The {rules.TOP_ROUTES} busiest, as the pipeline wrote them back to the stream <code>top-routes</code>."
+    words = (
+        f"The {rules.TOP_ROUTES} busiest, as the pipeline wrote them back to the stream <code>top-routes</code>; "
+        "the colour is that of the airport."
+    )
     yield section("Routes", words, routes_chart(result.routes))
     yield section("Checks", _check_words(result), check_table(result.checks))
     yield _footer(result)

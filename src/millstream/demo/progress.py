@@ -7,7 +7,7 @@ from typing import Protocol, Self
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from millstream.demo.sample import Sample
 
@@ -82,7 +82,7 @@ class BarBoard:
             SpinnerColumn(),
             TextColumn("{task.description:<22}"),
             BarColumn(bar_width=None),
-            MofNCompleteColumn(),
+            TextColumn("{task.completed:>9,.0f} of {task.total:,.0f}", justify="right"),
             TextColumn("{task.fields[more]:<24}", style="dim"),
             TimeElapsedColumn(),
             console=console,

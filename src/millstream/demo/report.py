@@ -8,7 +8,7 @@ from rich.table import Table
 
 from millstream.demo.run import Result
 
-NARROWEST = 100
+NARROWEST = 120
 """Columns that the table needs where there is no terminal to ask."""
 
 
@@ -22,9 +22,11 @@ def show(result: Result, page: Path, console: Console) -> None:
     """
     if not console.is_terminal:
         console = Console(file=console.file, width=max(console.width, NARROWEST))
-    table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left", title=_title(result))
+    table = Table(
+        box=None, pad_edge=False, header_style="bold", title_justify="left", title_style="bold", title=_title(result)
+    )
     table.add_column("part", style="dim", no_wrap=True)
-    table.add_column("what must hold")
+    table.add_column("what must hold", min_width=40)
     table.add_column("expected", justify="right")
     table.add_column("found", justify="right")
     table.add_column("", no_wrap=True)

@@ -65,7 +65,7 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
 def short(value: float) -> str:
     """A number in few letters: ``336k``, ``1.5``, ``-3``."""
     if abs(value) >= 1000:
-        return f"{value / 1000:g}k"
+        return f"{value / 1000:.3g}k"
     return f"{value:g}"
 
 
