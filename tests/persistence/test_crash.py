@@ -111,9 +111,7 @@ def test_any_operation_may_fail_and_nothing_durable_is_lost(fault: Fault) -> Non
     The restart finds the page cache of the failed one (PROCESS), where a failed sync looks like one that worked, and
     loses power later; or it loses power at once (TORN).
     """
-    saw = {
-        fail_at(point, fault, crash) for point in range(1, OPERATIONS + 1) for crash in (Crash.PROCESS, Crash.TORN)
-    }
+    saw = {fail_at(point, fault, crash) for point in range(1, OPERATIONS + 1) for crash in (Crash.PROCESS, Crash.TORN)}
     expected = {
         Fault.EIO: {"failed"},
         Fault.ENOSPC: {"full", "failed", "nothing"},

@@ -180,7 +180,7 @@ class _Search:
             data = self.file.read_at(at, min(CHUNK, self.size - at))
             last = len(data) - FRAME_SIZE  # where the last head that is whole in this chunk can start
             after = 0
-            while 0 <= (found := data.find(mark, after)) <= last:
+            while not self.spent and 0 <= (found := data.find(mark, after)) <= last:
                 after = found + 1
                 head = decode_head(self.header, data, found)
                 if head is not None:

@@ -1,0 +1,289 @@
+"""Cut files and flipped bits: the longest whole prefix or a refusal, never something else and never in silence."""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from millstream.errors import LogCorruptError
+from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE, FileHeader, encode_records
+from millstream.persistence.log import Log
+from millstream.persistence.manifest import NAME as MANIFEST
+from millstream.persistence.recovery import RecoveryReport
+from millstream.persistence.segment import Scan, State, judge, read_header
+from millstream.persistence.simdisk import SimDisk
+from persistence.reference import HOME, disk_with, entropy, files_of, segment_in, written
+
+SEAL = FRAME_SIZE
+
+
+def recovered(files: dict[str, bytes]) -> tuple[list[bytes], RecoveryReport, SimDisk]:
+    disk = disk_with(files)
+    log, recovery = Log.open(HOME, disk)
+    payloads = list(recovery.payloads())
+    log.close()
+    return payloads, recovery.report, disk
+
+
+def edges(payloads: list[bytes]) -> list[int]:
+    """Where each record ends in a single log file; the first edge is the header's."""
+    ends = [HEADER_SIZE]
+    for payload in payloads:
+        ends.append(ends[-1] + FRAME_SIZE + len(payload))
+    return ends
+
+
+def mixed(count: int, total: int) -> list[bytes]:
+    """Records of many lengths, ``total`` bytes with their frames."""
+    chance = random.Random(3)
+    room = total - HEADER_SIZE - count * FRAME_SIZE
+    cuts = sorted(chance.randrange(room) for _ in range(count - 1))
+    return [chance.randbytes(stop - start) for start, stop in zip([0, *cuts], [*cuts, room], strict=True)]
+
+
+KIB64 = mixed(70, 64 * 1024)
+KIB64_FILES = written(KIB64, close=False)
+
+
+def test_reference_log_has_64_kib() -> None:
+    """The campaign below is over the size that the bar names."""
+    assert len(KIB64_FILES[segment_in(KIB64_FILES)]) == 64 * 1024
+
+
+def test_scan_of_a_log_cut_at_every_byte_finds_the_longest_whole_prefix() -> None:
+    """Bar A4: every byte of a 64 KiB log."""
+    name = segment_in(KIB64_FILES)
+    ends = edges(KIB64)
+    disk = disk_with(KIB64_FILES)
+    file = disk.open_read(HOME / name)
+    header = read_header(file, HOME / name)
+    whole = 0
+    for size in range(HEADER_SIZE, 64 * 1024 + 1):
+        whole += size in ends[1:]
+        scan = Scan(file, header, size)
+        assert sum(1 for _ in scan) == whole
+        verdict = judge(scan)
+        assert (verdict.records, verdict.end, verdict.size) == (whole, ends[whole], size)
+        assert verdict.state is (State.WHOLE if size == ends[whole] else State.TORN)
+
+
+def cut_points() -> Iterator[int]:
+    """Every byte of the header, eight bytes around each edge, and some in between."""
+    around = {edge + step for edge in edges(KIB64) for step in range(-8, 9)}
+    yield from sorted({*range(HEADER_SIZE), *around, *range(0, 64 * 1024, 509)} & set(range(64 * 1024 + 1)))
+
+
+def opens_cut_at(size: int) -> None:
+    name = segment_in(KIB64_FILES)
+    data = KIB64_FILES[name]
+    ends = edges(KIB64)
+    whole = sum(end <= size for end in ends[1:])
+    end = ends[whole] if size >= HEADER_SIZE else 0
+    payloads, report, disk = recovered(KIB64_FILES | {name: data[:size]})
+    assert payloads == KIB64[:whole]
+    assert (report.torn_bytes, report.torn_offset) == (size - end, end)
+    if size == end:
+        assert report.torn_path is None
+    else:
+        assert files_of(disk)[report.torn_path.name] == data[end:size]
+        assert str(end) in report.sentence()
+        assert report.torn_path.name in report.sentence()
+    again, report, _ = recovered(files_of(disk))
+    assert (again, report.torn_bytes) == (payloads, 0)
+
+
+def test_opening_a_cut_log_keeps_the_rest_aside_and_says_so() -> None:
+    """Bar A4: around each record's edge the open log has the longest prefix, and the cut bytes stay."""
+    for size in cut_points():
+        opens_cut_at(size)
+
+
+@pytest.mark.long
+def test_opening_a_log_cut_at_every_byte() -> None:
+    """Bar A4 in full, through recovery."""
+    for size in range(64 * 1024 + 1):
+        opens_cut_at(size)
+
+
+SMALL = [b"", b"a", b"first", bytes(40), b"\xff" * 9, b"last one"]
+
+
+def flipped(data: bytes, bit: int) -> bytes:
+    changed = bytearray(data)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+def test_every_flipped_bit_of_a_closed_log_is_seen() -> None:
+    """Bar A5: a closed log is sealed, so damage anywhere in its records is refused, the last one included."""
+    files = written(SMALL)
+    name = segment_in(files)
+    end = edges(SMALL)[-1]
+    assert len(files[name]) == end + SEAL
+    for bit in range(8 * end):
+        with pytest.raises(LogCorruptError, match=r"Nothing was changed|damaged|not a log file") as caught:
+            recovered(files | {name: flipped(files[name], bit)})
+        start = max((edge for edge in (0, *edges(SMALL)) if edge <= bit // 8), default=0)
+        assert (caught.value.offset, caught.value.path) == (start, str(HOME / name))
+    for bit in range(8 * end, 8 * (end + SEAL)):
+        payloads, report, _ = recovered(files | {name: flipped(files[name], bit)})
+        assert (payloads, report.torn_bytes) == (SMALL, SEAL)
+
+
+def test_every_flipped_bit_of_a_killed_log_is_seen() -> None:
+    """Bar A5: without a seal only the very last record cannot be told from a tear; it is cut, loudly."""
+    files = written(SMALL, close=False)
+    name = segment_in(files)
+    last = edges(SMALL)[-2]
+    for bit in range(8 * last):
+        with pytest.raises(LogCorruptError):
+            recovered(files | {name: flipped(files[name], bit)})
+    for bit in range(8 * last, 8 * len(files[name])):
+        payloads, report, disk = recovered(files | {name: flipped(files[name], bit)})
+        assert payloads == SMALL[:-1]
+        assert report.torn_bytes == len(files_of(disk)[report.torn_path.name]) == FRAME_SIZE + len(SMALL[-1])
+
+
+def test_every_flipped_bit_of_the_manifest_is_seen() -> None:
+    """A damaged manifest is refused; no log file is left out."""
+    files = written(SMALL)
+    for bit in range(8 * len(files[MANIFEST])):
+        with pytest.raises(LogCorruptError):
+            recovered(files | {MANIFEST: flipped(files[MANIFEST], bit)})
+
+
+@pytest.mark.parametrize("rounds", [300, pytest.param(100_000, marks=pytest.mark.long)])
+def test_random_damage_of_a_larger_log_is_seen(rounds: int) -> None:
+    """Bar A5: flips, zeros and garbage in a closed log of several files are refused; over its very end, cut loudly."""
+    payloads = mixed(400, 100_000)
+    disk = SimDisk()
+    log, _ = Log.open(HOME, disk, segment_bytes=30_000, entropy=entropy(1))
+    for payload in payloads:
+        log.append(payload)
+        log.write()
+        log.sync()
+    log.close()
+    files = files_of(disk)
+    names = [name for name in files if name.endswith(".seg")]
+    assert len(names) >= 4
+    chance = random.Random(rounds)
+    for _ in range(rounds):
+        name = chance.choice(names)
+        data = bytearray(files[name])
+        at = chance.randrange(len(data))
+        span = chance.choice((1, 4, 100, 512, 5000))
+        piece = data[at : at + span]
+        data[at : at + span] = chance.choice((bytes(len(piece)), chance.randbytes(len(piece)), flipped(piece, 3)))
+        if data == files[name]:
+            continue
+        if name == max(names) and at + span > len(data) - SEAL:
+            prefix, report, _ = recovered(files | {name: bytes(data)})
+            assert prefix == payloads[: len(prefix)]
+            assert report.torn_offset <= at
+            assert report.torn_bytes == len(data) - report.torn_offset > 0
+        else:
+            with pytest.raises(LogCorruptError):
+                recovered(files | {name: bytes(data)})
+
+
+def test_a_refusal_changes_nothing_and_says_what_would_be_lost() -> None:
+    """The text names file, offset, record and what stands behind it; not a byte of the directory is touched."""
+    files = written([b"x" * 50] * 10)
+    name = segment_in(files)
+    offset = HEADER_SIZE + 3 * (FRAME_SIZE + 50)
+    files[name] = flipped(files[name], 8 * (offset + 5))
+    disk = disk_with(files)
+    with pytest.raises(LogCorruptError) as caught:
+        Log.open(HOME, disk)
+    text = str(caught.value)
+    assert all(
+        part in text for part in (name, f"record 4 at byte {offset}", "with 6 whole records", "Nothing was changed")
+    )
+    assert files_of(disk) == files
+    assert not disk.locked
+
+
+def test_missing_records_between_whole_ones_are_seen() -> None:
+    """Bytes taken out at record edges leave only valid frames; their numbers tell."""
+    payloads = [b"%d" % n for n in range(5)]
+    files = written(payloads, batch=5, close=False)
+    name = segment_in(files)
+    ends = edges(payloads)
+    with pytest.raises(LogCorruptError, match="records before it are missing"):
+        recovered(files | {name: files[name][: ends[1]] + files[name][ends[2] :]})
+
+
+def several_files() -> dict[str, bytes]:
+    disk = SimDisk()
+    log, _ = Log.open(HOME, disk, segment_bytes=100)
+    for number in range(12):
+        log.append(b"%d" % number * 20)
+        log.write()
+        log.sync()
+    log.close()
+    return files_of(disk)
+
+
+def test_a_sealed_file_may_not_be_torn_missing_or_shorter() -> None:
+    """Only the last log file was being written; an earlier one that ends early lost records."""
+    files = several_files()
+    first, second, *_ = sorted(name for name in files if name.endswith(".seg"))
+    for damaged in (
+        files | {second: files[second][:-30]},
+        files | {second: files[second][:-SEAL]},
+        files | {second: files[second][:HEADER_SIZE]},
+        files | {second: b""},
+        {name: data for name, data in files.items() if name != second},
+        files | {second: files[first]},
+    ):
+        if damaged.get(second) == files[second][:-SEAL]:
+            recovered(damaged)  # all its records are there
+            continue
+        with pytest.raises(LogCorruptError, match=second):
+            recovered(damaged)
+
+
+def test_a_lost_manifest_is_refused() -> None:
+    """Records without a manifest are not silently replaced by an empty log."""
+    files = several_files()
+    del files[MANIFEST]
+    with pytest.raises(LogCorruptError, match="there is no manifest"):
+        recovered(files)
+
+
+def test_a_file_of_another_log_is_refused() -> None:
+    """A log file of the same name from elsewhere is not taken for ours."""
+    files, other = written([b"ours"], seed=1), written([b"theirs"], seed=2)
+    name = segment_in(files)
+    with pytest.raises(LogCorruptError, match="not the file that the manifest names"):
+        recovered(files | {name: other[name]})
+
+
+def test_a_log_inside_a_record_is_no_evidence() -> None:
+    """A client may store the bytes of a log, even of this one: a torn record that holds them is cut, not refused."""
+    other = written([b"x"] * 20, seed=9)
+    inner = other[segment_in(other)]
+    before = written([b"a", b"b"], close=False, seed=4)
+    own = before[segment_in(before)]
+    for payload in (inner * 3, own * 3):
+        files = written([b"a", b"b", payload], close=False, seed=4)
+        name = segment_in(files)
+        for cut in (1, 50, len(payload) - 1):
+            payloads, report, _ = recovered(files | {name: files[name][:-cut]})
+            assert payloads == [b"a", b"b"]
+            assert report.torn_bytes == FRAME_SIZE + len(payload) - cut
+
+
+def test_a_hostile_tail_is_searched_in_bounded_time() -> None:
+    """Forged heads with long payloads, by someone who read the file, end in a refusal, not in hours of search."""
+    header = FileHeader.new(1, entropy(4))
+    files = written([b"a"], close=False, seed=4)
+    name = segment_in(files)
+    assert files[name][:HEADER_SIZE] == header.encode()
+    length = 1_000_000
+    forged = b"".join(encode_records(header, [bytes(length)], 7, 0)[:3])
+    tail = b"\0" * 100 + forged * 40_000 + b"\1" * length
+    disk = disk_with(files | {name: files[name] + tail})
+    with pytest.raises(LogCorruptError, match="bounded time"):
+        Log.open(HOME, disk)
+    assert disk.operations < 200
