@@ -75,7 +75,7 @@ THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "hiredis": (frozenset({"protocol", "engine", "client", "spark"}), ""),
     "msgpack": (frozenset({"persistence", "node"}), ""),
     "redis": (frozenset({"client", "worker", "spark", "demo"}), ""),
-    "rich": (frozenset({"cli", "demo"}), ""),
+    "rich": (frozenset({"cli", "demo", "server"}), ""),
     "uvloop": (frozenset({"server"}), "server"),
     "pydantic": (frozenset({"worker", "demo"}), "worker"),
     "fast_depends": (frozenset({"worker"}), "worker"),
