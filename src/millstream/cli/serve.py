@@ -1,0 +1,94 @@
+"""``millstream serve``: the command line of the server."""
+
+import sys
+from pathlib import Path
+
+import click
+
+DEFAULT_DIR = Path("millstream-data")
+_PORTS = click.IntRange(0, 65535)
+
+
+def _assignments(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:  # noqa: ARG001
+    """``name=value`` words as a dictionary of parameters that can be set."""
+    from millstream.commands.config import PARAMETERS  # noqa: PLC0415 - only this command pays for it
+
+    found: dict[str, str] = {}
+    for word in values:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{word!r} is not of the form name=value")
+        parameter = PARAMETERS.get(name.lower())
+        if parameter is None or not parameter.mutable:
+            known = ", ".join(sorted(each.name for each in PARAMETERS.values() if each.mutable))
+            raise click.BadParameter(f"{name!r} cannot be set; these can: {known}")
+        try:
+            parameter.parse(value)
+        except ValueError as reason:
+            raise click.BadParameter(f"{name}: {reason}") from None
+        found[parameter.name] = value
+    return found
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
+@click.option("--port", type=_PORTS, default=6379, show_default=True, help="TCP port; 0 picks a free one.")
+@click.option("--unixsocket", type=click.Path(path_type=Path), help="Listen at a unix socket of this path too.")
+@click.option("--no-tcp", is_flag=True, help="Listen at the unix socket only.")
+@click.option(
+    "--dir", "directory", type=click.Path(path_type=Path), help=f"Data directory.  [default: ./{DEFAULT_DIR}]"
+)
+@click.option("--memory", is_flag=True, help="Keep nothing: the data is gone when the server ends.")
+@click.option(
+    "--fsync",
+    type=click.Choice(["always", "everysec", "no"]),
+    default="always",
+    show_default=True,
+    help="When writes reach the disk: before they are acknowledged, within about a second, or when the kernel likes.",
+)
+@click.option("--maxclients", type=click.IntRange(1), help="Most connections at a time.  [default: 10000]")
+@click.option(
+    "--requirepass",
+    envvar="MILLSTREAM_REQUIREPASS",
+    help="Password clients must give; better set by MILLSTREAM_REQUIREPASS, since others see the command line.",
+)
+@click.option(
+    "--set", "parameters", multiple=True, metavar="NAME=VALUE", callback=_assignments, help="A CONFIG parameter."
+)
+def serve(  # noqa: PLR0917 - click passes every option by name
+    host: str,
+    port: int,
+    unixsocket: Path | None,
+    no_tcp: bool,
+    directory: Path | None,
+    memory: bool,
+    fsync: str,
+    maxclients: int | None,
+    requirepass: str | None,
+    parameters: dict[str, str],
+) -> None:
+    """Run the stream server.
+
+    Any client of Redis Streams can use it. When it can be reached it prints one line, `ready redis://HOST:PORT`, to
+    standard output; everything else goes to standard error. SIGTERM and Ctrl-C end it with everything on disk.
+    """
+    from millstream.server.process import run_server  # noqa: PLC0415 - `serve --help` does not need it
+    from millstream.server.settings import Settings  # noqa: PLC0415 - the same
+
+    if memory and directory is not None:
+        raise click.UsageError("--memory keeps nothing, so it cannot go with --dir: leave one of them out")
+    if no_tcp and unixsocket is None:
+        raise click.UsageError("--no-tcp leaves no way in: name a unix socket with --unixsocket")
+    if maxclients is not None:
+        parameters["maxclients"] = str(maxclients)
+    if requirepass:
+        parameters["requirepass"] = requirepass
+    settings = Settings(
+        host=host,
+        port=None if no_tcp else port,
+        unixsocket=unixsocket,
+        directory=None if memory else directory or DEFAULT_DIR,
+        fsync=fsync,  # type: ignore[arg-type] # click.Choice has checked it
+        parameters=parameters,
+    )
+    sys.exit(run_server(settings))

@@ -1,0 +1,348 @@
+"""The server: a node, its log, its listeners and its connections, tied to one asyncio event loop.
+
+Use it embedded::
+
+    server = Server(Settings(directory=Path("data")))
+    await server.start()
+    ... server.url ...
+    await server.stop()
+
+``millstream serve`` adds signals, a banner and exit codes (:mod:`millstream.server.process`); from a program without an
+event loop use :class:`millstream.server.thread.ServerThread`.
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import secrets
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millstream.clock import Clock, SystemClock
+from millstream.commands.info import LogFacts, ShellFacts
+from millstream.errors import StorageError
+from millstream.node.node import Node
+from millstream.persistence.log import Log
+from millstream.protocol import limits
+from millstream.server.committer import Committer
+from millstream.server.connection import Connection
+from millstream.server.listener import listen_tcp, listen_unix, show_address, tcp_url
+from millstream.server.machine import read_machine
+from millstream.server.settings import Settings
+
+if TYPE_CHECKING:
+    from millstream.commands.config import Config
+    from millstream.commands.info import MachineFacts
+    from millstream.persistence.recovery import RecoveryReport
+
+log = logging.getLogger("millstream.server")
+
+Progress = Callable[[str, int, int], None]
+
+TOO_MANY = "ERR max number of clients reached"
+DENIED = (
+    "DENIED Millstream is running in protected mode: no password is set, so only clients on the server's own machine "
+    "are answered. To let others in, set a password (start with --requirepass, or CONFIG SET requirepass from a client "
+    "on that machine), or, on a network where everybody may read and change all data, CONFIG SET protected-mode no."
+)
+
+# Seconds clients have, when the server stops, to take the replies they are owed.
+_FAREWELL = 2.0
+# Seconds between looks at clients above the soft output limit.
+_SLOW_CHECK = 1.0
+
+
+class Server:
+    """See the module's text.
+
+    Args:
+        settings: what to serve, and where.
+        clock: where time comes from.
+        on_progress: told how far recovery is: what is done, bytes done, bytes in all.
+
+    Attributes:
+        node: the state served; there from :meth:`start` on.
+        report: what recovery found, None without a data directory.
+        facts: counters INFO shows.
+        failure: why the disk made the server stop, or None.
+        stopping: set once the server should stop, or has begun to.
+    """
+
+    def __init__(self, settings: Settings, *, clock: Clock | None = None, on_progress: Progress | None = None) -> None:
+        self.settings = settings
+        self.clock = clock or SystemClock()
+        self.facts = ShellFacts()
+        self.report: RecoveryReport | None = None
+        self.failure: StorageError | None = None
+        self.committer: Committer | None = None
+        self.node: Node
+        self.loop: asyncio.AbstractEventLoop
+        self.stopping: asyncio.Event
+        self._on_progress = on_progress
+        self._log: Log | None = None
+        self._listeners: list[asyncio.Server] = []
+        self._connections: dict[int, Connection] = {}  # by session id
+        self._transports: set[Connection] = set()  # those above and those still sending their last replies
+        self._none_open = asyncio.Event()
+        self._slow: dict[Connection, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0
+
+    # ------------------------------------------------------------------ life
+
+    async def start(self) -> None:
+        """Recover the data directory, then listen.
+
+        Raises:
+            ConfigError: a parameter is refused.
+            StorageError: the data directory is locked, damaged or not usable.
+            ListenError: the address is taken or not usable.
+        """
+        self.loop = asyncio.get_running_loop()
+        self.stopping = asyncio.Event()
+        config = self.settings.config()
+        try:
+            self.node = self._open(config)
+            await self._listen()
+        except BaseException:
+            await self._close_storage()
+            raise
+        self._describe()
+
+    def _open(self, config: "Config") -> Node:
+        directory = self.settings.directory
+        if directory is None:
+            return Node(config)
+        self._log, recovery = Log.open(directory, on_progress=self._on_progress)
+        node = Node(config, self._log)
+        node.recover(recovery.payloads())
+        self.report = recovery.report
+        self.committer = Committer(self._log, self.settings.fsync, self.fail)
+        return node
+
+    async def _listen(self) -> None:
+        settings = self.settings
+        if settings.port is not None:
+            listener, port = await listen_tcp(lambda: Connection(self, is_unix=False), settings.host, settings.port)
+            self._listeners.append(listener)
+            self.facts.tcp_port = port
+            self.node.config.values["port"] = port
+        if settings.unixsocket is not None:
+            path = settings.unixsocket
+            try:
+                self._listeners.append(await listen_unix(lambda: Connection(self, is_unix=True), path))
+            except BaseException:
+                self._close_listeners()
+                raise
+            self.facts.unix_socket = str(path)
+        if self._log is not None:
+            self._log.announce(self.url)
+
+    def _describe(self) -> None:
+        """Fill in what INFO shows."""
+        self.facts.started = self.clock.now().wall
+        self.facts.run_id = secrets.token_hex(20)
+        self.facts.event_loop = type(self.loop).__module__.partition(".")[0]
+        around = self.node.surroundings
+        around.shell = self.facts
+        around.machine = self._read_machine
+        around.log = self._read_log
+        around.max_clients = self.node.config.max_clients
+
+    def _read_machine(self) -> "MachineFacts":
+        self.facts.output_waiting = sum(connection.unsent for connection in self._connections.values())
+        self.node.surroundings.max_clients = self.node.config.max_clients
+        return read_machine()
+
+    def _read_log(self) -> LogFacts:
+        if self._log is None or self.report is None:
+            return LogFacts(last_save=self.facts.started // 1000)
+        return LogFacts(
+            enabled=True,
+            policy=self.settings.fsync,
+            size=self.report.bytes,
+            appended=self._log.appended,
+            durable=self._log.durable,
+            recovered=self.report.records,
+            last_save=self.facts.started // 1000,
+        )
+
+    @property
+    def urls(self) -> list[str]:
+        """Where a client on this machine reaches the server."""
+        found = []
+        if self.facts.tcp_port:
+            found.append(tcp_url(self.settings.host, self.facts.tcp_port))
+        if self.facts.unix_socket:
+            found.append(f"unix://{self.facts.unix_socket}")
+        return found
+
+    @property
+    def url(self) -> str:
+        """The first of :attr:`urls`: TCP, if it is listened to."""
+        return self.urls[0]
+
+    def request_stop(self) -> None:
+        """Have :attr:`stopping` set; whoever started the server then calls :meth:`stop`."""
+        self.stopping.set()
+
+    async def stop(self) -> None:
+        """Accept nothing more, bring everything to the disk, send the replies that were waiting for that, and close."""
+        self.stopping.set()
+        self._close_listeners()
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._close_storage()
+        for connection in list(self._connections.values()):
+            connection.finish()
+        await self._farewell()
+
+    def _close_listeners(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        if self.facts.unix_socket and self._listeners:
+            with contextlib.suppress(FileNotFoundError):
+                Path(self.facts.unix_socket).unlink()
+        self._listeners.clear()
+
+    async def _farewell(self) -> None:
+        """Let clients take what they are owed, but not for ever."""
+        if self._transports:
+            self._none_open.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._none_open.wait(), _FAREWELL)
+        for connection in list(self._transports):
+            connection.abort()
+
+    async def _close_storage(self) -> None:
+        """Bring everything appended to the disk, release what waited for that, and let the data directory go."""
+        if self.committer is not None:
+            await self.committer.close()
+        if self._log is None:
+            return
+        try:
+            self._log.close()
+        except StorageError as error:
+            self.fail(error)
+
+    def fail(self, error: StorageError) -> None:
+        """The disk failed: show nobody anything more, and stop. What was acknowledged before is on the disk."""
+        if self.failure is None:
+            self.failure = error
+            log.critical("stopping: %s", error)
+        for connection in list(self._transports):
+            connection.abort()
+        self.stopping.set()
+
+    # ------------------------------------------------------------------ what connections call
+
+    def admit(self, connection: Connection, transport: asyncio.Transport, *, is_unix: bool) -> str | None:
+        """Open a session for a new connection, or say why not."""
+        self._transports.add(connection)
+        config = self.node.config
+        if len(self._connections) >= config.max_clients:
+            self.facts.rejected_connections += 1
+            return TOO_MANY
+        peer = transport.get_extra_info("peername")
+        if not is_unix:
+            if config.is_protected and not config.require_pass and not is_loopback(peer):
+                self.facts.denied_connections += 1
+                return DENIED
+            keep_alive(transport.get_extra_info("socket"))
+        path = self.settings.unixsocket
+        connection.session = self.node.open_session(
+            self.clock.now(),
+            addr=show_address(peer, path),
+            laddr=show_address(transport.get_extra_info("sockname"), path),
+            is_unix=is_unix,
+        )
+        self._connections[connection.session.id] = connection
+        return None
+
+    def forget(self, connection: Connection) -> None:
+        """A connection is closing: nothing is run or waited for in its name any more."""
+        self._connections.pop(connection.session.id, None)
+        self._slow.pop(connection, None)
+        if self.committer is not None:
+            self.committer.waiting.pop(connection, None)
+        self.node.close_session(connection.session)
+
+    def gone(self, connection: Connection) -> None:
+        """A connection is closed."""
+        self._transports.discard(connection)
+        if not self._transports:
+            self._none_open.set()
+
+    def after_commands(self) -> None:
+        """Commands have run: see to everything but the reply to the one who asked."""
+        if self.node.outbox:
+            self.empty_outbox()
+        if self.committer is not None:
+            self.committer.poke()
+        if self.node.stopping:
+            self.stopping.set()
+        self._schedule_tick()
+
+    def empty_outbox(self) -> None:
+        """Hand the node's replies and messages to the connections they are for."""
+        outbox = self.node.outbox
+        while outbox:
+            pending, outbox[:] = outbox[:], []
+            for session, outcome in pending:
+                connection = self._connections.get(session.id)
+                if connection is not None:
+                    connection.deliver(outcome)
+
+    # ------------------------------------------------------------------ time
+
+    def _schedule_tick(self) -> None:
+        now = self.clock.now()
+        due = self.node.next_deadline(now)
+        if due is None or (self._timer is not None and self._timer_at <= due):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = due
+        self._timer = self.loop.call_later(max(due - now.mono, 0) / 1000, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        try:
+            self.node.tick(self.clock.now())
+        except StorageError as error:
+            self.fail(error)
+            return
+        self.after_commands()
+
+    def watch_slow(self, connection: Connection) -> None:
+        """Look at this connection's output from time to time, until it is small again."""
+        if not self._slow:
+            self.loop.call_later(_SLOW_CHECK, self._look_at_slow)
+        self._slow[connection] = None
+
+    def _look_at_slow(self) -> None:
+        for connection in list(self._slow):
+            connection.check_output()
+            if connection.slow_since is None:
+                self._slow.pop(connection, None)
+        if self._slow:
+            self.loop.call_later(_SLOW_CHECK, self._look_at_slow)
+
+
+def is_loopback(peer: object) -> bool:
+    """Whether a TCP peer is on the server's own machine."""
+    if not isinstance(peer, tuple):
+        return False
+    address = ipaddress.ip_address(str(peer[0]).partition("%")[0])
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)
+
+
+def keep_alive(sock: socket.socket) -> None:
+    """Have the kernel look whether a silent peer is still there."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_KEEPIDLE"):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, limits.KEEPALIVE_SECONDS)

@@ -1,0 +1,167 @@
+"""Group commit: many commands, one write and one fsync, and no reply before the disk has what it tells of.
+
+Commands append records to the log while they run. When a turn of the event loop is over they are written:
+
+``always``
+    One thread writes and syncs. Meanwhile further commands run and append; they are the next group. A reply waits for
+    its record to be *durable*. Under load a group is as large as what arrives during one fsync.
+``everysec``
+    The loop writes at once, and the thread syncs once a second. A reply waits for its record to be *written*: the end
+    of the process loses nothing, the end of the machine about a second.
+``no``
+    The same without the syncs, except when the server stops.
+
+A disk that fails ends it: nothing above the last durable record is ever released, and :attr:`Committer.failure` is
+told to the server, which stops. A second try would lie, since the kernel forgets what a failed fsync did not store.
+"""
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from millstream.errors import StorageError
+from millstream.server.settings import Fsync
+
+SYNC_SECONDS = 1.0
+"""How often ``everysec`` syncs (Redis: the same)."""
+
+
+class LogFile(Protocol):
+    """What the committer needs of a log; :class:`millstream.persistence.log.Log` is one."""
+
+    @property
+    def appended(self) -> int:
+        """Last position given out."""
+        ...
+
+    def write(self) -> int:
+        """Hand all buffered records to the operating system; the last position written."""
+        ...
+
+    def sync(self) -> int:
+        """Bring what was written to the medium; the last durable position."""
+        ...
+
+
+class Waiting(Protocol):
+    """Whoever has replies that wait for a position."""
+
+    def release(self) -> None:
+        """The released position has moved on."""
+        ...
+
+
+class Committer:
+    """Writes and syncs one log for the sessions of one event loop.
+
+    Args:
+        log: the log; its ``append`` is called by others, in the loop's thread.
+        policy: when to sync.
+        on_failure: called once, in the loop, when the disk has failed.
+
+    Attributes:
+        released: replies may go out that wait for this position or an earlier one.
+        waiting: who waits for more; each leaves by itself when it has got what it waited for.
+        failure: why the disk failed, or None.
+    """
+
+    def __init__(self, log: LogFile, policy: Fsync, on_failure: Callable[[StorageError], None]) -> None:
+        self._log = log
+        self._policy = policy
+        self._on_failure = on_failure
+        self._loop = asyncio.get_running_loop()
+        self.released = log.appended
+        self.waiting: dict[Waiting, None] = {}
+        self.failure: StorageError | None = None
+        self._due = False  # a turn is scheduled
+        self._busy = False  # the thread works
+        self._synced = log.appended
+        self._timer: asyncio.TimerHandle | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._jobs: queue.SimpleQueue[Callable[[], int] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="millstream-commit", daemon=True)
+        self._thread.start()
+
+    def poke(self) -> None:
+        """Commands have run: whatever they appended is to be committed when this turn of the loop is over."""
+        if not self._due and not self._busy and self._log.appended > self.released and self.failure is None:
+            self._due = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._due = False
+        if self._busy or self.failure is not None:
+            return
+        if self._policy == "always":
+            self._start(self._write_and_sync)
+            return
+        try:
+            self._release(self._log.write())
+        except StorageError as error:
+            self._fail(error)
+            return
+        if self._policy == "everysec" and self._timer is None:
+            self._timer = self._loop.call_later(SYNC_SECONDS, self._sync_due)
+
+    def _sync_due(self) -> None:
+        self._timer = None
+        if not self._busy and self.failure is None:
+            self._start(self._log.sync)
+
+    def _write_and_sync(self) -> int:
+        self._log.write()
+        return self._log.sync()
+
+    def _start(self, job: Callable[[], int]) -> None:
+        self._busy = True
+        self._idle.clear()
+        self._jobs.put(job)
+
+    def _work(self) -> None:
+        """The thread: one job after the other, each answered in the loop."""
+        while (job := self._jobs.get()) is not None:
+            try:
+                done = job()
+            except StorageError as error:
+                self._loop.call_soon_threadsafe(self._done, 0, error)
+            except BaseException as error:  # noqa: BLE001 - whatever it is, no reply may be released after it
+                self._loop.call_soon_threadsafe(self._done, 0, StorageError(f"the log failed: {error!r}"))
+            else:
+                self._loop.call_soon_threadsafe(self._done, done, None)
+
+    def _done(self, durable: int, error: StorageError | None) -> None:
+        self._busy = False
+        self._idle.set()
+        if error is not None:
+            self._fail(error)
+            return
+        self._synced = durable
+        if self._policy == "always":
+            self._release(durable)
+        self.poke()
+
+    def _release(self, position: int) -> None:
+        self.released = position
+        for waiter in list(self.waiting):
+            waiter.release()
+
+    def _fail(self, error: StorageError) -> None:
+        if self.failure is None:
+            self.failure = error
+            self._on_failure(error)
+
+    async def close(self) -> None:
+        """Commit everything appended so far, release it, and end the thread. The log itself stays open."""
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._idle.wait()
+        if self.failure is None:
+            self._start(self._write_and_sync)
+            await self._idle.wait()
+        if self.failure is None:
+            self._release(self._synced)
+        self._jobs.put(None)
+        self._thread.join()

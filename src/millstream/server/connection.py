@@ -1,0 +1,373 @@
+"""One client's connection: bytes in, commands run in order, replies out in order once they may be shown.
+
+Between the two ends stand three reasons to stop for a while, and in each the bytes that have come wait unread:
+
+* *blocked*: the command last run waits inside the node (XREAD BLOCK); its reply comes by :meth:`Connection.deliver`;
+* *parked*: replies wait for the log (see :mod:`millstream.server.committer`), and too many of them already do;
+* *full*: the client does not take what it is sent.
+
+So a client costs at most its unread input, bounded by the reader's limits, and about two megabytes of output; only a
+single reply larger than that can grow further, up to ``client-output-buffer-limit``, where the client is cut.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, cast
+
+from millstream.errors import ProtocolError, StorageError
+from millstream.protocol import limits
+from millstream.protocol.encoder import error_line
+from millstream.protocol.reader import CommandReader, QueryBufferError
+
+if TYPE_CHECKING:
+    from millstream.clock import Now
+    from millstream.commands.session import Session
+    from millstream.node.node import Outcome
+    from millstream.replies import Buffer
+    from millstream.server.app import Server
+
+log = logging.getLogger("millstream.server")
+
+# Commands one client may run before others have their turn.
+_BURST = 512
+# Commands after which the clock is read again.
+_CLOCK_EVERY = 32
+# Bytes of replies gathered before they are passed on.
+_BATCH = 256 * 1024
+# Bytes the transport holds before the client counts as full, and below which it no longer does.
+_HIGH_WATER, _LOW_WATER = 1024 * 1024, 256 * 1024
+# Bytes of replies that may wait for the log before no more commands are run.
+_PARKED_MAX = 1024 * 1024
+
+# What a browser or a HTTP library would send first: somebody is being used to talk to us (Redis drops these too).
+_CROSS_PROTOCOL = frozenset({b"post", b"host:"})
+
+
+class Connection(asyncio.Protocol):
+    """See the module's text.
+
+    Args:
+        server: whose client this is.
+        is_unix: it came in by the unix socket.
+    """
+
+    __slots__ = (
+        "_again",
+        "_blocked",
+        "_closed",
+        "_ending",
+        "_eof",
+        "_full",
+        "_is_unix",
+        "_parked",
+        "_parked_bytes",
+        "_paused",
+        "_queued",
+        "_reader",
+        "_server",
+        "_transport",
+        "session",
+        "slow_since",
+    )
+
+    session: "Session"
+
+    def __init__(self, server: "Server", *, is_unix: bool) -> None:
+        self._server = server
+        self._is_unix = is_unix
+        self._reader = CommandReader()
+        self._transport: asyncio.Transport
+        self._parked: deque[tuple[int, list[Buffer], int]] = deque()  # barrier, buffers, bytes
+        self._parked_bytes = 0
+        self._queued = 0  # bytes of the commands queued by MULTI
+        self._blocked = False  # a command waits in the node
+        self._full = False  # the transport asked for no more
+        self._paused = False  # we asked the transport for no more
+        self._again = False  # a further round of commands is scheduled
+        self._ending = False  # no more commands are run; the connection closes behind the last reply
+        self._eof = False  # the client sends no more
+        self._closed = False
+        self.slow_since: float | None = None  # loop time since when the soft output limit is passed
+
+    # ------------------------------------------------------------------ the transport's calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Somebody connected: refuse, or open a session."""
+        transport = cast("asyncio.Transport", transport)  # uvloop's transports inherit from nothing of asyncio's
+        self._transport = transport
+        transport.set_write_buffer_limits(high=_HIGH_WATER, low=_LOW_WATER)
+        refusal = self._server.admit(self, transport, is_unix=self._is_unix)
+        if refusal is not None:
+            self._ending = self._closed = True
+            transport.write(error_line(refusal))
+            transport.close()
+            return
+        self._reader.trusted = self.session.user is not None
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+        """The client is gone, whoever ended it."""
+        if not self._closed:
+            self._forget()
+        self._server.gone(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes came."""
+        self._server.facts.input_bytes += len(data)
+        if self._ending:
+            return
+        try:
+            self._reader.feed(data)
+        except QueryBufferError:
+            self._server.facts.query_buffer_closed += 1
+            self._cut("it sent more than it may have waiting")
+            return
+        if not (self._blocked or self._paused or self._again):
+            self._run()
+
+    def eof_received(self) -> bool:
+        """The client sends no more: answer what it has sent, then close."""
+        if self._blocked:  # as in Redis, it is not asked whether it would still listen
+            return False
+        self._eof = True
+        if not (self._again or self._is_stalled()):
+            self._ending = True
+            self._close_if_done()
+        return not self._closed
+
+    def pause_writing(self) -> None:
+        """The client takes its replies more slowly than they come."""
+        self._full = True
+
+    def resume_writing(self) -> None:
+        """It caught up."""
+        self._full = False
+        self.slow_since = None
+        self._relieved()
+
+    # ------------------------------------------------------------------ commands
+
+    def _run(self) -> None:
+        """Run the commands that are here."""
+        self._again = False
+        if self._closed or self._ending:
+            return
+        try:
+            self._run_burst()
+        except ProtocolError as error:
+            self._server.facts.protocol_errors += 1
+            self._ending = True
+            self._send([error_line(f"ERR {error}")], 0)
+        self._server.after_commands()
+        if self._is_stalled():
+            self._pause()
+        elif self._eof and not self._again:
+            self._ending = True
+        self._close_if_done()
+
+    def _run_burst(self) -> None:
+        """Run commands until there are no more, or a reason to stop; replies go out in batches.
+
+        Raises:
+            ProtocolError: what follows the commands run is not RESP.
+        """
+        server, reader, session = self._server, self._reader, self.session
+        node, now = server.node, server.clock.now()
+        out: list[Buffer] = []
+        barrier = size = 0
+        try:
+            for count in range(1, _BURST + 1):
+                argv = reader.next()
+                if argv is None:
+                    return
+                outcome = self._execute(argv, now)
+                if outcome is not None:
+                    out += outcome.buffers
+                    barrier = outcome.barrier
+                    size += sum(map(len, outcome.buffers))
+                if node.outbox or size > _BATCH:
+                    self._send(out, barrier)
+                    out, size = [], 0
+                    server.empty_outbox()
+                if self._ending or session.blocked or session.closing or self._is_stalled():
+                    break
+                if not count % _CLOCK_EVERY:
+                    now = server.clock.now()
+            else:
+                self._again = True
+                server.loop.call_soon(self._run)
+        finally:
+            if out:
+                self._send(out, barrier)
+            self._blocked = session.blocked
+            self._ending = self._ending or session.closing
+
+    def _execute(self, argv: list[bytes], now: "Now") -> "Outcome | None":
+        server, session = self._server, self.session
+        if argv[0].lower() in _CROSS_PROTOCOL:
+            server.facts.cross_protocol += 1
+            self._cut("it speaks HTTP, so it may be a browser made to attack this server")
+            return None
+        try:
+            outcome = server.node.execute(session, argv, now)
+        except StorageError as error:
+            server.fail(error)
+            return None
+        if session.queue is not None:
+            self._count_queued(argv)
+        elif self._queued:
+            self._queued = 0
+        if not self._reader.trusted:
+            self._reader.trusted = session.user is not None
+        return outcome
+
+    def _count_queued(self, argv: list[bytes]) -> None:
+        """Commands queued by MULTI count against what a client may have waiting."""
+        self._queued += sum(map(len, argv)) + 64 * len(argv)
+        if self._queued > limits.QUERY_BUFFER_MAX:
+            self._server.facts.query_buffer_closed += 1
+            self._cut("its transaction is too large")
+
+    # ------------------------------------------------------------------ replies
+
+    def deliver(self, outcome: "Outcome") -> None:
+        """A reply, or a message, that another session's command or the passing of time has brought about."""
+        if self._closed:
+            return
+        if outcome.buffers:
+            self._send(outcome.buffers, outcome.barrier)
+        if self.session.closing and not self._ending:
+            self._kill()
+        elif self._blocked and not self.session.blocked:
+            self._blocked = False
+            self._continue()
+
+    def _send(self, buffers: "list[Buffer]", barrier: int) -> None:
+        """Send, or park until the log has reached the barrier; never past an earlier reply."""
+        size = sum(map(len, buffers))
+        committer = self._server.committer
+        if self._parked or (committer is not None and barrier > committer.released):
+            assert committer is not None
+            self._parked.append((barrier, buffers, size))
+            self._parked_bytes += size
+            committer.waiting[self] = None
+        else:
+            self._write(buffers, size)
+
+    def release(self) -> None:
+        """The log has come further: send what waited for that."""
+        committer = self._server.committer
+        assert committer is not None
+        ready: list[Buffer] = []
+        total = 0
+        while self._parked and self._parked[0][0] <= committer.released:
+            _barrier, buffers, size = self._parked.popleft()
+            ready += buffers
+            total += size
+        if not self._parked:
+            committer.waiting.pop(self, None)
+        self._parked_bytes -= total
+        if ready:
+            self._write(ready, total)
+        self._relieved()
+
+    def _write(self, buffers: "list[Buffer]", size: int) -> None:
+        if self._closed:
+            return
+        self._server.facts.output_bytes += size
+        if size <= _BATCH:
+            self._transport.write(buffers[0] if len(buffers) == 1 else b"".join(buffers))
+        else:
+            self._transport.writelines(buffers)
+        if self._full:
+            self.check_output()
+
+    def check_output(self) -> None:
+        """Cut the client if it leaves more untaken than it may."""
+        held = self._transport.get_write_buffer_size()
+        limit = self._server.node.config.output_limit
+        if limit.hard and held > limit.hard:
+            self._cut_slow(held)
+        elif limit.soft and held > limit.soft:
+            now = self._server.loop.time()
+            if self.slow_since is None:
+                self.slow_since = now
+                self._server.watch_slow(self)
+            elif now - self.slow_since >= limit.seconds:
+                self._cut_slow(held)
+        else:
+            self.slow_since = None
+
+    def _cut_slow(self, held: int) -> None:
+        self._server.facts.output_buffer_closed += 1
+        self._cut(f"it left {held} bytes of replies untaken")
+
+    # ------------------------------------------------------------------ stopping and going on
+
+    def _is_stalled(self) -> bool:
+        return self._full or self._parked_bytes > _PARKED_MAX
+
+    def _pause(self) -> None:
+        if not self._paused and not self._closed:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def _relieved(self) -> None:
+        """Less is parked, or the client is no longer full."""
+        if self._paused or self._ending:
+            self._continue()
+
+    def _continue(self) -> None:
+        """A reason to stop has gone: close, or run on if no other stands."""
+        if self._ending:
+            self._close_if_done()
+        elif not (self._closed or self._blocked or self._again or self._is_stalled()):
+            if self._paused:
+                self._paused = False
+                self._transport.resume_reading()
+            self._again = True
+            self._server.loop.call_soon(self._run)
+
+    def finish(self) -> None:
+        """The server stops: run nothing more, send what may be sent, close."""
+        self._ending = True
+        self._close_if_done()
+
+    def _close_if_done(self) -> None:
+        if self._ending and not self._parked and not self._closed:
+            self._forget()
+            self._transport.close()
+
+    def _kill(self) -> None:
+        """CLIENT KILL: close now, with no regard to a client that does not take its replies."""
+        self._ending = True
+        self._parked.clear()
+        self._forget()
+        if self._transport.get_write_buffer_size():
+            self._transport.abort()
+        else:
+            self._transport.close()
+
+    def _cut(self, reason: str) -> None:
+        """Close at once because of what the client did."""
+        if self._closed:
+            return
+        log.warning("closing client %s (id %d): %s", self.session.addr, self.session.id, reason)
+        self.abort()
+
+    def abort(self) -> None:
+        """Close at once, showing nothing more."""
+        self._ending = True
+        self._parked.clear()
+        if not self._closed:
+            self._forget()
+        self._transport.abort()
+
+    def _forget(self) -> None:
+        self._closed = True
+        self._server.forget(self)
+
+    @property
+    def unsent(self) -> int:
+        """Bytes of replies the client has not taken."""
+        return self._transport.get_write_buffer_size() + self._parked_bytes

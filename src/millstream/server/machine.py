@@ -1,0 +1,48 @@
+"""What the operating system says of this process, for INFO."""
+
+import os
+import platform
+import resource
+import sys
+from functools import cache
+from pathlib import Path
+
+from millstream.commands.info import MachineFacts
+
+# ru_maxrss counts KiB on Linux and bytes on macOS.
+_MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
+
+
+def resident() -> int:
+    """Resident bytes now; 0 where there is no ``/proc``."""
+    try:
+        pages = int(Path("/proc/self/statm").read_bytes().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * resource.getpagesize()
+
+
+@cache
+def _fixed() -> tuple[str, str, int]:
+    """System, Python version and memory of the machine; they do not change."""
+    names = os.sysconf_names
+    known = "SC_PHYS_PAGES" in names and "SC_PAGE_SIZE" in names
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if known else 0
+    return f"{platform.system()} {platform.release()} {platform.machine()}", platform.python_version(), total
+
+
+def read_machine() -> MachineFacts:
+    """All facts, as of now."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    system, python, total = _fixed()
+    peak = usage.ru_maxrss * _MAXRSS_UNIT
+    return MachineFacts(
+        pid=os.getpid(),
+        system=system,
+        python=python,
+        memory=resident() or peak,
+        memory_peak=peak,
+        memory_total=total,
+        cpu_system=usage.ru_stime,
+        cpu_user=usage.ru_utime,
+    )

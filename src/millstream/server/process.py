@@ -1,0 +1,111 @@
+"""A server as a process of its own: banner, signals, one ``ready`` line for machines, and exit codes.
+
+========  ==========================================================================================
+exit code  meaning
+========  ==========================================================================================
+0         stopped by a signal or SHUTDOWN; everything is on disk
+1         could not start, or the disk failed; one sentence on stderr says what and what to do
+2         the command line cannot be meant so
+========  ==========================================================================================
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from millstream import __version__
+from millstream.errors import MillstreamError
+from millstream.server.app import Server
+from millstream.server.loops import loop_factory
+from millstream.server.settings import Settings
+
+log = logging.getLogger("millstream.server")
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_DOING = {"check": "Checking the log", "load": "Loading the log"}
+# Logs smaller than this are read before a progress bar could be seen.
+_PROGRESS_FROM = 8 * 1024 * 1024
+
+
+def run_server(settings: Settings) -> int:
+    """Serve until a signal, SHUTDOWN or a failed disk; returns the exit code."""
+    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        return runner.run(_serve(settings))
+
+
+async def _serve(settings: Settings) -> int:
+    console = Console(stderr=True, highlight=False)
+    with RecoveryProgress(console) as progress:
+        server = Server(settings, on_progress=progress.tell)
+        try:
+            await server.start()
+        except MillstreamError as error:
+            console.print(f"millstream: {error}", markup=False, soft_wrap=True)
+            return 1
+    for number in _SIGNALS:
+        server.loop.add_signal_handler(number, _on_signal, server, number)
+    console.print(banner(server), markup=False, soft_wrap=True)
+    print("ready", *server.urls, flush=True)  # noqa: T201 - the line that programs wait for
+    await server.stopping.wait()
+    await server.stop()
+    if server.failure is not None:
+        return 1
+    log.info("stopped%s", "" if settings.directory is None else "; everything is on disk")
+    return 0
+
+
+def _on_signal(server: Server, number: signal.Signals) -> None:
+    """The first signal stops in good order, the second at once."""
+    if server.stopping.is_set():
+        os._exit(128 + number)
+    log.info("%s: stopping; a second signal ends at once", number.name)
+    server.request_stop()
+
+
+def banner(server: Server) -> str:
+    """What a person wants to know at the start."""
+    settings = server.settings
+    lines = [
+        f"Millstream {__version__}",
+        f"  address  {'  '.join(server.urls)}",
+        f"  data     {settings.directory.resolve() if settings.directory else 'in memory only'}",
+        f"  promise  {settings.promise}" + (f" (--fsync {settings.fsync})" if settings.directory else ""),
+    ]
+    if server.report is not None:
+        keys = sum(len(base.keys) for base in server.node.keyspace.databases)
+        lines.append(f"  found    {keys} keys; {server.report.sentence()}")
+    return "\n".join(lines)
+
+
+class RecoveryProgress:
+    """A progress bar while a long log is read, on a terminal only."""
+
+    def __init__(self, console: Console) -> None:
+        self._bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn(), console=console
+        )
+        self._shown = console.is_terminal
+        self._tasks: dict[str, int] = {}
+
+    def tell(self, doing: str, done: int, total: int) -> None:
+        """How far it is."""
+        if not self._shown or total < _PROGRESS_FROM:
+            return
+        if not self._tasks:
+            self._bar.start()
+        if doing not in self._tasks:
+            self._tasks[doing] = self._bar.add_task(_DOING.get(doing, doing), total=total)
+        self._bar.update(self._bar.tasks[self._tasks[doing]].id, completed=done)
+
+    def __enter__(self) -> "RecoveryProgress":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._tasks:
+            self._bar.stop()
