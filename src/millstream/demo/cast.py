@@ -42,7 +42,7 @@ class Cast:
         keys = self._settings.keys
         argv = [sys.executable, "-m", "millstream.demo.pipeline", "--stream", keys.flights, "--routes", keys.routes]
         argv += ["--work", str(self._settings.spark), "--parquet", str(self._settings.parquet)]
-        self._pipeline = Child("spark", argv, self._settings.logs, self._env(), on_line=self._heard)
+        self._pipeline = Child("spark", argv, self._settings.logs, self._env(), self._heard, "Spark pipeline")
 
     def start_workers(self) -> None:
         """Start the workers, each under a name of its own so that it can be told from the others.

@@ -66,17 +66,17 @@ def stream_checks(truth: Truth, evidence: Evidence) -> Iterator[Check]:
     yield equal("stream", "flights published", truth.rows, evidence.length)
     yield equal("stream", "id of the first", truth.first_id, evidence.first_id)
     yield equal("stream", "id of the last", truth.last_id, evidence.last_id)
-    kills = evidence.incidents.server_kills
-    if kills:
+    for restart in evidence.incidents.restarts:
+        acknowledged = truth.ids.index(restart.acknowledged) + 1
         resumed = evidence.incidents.resumptions
-        lost = sum(as_pair(one.found) < as_pair(one.acknowledged) for one in resumed)
+        lost = any(as_pair(one.found) < as_pair(one.acknowledged) for one in resumed)
         known = sum(one.known for one in resumed)
         yield Check(
             "stream",
-            "acknowledged before the server was killed, gone after",
-            "0",
-            f"{lost} (of {known:,} in flight it was not known)",
-            lost == 0,
+            "acknowledged before the server was killed",
+            _text(acknowledged),
+            f"{restart.present:,} (and {known:,} more in flight)",
+            restart.present == acknowledged and not lost,
         )
 
 

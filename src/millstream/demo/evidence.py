@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from millstream.demo import receipts
 from millstream.demo.pipeline import TABLES
@@ -21,6 +21,18 @@ Entry = tuple[str, dict[str, str]]
 Rows = list[tuple[bytes, dict[bytes, bytes]]]
 
 
+class Restart(NamedTuple):
+    """What a killed server had when it was back.
+
+    Attributes:
+        acknowledged: id of the last event it had acknowledged when it was killed.
+        present: how many events up to that one it has now.
+    """
+
+    acknowledged: str
+    present: int
+
+
 @dataclass
 class Incidents:
     """What the one who ran the demo did and saw while it ran.
@@ -28,14 +40,14 @@ class Incidents:
     Attributes:
         victim: consumer whose process was killed; empty if none was.
         held: ids that were pending under its name when it was dead.
-        server_kills: how often the server was killed.
+        restarts: what the server had each time it was back after a kill.
         resumptions: what the producer found each time the server was back.
         spark_restarts: how often the query went on from its checkpoint.
     """
 
     victim: str = ""
     held: list[str] = field(default_factory=list)
-    server_kills: int = 0
+    restarts: list[Restart] = field(default_factory=list)
     resumptions: list[Resumption] = field(default_factory=list)
     spark_restarts: int = 0
 
@@ -54,7 +66,6 @@ class Evidence:
         alerts: the stream of alerts.
         dead: the dead letters.
         routes: the last table of routes in the stream, in order of rank.
-        route_tables: how many such tables are in the stream.
         tables: the Parquet tables by name.
         incidents: what happened on the way.
     """
@@ -68,7 +79,6 @@ class Evidence:
     alerts: list[Entry]
     dead: list[Entry]
     routes: list[dict[str, str]]
-    route_tables: int
     tables: "dict[str, pd.DataFrame]"
     incidents: Incidents
 
@@ -99,7 +109,6 @@ def gather(client: "redis.Redis", settings: Settings, incidents: Incidents) -> E
         alerts=list(entries(client, keys.alerts)),
         dead=list(entries(client, keys.dead)),
         routes=[fields for entry_id, fields in routes if entry_id.partition("-")[0] == newest],
-        route_tables=len({entry_id.partition("-")[0] for entry_id, _ in routes}),
         tables={name: pd.read_parquet(table(settings.parquet, name)) for name in TABLES},
         incidents=incidents,
     )
@@ -115,11 +124,11 @@ def edge(rows: Rows) -> str:
     return rows[0][0].decode() if rows else ""
 
 
-def entries(client: "redis.Redis", key: str) -> Iterator[Entry]:
-    """Every entry of a stream, in pages."""
+def entries(client: "redis.Redis", key: str, end: str = "+") -> Iterator[Entry]:
+    """Every entry of a stream up to ``end``, read in pages."""
     start = "-"
     while True:
-        rows = cast("Rows", client.xrange(key, start, "+", PAGE))
+        rows = cast("Rows", client.xrange(key, start, end, PAGE))
         for entry_id, fields in rows:
             yield entry_id.decode(), {name.decode(): value.decode() for name, value in fields.items()}
         if len(rows) < PAGE:

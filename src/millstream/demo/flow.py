@@ -6,9 +6,9 @@ import redis
 
 from millstream.demo.cast import Cast
 from millstream.demo.crash import WorkerCrash, pending_of
-from millstream.demo.evidence import Incidents
+from millstream.demo.evidence import Incidents, Restart, entries
 from millstream.demo.processes import DemoError
-from millstream.demo.producer import Producer, Resumption, last_id
+from millstream.demo.producer import Producer
 from millstream.demo.progress import Board
 from millstream.demo.sample import Happening, Sample, look
 from millstream.demo.settings import Settings
@@ -94,7 +94,7 @@ class Flow:
         if not self.incidents.victim:
             if sample.handled >= 0.3 * self._rows or self._producer.at_gate:
                 self._kill_worker()
-        elif self._settings.kill_server and not self.incidents.server_kills:
+        elif self._settings.kill_server and not self.incidents.restarts:
             if sample.published >= 0.6 * self._rows:
                 self._kill_server()
         elif self._producer.finished and not self._finish_said:
@@ -121,13 +121,11 @@ class Flow:
         acknowledged = self._producer.acknowledged
         self._producer.open()
         server.kill()
-        self.incidents.server_kills += 1
         self._note("server", "server killed (SIGKILL); started again on the same directory")
         server.start()
-        found = last_id(self._client, self._settings.keys.flights)
-        self.incidents.resumptions.append(Resumption(acknowledged, found, 0))
-        length = self._client.xlen(self._settings.keys.flights)
-        self._note("server", f"server is back with {length:,} flights")
+        present = sum(1 for _ in entries(self._client, self._settings.keys.flights, acknowledged))
+        self.incidents.restarts.append(Restart(acknowledged, present))
+        self._note("server", f"server is back; of the flights it had acknowledged {present:,} are there")
 
     def _tell(self) -> None:
         """Marks for what happens by itself."""

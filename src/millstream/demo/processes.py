@@ -27,10 +27,11 @@ class Child:
     it started itself.
 
     Args:
-        name: what people call it; its log is ``<name>.log``.
+        name: its log is ``<name>.log``.
         argv: program and arguments.
         logs: folder of the log files.
         env: variables on top of ours.
+        title: what people call it; the name unless given.
         on_line: called in a thread with each line of its standard output; without it that goes to the log too.
     """
 
@@ -41,8 +42,9 @@ class Child:
         logs: Path,
         env: Mapping[str, str] | None = None,
         on_line: Callable[[str], None] | None = None,
+        title: str = "",
     ) -> None:
-        self.name = name
+        self.title = title or name
         self.log = logs / f"{name}.log"
         self._expected = False
         with self.log.open("ab") as log:
@@ -83,7 +85,7 @@ class Child:
         """
         if self._expected or self.process.poll() is None:
             return
-        raise DemoError(f"the {self.name} ended by itself ({self.ending()}).{self.tail()}")
+        raise DemoError(f"the {self.title} ended by itself ({self.ending()}).{self.tail()}")
 
     def ending(self) -> str:
         """How it ended, in words."""

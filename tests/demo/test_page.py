@@ -1,0 +1,60 @@
+"""The page and its drawings: well-formed, readable without a network, and honest about failures."""
+
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from millstream.demo import page, svg
+from millstream.demo.checks import Check
+from millstream.demo.evidence import Evidence
+from millstream.demo.run import Result
+from millstream.demo.sample import Happening, Sample
+from millstream.demo.settings import Keys, Settings
+
+
+def result(out: Path, found: Evidence, *, ok: bool) -> Result:
+    """A short run's result, its tables on disk."""
+    settings = Settings(out, Keys.under(""), rows=2_000)
+    settings.prepare()
+    for name, table in found.tables.items():
+        (settings.parquet / name).mkdir()
+        table.to_parquet(settings.parquet / name / "part.parquet")
+    samples = [Sample(at=at, published=at * 500, handled=at * 400, pending=7, spark=at * 300) for at in range(5)]
+    marks = [Happening(1.0, "kill", "worker-2 killed"), Happening(2.0, "claim", "claimed"), Happening(3.0, "end", "x")]
+    checks = [Check("stream", "a < b & c", "1", "1" if ok else "2", ok)]
+    return Result(settings, 2_000, "Redis <7>", checks, samples, marks, found.routes, 20, {"start": 1.0})
+
+
+@pytest.mark.parametrize("ok", [True, False])
+def test_page_stands_alone_and_tells_the_truth(tmp_path: Path, faultless: Evidence, ok: bool) -> None:
+    """One file, nothing fetched from elsewhere, text escaped, and the verdict at its head."""
+    text = page.write(result(tmp_path / "out", faultless, ok=ok)).read_text()
+    assert "http" not in text.replace("http-equiv", "")
+    assert "a &lt; b &amp; c" in text
+    assert "Redis &lt;7&gt;" in text
+    assert ("all 1 checks hold" in text) == ok
+    assert ("1 of 1 checks fail" in text) != ok
+    assert ("none lost" in text) == ok
+    for drawing in text.split("<svg")[1:]:
+        ET.fromstring("<svg" + drawing.split("</svg>")[0] + "</svg>")
+    assert text.count("<svg") == 6
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [(0, 10, [0, 2, 4, 6, 8, 10]), (-3, 47, [0, 10, 20, 30, 40]), (0, 336_776, [0, 100_000, 200_000, 300_000])],
+)
+def test_ticks_are_round(low: float, high: float, expected: list[float]) -> None:
+    """Axes show numbers a person would choose, within the range."""
+    assert svg.ticks(low, high) == expected
+
+
+def test_marks_do_not_cover_each_other() -> None:
+    """Two happenings close together get two rows."""
+    marks = [svg.Mark(x, "something long enough", "red") for x in (1.0, 1.1, 9.0)]
+    line = svg.Series("a", "blue", [(0, 0), (10, 10)])
+    drawing = ET.fromstring(svg.line_chart([line], "test", marks=marks))
+    heights = [node.get("y") for node in drawing.iter("text") if node.get("class") == "note"]
+    assert heights[0] != heights[1]
+    assert heights[0] == heights[2]
