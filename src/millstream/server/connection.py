@@ -183,7 +183,7 @@ class Connection(asyncio.Protocol):
                 outcome = self._execute(argv, now)
                 if outcome is not None:
                     out += outcome.buffers
-                    barrier = outcome.barrier
+                    barrier = max(barrier, outcome.barrier)  # XINFO waits for more than what follows it
                     size += sum(map(len, outcome.buffers))
                 if node.outbox or size > _BATCH:
                     self._send(out, barrier)
