@@ -1,0 +1,145 @@
+"""A check says what is there, what is wrong and what would be lost, and changes nothing."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from millstream.errors import DiskError
+from millstream.persistence.check import check
+from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE
+from millstream.persistence.log import Log
+from millstream.persistence.segment import State
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Ten records of 50 bytes in files of four."""
+    log, _ = Log.open(tmp_path / "data", segment_bytes=4 * (FRAME_SIZE + 50))
+    for number in range(10):
+        log.append(b"%d" % number * 50)
+        log.write()
+        log.sync()
+    log.close()
+    return tmp_path / "data"
+
+
+def content(home: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in home.iterdir()}
+
+
+def segments(home: Path) -> list[Path]:
+    return sorted(home.glob("*.seg"))
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_whole_log_is_ok(home: Path) -> None:
+    """Nothing wrong, everything listed."""
+    before = content(home)
+    report = check(home)
+    assert (report.ok, report.starts, report.records, report.lost_records, report.lost_bytes) == (True, True, 10, 0, 0)
+    assert report.owner.pid == os.getpid()
+    assert [file.name for file in report.files] == sorted(before)
+    logs = [file.verdict for file in report.files if file.verdict]
+    assert [(verdict.first, verdict.records, verdict.state) for verdict in logs] == [
+        (1, 4, State.WHOLE),
+        (5, 4, State.WHOLE),
+        (9, 2, State.WHOLE),
+    ]
+    assert content(home) == before
+
+
+def test_a_log_in_use_can_be_checked(home: Path) -> None:
+    """No lock is needed and none is taken."""
+    log, _ = Log.open(home)
+    log.append(b"x")
+    log.write()
+    assert check(home).records == 11
+    log.close()
+
+
+def test_a_torn_tail_is_a_problem_that_a_start_mends(home: Path) -> None:
+    """The report says where, and a start does as it says."""
+    os.truncate(segments(home)[-1], HEADER_SIZE + FRAME_SIZE + 50 + 10)
+    before = content(home)
+    report = check(home)
+    (problem,) = report.problems
+    assert (report.ok, report.starts, problem.refuses) == (False, True, False)
+    assert (report.records, report.lost_records, report.lost_bytes) == (9, 0, 10)
+    assert problem.offset == HEADER_SIZE + FRAME_SIZE + 50
+    assert "cuts the last 10 bytes" in problem.text
+    assert content(home) == before
+    log, recovery = Log.open(home)
+    assert (recovery.report.records, recovery.report.torn_bytes) == (9, 10)
+    log.close()
+    report = check(home)
+    assert report.ok
+    assert any(file.name.startswith("torn-") for file in report.files)
+
+
+def test_damage_in_the_middle_counts_what_would_be_lost(home: Path) -> None:
+    """Records behind the damage, in this file and in those that follow."""
+    flip(segments(home)[1], HEADER_SIZE + FRAME_SIZE + 50 + FRAME_SIZE)
+    report = check(home)
+    (problem,) = report.problems
+    assert (report.starts, problem.refuses, problem.path) == (False, True, str(segments(home)[1]))
+    assert problem.offset == HEADER_SIZE + FRAME_SIZE + 50
+    assert (report.records, report.lost_records) == (5, 4)
+    tail = segments(home)[2].stat().st_size
+    assert report.lost_bytes == segments(home)[1].stat().st_size - problem.offset + tail
+
+
+def test_every_problem_is_listed(home: Path) -> None:
+    """Not only the first, as at a start."""
+    first, second, third = segments(home)
+    flip(first, HEADER_SIZE + 30)
+    second.unlink()
+    flip(third, 3)
+    report = check(home)
+    assert [problem.path for problem in report.problems] == [str(first), str(second), str(third)]
+    assert (report.records, report.lost_records) == (0, 3)
+
+
+@pytest.mark.parametrize("how", ["missing", "damaged"])
+def test_without_a_manifest_the_log_files_are_still_read(home: Path, how: str) -> None:
+    """What could be saved by hand is shown."""
+    if how == "missing":
+        (home / "MANIFEST").unlink()
+    else:
+        flip(home / "MANIFEST", 20)
+    report = check(home)
+    assert not report.starts
+    assert "MANIFEST" in report.problems[0].text or "no manifest" in report.problems[0].text
+    assert (report.records, report.lost_records) == (0, 10)
+
+
+def test_a_file_that_no_manifest_names_is_a_problem_if_it_holds_records(home: Path) -> None:
+    """A start refuses, rather than leave records out; an empty one is the trace of a crash and no problem."""
+    source = segments(home)[0].read_bytes()
+    (home / "log-00000000000000000099.seg").write_bytes(source[:HEADER_SIZE])
+    assert check(home).ok
+    (home / "log-00000000000000000099.seg").write_bytes(source)
+    report = check(home)
+    assert not report.starts
+    assert report.lost_bytes == len(source)
+
+
+def test_a_fresh_or_half_made_directory_is_ok(tmp_path: Path) -> None:
+    """No manifest and no records: nothing is lost by starting."""
+    assert check(tmp_path).ok
+    (tmp_path / "log-00000000000000000001.seg").write_bytes(b"\x89MSL")
+    assert check(tmp_path).starts
+    log, recovery = Log.open(tmp_path)
+    assert recovery.report.records == 0
+    log.close()
+
+
+def test_a_directory_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    """A wrong path must not look like an empty log."""
+    with pytest.raises(DiskError, match="cannot check"):
+        check(tmp_path / "wrong")

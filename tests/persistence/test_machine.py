@@ -1,0 +1,73 @@
+"""Any sequence of appends, commits, kills, power cuts and restarts, against a list."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from millstream.persistence.log import Log
+from millstream.persistence.simdisk import Crash, SimDisk
+from persistence.reference import HOME, Ledger, entropy
+
+PAYLOADS = st.one_of(st.binary(max_size=40), st.integers(0, 2000).map(bytes))
+
+
+class LogMachine(RuleBasedStateMachine):
+    """The ledger is the model: recovered is a prefix of what was appended that holds all that was durable."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.disk = SimDisk()
+        self.ledger = Ledger()
+        self.opened = 0
+
+    @initialize(segment_bytes=st.sampled_from([100, 1500, 1 << 20]))
+    def first(self, segment_bytes: int) -> None:
+        """Some logs have many files, some have one."""
+        self.segment_bytes = segment_bytes
+        self.open()
+
+    def open(self) -> None:
+        """Recover and compare."""
+        self.opened += 1
+        self.log, recovery = Log.open(HOME, self.disk, segment_bytes=self.segment_bytes, entropy=entropy(self.opened))
+        self.ledger.judge(list(recovery.payloads()))
+
+    @rule(payloads=st.lists(PAYLOADS, max_size=8))
+    def append(self, payloads: list[bytes]) -> None:
+        """Some records."""
+        for payload in payloads:
+            self.ledger.appended.append(payload)
+            assert self.log.append(payload) == len(self.ledger.appended)
+
+    @rule()
+    def write(self) -> None:
+        """To the cache only."""
+        assert self.log.write() == len(self.ledger.appended)
+
+    @rule()
+    def sync(self) -> None:
+        """What was written is promised from here."""
+        self.ledger.durable = self.log.sync()
+
+    @rule()
+    def restart(self) -> None:
+        """A clean stop promises everything."""
+        self.log.close()
+        self.ledger.durable = len(self.ledger.appended)
+        self.open()
+
+    @rule(crash=st.sampled_from(Crash), seed=st.integers(0, 1000))
+    def crash(self, crash: Crash, seed: int) -> None:
+        """No clean stop."""
+        self.disk = self.disk.reboot(crash, seed)
+        self.open()
+
+    @invariant()
+    def positions_are_in_order(self) -> None:
+        """Nothing is promised before it is written, nor written before it is there."""
+        if self.opened:
+            assert self.log.durable <= self.log.written <= self.log.appended == len(self.ledger.appended)
+
+
+TestLogMachine = LogMachine.TestCase
+TestLogMachine.settings = settings(max_examples=120, stateful_step_count=30, deadline=None)

@@ -1,0 +1,97 @@
+"""Real processes on the real disk: killed while they write, locked out, and stopped by a disk that takes no more."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from millstream.errors import LogLockedError
+from millstream.persistence.log import Log
+from persistence.writer import payload
+
+WRITER = Path(__file__).with_name("writer.py")
+
+
+@contextmanager
+def writer(home: Path, *arguments: int) -> Iterator["subprocess.Popen[str]"]:
+    """A running writer; it is dead at the end, whatever happens."""
+    command = [sys.executable, str(WRITER), str(home), *map(str, arguments)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def durable_when_killed(home: Path, batch: int, lines: int) -> int:
+    """Kill a writer once it printed so many lines; returns the last position that it printed before it died."""
+    with writer(home, batch) as process:
+        last = 0
+        for _ in range(lines):
+            last = int(process.stdout.readline())
+        process.send_signal(signal.SIGKILL)
+        rest = process.stdout.read().splitlines()
+        if rest and rest[-1].isdigit():
+            last = max(last, *(int(line) for line in rest))
+        assert process.wait() == -signal.SIGKILL
+    return last
+
+
+def recovered(home: Path) -> tuple[list[bytes], int]:
+    log, recovery = Log.open(home)
+    payloads = list(recovery.payloads())
+    log.close()
+    return payloads, recovery.report.torn_bytes
+
+
+@pytest.mark.parametrize(("cycles", "batch"), [(8, 1), (8, 40), (4, 5000)])
+def test_a_killed_process_loses_nothing_that_was_durable(tmp_path: Path, cycles: int, batch: int) -> None:
+    """Bar A3 for the log alone: again and again in one directory, over several log files."""
+    for cycle in range(cycles):
+        durable = durable_when_killed(tmp_path, batch, lines=2 + 3 * cycle)
+        payloads, _ = recovered(tmp_path)
+        assert len(payloads) >= durable > 0
+        assert payloads == [payload(number) for number in range(1, len(payloads) + 1)]
+
+
+@pytest.mark.long
+def test_a_process_killed_many_times_loses_nothing_that_was_durable(tmp_path: Path) -> None:
+    """Bar A3 for the log alone, 500 cycles."""
+    for cycle in range(500):
+        home = tmp_path / str(cycle // 10)
+        durable = durable_when_killed(home, (1, 7, 300)[cycle % 3], lines=2 + cycle % 11)
+        payloads, _ = recovered(home)
+        assert len(payloads) >= durable > 0
+        assert payloads == [payload(number) for number in range(1, len(payloads) + 1)]
+
+
+def test_another_process_is_locked_out_until_the_owner_dies(tmp_path: Path) -> None:
+    """The kernel ends the lock with its process, so a killed owner blocks nobody."""
+    with writer(tmp_path, 1) as process:
+        process.stdout.readline()
+        with pytest.raises(LogLockedError) as caught:
+            Log.open(tmp_path)
+        assert (caught.value.pid, caught.value.address) == (process.pid, "test:0")
+        process.kill()
+        process.communicate()
+    log, _ = Log.open(tmp_path)
+    log.close()
+
+
+def test_a_write_that_the_system_refuses_ends_the_writer_and_loses_nothing(tmp_path: Path) -> None:
+    """A real failing write, cut in the middle by the limit of a file's size: poisoned, then recovered."""
+    with writer(tmp_path, 3, 20_000) as process:
+        output, errors = process.communicate(timeout=60)
+        assert process.returncode == 3
+    assert "may or may not be on disk" in errors
+    durable = int(output.splitlines()[-1])
+    payloads, torn = recovered(tmp_path)
+    assert len(payloads) >= durable > 0
+    assert payloads == [payload(number) for number in range(1, len(payloads) + 1)]
+    (segment,) = tmp_path.glob("*.seg")
+    assert segment.stat().st_size + torn >= 20_000
+    assert (torn == 0) == (not list(tmp_path.glob("torn-*")))
