@@ -282,7 +282,8 @@ def _model(kind: Any) -> Convert:
 
 
 def _wants_text(annotation: Any) -> bool:
-    return annotation in (str, bytes) or any(member in (str, bytes) for member in get_args(annotation))
+    members = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
+    return any(member in (str, bytes) for member in members)
 
 
 def _by_pydantic(annotation: Any) -> Convert:

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import heapq
 import logging
+from typing import TYPE_CHECKING
 
 from redis.exceptions import ResponseError
 
@@ -20,6 +21,9 @@ from millstream.worker.deadletter import DeadLetter
 from millstream.worker.leases import Leases
 from millstream.worker.membership import Held, Membership
 from millstream.worker.settle import Event, State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 log = logging.getLogger("millstream.worker")
 
@@ -49,6 +53,8 @@ class Ledger:
         self._lock = asyncio.Lock()
         #: (monotonic ms, id) of retries this process will ask for itself when they are due
         self.retries_due: list[tuple[int, bytes]] = []
+        #: told the monotonic ms of each of them
+        self.on_due: Callable[[int], None] | None = None
 
     # -- outcomes; none of these waits ------------------------------------------------------------------------------
 
@@ -72,7 +78,6 @@ class Ledger:
         """The entry is due again in ``delay`` seconds."""
         if delay <= 0:
             self.release(held, charge=True)
-            self._remind(held, 0)
         elif held.step(Event.RETRY) is not State.LOST:
             self._retries.append((held, round(delay * 1000)))
             self._due.set()
@@ -191,6 +196,9 @@ class Ledger:
             member.stats.lost += len(acks) - replies[0]  # acked elsewhere, or the group is a new one
             hooks.reach("after_ack")
         if releases:
+            for held, charge in releases:
+                if charge and held.state is State.RELEASED:
+                    self._remind(held, 0)
             hooks.reach("after_release")
         if retries:
             self._wait_for(retries)
@@ -233,7 +241,10 @@ class Ledger:
 
     def _remind(self, held: Held, delay_ms: int) -> None:
         # a few milliseconds late, so that the server agrees that it is time
-        heapq.heappush(self.retries_due, (self._member.clock.now().mono + delay_ms + 3, held.id))
+        due = self._member.clock.now().mono + delay_ms + 3
+        heapq.heappush(self.retries_due, (due, held.id))
+        if self.on_due is not None:
+            self.on_due(due)
 
     def _ripe(self) -> None:
         self._timer = None

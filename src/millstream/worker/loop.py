@@ -96,7 +96,8 @@ class SubscriberLoop:
         self._lanes: list[asyncio.Task[None]] = []
         self._helpers: list[asyncio.Task[None]] = []
         self._reader: asyncio.Task[None] | None = None
-        self._lowest = min(subscription.concurrency, subscription.sub.max_records or subscription.concurrency)
+        self._ledger.on_due = self._expect
+        self._lowest = subscription.sub.max_records or subscription.concurrency
         self._highest = subscription.sub.max_records or max(_READ_AHEAD, 2 * subscription.concurrency)
         self._target = self._lowest
         self._fed_at = 0
@@ -261,13 +262,28 @@ class SubscriberLoop:
         if self._reader is None:
             return
         while not self._reader.done():
-            if self._reader_line.greeting and isinstance(self._reader_line.greeting[0], int):
-                with contextlib.suppress(MillstreamError, ResponseError):  # else it ends within the polling interval
-                    await self.member.line.call("CLIENT", "UNBLOCK", self._reader_line.greeting[0])
+            self._unblock()
             await asyncio.wait([self._reader], timeout=0.02)
             if not self.member.line.connected and not self._reader.done():
                 self._reader.cancel()
         await asyncio.gather(self._reader, return_exceptions=True)
+
+    def _unblock(self) -> None:
+        """End a read that waits, as if its time were up; where the server refuses, it waits that time out."""
+        greeting = self._reader_line.greeting
+        if greeting and isinstance(greeting[0], int):
+            self.member.line.calls((("CLIENT", "UNBLOCK", greeting[0]),))
+
+    def _expect(self, due: int) -> None:
+        """A retry of ours is due then: do not sit in a read that ends later."""
+        if not self.subscription.claims:
+            return
+        wait = (due - self.member.clock.now().mono) / 1000
+        asyncio.get_running_loop().call_later(max(wait, 0), self._nudge, due)
+
+    def _nudge(self, due: int) -> None:
+        if self._reading.blocked_until > due:
+            self._unblock()
 
     async def _sleep(self, seconds: float) -> None:
         """Sleep, but not through a stop."""

@@ -51,6 +51,8 @@ class Reading:
         self._cursor = _FIRST_CURSOR
         self._sweep_at = 0
         self._turn = False
+        #: monotonic ms until which the present read may wait; 0 when there is none that waits
+        self.blocked_until = 0
 
     async def read(self, room: int) -> list[Held]:
         """Wait for entries, at most ``room``, for at most the polling interval.
@@ -98,7 +100,9 @@ class Reading:
                 commands.append(self._command(room - claimable, 0, claim=False))
         else:
             commands.append(self._command(room, wait, claim=False))
+        self.blocked_until = self._member.clock.now().mono + wait if wait else 0
         replies = await self._line.calls(commands, timeout=wait / 1000 + 10)
+        self.blocked_until = 0
         hooks.reach("after_read")
         found: list[Held] = []
         for reply in replies:

@@ -36,7 +36,7 @@ class StreamSub:
             waits here is renewed at a third of it, so it is the time a crash goes unnoticed, not a limit for handlers.
         start: where a group that does not exist yet begins: ``"0"`` with everything the stream holds, ``"$"`` with what
             comes after. The default is ``"0"``: what was published before the first start is not lost.
-        max_records: most entries read ahead of the running ones. None adapts between ``concurrency`` and a hundred or
+        max_records: entries read ahead of the running ones. None adapts between ``concurrency`` and a hundred or
             more, by how quickly they are started.
         polling_interval: longest wait of one read, in milliseconds; the loop wakes up at least so often.
         maxlen: bound of the dead-letter stream, trimmed approximately; None keeps every dead letter.

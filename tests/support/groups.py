@@ -1,0 +1,31 @@
+"""What a consumer group looks like from outside: asked with redis-py, as an operator would."""
+
+from collections.abc import Callable
+from typing import Any
+
+import redis
+
+
+def pending(client: redis.Redis, stream: str, group: str) -> dict[str, tuple[str, int]]:
+    """Entries pending in a group: id -> (consumer, deliveries)."""
+    rows: Any = client.xpending_range(stream, group, "-", "+", 10_000)
+    return {row["message_id"]: (row["consumer"], row["times_delivered"]) for row in rows}
+
+
+def consumers(client: redis.Redis, stream: str, group: str) -> set[str]:
+    """Names of a group's consumers, without those that only hold what waits or was released."""
+    rows: Any = client.xinfo_consumers(stream, group)
+    return {row["name"] for row in rows} - {"", "(retry)"}
+
+
+def all_done(client: redis.Redis, stream: str, group: str) -> Callable[[], bool]:
+    """A probe: the group has read everything and nothing is pending."""
+
+    def probe() -> bool:
+        try:
+            groups: Any = client.xinfo_groups(stream)
+        except redis.ResponseError:
+            return False
+        return any(row["name"] == group and row["pending"] == 0 and row["lag"] == 0 for row in groups)
+
+    return probe

@@ -1,0 +1,105 @@
+"""Every contract of the worker is checked on a real redis-server (emulated commands) and on ours (native ones)."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from millstream.worker import hooks
+from support.servers import ServerProcess, millstream_server, redis_server
+
+SERVERS = ["redis", "millstream"]
+
+
+@pytest.fixture(scope="session")
+def millstream_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """One server of ours for the whole run, in memory."""
+    with millstream_server(tmp_path_factory.mktemp("millstream"), "--memory") as server:
+        yield server
+
+
+@pytest.fixture(params=SERVERS)
+def server(request: pytest.FixtureRequest) -> ServerProcess:
+    """A server with nothing in it, each kind in turn."""
+    found: ServerProcess = request.getfixturevalue(f"{request.param}_process")
+    with found.client() as client:
+        client.flushall()
+    return found
+
+
+@pytest.fixture(params=SERVERS)
+def own_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServerProcess]:
+    """A server for this test alone, that keeps its data when it is stopped and started again."""
+    make = {"redis": lambda: redis_server(tmp_path, "--appendonly", "yes", "--appendfsync", "always")}
+    with make.get(request.param, lambda: millstream_server(tmp_path))() as found:
+        yield found
+
+
+@pytest.fixture
+def client(server: ServerProcess) -> Iterator[redis.Redis]:
+    """A client that returns text."""
+    with server.client(decode_responses=True) as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def no_hooks() -> Iterator[None]:
+    """No test leaves a hook behind."""
+    yield
+    hooks.clear()
+
+
+class Tasks:
+    """Processes a test started; all are gone at its end."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.started: list[subprocess.Popen[str]] = []
+
+    def app(self, text: str, name: str = "jobs") -> str:
+        """Write a module with an app and return ``module:app``."""
+        (self.folder / f"{name}.py").write_text(text)
+        return f"{name}:app"
+
+    def worker(self, target: str, url: str, **environment: str) -> "subprocess.Popen[str]":
+        """One worker process without a supervisor."""
+        return self._start([sys.executable, "-m", "millstream.worker.child", target], url, environment)
+
+    def run(self, target: str, url: str, *options: str, **environment: str) -> "subprocess.Popen[str]":
+        """``millstream run``."""
+        program = str(Path(sys.executable).with_name("millstream"))
+        return self._start([program, "run", target, *options], url, environment)
+
+    def _start(self, words: list[str], url: str, environment: dict[str, str]) -> "subprocess.Popen[str]":
+        process = subprocess.Popen(
+            words,
+            cwd=self.folder,
+            env={**os.environ, "MILLSTREAM_URL": url, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self.started.append(process)
+        return process
+
+    def end(self) -> None:
+        for process in self.started:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate(timeout=30)
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> Iterator[Tasks]:
+    """Starts workers as processes of their own."""
+    found = Tasks(tmp_path)
+    yield found
+    found.end()
