@@ -103,9 +103,12 @@ class StreamMachine(RuleBasedStateMachine):
 
     @rule(ms=st.sampled_from([1, 1, 10, 60, 1000, 150_000]))
     def pass_time(self, ms: int) -> None:
-        self.world.advance(ms)
+        self.world.clock.advance(ms)
+        is_round = self.world.node.chores.is_due(self.world.clock.now())
+        self.world.tick()
         self.follow()
-        self.model.forget_messages()
+        if is_round:
+            self.model.forget_messages()
 
     @rule(ms=st.sampled_from([-1, -1000, -DAY, DAY, 5000]))
     def correct_clock(self, ms: int) -> None:

@@ -1,0 +1,104 @@
+"""The store of entries against a dictionary: ranges both ways, deletions, trimming, copies, shared bytes."""
+
+from hiredis import Reader
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millstream.engine.entries import EntryStore, encode_entry
+from millstream.engine.ids import make, text
+from support.state import check_entries
+
+FIELDS = [b"f", b"v"]
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.integers(1, 3)),
+        st.tuples(st.just("remove"), st.integers(0, 60)),
+        st.tuples(st.just("below"), st.integers(0, 60)),
+    ),
+    max_size=50,
+)
+
+
+def read_ids(buffers: list[bytes]) -> list[bytes]:
+    """The ids of entries in wire form."""
+    reader = Reader()
+    reader.feed(b"".join(buffers))
+    found = []
+    while (entry := reader.gets()) is not False:
+        found.append(entry[0])
+    return found
+
+
+@settings(deadline=None)
+@given(steps, st.integers(1, 5), st.integers(0, 60), st.integers(0, 60), st.integers(-1, 4))
+def test_the_store_is_a_sorted_dictionary(
+    changes: list[tuple[str, int]], node: int, start: int, end: int, count: int
+) -> None:
+    """Whatever was added, deleted and trimmed: ranges have the live entries, in order, both ways, and their bytes."""
+    store = EntryStore()
+    alive: list[int] = []
+    last = 0
+    for what, number in changes:
+        if what == "add":
+            last += number
+            store.append(last, FIELDS, fresh=store.needs_block(2, 0, node))
+            alive.append(last)
+        elif what == "remove":
+            assert store.remove(number) == (number in alive)
+            alive = [one for one in alive if one != number]
+        else:
+            assert store.remove_below(number) == [one for one in alive if one < number]
+            alive = [one for one in alive if one >= number]
+        check_entries(store)
+        assert list(store.ids()) == alive
+    limit = None if count < 0 else count
+    inside = [one for one in alive if start <= one <= end]
+    assert list(store.ids(start, end, count)) == inside[:limit]
+    backwards = [one for block, low, high in store.reversed_runs(start, end, count) for one in block.ids[low:high]]
+    assert backwards == inside[::-1][:limit]
+    wire = [bytes(block.slice(low, high)) for block, low, high in store.runs(start, end, count)]
+    assert read_ids(wire) == [text(one) for one in inside[:limit]]
+    for number in range(62):
+        assert (number in store) == (number in alive)
+        assert (store.wire(number) is None) == (number not in alive)
+
+
+def test_an_entry_is_stored_as_it_is_replied() -> None:
+    """Two elements: the id and the flat list of fields and values."""
+    assert encode_entry(make(15, 3), [b"a", b"", b"b", b"\r\n"]) == (
+        b"*2\r\n$4\r\n15-3\r\n*4\r\n$1\r\na\r\n$0\r\n\r\n$1\r\nb\r\n$2\r\n\r\n\r\n"
+    )
+
+
+def test_a_slice_of_the_open_block_does_not_change_with_it() -> None:
+    """A reply that is still being sent must not see entries added later, nor stop them."""
+    store = EntryStore()
+    store.append(1, FIELDS, fresh=True)
+    block, low, high = next(store.runs(0, 9))
+    shown = block.slice(low, high)
+    store.append(2, FIELDS, fresh=False)
+    assert bytes(shown) == encode_entry(1, FIELDS)
+
+
+def test_a_sealed_block_is_shared_not_copied() -> None:
+    """A full node's bytes go out as they are."""
+    store = EntryStore()
+    store.append(1, [b"f", b"x" * 2000], fresh=True)
+    store.append(2, FIELDS, fresh=True)
+    block = store.blocks[0]
+    assert block.slice(0, 1) is block.wire
+
+
+def test_a_copy_is_independent() -> None:
+    """What happens to a copy does not happen to the original."""
+    store = EntryStore()
+    for number in range(1, 8):
+        store.append(number, FIELDS, fresh=store.needs_block(2, 0, 3))
+    twin = store.copy()
+    twin.remove_below(5)
+    twin.append(9, FIELDS, fresh=False)
+    store.append(8, FIELDS, fresh=False)
+    assert list(store.ids()) == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert list(twin.ids()) == [5, 6, 7, 9]
+    check_entries(store)
+    check_entries(twin)

@@ -1,0 +1,146 @@
+"""What a stream remembers of its producers' messages, and for how long."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millstream.engine.idempotence import Idempotence, content_digest
+from support.inprocess import Client, World
+from support.resp import fields
+
+pairs = st.lists(st.tuples(st.binary(max_size=4), st.binary(max_size=4)), min_size=1, max_size=5)
+
+
+@given(pairs, st.randoms())
+def test_the_order_of_the_pairs_does_not_matter(content: list[tuple[bytes, bytes]], random: object) -> None:
+    """The same content in another order is the same message."""
+    other = content.copy()
+    random.shuffle(other)  # type: ignore[attr-defined] # hypothesis's own random
+    flat = [word for pair in content for word in pair]
+    assert content_digest(flat) == content_digest([word for pair in other for word in pair])
+
+
+@given(pairs, pairs)
+def test_other_content_is_another_message(one: list[tuple[bytes, bytes]], two: list[tuple[bytes, bytes]]) -> None:
+    """Two contents are the same message only if they have the same pairs as often."""
+    same = sorted(one) == sorted(two)
+    digests = [content_digest([word for pair in content for word in pair]) for content in (one, two)]
+    assert (digests[0] == digests[1]) == same
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        ([b"a", b"1", b"a", b"1"], [b"a", b"1"]),
+        ([b"ab", b"c"], [b"a", b"bc"]),
+        ([b"a", b"b"], [b"b", b"a"]),
+        ([b"", b"a"], [b"a", b""]),
+    ],
+)
+def test_near_misses_are_other_messages(one: list[bytes], two: list[bytes]) -> None:
+    """Repetition, and where one word ends and the next begins, count."""
+    assert content_digest(one) != content_digest(two)
+
+
+def test_the_oldest_goes_when_there_are_too_many() -> None:
+    """Each producer has room for so many messages, its own."""
+    memory = Idempotence(duration=100, maxsize=2)
+    for number, message in enumerate([b"1", b"2", b"3"]):
+        memory.remember(b"p", message, number)
+    memory.remember(b"q", b"1", 9)
+    assert [memory.find(b"p", message) for message in (b"1", b"2", b"3")] == [None, 1, 2]
+    assert memory.find(b"q", b"1") == 9
+    assert (memory.tracked(), memory.added) == (3, 4)
+
+
+def test_a_change_forgets_all_and_no_change_nothing() -> None:
+    """XCFGSET with the values in force keeps every producer."""
+    memory = Idempotence(duration=100, maxsize=100)
+    memory.remember(b"p", b"1", 1)
+    memory.configure(100, 100)
+    assert memory.find(b"p", b"1") == 1
+    memory.configure(100, 99)
+    assert memory.find(b"p", b"1") is None
+    assert memory.added == 1
+
+
+@pytest.fixture
+def world() -> World:
+    """An empty node."""
+    return World()
+
+
+def counters(client: Client) -> tuple[object, ...]:
+    found = fields(client.call("XINFO", "STREAM", "s"))
+    return tuple(found[name] for name in (b"pids-tracked", b"iids-tracked", b"iids-added", b"iids-duplicates"))
+
+
+def test_a_repeated_message_is_added_once(world: World) -> None:
+    """The second time the first entry's id is answered, and nothing else happens: no entry, no trimming."""
+    client = world.client(3)
+    first = client.call("XADD", "s", "IDMP", "p", "m", "*", "f", "v")
+    world.advance(5)
+    assert client.call("XADD", "s", "MAXLEN", "0", "IDMP", "p", "m", "*", "other", "w") == first
+    assert client.call("XLEN", "s") == 1
+    assert client.call("XADD", "s", "IDMP", "q", "m", "*", "f", "v") != first
+    assert counters(client) == (2, 2, 2, 1)
+
+
+def test_content_makes_the_message_with_idmpauto(world: World) -> None:
+    """The same pairs in any order are one message; a producer's given and computed ids share one table."""
+    client = world.client(3)
+    first = client.call("XADD", "s", "IDMPAUTO", "p", "*", "a", "1", "b", "2")
+    world.advance(1)
+    assert client.call("XADD", "s", "IDMPAUTO", "p", "*", "b", "2", "a", "1") == first
+    assert client.call("XADD", "s", "IDMPAUTO", "p", "*", "a", "1") != first
+    assert counters(client) == (1, 2, 2, 1)
+
+
+def test_a_deleted_entry_is_still_remembered(world: World) -> None:
+    """XDEL and XTRIM do not touch the memory: the message was added, and will not be added again."""
+    client = world.client(3)
+    first = client.call("XADD", "s", "IDMP", "p", "m", "*", "f", "v")
+    client.call("XTRIM", "s", "MAXLEN", "0")
+    world.advance(1)
+    assert client.call("XADD", "s", "IDMP", "p", "m", "*", "f", "v") == first
+    assert client.call("XLEN", "s") == 0
+
+
+def test_messages_are_forgotten_by_the_age_of_their_entry(world: World) -> None:
+    """After the stream's duration the job forgets; until it has run, even an old message is known."""
+    client = world.client(3)
+    client.call("XADD", "s", "1-1", "f", "v")
+    client.call("XCFGSET", "s", "IDMP-DURATION", "1")
+    first = client.call("XADD", "s", "IDMP", "p", "m", "*", "f", "v")
+    world.clock.advance(1500)
+    assert client.call("XADD", "s", "IDMP", "p", "m", "*", "f", "v") == first
+    world.tick()
+    assert counters(client) == (0, 0, 1, 1)
+    assert client.call("XADD", "s", "IDMP", "p", "m", "*", "f", "v") != first
+
+
+def test_forgetting_is_in_the_log(world: World) -> None:
+    """A recovered node has forgotten what the first had, and remembers what it remembered."""
+    client = world.client(3)
+    client.call("XADD", "s", "IDMP", "p", "old", "*", "f", "v")
+    client.call("XCFGSET", "s", "IDMP-DURATION", "2")
+    client.call("XADD", "s", "IDMP", "p", "old", "*", "f", "v")
+    world.advance(1500)
+    client.call("XADD", "s", "IDMP", "p", "new", "*", "f", "v")
+    world.advance(1000)
+    stream = world.recovered().keyspace.databases[0].keys[b"s"]
+    assert list(stream.idempotence.producers[b"p"]) == [b"new"]  # type: ignore[attr-defined] # it is a stream
+    assert counters(client) == (1, 1, 3, 0)
+
+
+def test_the_memory_goes_with_the_stream(world: World) -> None:
+    """RENAME and COPY keep it, DEL ends it."""
+    client = world.client(3)
+    first = client.call("XADD", "s", "IDMP", "p", "m", "*", "f", "v")
+    client.call("RENAME", "s", "t")
+    client.call("COPY", "t", "u")
+    world.advance(1)
+    for key in ("t", "u"):
+        assert client.call("XADD", key, "IDMP", "p", "m", "*", "f", "v") == first
+    client.call("DEL", "t")
+    assert client.call("XADD", "t", "IDMP", "p", "m", "*", "f", "v") != first

@@ -1,0 +1,102 @@
+"""Pending records by id and by time, against a dictionary and a list."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millstream.engine.group import Consumer, Group, next_count
+from millstream.engine.pending import MAX_DELIVERIES, IdIndex, Pending, TimeOrder
+
+# (add or remove, id): enough of them that stale ids are swept out of the order
+changes = st.lists(st.tuples(st.booleans(), st.integers(0, 150)), max_size=300)
+
+
+@given(changes, st.integers(0, 160))
+def test_the_index_by_id_is_a_sorted_dictionary(steps: list[tuple[bool, int]], start: int) -> None:
+    """After any additions and removals, walks and neighbours are those of the sorted ids."""
+    index = IdIndex()
+    plain: dict[int, Pending] = {}
+    for add, number in steps:
+        if add and number not in plain:
+            plain[number] = Pending(number, None, 0, 0)
+            index.add(plain[number])
+        elif not add and number in plain:
+            index.remove(number)
+            del plain[number]
+    ordered = sorted(plain)
+    assert len(index) == len(plain)
+    assert [record.id for record in index.walk()] == ordered
+    assert [record.id for record in index.walk(start)] == [number for number in ordered if number >= start]
+    assert index.after(start) == next((number for number in ordered if number > start), None)
+    assert (start in index) == (start in plain)
+    assert index.get(start) is plain.get(start)
+    if ordered:
+        assert (index.first(), index.last()) == (ordered[0], ordered[-1])
+
+
+def test_the_order_forgets_ids_that_left() -> None:
+    """A long life of adding and removing does not grow the order without bound."""
+    index = IdIndex()
+    for number in range(10_000):
+        index.add(Pending(number, None, 0, 0))
+        if number >= 10:
+            index.remove(number - 10)
+    assert len(index) == 10
+    assert len(index._order) < 200
+
+
+moves = st.lists(
+    st.tuples(st.sampled_from(["own", "release", "remove"]), st.integers(0, 9), st.integers(0, 20)), max_size=60
+)
+
+
+@given(moves)
+def test_time_order_is_the_released_first_then_by_time(steps: list[tuple[str, int, int]]) -> None:
+    """Released records in the order of their release, then owned ones by time, ties in the order of arrival."""
+    order = TimeOrder()
+    records: dict[int, Pending] = {}
+    zone: list[int] = []
+    owned: list[tuple[int, int]] = []
+    holder = Consumer(b"c", 0)
+    for what, number, time in steps:
+        record = records.pop(number, None)
+        if record is not None:
+            order.remove(record)
+            zone = [one for one in zone if one != number]
+            owned = [one for one in owned if one[1] != number]
+        if what == "own":
+            records[number] = Pending(number, holder, time, 1)
+            order.insert(records[number])
+            owned.append((time, number))
+            owned.sort(key=lambda one: one[0])  # stable, as the list must be
+        elif what == "release":
+            records[number] = Pending(number, None, 0, 1)
+            order.release(records[number])
+            zone.append(number)
+        assert [one.id for one in order] == zone + [one[1] for one in owned]
+        assert order.released == len(zone)
+
+
+def test_a_count_stops_at_the_largest_number() -> None:
+    """No delivery count overflows."""
+    assert next_count(1) == 2
+    assert next_count(MAX_DELIVERIES - 1) == MAX_DELIVERIES
+    assert next_count(MAX_DELIVERIES) == MAX_DELIVERIES
+
+
+def test_a_copied_group_is_independent_and_in_the_same_order() -> None:
+    """COPY keeps zone, order, owners, counts and times, and shares nothing."""
+    group = Group(last_id=5, entries_read=3)
+    first = group.consumer(b"a", 10)
+    second = group.consumer(b"b", 11)
+    group.assign(1, first, 30, 1)
+    group.assign(2, second, 20, 2)
+    group.assign(3, second, 20, 4)
+    group.release(3, 4)
+    group.release(1, 1)
+    twin = group.copy()
+    rows = [(one.id, None if one.consumer is None else one.consumer.name, one.time, one.count) for one in twin.order]
+    assert rows == [(3, None, 0, 4), (1, None, 0, 1), (2, b"b", 20, 2)]
+    twin.drop_consumer(b"b")
+    twin.forget(3)
+    assert [one.id for one in group.order] == [3, 1, 2]
+    assert [one.id for one in second.pending.walk()] == [2]
