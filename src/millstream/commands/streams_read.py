@@ -307,7 +307,7 @@ class _Answer:
 )
 def xread(ctx: Context, argv: list[bytes]) -> Reply:
     """Entries above an id, of several streams."""
-    options = _parse_read(argv, "xread", ctx.now.mono)
+    options = _parse_read(argv, "xread", ctx.now.wall)
     plan: list[tuple[bytes, Stream | None, int]] = []
     for key, word in zip(options.keys, options.words, strict=True):
         stream = ctx.lookup_as(key, Stream)
@@ -363,7 +363,7 @@ MEANINGLESS = (
 )
 def xreadgroup(ctx: Context, argv: list[bytes]) -> Reply:
     """Entries for a consumer: new (``>``), taken over (CLAIM), or its own pending ones (an id)."""
-    options = _parse_read(argv, "xreadgroup", ctx.now.mono)
+    options = _parse_read(argv, "xreadgroup", ctx.now.wall)
     plan = _plan_group_read(ctx, options)
     answer = _Answer(options, ctx.session.resp)
     claiming = options.claim is not None
