@@ -15,8 +15,8 @@ from millstream.replies import OK, Reply, Simple
 
 Test = Callable[[Session], bool]
 
-# Every connection is of the first kind: there are no replicas and no subscribers.
-_KINDS = {b"normal", b"master", b"replica", b"slave", b"pubsub"}
+# Only the first two exist here: there are no replicas.
+_KINDS = {b"normal", b"pubsub", b"master", b"replica", b"slave"}
 _NO_TRACKING = "ERR client tracking is not supported by Millstream"
 
 container("client", since="2.4.0", group="connection", summary="Looks at connections and acts on them.")
@@ -29,6 +29,7 @@ def _text(word: bytes) -> str:
 def flags_of(session: Session) -> str:
     """CLIENT LIST's letters."""
     letters = (
+        ("P", session.is_subscribed),
         ("b", session.blocked),
         ("x", session.queue is not None),
         ("d", session.watch_broken),
@@ -51,8 +52,8 @@ def describe(session: Session, wall: int) -> str:
         ("idle", max(wall - session.last_used, 0) // 1000),
         ("flags", flags_of(session)),
         ("db", session.db),
-        ("sub", 0),
-        ("psub", 0),
+        ("sub", len(session.channels)),
+        ("psub", len(session.patterns)),
         ("ssub", 0),
         ("multi", -1 if session.queue is None else len(session.queue)),
         ("watch", len(session.watched)),
@@ -70,10 +71,11 @@ def _lines(sessions: Iterable[Session], wall: int) -> bytes:
     return "".join(describe(session, wall) + "\n" for session in sessions).encode("utf-8", "surrogateescape")
 
 
-def _kind(word: bytes) -> bytes:
-    if word.lower() not in _KINDS:
+def _by_kind(word: bytes, wall: int = 0) -> Test:  # noqa: ARG001 - all filters share one signature
+    kind = word.lower()
+    if kind not in _KINDS:
         raise CommandError(f"ERR Unknown client type '{_text(word)}'")
-    return word.lower()
+    return lambda session: kind == (b"pubsub" if session.is_subscribed else b"normal")
 
 
 @command("client|id", 2, flags="fast", since="5.0.0", group="connection", summary="Tells the connection's number.")
@@ -102,7 +104,7 @@ def client_list(ctx: Context, argv: list[bytes]) -> Reply:
     sessions = list(ctx.host.sessions())
     word = argv[2].upper() if len(argv) > 2 else b""
     if word == b"TYPE" and len(argv) == 4:
-        sessions = sessions if _kind(argv[3]) == b"normal" else []
+        sessions = list(filter(_by_kind(argv[3]), sessions))
     elif word == b"ID" and len(argv) > 3:
         wanted = [read_integer(each) for each in argv[3:]]
         if not all(each is not None and each > 0 for each in wanted):
@@ -226,6 +228,8 @@ def client_tracking(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 -
     """OK to OFF, an error to ON."""
     if _on_off(argv[2]):
         raise CommandError(_NO_TRACKING)
+    if len(argv) > 3:
+        raise SYNTAX
     return OK
 
 
@@ -257,11 +261,6 @@ def _by_id(word: bytes, wall: int) -> Test:  # noqa: ARG001 - all filters share 
     if wanted is None or wanted < 1:
         raise CommandError("ERR client-id should be greater than 0")
     return lambda session: session.id == wanted
-
-
-def _by_kind(word: bytes, wall: int) -> Test:  # noqa: ARG001 - all filters share one signature
-    normal = _kind(word) == b"normal"
-    return lambda _session: normal
 
 
 def _by_addr(word: bytes, wall: int) -> Test:  # noqa: ARG001 - all filters share one signature
@@ -315,11 +314,11 @@ def client_kill(ctx: Context, argv: list[bytes]) -> Reply:
     """The old form answers OK; with filters, how many were closed."""
     if len(argv) == 3:
         return _kill_one(ctx, argv[2])
-    if len(argv) % 2:
-        raise SYNTAX
     tests: list[Test] = []
     skip_me = True
     for at in range(2, len(argv), 2):
+        if at + 1 == len(argv):
+            raise SYNTAX
         name, word = argv[at].upper(), argv[at + 1]
         if name == b"SKIPME" and word.lower() in {b"yes", b"no"}:
             skip_me = word.lower() == b"yes"

@@ -221,17 +221,20 @@ class Config:
         Raises:
             CommandError: a name is unknown or a value refused; nothing changed.
         """
-        parsed: dict[str, object] = {}
+        chosen: dict[str, tuple[str, str]] = {}
         for name, value in changes:
             parameter = PARAMETERS.get(name.lower())
             if parameter is None:
                 raise CommandError(f"ERR Unknown option or number of arguments for CONFIG SET - '{name}'")
             if not parameter.mutable:
                 raise _refused(name, "can't set immutable config")
-            if parameter.name in parsed:
+            if parameter.name in chosen:
                 raise _refused(name, "duplicate parameter")
+            chosen[parameter.name] = (name, value)
+        parsed: dict[str, object] = {}
+        for key, (name, value) in chosen.items():
             try:
-                parsed[parameter.name] = parameter.parse(value)
+                parsed[key] = PARAMETERS[key].parse(value)
             except ValueError as reason:
                 raise _refused(name, str(reason)) from None
         self.values.update(parsed)

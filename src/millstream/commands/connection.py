@@ -53,10 +53,12 @@ def _authenticate(ctx: Context, user: bytes, password: bytes) -> None:
     syntax="[message]",
     summary="Answers PONG, or the message.",
 )
-def ping(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Whether anybody is there."""
+def ping(ctx: Context, argv: list[bytes]) -> Reply:
+    """Whether anybody is there; among RESP2 messages the answer looks like one."""
     if len(argv) > 2:
         raise CommandError("ERR wrong number of arguments for 'ping' command")
+    if ctx.session.resp == 2 and ctx.session.is_subscribed:
+        return [b"pong", argv[1] if len(argv) == 2 else b""]
     return argv[1] if len(argv) == 2 else PONG
 
 
@@ -196,9 +198,13 @@ def quit_(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler
     summary="Makes the connection as new.",
 )
 def reset(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Ends a transaction and watches, goes back to RESP2 and database 0, forgets the name and the password given."""
+    """Ends a transaction, watches and subscriptions, goes back to RESP2 and database 0, forgets name and password."""
     session = ctx.session
     end_transaction(ctx)
+    for names, channels in ((session.channels, ctx.host.channels), (session.patterns, ctx.host.patterns)):
+        for name in names:
+            channels.leave(session, name)
+        names.clear()
     session.db, session.resp, session.name = 0, 2, b""
     session.reply_mode = "on"
     session.no_evict = session.no_touch = False

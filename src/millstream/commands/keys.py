@@ -147,7 +147,8 @@ def keys(ctx: Context, argv: list[bytes]) -> Reply:
 )
 def scan(ctx: Context, argv: list[bytes]) -> Reply:
     """A key that exists during the whole walk is answered at least once."""
-    if not (argv[1].isdigit() and int(argv[1]) < 2**64):
+    start = argv[1] or b"0"  # as in Redis, nothing reads as 0
+    if not (start.isdigit() and int(start) < 2**64):
         raise CommandError("ERR invalid cursor")
     fits, count, kind = matcher(b"*"), 10, b""
     for at in range(2, len(argv), 2):
@@ -162,7 +163,7 @@ def scan(ctx: Context, argv: list[bytes]) -> Reply:
                 raise SYNTAX
         else:
             kind = argv[at + 1].lower()
-    cursor, found = ctx.db.scan_order.step(ctx.db.keys, int(argv[1]), count)
+    cursor, found = ctx.db.scan_order.step(ctx.db.keys, int(start), count)
     answer: list[Reply] = []
     for key in found:
         value = ctx.lookup(key) if fits(key) else None
@@ -307,13 +308,11 @@ def move(ctx: Context, argv: list[bytes]) -> Reply:
     return 1
 
 
-def _numbered(ctx: Context, word: bytes, which: str) -> Database:
+def _number(word: bytes, which: str) -> int:
     index = read_integer(word)
     if index is None:
         raise CommandError(f"ERR invalid {which} DB index")
-    if not 0 <= index < DATABASES:
-        raise CommandError(DB_OUT_OF_RANGE)
-    return ctx.host.keyspace.databases[index]
+    return index
 
 
 @command(
@@ -327,7 +326,10 @@ def _numbered(ctx: Context, word: bytes, which: str) -> Database:
 )
 def swapdb(ctx: Context, argv: list[bytes]) -> Reply:
     """Who waits in either database sees the other's keys at once."""
-    one, two = _numbered(ctx, argv[1], "first"), _numbered(ctx, argv[2], "second")
+    indexes = _number(argv[1], "first"), _number(argv[2], "second")
+    if not all(0 <= index < DATABASES for index in indexes):
+        raise CommandError(DB_OUT_OF_RANGE)
+    one, two = (ctx.host.keyspace.databases[index] for index in indexes)
     ctx.dirty += 1
     if one is two:
         return OK

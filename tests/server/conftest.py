@@ -1,0 +1,25 @@
+"""Servers in a thread of the test process, and connections to them."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from millstream.server.thread import ServerThread
+from support.wire import Wire
+
+Connect = Callable[..., Wire]
+
+
+@pytest.fixture
+def server() -> Iterator[ServerThread]:
+    """A server that keeps everything in memory."""
+    with ServerThread() as running:
+        yield running
+
+
+@pytest.fixture
+def connect(server: ServerThread) -> Iterator[Connect]:
+    """Opens connections to ``server`` (or another URL), all closed at the end."""
+    with ExitStack() as stack:
+        yield lambda resp=2, url=None: stack.enter_context(Wire(url or server.url, resp))
