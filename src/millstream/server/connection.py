@@ -217,8 +217,7 @@ class Connection(asyncio.Protocol):
             self._count_queued(argv)
         elif self._queued:
             self._queued = 0
-        if not self._reader.trusted:
-            self._reader.trusted = session.user is not None
+        self._reader.trusted = session.user is not None  # AUTH and RESET change it
         return outcome
 
     def _count_queued(self, argv: list[bytes]) -> None:
