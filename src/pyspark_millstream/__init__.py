@@ -1,4 +1,4 @@
-"""Lets Spark find ``format("millstream")``: it imports every package named ``pyspark_*`` that has a ``DefaultSource``."""
+"""Lets Spark find ``format("millstream")``: it looks for a ``DefaultSource`` in every package named ``pyspark_*``."""
 
 from millstream.spark.source import MillstreamSource as DefaultSource
 

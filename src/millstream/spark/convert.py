@@ -45,8 +45,13 @@ def convert(values: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Mistaken | N
         return values, None
     if pa.types.is_binary(kind):
         return values.view(pa.binary()), None
-    present = pc.if_else(pc.equal(pc.binary_length(values), 0), pa.scalar(None, pa.string()), values)
-    found = _nested(present, kind) if pa.types.is_nested(kind) else _flat(present, kind)
+    nothing = pa.scalar(None, pa.string())
+    present = pc.if_else(pc.equal(pc.binary_length(values), 0), nothing, values)
+    if pa.types.is_nested(kind):
+        present = pc.if_else(pc.equal(present, "null"), nothing, present)
+        found = _nested(present, kind)
+    else:
+        found = _flat(present, kind)
     if found.null_count == present.null_count:
         return found, None
     mistaken = pc.and_(pc.is_null(found), pc.is_valid(present))
@@ -63,6 +68,8 @@ def _flat(values: pa.Array, kind: pa.DataType) -> pa.Array:
             break
     if pa.types.is_timestamp(kind):
         return _times(values, kind)
+    if pc.any(pc.starts_with(values, "+")).as_py():  # Arrow knows no plus sign
+        values = pc.replace_substring_regex(values, r"^\+", "")
     return _cast(values, kind)
 
 

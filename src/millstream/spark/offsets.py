@@ -179,8 +179,9 @@ def went_back(key: str, at: Position, state: StreamState | None) -> str | None:
     else:
         return None
     return (
-        f"stream {key!r} went back: this query has read up to {at.id} (entry {at.n}), but {told}. It was deleted "
-        "and made anew, or restored from an older state. Start the query with a new checkpointLocation (and startingOffsets)"
+        f"stream {key!r} went back: this query has read up to {at.id} (entry {at.n}), but {told}. "
+        "It was deleted and made anew, or restored from an older state. Start the query with a new checkpointLocation "
+        "(and startingOffsets)"
     )
 
 

@@ -113,8 +113,12 @@ class Planner:
     # --- micro-batches -----------------------------------------------------------------------------------------------
 
     def target_now(self) -> None:
-        """Trigger.AvailableNow: the streams as they are now are all there is to read."""
-        self._target = self._existing(self._survey.keys())
+        """Trigger.AvailableNow: the streams as they are now are all there is to read.
+
+        A stream that is missing is dealt with where it is known how far it was read.
+        """
+        states = self._survey.states(self._survey.keys())
+        self._target = {key: state for key, state in states.items() if state is not None}
 
     def next_end(self, start: Mapping[str, Position], cap: int | None) -> Offset:
         """The end of the batch that begins at ``start``: equal to it when there is nothing new.

@@ -49,7 +49,7 @@ class Survey:
         except (redis.RedisError, OSError, ValueError) as reason:
             self._client = None
             raise ConfigError(
-                f"option 'url': cannot talk to {self._options.shown_url} ({reason}): start the server or correct the URL"
+                f"option 'url': cannot talk to {self._options.shown_url} ({reason}): start the server or correct it"
             ) from None
 
     def close(self) -> None:

@@ -1,0 +1,77 @@
+"""One Spark session for all tests of this folder (starting one takes seconds), and streams to read."""
+
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis
+
+from support.servers import ServerProcess
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator["SparkSession"]:
+    """The session that ``millstream.spark.session`` makes, with the quick compiler."""
+    from millstream.spark import session
+
+    made = session("tests", quick=True, spark__log__level="ERROR")
+    yield made
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # PySpark leaves its gateway's sockets to the collector
+        made.stop()
+
+
+@pytest.fixture
+def client(real_redis: ServerProcess) -> Iterator[redis.Redis]:
+    """A client of the real server, emptied."""
+    with real_redis.client(decode_responses=True) as made:
+        yield made
+
+
+@pytest.fixture
+def reading(spark: "SparkSession") -> Callable[..., "DataFrame"]:
+    """``reading(url, stream="a", ...)``: a batch DataFrame."""
+
+    def read(url: str, schema: str | None = None, **options: str) -> "DataFrame":
+        reader = spark.read.format("millstream").option("url", url).options(**options)
+        return (reader.schema(schema) if schema else reader).load()
+
+    return read
+
+
+@pytest.fixture
+def run_to_end(spark: "SparkSession", tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
+    """``run_to_end(url, stream="a", ...)``: AvailableNow to Parquet under ``tmp_path/out``; returns its progress."""
+
+    def run(url: str, **options: str) -> list[dict[str, Any]]:
+        source = spark.readStream.format("millstream").option("url", url).options(**options).load()
+        query = (
+            source.writeStream.format("parquet")
+            .option("path", str(tmp_path / "out"))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+        return [progress for progress in query.recentProgress if progress["numInputRows"]]
+
+    return run
+
+
+@pytest.fixture
+def written(spark: "SparkSession", tmp_path: Path) -> Callable[[], list[str]]:
+    """The ids in the Parquet sink of :func:`run_to_end`, duplicates and all, in the order of the stream."""
+
+    def read() -> list[str]:
+        rows = spark.read.parquet(str(tmp_path / "out")).select("id").collect()
+        return sorted((row.id for row in rows), key=lambda ident: tuple(map(int, ident.split("-"))))
+
+    return read

@@ -1,0 +1,169 @@
+"""Replies to Arrow: the fast way equals the general one wherever it answers, and it answers for all usual replies."""
+
+import hiredis
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from millstream.errors import UsageError
+from millstream.spark.decode import Page, Want, fast, general, parse_replies
+from millstream.spark.offsets import Id
+
+Entry = tuple[bytes, list[bytes]]
+
+TAIL = b"*1\r\n*2\r\n$3\r\n1-1\r\n*2\r\n$1\r\na\r\n$1\r\nb\r\n"
+"""What follows a page on the wire: the stream's first entry."""
+
+
+def reply(entries: list[Entry]) -> bytes:
+    """The bytes of an XRANGE reply."""
+
+    def bulk(value: bytes) -> bytes:
+        return b"$%d\r\n%s\r\n" % (len(value), value)
+
+    body = [b"*2\r\n" + bulk(ident) + b"*%d\r\n" % len(flat) + b"".join(map(bulk, flat)) for ident, flat in entries]
+    return b"*%d\r\n" % len(entries) + b"".join(body)
+
+
+def same(one: Page, other: Page) -> bool:
+    """Whether two pages are equal in all they hold, bytes that are not UTF-8 included."""
+
+    def raw(array: pa.Array | None) -> object:
+        if array is None:
+            return None
+        if pa.types.is_map(array.type):
+            return [array.offsets.to_pylist(), raw(array.keys), raw(array.items)]
+        return array.view(pa.binary()).to_pylist()
+
+    return (
+        raw(one.ids) == raw(other.ids)
+        and one.times.tolist() == other.times.tolist()
+        and one.fields.keys() == other.fields.keys()
+        and all(raw(one.fields[name]) == raw(other.fields[name]) for name in one.fields)
+        and raw(one.pairs) == raw(other.pairs)
+        and (one.first, one.last) == (other.first, other.last)
+    )
+
+
+nasty = st.one_of(
+    st.binary(max_size=12),
+    st.sampled_from(
+        [
+            b"",
+            b"\r\n",
+            b"\r",
+            b"\n",
+            b"*2",
+            b"*2\r\n",
+            b"$3",
+            b"$3\r\n1-1\r\n",
+            b"+PONG\r\n",
+            b"-ERR x\r\n",
+            b"\xff\xfe",
+            b"$-1\r\n",
+        ]
+    ),
+    st.text(max_size=6).map(str.encode),
+)
+names = st.one_of(
+    st.sampled_from([b"a", b"b", b"carrier", b"a_long_name_of_a_field", b"a_long_name_of_x_field", b""]), nasty
+)
+entry_ids = st.one_of(
+    st.integers(10**12, 2 * 10**12).map(lambda ms: b"%d-0" % ms),
+    st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1)).map(lambda pair: b"%d-%d" % pair),
+)
+wants = st.builds(Want, st.lists(names, max_size=3, unique=True).map(tuple), st.booleans())
+flats = st.lists(st.tuples(names, nasty), min_size=1, max_size=5).map(
+    lambda pairs: [part for pair in pairs for part in pair]
+)
+
+
+@given(st.lists(st.tuples(entry_ids, flats), min_size=1, max_size=8), wants)
+@example([(b"1-1", [b"a", b"x\r\n$1\r\ny"])], Want((b"a",), True))
+@example([(b"1-1", [b"a", b"*2", b"b", b"1"]), (b"2-1", [b"a", b"*2\r\n$3\r\n2-1"])], Want((b"a", b"b"), True))
+@example([(b"1-1", [b"a", b"1", b"a", b"2"])], Want((b"a",), True))
+@example([(b"1-1", [b"a", b"1"]), (b"2-1", [b"b", b"1", b"a", b"3"]), (b"3-1", [b"c", b""])], Want((b"a",), True))
+def test_the_fast_way_is_right_or_declines(entries: list[Entry], want: Want) -> None:
+    """Whatever bytes a value or name holds, the fast way never reads a reply differently from a real parser."""
+    raw = reply(entries)
+    slow = general(parse_replies(raw)[0], want)
+    assert slow is not None
+    quick = fast(raw + TAIL, want)
+    if quick is not None:
+        assert quick[1] == len(raw)
+        assert same(quick[0], slow)
+
+
+usual_names = st.lists(
+    st.text("abcdefgh_", min_size=1, max_size=20).map(str.encode), min_size=1, max_size=6, unique=True
+)
+usual_values = st.text(st.characters(blacklist_characters="\r\n*"), max_size=120).map(str.encode)
+
+
+@given(st.data())
+def test_the_fast_way_answers_for_usual_replies(data: st.DataObject) -> None:
+    """Entries with some of a set of fields, values without line breaks: these must not fall to the slow way."""
+    every = data.draw(usual_names)
+    chosen = st.lists(st.sampled_from(every), min_size=1, unique=True)
+    rows = data.draw(st.lists(chosen, min_size=1, max_size=20))
+    entries = [
+        (
+            b"%d-%d" % (1_700_000_000_000 + place, place),
+            [part for name in row for part in (name, data.draw(usual_values))],
+        )
+        for place, row in enumerate(rows)
+    ]
+    raw, want = reply(entries), Want(tuple(every[:2]), True)
+    quick = fast(raw + TAIL, want)
+    slow = general(parse_replies(raw)[0], want)
+    assert quick is not None
+    assert slow is not None
+    assert same(quick[0], slow)
+
+
+@given(st.lists(st.tuples(entry_ids, flats), min_size=1, max_size=3), st.data())
+def test_a_reply_cut_short_is_never_read(entries: list[Entry], data: st.DataObject) -> None:
+    """Half a reply must not pass for a whole one."""
+    raw = reply(entries)
+    assert fast(raw[: data.draw(st.integers(0, len(raw) - 1))], Want((), True)) is None
+
+
+def test_a_field_named_twice_has_its_last_value() -> None:
+    """A map cannot hold both; the fast way leaves it to the general one."""
+    entries = parse_replies(reply([(b"1-1", [b"a", b"1", b"b", b"x", b"a", b"2"])]))[0]
+    page = general(entries, Want((b"a",), True))
+    assert page is not None
+    assert page.fields[b"a"].to_pylist() == ["2"]
+    assert page.pairs.to_pylist() == [[("a", "2"), ("b", "x")]]
+    assert fast(reply([(b"1-1", [b"a", b"1", b"b", b"x", b"a", b"2"])]), Want((b"a",), True)) is None
+
+
+def test_ids_outside_our_times_are_read() -> None:
+    """Ids may be any two numbers; those of the fast way's thirteen digits are only the usual ones."""
+    raw = reply([(b"5-1", [b"a", b"1"]), (b"1700000000000-3", [b"a", b"2"])])
+    found = fast(raw, Want((b"a",)))
+    assert found is not None
+    assert found[0].times.tolist() == [5, 1_700_000_000_000]
+    assert (found[0].first, found[0].last) == (Id(5, 1), Id(1_700_000_000_000, 3))
+
+
+def test_an_error_in_place_of_a_page_is_raised() -> None:
+    """A refused command must not look like an empty stream."""
+    raw = b"-WRONGTYPE Operation against a key holding the wrong kind of value\r\n"
+    assert fast(raw, Want()) is None
+    with pytest.raises(UsageError, match="WRONGTYPE"):
+        parse_replies(raw)
+
+
+def test_an_empty_page() -> None:
+    """The end of a range."""
+    assert fast(b"*0\r\n" + TAIL, Want()) is None
+    assert general(parse_replies(b"*0\r\n" + TAIL)[0], Want()) is None
+
+
+def test_the_test_writes_what_hiredis_reads() -> None:
+    """The reply builder above is itself right."""
+    reader = hiredis.Reader()
+    reader.feed(reply([(b"1-1", [b"a", b"x\r\ny"])]))
+    assert reader.gets() == [[b"1-1", [b"a", b"x\r\ny"]]]

@@ -1,0 +1,80 @@
+"""Options: what is accepted, and that a wrong one is answered in one line that says which and how to mend it."""
+
+import pytest
+
+from millstream.errors import ConfigError
+from millstream.spark.offsets import MAX_PART, Id
+from millstream.spark.options import parse
+
+GOOD = {"url": "redis://h:1/0", "stream": "orders"}
+
+
+@pytest.fixture(autouse=True)
+def no_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine's own setting stays out of these tests."""
+    monkeypatch.delenv("MILLSTREAM_URL", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({}, "option 'stream' is missing"),
+        ({"stream": "a"}, "option 'url' is missing.*MILLSTREAM_URL"),
+        (GOOD | {"strem": "a"}, "unknown option 'strem': did you mean 'stream'"),
+        (GOOD | {"maxOffsetsPerTrigger": "5"}, "did you mean 'maxEntriesPerTrigger'"),
+        (GOOD | {"stream.keys": "a"}, "did you mean 'stream'"),
+        (GOOD | {"zzz": "a"}, "unknown option 'zzz': the options are url, stream"),
+        (GOOD | {"path": "a"}, r"load\(\) takes no path"),
+        (GOOD | {"url": "http://x"}, "option 'url' must start with"),
+        (GOOD | {"url": "memory://"}, "option 'url' is 'memory://', which lives in one process.*millstream serve"),
+        (GOOD | {"streamPattern": "a*"}, "'stream' and 'streamPattern' are both given"),
+        (GOOD | {"stream": "a,,b"}, "option 'stream' is 'a,,b'"),
+        (GOOD | {"stream": "a,a"}, "names one of them twice"),
+        (GOOD | {"minPartitions": "0"}, "option 'minPartitions' is '0': it must be a whole number of at least 1"),
+        (GOOD | {"maxEntriesPerTrigger": "many"}, "option 'maxEntriesPerTrigger' is 'many'"),
+        (GOOD | {"maxEntriesPerPartition": "1.5"}, "option 'maxEntriesPerPartition' is '1.5'"),
+        (GOOD | {"failOnDataLoss": "yes"}, "option 'failOnDataLoss' is 'yes': it must be true or false"),
+        (GOOD | {"group": ""}, "option 'group' is '': it must not be empty"),
+        (GOOD | {"fields": "a,id"}, r"'id' is a column of every entry; .*fields\['id'\]"),
+        (
+            GOOD | {"startingOffsets": "first"},
+            "option 'startingOffsets' is 'first': it must be earliest, latest, or a JSON",
+        ),
+        (GOOD | {"startingOffsets": '{"orders": 5}'}, "'orders' must be text: an id, earliest or latest"),
+        (GOOD | {"startingOffsets": '{"orders": "x-1"}'}, "'x-1' is not an entry id"),
+        (GOOD | {"startingOffsets": '{"other": "1-1"}'}, "names stream 'other', which this query does not read"),
+        (GOOD | {"stream": "a,b", "startingOffsets": '{"a": "1-1"}'}, "names no place for stream 'b'"),
+        (GOOD | {"startingTimestamp": "noon"}, "option 'startingTimestamp' is 'noon': it must be milliseconds"),
+        (GOOD | {"startingTimestamp": "1", "startingOffsets": "latest"}, "both given: leave one out"),
+        (GOOD | {"endingOffsets": "earliest"}, "option 'endingOffsets' is 'earliest', which would read nothing"),
+    ],
+)
+def test_a_wrong_option_is_named_with_its_cure(given: dict[str, str], told: str) -> None:
+    """One line each, since Spark shows a traceback above it and the last line is what people read."""
+    with pytest.raises(ConfigError, match=told) as caught:
+        parse(given)
+    assert "\n" not in str(caught.value)
+
+
+def test_places_are_exclusive_starts_and_times_are_inclusive() -> None:
+    """The option ``startingOffsets`` names the last entry not wanted, as XREAD does; startingTimestamp the first moment wanted."""
+    found = parse(GOOD | {"startingOffsets": '{"orders": "5"}', "endingOffsets": '{"orders": "latest"}'})
+    assert found.starting == {"orders": Id(5, 0)}
+    assert found.ending == {"orders": "latest"}
+    for text in ("1767225600000", "2026-01-01T00:00:00Z", "2026-01-01", "2026-01-01T01:00:00+01:00"):
+        assert parse(GOOD | {"startingTimestamp": text}).starting == {"*": Id(1_767_225_599_999, MAX_PART)}
+
+
+def test_the_url_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One setting for all parts of the program; an option wins over it."""
+    monkeypatch.setenv("MILLSTREAM_URL", "redis://env:1")
+    assert parse({"stream": "a"}).url == "redis://env:1"
+    assert parse({"stream": "a", "url": "unix:///tmp/x"}).url == "unix:///tmp/x"
+
+
+def test_names_are_taken_in_any_case_and_passwords_are_not_shown() -> None:
+    """Spark hands options on in lower case; error texts end up in logs."""
+    found = parse({"URL": "redis://me:secret@h:1/0", "STREAM": "a, b", "failondataloss": "FALSE"})
+    assert found.streams == ("a", "b")
+    assert found.fail_on_loss is False
+    assert found.shown_url == "redis://me:***@h:1/0"

@@ -1,0 +1,113 @@
+"""The session helper: says what is missing before anything slow, and sets what it promises."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from millstream.errors import ConfigError
+from millstream.spark import session as make_session
+from millstream.spark.session import java_options, java_problem, worker_python
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def fresh() -> "Iterator[None]":
+    """The answer about Java is remembered; these tests ask anew."""
+    java_problem.cache_clear()
+    yield
+    java_problem.cache_clear()
+
+
+def fake_java(folder: Path, version: str) -> None:
+    (folder / "bin").mkdir()
+    path = folder / "bin" / "java"
+    path.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    path.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [
+        ("1.8.0_392", "is Java 8"),
+        ("11.0.2", "is Java 11"),
+        ("17.0.15", None),
+        ("21", None),
+        ("sorcery", "of an unknown version"),
+    ],
+)
+@pytest.mark.usefixtures("fresh")
+def test_old_java_is_named_with_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, told: str | None
+) -> None:
+    """One sentence, so that nobody has to find out from a Java stack trace."""
+    fake_java(tmp_path, version)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    problem = java_problem()
+    if told is None:
+        assert problem is None
+    else:
+        assert problem is not None
+        assert told in problem
+        assert "apt-get install openjdk-17-jre-headless" in problem
+
+
+@pytest.mark.usefixtures("fresh")
+def test_no_java_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session then fails with that sentence, before Spark is even imported."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigError, match="there is no java on PATH: apt-get install openjdk-17-jre-headless"):
+        make_session("x")
+    java_problem.cache_clear()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
+    problem = java_problem()
+    assert problem is not None
+    assert "has no bin/java" in problem
+
+
+def test_the_wrapper_drops_the_zips_and_keeps_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers import the installed PySpark; a user's own PYTHONPATH stays."""
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "with space"))
+    python = worker_python()
+    assert python != sys.executable
+    path = os.pathsep.join(["/x/lib/pyspark.zip", str(tmp_path), "/x/lib/py4j-0.10.9.9-src.zip", "/y z"])
+    code = "import os, sys; print(os.environ['PYTHONPATH']); print(sys.executable)"
+    told = subprocess.run(
+        [python, "-c", code], env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert told == [f"{tmp_path}:/y z", sys.executable]
+
+
+def test_without_a_cache_everything_still_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A home that cannot be written to makes Spark slower to start, and breaks nothing."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert worker_python() == sys.executable
+    assert java_options(quick=False) == "-XX:+UseSerialGC"
+    assert "TieredStopAtLevel=1" in java_options(quick=True)
+
+
+def test_a_choice_of_python_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who sets PYSPARK_PYTHON knows why."""
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
+    assert worker_python() == "/opt/python"
+
+
+@pytest.mark.spark
+def test_the_session_has_the_promised_settings(spark: "SparkSession") -> None:
+    """Among them the one that keeps micro-batches from starting ten processes each."""
+    assert "FileSystemBasedCheckpointFileManager" in spark.conf.get(
+        "spark.sql.streaming.checkpointFileManagerClass", ""
+    )
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.sparkContext.uiWebUrl is None

@@ -1,0 +1,291 @@
+"""Spark itself: found by name, the same rows as XRANGE, exactly once through stops, kills and retries."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis
+from pyspark.errors import AnalysisException, StreamingQueryException
+
+from support.servers import ServerProcess, millstream_server, redis_server
+from support.streams import fill
+from support.waiting import eventually
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.realserver]
+
+Reading = Callable[..., "DataFrame"]
+RunToEnd = Callable[..., list[dict[str, Any]]]
+Written = Callable[[], list[str]]
+
+
+@pytest.fixture(scope="module", params=["redis", "millstream"])
+def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A real Redis, and our own server."""
+    folder = tmp_path_factory.mktemp("both")
+    with redis_server(folder) if request.param == "redis" else millstream_server(folder, "--memory") as server:
+        yield server
+
+
+@pytest.fixture
+def both_client(both: ServerProcess) -> Iterator[redis.Redis]:
+    """A client of that server, emptied."""
+    with both.client(decode_responses=True) as made:
+        made.flushall()
+        yield made
+
+
+def last_line(error: BaseException) -> str:
+    """What a user reads last; Spark itself adds its SQLSTATE on a line of its own."""
+    lines = [line for line in str(error).splitlines() if line.strip() and "SQLSTATE" not in line]
+    return lines[-1]
+
+
+# --- batch reads -----------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_read_is_xrange(both: ServerProcess, both_client: redis.Redis, reading: Reading) -> None:
+    """By name alone, on either server: rows are the entries, of values with line breaks and fields that change too."""
+    both_client.xadd("s", {"n": "1", "text": "line\r\nbreak"}, id="1700000000000-0")
+    both_client.xadd("s", {"other": "ü", "n": ""}, id="1700000000000-1")
+    for number in range(3000):
+        both_client.xadd("s", {"n": str(number)}, id=f"{1_700_000_000_001 + number}-0")
+    found = reading(both.url, stream="s", minPartitions="3")
+    assert found.rdd.getNumPartitions() == 3
+    rows = {row.id: row.fields for row in found.collect()}
+    assert rows == dict(both_client.xrange("s"))
+    assert found.count() == 3002
+    first = found.orderBy("timestamp", "id").first()
+    assert first is not None
+    assert (first.stream, first.timestamp.isoformat()) == ("s", "2023-11-14T22:13:20")
+
+
+def test_bytes_come_through_unharmed(real_redis: ServerProcess, client: redis.Redis, reading: Reading) -> None:
+    """A value that is no text can be had as binary, from a column of that type or by a cast."""
+    client.xadd("s", {"raw": b"\xff\x00\r\n", "n": "1"})
+    row = reading(real_redis.url, "raw binary, n int", stream="s").first()
+    assert row is not None
+    assert (bytes(row.raw), row.n) == (b"\xff\x00\r\n", 1)
+    cast = reading(real_redis.url, stream="s").selectExpr("cast(fields['raw'] as binary) raw").first()
+    assert cast is not None
+    assert bytes(cast.raw) == b"\xff\x00\r\n"
+
+
+def test_typed_columns_and_what_does_not_fit_them(
+    real_redis: ServerProcess, client: redis.Redis, reading: Reading
+) -> None:
+    """A schema types the fields; a wrong value is null and is kept beside the row."""
+    client.xadd("s", {"delay": "11", "when": "2013-01-01T10:00:00Z", "tags": '["a","b"]', "price": "3.50"})
+    client.xadd("s", {"delay": "NA", "price": ""})
+    schema = "delay int, when timestamp, tags array<string>, price decimal(8,2), stream string, _corrupt string"
+    rows = reading(real_redis.url, schema, stream="s").orderBy("delay", ascending=False).collect()
+    assert [(row.delay, row.tags, row.stream) for row in rows] == [(11, ["a", "b"], "s"), (None, None, "s")]
+    assert (str(rows[0].price), rows[0].when.isoformat()) == ("3.50", "2013-01-01T10:00:00")
+    assert [row._corrupt for row in rows] == [None, '{"delay": "NA"}']
+
+
+def test_named_fields_become_columns(real_redis: ServerProcess, client: redis.Redis, reading: Reading) -> None:
+    """The option ``fields`` saves writing a schema when all are text; with a schema it is refused."""
+    fill(client, "s", 2)
+    assert [
+        tuple(row) for row in reading(real_redis.url, stream="s", fields="kind,none").drop("timestamp").collect()
+    ] == [
+        ("s", "1-0", "odd", None),
+        ("s", "2-0", "even", None),
+    ]
+    with pytest.raises(AnalysisException, match="PYTHON_DATA_SOURCE_ERROR") as caught:
+        reading(real_redis.url, "kind string", stream="s", fields="kind").collect()
+    assert "option 'fields' and .schema(...) both choose the columns" in last_line(caught.value)
+
+
+def test_two_streams_and_an_empty_one(real_redis: ServerProcess, client: redis.Redis, reading: Reading) -> None:
+    """Rows say which stream they are of."""
+    fill(client, "a", 3)
+    fill(client, "b", 2)
+    client.xgroup_create("c", "g", "$", mkstream=True)
+    counted = reading(real_redis.url, stream="a,b,c").groupBy("stream").count().collect()
+    assert {row.stream: row["count"] for row in counted} == {"a": 3, "b": 2}
+    assert reading(real_redis.url, stream="c").count() == 0
+    assert reading(real_redis.url, streamPattern="[ab]").count() == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"stream": "s", "strem": "s"}, "ConfigError: unknown option 'strem': did you mean 'stream'?"),
+        ({"stream": "nope"}, "ConfigError: option 'stream': 'nope' does not exist on redis://"),
+        (
+            {"stream": "s", "minPartitions": "x"},
+            "ConfigError: option 'minPartitions' is 'x': it must be a whole number",
+        ),
+    ],
+)
+def test_the_last_line_of_an_error_says_what_to_mend(
+    real_redis: ServerProcess, client: redis.Redis, reading: Reading, options: dict[str, str], told: str
+) -> None:
+    """No frames of the Java machine, and the option named."""
+    fill(client, "s", 1)
+    with pytest.raises(AnalysisException, match="PYTHON_DATA_SOURCE_ERROR") as caught:
+        reading(real_redis.url, **options).collect()
+    assert told in last_line(caught.value)
+    assert "\tat " not in str(caught.value)
+
+
+# --- streams ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_stopped_query_goes_on_where_it_was(
+    both: ServerProcess,
+    both_client: redis.Redis,
+    spark: "SparkSession",
+    tmp_path: Path,
+    run_to_end: RunToEnd,
+    written: Written,
+) -> None:
+    """Stopped in mid-backlog and restarted from its checkpoint: each entry once, batches within the cap, lag shown."""
+    ids = fill(both_client, "a", 2500) + fill(both_client, "b", 500, first=5000)
+    options = {"stream": "a,b", "startingOffsets": "earliest", "maxEntriesPerTrigger": "300", "group": "lake"}
+    query = (
+        spark.readStream.format("millstream").option("url", both.url).options(**options).load()
+        .writeStream.format("parquet")
+        .option("path", str(tmp_path / "out"))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )  # fmt: skip
+    eventually((tmp_path / "checkpoint" / "commits" / "1").exists, 60, what="two batches are committed")
+    query.stop()
+    assert 0 < len(written()) < 3000
+    progress = run_to_end(both.url, **options)
+    assert max(batch["numInputRows"] for batch in progress) <= 300
+    assert written() == ids
+    for stream, count in (("a", 2500), ("b", 500)):
+        (group,) = both_client.xinfo_groups(stream)
+        assert (group["name"], group["entries-read"], group["lag"], group["pending"]) == ("lake", count, 0, 0)
+    more = fill(both_client, "b", 7, first=9000)
+    run_to_end(both.url, **options)
+    assert written() == ids + more
+
+
+DRIVER = """
+import sys
+from pathlib import Path
+
+import millstream.spark
+
+url, folder = sys.argv[1], Path(sys.argv[2])
+failed = folder / "failed"
+
+
+def fails_once(batches):
+    for number, batch in enumerate(batches):
+        if not failed.exists():
+            failed.write_text(str(batch.num_rows))
+            raise RuntimeError("the first attempt of the first task ends here")
+        yield batch
+
+
+spark = millstream.spark.session("killed", quick=True, master="local[2,4]", spark__log__level="OFF")
+source = (
+    spark.readStream.format("millstream").option("url", url).option("stream", "s")
+    .option("startingOffsets", "earliest").option("maxEntriesPerTrigger", "1000").load()
+)
+query = (
+    source.mapInArrow(fails_once, source.schema).writeStream.format("parquet").option("path", str(folder / "out"))
+    .option("checkpointLocation", str(folder / "checkpoint")).start()
+)
+query.awaitTermination()
+"""
+
+
+def test_a_killed_driver_and_a_failed_task_lose_and_double_nothing(
+    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, run_to_end: RunToEnd, written: Written
+) -> None:
+    """Exactly once in the sink after both.
+
+    A task fails when it has read, and is tried again; then the driver is killed between the offset log and the commit
+    log of a batch, as seen in its checkpoint, and the query is started again.
+    """
+    ids = fill(client, "s", 20_000)
+    with (tmp_path / "driver.log").open("wb") as log:
+        driver = subprocess.Popen(
+            [sys.executable, "-c", DRIVER, real_redis.url, str(tmp_path)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            start_new_session=True,  # the Java machine is killed with it
+        )
+
+    def under_way() -> int | None:
+        assert driver.poll() is None, (tmp_path / "driver.log").read_text(errors="replace")[-3000:]
+        logged = [int(path.name) for path in (tmp_path / "checkpoint" / "offsets").iterdir() if path.name.isdigit()]
+        newest = max(logged, default=0)
+        return newest if newest >= 2 and not (tmp_path / "checkpoint" / "commits" / str(newest)).exists() else None
+
+    try:
+        batch = eventually(under_way, 60, what="a batch is logged and not committed")
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait(timeout=30)
+    assert not (tmp_path / "checkpoint" / "commits" / str(batch)).exists(), "the kill came too late to prove anything"
+    assert (tmp_path / "failed").exists(), "no task has failed"
+    logged = json.loads((tmp_path / "checkpoint" / "offsets" / str(batch)).read_text().splitlines()[2])
+    assert logged["s"]["n"] < 20_000
+    run_to_end(real_redis.url, stream="s", maxEntriesPerTrigger="8000")
+    assert written() == ids
+
+
+def test_a_stream_that_lost_entries_ends_its_query(
+    real_redis: ServerProcess, client: redis.Redis, run_to_end: RunToEnd
+) -> None:
+    """The user of the query sees which entries are gone, not only a log somewhere."""
+    fill(client, "s", 10)
+    options = {"stream": "s", "startingOffsets": "earliest"}
+    run_to_end(real_redis.url, **options)
+    fill(client, "s", 10, first=11)
+    client.xtrim("s", maxlen=5, approximate=False)
+    told = (
+        "DataLossError: stream 's': 5 entries after 10-0 and before 16-0 were trimmed away.*'failOnDataLoss' to 'false'"
+    )
+    with pytest.raises(StreamingQueryException, match=told):
+        run_to_end(real_redis.url, **options)
+    client.delete("s")
+    with pytest.raises(StreamingQueryException, match="went back"):
+        run_to_end(real_redis.url, **options, failOnDataLoss="false")
+
+
+def test_several_actions_on_one_batch_see_the_same_rows(
+    real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", tmp_path: Path
+) -> None:
+    """In foreachBatch each action reads again: the old connector gave the second one nothing."""
+    fill(client, "s", 400)
+    seen: list[tuple[int, int]] = []
+
+    def twice(frame: "DataFrame", _: int) -> None:
+        seen.append((frame.count(), frame.select("id").distinct().count()))
+
+    source = spark.readStream.format("millstream").option("url", real_redis.url).option("stream", "s")
+    query = (
+        source.option("startingOffsets", "earliest").load().writeStream.foreachBatch(twice)
+        .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+    )  # fmt: skip
+    query.awaitTermination()
+    assert seen == [(400, 400)]
+
+
+def test_looking_for_the_format_is_cheap() -> None:
+    """Spark imports the package when any Python source is looked for: it must not bring Redis, Arrow or numpy along."""
+    code = (
+        "import pyspark.sql.datasource, sys; before = set(sys.modules); import pyspark_millstream; "
+        "print(*set(sys.modules) - before)"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "millstream.spark.source" in loaded
+    assert not {"redis", "hiredis", "pyarrow", "numpy", "pandas", "millstream.spark.planner"} & set(loaded)
