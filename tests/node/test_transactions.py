@@ -1,0 +1,193 @@
+"""MULTI, EXEC, DISCARD, WATCH: all or nothing in the log, errors inside, and what breaks a watch."""
+
+import pytest
+
+from millstream.node import codec
+from millstream.replies import OK, QUEUED, Error
+from support.inprocess import Client, World
+from support.state import snapshot
+
+ABORTED = Error("EXECABORT Transaction discarded because of previous errors.")
+
+
+@pytest.fixture
+def world() -> World:
+    """An empty node."""
+    return World()
+
+
+@pytest.fixture
+def client(world: World) -> Client:
+    """One of its clients."""
+    return world.client()
+
+
+def test_a_transaction_is_one_record(world: World, client: Client) -> None:
+    """Whatever is inside is in the log together, or not at all."""
+    assert client.call("MULTI") == OK
+    assert client.call("XADD", "s", "1-0", "f", "v") == QUEUED
+    client.call("XGROUP", "CREATE", "s", "g", "0")
+    client.call("XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", ">")
+    client.call("SET", "k", "x")
+    assert world.log.payloads == []
+    replies = client.call("EXEC")
+    assert replies == [b"1-0", OK, [[b"s", [[b"1-0", [b"f", b"v"]]]]], OK]
+    assert len(world.log.payloads) == 1
+    assert client.barrier == 1
+    assert snapshot(world.recovered()) == snapshot(world.node)
+
+
+def test_one_time_for_all_commands_inside(world: World, client: Client) -> None:
+    """The clock is read once: ids and times agree."""
+    client.call("MULTI")
+    client.call("XADD", "s", "*", "f", "v")
+    world.clock.advance(1000)
+    client.call("XADD", "s", "*", "f", "v")
+    now = world.clock.wall
+    assert client.call("EXEC") == [b"%d-0" % now, b"%d-1" % now]
+
+
+def test_an_error_inside_stops_nothing(world: World, client: Client) -> None:
+    """A command that fails while running answers its error; the others are carried out."""
+    client.call("MULTI")
+    client.call("SET", "k", "x")
+    client.call("XADD", "k", "*", "f", "v")
+    client.call("XADD", "s", "1-0", "f", "v")
+    replies = client.call("EXEC")
+    assert replies == [OK, Error("WRONGTYPE Operation against a key holding the wrong kind of value"), b"1-0"]
+    assert client.call("XLEN", "s") == 1
+
+
+@pytest.mark.parametrize("line", ["NOSUCH a", "XADD s", "XGROUP BAD s g", "WATCH k"])
+def test_a_command_refused_while_queueing_aborts_all(client: Client, line: str) -> None:
+    """Unknown commands and wrong arity are seen at once, and nothing runs; WATCH inside is an error without effect."""
+    client.call("MULTI")
+    client.call("SET", "k", "x")
+    refused = client.call(*line.split())
+    assert isinstance(refused, Error)
+    if line.startswith("WATCH"):
+        assert client.call("EXEC") == [OK]
+    else:
+        assert client.call("EXEC") == ABORTED
+        assert client.call("EXISTS", "k") == 0
+    assert client.call("EXEC") == Error("ERR EXEC without MULTI")
+
+
+def test_discard_forgets_what_was_queued(world: World, client: Client) -> None:
+    """Nothing runs, and the watch is gone too."""
+    client.call("WATCH", "k")
+    client.call("MULTI")
+    client.call("SET", "k", "x")
+    assert client.call("DISCARD") == OK
+    assert client.call("EXISTS", "k") == 0
+    assert world.log.payloads == []
+    assert client.call("DISCARD") == Error("ERR DISCARD without MULTI")
+    world.client().call("SET", "k", "y")
+    client.call("MULTI")
+    assert client.call("EXEC") == []
+
+
+def test_transactions_do_not_nest(client: Client) -> None:
+    """A second MULTI is refused, and the first goes on."""
+    client.call("MULTI")
+    assert client.call("MULTI") == Error("ERR MULTI calls can not be nested")
+    client.call("SET", "k", "x")
+    assert client.call("EXEC") == [OK]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "XADD s 2-0 f v",
+        "XDEL s 1-0",
+        "XTRIM s MAXLEN 0",
+        "XSETID s 9-0",
+        "XGROUP CREATE s h 0",
+        "XGROUP SETID s g 0",
+        "XGROUP DESTROY s g",
+        "XGROUP CREATECONSUMER s g new",
+        "XGROUP DELCONSUMER s g c",
+        "XACK s g 1-0",
+        "XNACK s g FAIL IDS 1 1-0",
+        "XCLAIM s g c 0 1-0",
+        "XAUTOCLAIM s g c 0 0",
+        "XACKDEL s g IDS 1 1-0",
+        "XDELEX s IDS 1 1-0",
+        "XCFGSET s IDMP-MAXSIZE 5",
+        "XIDMPRECORD s p m 1-0",
+        "DEL s",
+        "SET s x",
+        "PEXPIRE s 1000",
+        "RENAME s other",
+        "FLUSHALL",
+    ],
+)
+def test_a_watched_key_that_changes_stops_the_transaction(world: World, client: Client, line: str) -> None:
+    """Every command that changes what the key holds breaks a watch on it."""
+    other = world.client()
+    for words in ("XADD s 1-0 f v", "XGROUP CREATE s g 0", "XREADGROUP GROUP g c STREAMS s >"):
+        other.call(*words.split())
+    client.call("WATCH", "s")
+    assert not isinstance(other.call(*line.split()), Error)
+    client.call("MULTI")
+    client.call("SET", "k", "x")
+    assert client.call("EXEC") is None
+    assert client.call("EXISTS", "k") == 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["XLEN s", "XRANGE s - +", "XREAD STREAMS s 0", "XADD t 1-0 f v", "XADD s 1-0 f v", "XACK s g 5-0", "XDEL s 7-0"],
+)
+def test_a_watched_key_that_stays_lets_it_run(world: World, client: Client, line: str) -> None:
+    """Reading, other keys, refused commands and commands that found nothing to do break no watch."""
+    other = world.client()
+    for words in ("XADD s 1-0 f v", "XGROUP CREATE s g 0"):
+        other.call(*words.split())
+    client.call("WATCH", "s")
+    other.call(*line.split())
+    client.call("MULTI")
+    client.call("SET", "k", "x")
+    assert client.call("EXEC") == [OK]
+
+
+def test_a_watched_key_whose_time_comes_stops_the_transaction(world: World, client: Client) -> None:
+    """Expiry is a change, whether or not somebody looked."""
+    client.call("SET", "k", "x", "PX", 50)
+    client.call("WATCH", "k")
+    world.clock.advance(60)
+    client.call("MULTI")
+    client.call("PING")
+    assert client.call("EXEC") is None
+
+
+def test_unwatch_and_exec_end_a_watch(world: World, client: Client) -> None:
+    """After UNWATCH, and after any EXEC, earlier watches do not count."""
+    client.call("WATCH", "k")
+    client.call("UNWATCH")
+    world.client().call("SET", "k", "x")
+    client.call("MULTI")
+    assert client.call("EXEC") == []
+    client.call("WATCH", "k")
+    world.client().call("SET", "k", "y")
+    client.call("MULTI")
+    assert client.call("EXEC") is None
+    client.call("MULTI")
+    assert client.call("EXEC") == []
+    assert not world.node._watchers
+
+
+def test_what_is_queued_is_arguments_not_references(world: World, client: Client) -> None:
+    """Commands run as they were sent, with the state of the moment of EXEC."""
+    client.call("MULTI")
+    client.call("XADD", "s", "5-*", "f", "v")
+    world.client().call("XADD", "s", "5-3", "f", "v")
+    assert client.call("EXEC") == [b"5-4"]
+
+
+def test_a_record_is_a_list_of_plain_values(world: World, client: Client) -> None:
+    """Version, time, and transitions that begin with their names."""
+    client.call("XADD", "s", "1-0", "f", "v")
+    wall, steps = codec.unpack(world.log.payloads[0])
+    assert wall == world.clock.wall
+    assert [step[0] for step in steps] == ["xnew", "xadd"]
