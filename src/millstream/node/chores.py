@@ -84,15 +84,19 @@ class Chores:
     def _expire_keys(self, ctx: "Context") -> int:
         if not self._expiring:
             return 0
-        expired = seen = 0
+        expired = 0
+        has_more = False
         for db in ctx.host.keyspace.databases:
             keys = list(islice(db.expires, self._position, self._position + SAMPLE))
-            seen += len(keys)
+            has_more = has_more or len(keys) == SAMPLE
             for key in keys:
                 if db.is_expired(key, ctx.now.wall):
                     ctx.lookup(key, db)
                     expired += 1
-        self._position = self._position + SAMPLE if seen else 0
+        if not has_more:
+            self._position = 0
+        elif not expired:  # where keys died others have moved up, and are looked at next
+            self._position += SAMPLE
         return expired
 
     def _forget_messages(self, ctx: "Context", now: Now) -> None:
