@@ -63,7 +63,7 @@ def publish(client: redis.Redis, count: int) -> None:
 def test_a_worker_killed_anywhere_loses_nothing(
     server: ServerProcess, client: redis.Redis, tasks: Any, point: str
 ) -> None:
-    """SIGKILL exactly there: the next worker recovers, every job had its effect, the poison is dead once and not twice."""
+    """SIGKILL exactly there: the next worker recovers, every job had its effect, the poison is dead exactly once."""
     publish(client, 40)
     target = tasks.app(APP.format(min_idle=400, concurrency=4))
     doomed = tasks.worker(target, server.url, MILLSTREAM_HOOK=f"{point}=kill")
@@ -78,7 +78,7 @@ def test_a_worker_killed_anywhere_loses_nothing(
 
 
 def test_three_workers_one_killed_every_job_done(server: ServerProcess, client: redis.Redis, tasks: Any) -> None:
-    """``millstream run`` with three workers: all of them work, a killed one is replaced, SIGTERM ends all with code 0."""
+    """``millstream run`` with three workers: all work, a killed one is replaced, SIGTERM ends all with code 0."""
     target = tasks.app(APP.format(min_idle=500, concurrency=2))
     running = tasks.run(target, server.url, "--workers", "3")
     eventually(lambda: len(consumers(client, "jobs", "g")) == 3 if client.exists("jobs") else False)

@@ -220,11 +220,13 @@ class SubscriberLoop:
 
     async def _make_group(self, *, log_it: bool) -> None:
         member = self.member
-        reply = (
-            await self._reader_line.calls(
-                [("XGROUP", "CREATE", member.stream, member.group, self.subscription.sub.start, "MKSTREAM")]
-            )
-        )[0]
+        # the consumer as well, so that whoever looks sees a worker that has not got anything yet
+        reply, _ = await self._reader_line.calls(
+            [
+                ("XGROUP", "CREATE", member.stream, member.group, self.subscription.sub.start, "MKSTREAM"),
+                ("XGROUP", "CREATECONSUMER", member.stream, member.group, member.consumer),
+            ]
+        )
         if not isinstance(reply, ResponseError):
             self.stats.groups_created += 1
             if log_it:

@@ -137,6 +137,8 @@ class Reading:
             held = self._hold(row[0], row[1], before + 1, claimed=claimed)
             if held is not None:
                 found.append(held)
+            if claimed:
+                hooks.reach("after_claim")
         return found
 
     # -- stale entries ----------------------------------------------------------------------------------------------
