@@ -70,28 +70,25 @@ class Block:
         """Add an entry behind the last one."""
         wire = self.wire
         assert isinstance(wire, bytearray), "a sealed block takes no more entries"
-        master = self.ids[0] if self.ids else entry_id
         self.offsets.append(len(wire))
-        wire += encode_entry(entry_id, fields)
+        encoded = encode_entry(entry_id, fields)
+        wire += encoded
         self.ids.append(entry_id)
         self.live += 1
         self.high = len(self.ids)
-        self.payload += self._entry_size(entry_id, master, fields)
+        self.payload += self._entry_size(entry_id, fields, len(encoded))
 
-    def _entry_size(self, entry_id: int, master: int, fields: list[bytes]) -> int:
+    def _entry_size(self, entry_id: int, fields: list[bytes], added: int) -> int:
         """Listpack bytes of one entry: flags, id difference, fields unless shared, values, element count."""
-        string = listpack.string
+        master = self.ids[0]
         # Differences are stored as signed 64-bit numbers
-        seq_diff = (entry_id & MAX64) - (master & MAX64)
-        ms_diff = (entry_id >> 64) - (master >> 64)
-        size = 2 + listpack.integer(_signed(ms_diff)) + listpack.integer(_signed(seq_diff))
+        seq_diff = _signed((entry_id & MAX64) - (master & MAX64))
+        ms_diff = _signed((entry_id >> 64) - (master >> 64))
+        size = 2 + listpack.integer(ms_diff) + listpack.integer(seq_diff)
         count = len(fields) // 2
         if fields[::2] == self.fields:
-            for value in fields[1::2]:
-                size += string(value)
-            return size + listpack.integer(count + 3)
-        for item in fields:
-            size += string(item)
+            return size + listpack.strings(fields[1::2], added) + listpack.integer(count + 3)
+        size += listpack.strings(fields, added)
         return size + listpack.integer(count) + listpack.integer(2 * count + 4)
 
     def size(self) -> int:

@@ -57,12 +57,18 @@ def _string(data: bytes) -> int:
     return size + _back_length(size)
 
 
-_cached_string = lru_cache(maxsize=4096)(_string)
+# Values repeat (statuses, small numbers); only short ones are kept, so the cache stays small
+_CACHE_BYTES = 1024
+_cached_string = lru_cache(maxsize=8192)(_string)
 
 
 def string(data: bytes) -> int:
     """Bytes of a string element (or of the integer it is stored as), its back length included."""
-    if len(data) > 20:
-        size = len(data) + (1 if len(data) < 64 else 2 if len(data) < 4096 else 5)
-        return size + _back_length(size)
-    return _cached_string(data)
+    return _string(data) if len(data) > 20 else _cached_string(data)
+
+
+def strings(items: list[bytes], size: int) -> int:
+    """Bytes of several string elements whose lengths add up to ``size``."""
+    if size <= _CACHE_BYTES:
+        return sum(map(_cached_string, items))
+    return sum(map(string, items))
