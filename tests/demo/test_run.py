@@ -59,6 +59,8 @@ class Demo:
         """Its exit code."""
         code = self.process.wait(200)
         self._reader.join(10)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
         return code
 
     @property

@@ -8,6 +8,9 @@ from millstream.demo import rules
 from millstream.demo.processes import Child, Server
 from millstream.demo.settings import Settings
 
+FEW = 50_000
+"""Up to so many events Spark's start takes longer than its work."""
+
 
 class Cast:
     """Starts them, watches them, ends them.
@@ -42,6 +45,8 @@ class Cast:
         keys = self._settings.keys
         argv = [sys.executable, "-m", "millstream.demo.pipeline", "--stream", keys.flights, "--routes", keys.routes]
         argv += ["--work", str(self._settings.spark), "--parquet", str(self._settings.parquet)]
+        if self._settings.rows is not None and self._settings.rows <= FEW:
+            argv.append("--quick")
         self._pipeline = Child("spark", argv, self._settings.logs, self._env(), self._heard, "Spark pipeline")
 
     def start_workers(self) -> None:

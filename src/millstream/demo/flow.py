@@ -121,11 +121,12 @@ class Flow:
         acknowledged = self._producer.acknowledged
         self._producer.open()
         server.kill()
-        self._note("server", "server killed (SIGKILL); started again on the same directory")
+        self._note("server", "server killed (SIGKILL)")
         server.start()
+        self._note("server", "server started again on the same directory")
         present = sum(1 for _ in entries(self._client, self._settings.keys.flights, acknowledged))
         self.incidents.restarts.append(Restart(acknowledged, present))
-        self._note("server", f"server is back; of the flights it had acknowledged {present:,} are there")
+        self._note("count", f"of the flights it had acknowledged {present:,} are there")
 
     def _tell(self) -> None:
         """Marks for what happens by itself."""

@@ -115,7 +115,7 @@ def _rate(result: Result) -> float:
 
 
 def _flow_words(result: Result) -> str:
-    told = [one.text for one in result.happenings if one.kind in {"kill", "claim", "server"}]
+    told = [one.text for one in result.happenings if one.kind in {"kill", "claim", "server", "count"}]
     return escape("; ".join(told)[:1].upper() + "; ".join(told)[1:] + ".")
 
 

@@ -224,6 +224,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     for name in ("--stream", "--routes", "--work", "--parquet"):
         parser.add_argument(name, required=True)
+    parser.add_argument("--quick", action="store_true", help="start fast rather than run fast: for few events")
     args = parser.parse_args()
     finish = threading.Event()
     threading.Thread(target=read_orders, args=(finish,), name="orders", daemon=True).start()
@@ -231,7 +232,8 @@ def main() -> None:
     import millstream.spark  # noqa: PLC0415 - Spark is imported only where it runs
 
     # Spark's default for Parquet is the old INT96, which has no time zone; others could not tell that these are UTC.
-    spark = millstream.spark.session("millstream demo", spark__sql__parquet__outputTimestampType="TIMESTAMP_MICROS")
+    zoned = {"spark__sql__parquet__outputTimestampType": "TIMESTAMP_MICROS"}
+    spark = millstream.spark.session("millstream demo", quick=args.quick, **zoned)
     say("session")
     pipeline = Pipeline(spark, args)
     drive(pipeline, os.environ["MILLSTREAM_URL"], finish)
