@@ -1,0 +1,65 @@
+"""What a server can do is found by asking it."""
+
+from collections.abc import Iterator
+
+import pytest
+from redis.exceptions import NoPermissionError, ResponseError
+
+from millstream.client import capabilities
+from millstream.client.capabilities import Capabilities, judge
+from millstream.client.line import Line
+from support.servers import ServerProcess, millstream_server
+
+NOTHING = Capabilities()
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """One server of ours, in memory."""
+    with millstream_server(tmp_path_factory.mktemp("capabilities"), "--memory") as found:
+        yield found
+
+
+async def ask(server: ServerProcess) -> Capabilities:
+    line = Line(server.url)
+    try:
+        return await capabilities.find(line)
+    finally:
+        await line.close()
+
+
+async def test_an_old_server_has_none_and_keeps_no_trace(real_redis: ServerProcess) -> None:
+    """Redis 7.0 has none of the newer commands; asking leaves no key behind."""
+    assert await ask(real_redis) == NOTHING
+    with real_redis.client() as client:
+        assert capabilities.find_sync(client) == NOTHING
+        assert client.dbsize() == 0
+
+
+async def test_our_server_has_all_and_both_ways_of_asking_agree(ours: ServerProcess) -> None:
+    """The worker takes the short way on our server; the answer is asked for once per pool."""
+    found = await ask(ours)
+    assert found.xnack
+    assert found.claim
+    with ours.client() as client:
+        assert capabilities.find_sync(client) == found
+        client.connection_pool.disconnect()
+        assert capabilities.find_sync(client) is capabilities.find_sync(client)
+        assert client.dbsize() == 0
+
+
+@pytest.mark.parametrize(
+    ("replies", "expected"),
+    [
+        ([NoPermissionError("NOPERM"), NoPermissionError("NOPERM"), NoPermissionError("NOPERM")], NOTHING),
+        ([[], ResponseError("ERR syntax error"), ResponseError("ERR")], NOTHING),
+        ([[None, None, None], ResponseError("NOGROUP No such key"), b"1-1"], Capabilities(claim=True)),
+        (
+            [[[b"xnack"], None, [b"xdelex"]], ResponseError("ERR syntax error"), None],
+            Capabilities(xnack=True, xdelex=True, idmp=True),
+        ),
+    ],
+)
+def test_doubt_means_absent(replies: list[object], expected: Capabilities) -> None:
+    """Where the server may not or will not say, the way that works everywhere is taken."""
+    assert judge(replies) == expected

@@ -1,0 +1,102 @@
+"""One connection shared by many: order, errors in place, a broken connection told apart from a refusal."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from redis.exceptions import ResponseError
+
+from millstream.client.line import AccessDenied, Disconnected, Line
+from support.servers import ServerProcess, free_port, redis_server
+
+
+@pytest.fixture
+async def line(real_redis: ServerProcess):  # type: ignore[no-untyped-def] # pytest's async generator
+    """A line to a real server."""
+    found = Line(real_redis.url)
+    yield found
+    await found.close()
+
+
+async def test_callers_share_a_connection_and_get_their_own_replies(line: Line) -> None:
+    """A hundred callers at once, one connection, each its own reply."""
+    replies = await asyncio.gather(*(line.call("ECHO", number) for number in range(100)))
+    assert replies == [str(number).encode() for number in range(100)]
+    assert line.connects == 1
+
+
+async def test_an_error_reply_stays_in_its_place(line: Line) -> None:
+    """One refused command of many spoils neither the others nor the connection."""
+    first, error, last = await line.calls([("ECHO", "a"), ("XLEN",), ("ECHO", "b")])
+    assert (first, last) == (b"a", b"b")
+    assert isinstance(error, ResponseError)
+    with pytest.raises(ResponseError):
+        await line.call("NOSUCHCOMMAND")
+    assert line.connects == 1
+
+
+async def test_a_transaction_is_all_or_nothing(line: Line) -> None:
+    """A command refused when queued stops all; a changed watched key gives None."""
+    with pytest.raises(ResponseError, match="wrong number"):
+        await line.atomic([("SET", "a", 1), ("XLEN",)])
+    assert await line.call("EXISTS", "a") == 0
+    await line.call("WATCH", "a")
+    await line.call("SET", "a", 2)
+    assert await line.atomic([("SET", "a", 3)]) is None
+    assert await line.atomic([("INCR", "a"), ("GET", "a")]) == [3, b"3"]
+
+
+async def test_a_cancelled_caller_does_not_shift_the_replies_of_others(line: Line) -> None:
+    """The reply nobody waits for any more is read and thrown away, not given to the next."""
+    blocked = asyncio.create_task(line.call("BLPOP", "nothing", 0.2))
+    await asyncio.sleep(0)
+    waiting = asyncio.create_task(line.call("ECHO", "mine"))
+    await asyncio.sleep(0)
+    blocked.cancel()
+    assert await waiting == b"mine"
+
+
+async def test_a_broken_connection_is_told_and_mended(tmp_path: Path) -> None:
+    """Whoever waits learns that nothing is known; the next call connects anew; nothing is sent twice by itself."""
+    with redis_server(tmp_path) as server:
+        line = Line(server.url)
+        assert await line.call("INCR", "n") == 1
+        waiting = asyncio.create_task(line.call("BLPOP", "nothing", 0))
+        await line.calls([])  # goes out together with the command that waits
+        await asyncio.to_thread(server.kill)
+        with pytest.raises(Disconnected):
+            await waiting
+        with pytest.raises(Disconnected):
+            await line.call("PING")
+        await asyncio.to_thread(server.start)
+        assert await line.call("GET", "n") is None
+        assert line.connects == 2
+        await line.close()
+        with pytest.raises(Disconnected):
+            await line.call("PING")
+
+
+async def test_an_answer_that_does_not_come_in_time_ends_the_connection(line: Line) -> None:
+    """A dead network must not hang the worker: past its time a call fails and the connection is given up."""
+    with pytest.raises(Disconnected):
+        await line.call("BLPOP", "nothing", 0, timeout=0.05)
+    assert await line.call("PING") == b"PONG"
+    assert line.connects == 2
+
+
+async def test_nobody_there_and_wrong_password_are_different_errors(tmp_path: Path) -> None:
+    """The one may pass, the other will not."""
+    nobody = Line(f"redis://127.0.0.1:{free_port()}/0")
+    with pytest.raises(Disconnected):
+        await nobody.call("PING")
+    await nobody.close()
+    server = redis_server(tmp_path, "--requirepass", "right")
+    server.url = server.url.replace("redis://", "redis://:right@")
+    with server:
+        wrong = Line(server.url.replace("right", "wrong"))
+        with pytest.raises(AccessDenied):
+            await wrong.call("PING")
+        await wrong.close()
+        fine = Line(server.url)
+        assert await fine.call("PING") == b"PONG"
+        await fine.close()

@@ -1,0 +1,114 @@
+"""An unmodified FastStream 0.7 app against our server, and side by side with our worker on one stream."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from faststream import AckPolicy
+from faststream.redis import RedisBroker, RedisStreamMessage
+from faststream.redis import StreamSub as TheirSub
+
+from millstream import App, StreamSub
+from support.groups import all_done, pending
+from support.servers import ServerProcess, millstream_server
+from support.waiting import aeventually
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    """Our server on a data directory, as a FastStream user would start it."""
+    with millstream_server(tmp_path) as found:
+        yield found
+
+
+async def test_publish_consume_and_claim(server: ServerProcess) -> None:
+    """Publisher, group consumer and a min_idle_time claimer: what the first fails on, the second claims and acks."""
+    broker = RedisBroker(server.url, logger=None)
+    seen: list[dict[str, int]] = []
+    claimed: list[dict[str, int]] = []
+
+    @broker.subscriber(
+        stream=TheirSub("orders", group="g", consumer="worker-1", polling_interval=10),
+        ack_policy=AckPolicy.NACK_ON_ERROR,
+    )
+    async def main_worker(order: dict[str, int]) -> None:
+        if order["id"] == 3:
+            raise ValueError("crash before the ack")
+        seen.append(order)
+
+    @broker.subscriber(
+        stream=TheirSub("orders", group="g", consumer="worker-2", min_idle_time=100, polling_interval=10)
+    )
+    async def backup_worker(order: dict[str, int], message: RedisStreamMessage) -> None:
+        claimed.append(order)
+
+    async with broker:
+        await broker.start()
+        for number in range(5):
+            await broker.publish({"id": number}, stream="orders", maxlen=1_000)
+        await aeventually(lambda: claimed)
+        with server.client(decode_responses=True) as client:
+            await aeventually(all_done(client, "orders", "g"))
+    assert sorted(order["id"] for order in seen) == [0, 1, 2, 4]
+    assert claimed == [{"id": 3}]
+
+
+async def test_reading_and_claiming_with_one_subscriber(server: ServerProcess) -> None:
+    """FastStream's claim_min_idle_time needs XREADGROUP CLAIM, which our server has: one subscriber does both."""
+    broker = RedisBroker(server.url, logger=None)
+    seen: list[str] = []
+
+    @broker.subscriber(
+        stream=TheirSub("s", group="g", consumer="w", claim_min_idle_time=200, polling_interval=10, last_id=">")
+    )
+    async def handle(body: Any) -> None:
+        seen.append(body)
+
+    with server.client(decode_responses=True) as client:
+        client.xgroup_create("s", "g", "0", mkstream=True)
+        client.xadd("s", {"data": "left"})
+        client.xreadgroup("g", "ghost", {"s": ">"})
+        client.execute_command("XCLAIM", "s", "g", "ghost", 0, client.xrange("s")[0][0], "IDLE", 5_000, "JUSTID")
+        async with broker:
+            await broker.start()
+            await broker.publish("fresh", stream="s")
+            await aeventually(lambda: len(seen) == 2)
+            await aeventually(all_done(client, "s", "g"))
+    assert "fresh" in seen
+
+
+async def test_their_publisher_and_our_worker(server: ServerProcess) -> None:
+    """Both sides can be moved one at a time: FastStream's envelope reaches our handlers decoded, headers included."""
+    broker, app = RedisBroker(server.url), App(server.url)
+    seen: list[tuple[int, str]] = []
+    done = asyncio.Event()
+
+    @app.subscriber(StreamSub("orders", group="ours"))
+    async def handle(id: int, customer: str) -> None:  # noqa: A002 - the field's name
+        seen.append((id, customer))
+        done.set()
+
+    async with broker, app.running():
+        await broker.publish({"id": 7, "customer": "c"}, stream="orders", headers={"tenant": "t"})
+        await done.wait()
+    assert seen == [(7, "c")]
+
+
+async def test_our_publisher_and_their_worker(server: ServerProcess) -> None:
+    """And the other way round: FastStream's handler gets the fields of an entry our app published."""
+    broker, app = RedisBroker(server.url, logger=None), App(server.url)
+    seen: list[dict[str, str]] = []
+
+    @broker.subscriber(stream=TheirSub("orders", group="theirs", consumer="w", polling_interval=10))
+    async def handle(order: dict[str, str]) -> None:
+        seen.append(order)
+
+    async with broker, app:
+        await broker.start()
+        await app.publish("orders", {"id": 7, "customer": "c"})
+        await aeventually(lambda: seen)
+        with server.client(decode_responses=True) as client:
+            await aeventually(lambda: not pending(client, "orders", "theirs"))
+    assert {key: str(value) for key, value in seen[0].items()} == {"id": "7", "customer": "c"}
