@@ -83,6 +83,8 @@ def serve(  # noqa: PLR0917 - click passes every option by name
         parameters["maxclients"] = str(maxclients)
     if requirepass:
         parameters["requirepass"] = requirepass
+    if not memory and directory is None:
+        click.echo(f"No --dir given: the data is kept in ./{DEFAULT_DIR} (--memory keeps nothing).", err=True)
     settings = Settings(
         host=host,
         port=None if no_tcp else port,

@@ -29,7 +29,7 @@ from millstream.persistence.log import Log
 from millstream.protocol import limits
 from millstream.server.committer import Committer
 from millstream.server.connection import Connection
-from millstream.server.listener import listen_tcp, listen_unix, show_address, tcp_url
+from millstream.server.listener import ListenError, bind_tcp, bind_unix, show_address, tcp_sentence, tcp_url
 from millstream.server.machine import read_machine
 from millstream.server.settings import Settings
 
@@ -94,7 +94,7 @@ class Server:
     # ------------------------------------------------------------------ life
 
     async def start(self) -> None:
-        """Recover the data directory, then listen.
+        """Take the addresses, recover the data directory, then listen.
 
         Raises:
             ConfigError: a parameter is refused.
@@ -105,12 +105,13 @@ class Server:
         self.stopping = asyncio.Event()
         config = self.settings.config()
         try:
+            await self._bind()
             self.node = self._open(config)
             await self._listen()
         except BaseException:
+            self._close_listeners()
             await self._close_storage()
             raise
-        self._describe()
 
     def _open(self, config: "Config") -> Node:
         directory = self.settings.directory
@@ -123,21 +124,25 @@ class Server:
         self.committer = Committer(self._log, self.settings.fsync, self.fail)
         return node
 
-    async def _listen(self) -> None:
+    async def _bind(self) -> None:
+        """Take the addresses, so that a long recovery does not end with "in use"."""
         settings = self.settings
         if settings.port is not None:
-            listener, port = await listen_tcp(lambda: Connection(self, is_unix=False), settings.host, settings.port)
+            listener, port = await bind_tcp(lambda: Connection(self, is_unix=False), settings.host, settings.port)
             self._listeners.append(listener)
             self.facts.tcp_port = port
-            self.node.config.values["port"] = port
         if settings.unixsocket is not None:
-            path = settings.unixsocket
-            try:
-                self._listeners.append(await listen_unix(lambda: Connection(self, is_unix=True), path))
-            except BaseException:
-                self._close_listeners()
-                raise
-            self.facts.unix_socket = str(path)
+            self._listeners.append(await bind_unix(lambda: Connection(self, is_unix=True), settings.unixsocket))
+            self.facts.unix_socket = str(settings.unixsocket)
+
+    async def _listen(self) -> None:
+        self.node.config.values["port"] = self.facts.tcp_port
+        self._describe()
+        try:
+            for listener in self._listeners:
+                await listener.start_serving()
+        except OSError as error:  # another program was quicker between our bind and this
+            raise ListenError(tcp_sentence(self.settings.host, self.facts.tcp_port, error)) from None
         if self._log is not None:
             self._log.announce(self.url)
 

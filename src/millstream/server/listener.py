@@ -20,24 +20,25 @@ class ListenError(UsageError):
     """The server cannot listen where it was told to; the text says why and what to do."""
 
 
-async def listen_tcp(factory: Factory, host: str, port: int) -> tuple[asyncio.Server, int]:
-    """Listen at a TCP address; returns the listener and its port.
+async def bind_tcp(factory: Factory, host: str, port: int) -> tuple[asyncio.Server, int]:
+    """Take a TCP address; returns the listener, which does not listen yet, and its port.
 
     Raises:
         ListenError: the address is taken, not ours, or needs rights we have not.
     """
     loop = asyncio.get_running_loop()
     try:
-        listener = await loop.create_server(factory, host or None, port, backlog=_BACKLOG)
-    except (OSError, OverflowError) as error:
-        raise ListenError(_tcp_sentence(host, port, error)) from None
+        listener = await loop.create_server(factory, host or None, port, backlog=_BACKLOG, start_serving=False)
+    except OSError as error:
+        raise ListenError(tcp_sentence(host, port, error)) from None
     bound: int = listener.sockets[0].getsockname()[1]
     return listener, bound
 
 
-def _tcp_sentence(host: str, port: int, error: Exception) -> str:
+def tcp_sentence(host: str, port: int, error: OSError) -> str:
+    """Why a TCP address cannot be used, and what to do."""
     where = f"{host}:{port}"
-    code = getattr(error, "errno", None)
+    code = error.errno
     if code == errno.EADDRINUSE:
         return f"{where} is in use by another program: stop it, or choose another port with --port (0 picks a free one)"
     if code == errno.EACCES:
@@ -49,8 +50,8 @@ def _tcp_sentence(host: str, port: int, error: Exception) -> str:
     return f"cannot listen at {where}: {error}"
 
 
-async def listen_unix(factory: Factory, path: Path) -> asyncio.Server:
-    """Listen at a unix socket, replacing one that nobody serves any more.
+async def bind_unix(factory: Factory, path: Path) -> asyncio.Server:
+    """Take a unix socket, replacing one that nobody serves any more; the listener does not listen yet.
 
     Raises:
         ListenError: somebody serves it, or it cannot be made.
@@ -58,7 +59,7 @@ async def listen_unix(factory: Factory, path: Path) -> asyncio.Server:
     loop = asyncio.get_running_loop()
     try:
         _clear(path)
-        return await loop.create_unix_server(factory, str(path), backlog=_BACKLOG)
+        return await loop.create_unix_server(factory, str(path), backlog=_BACKLOG, start_serving=False)
     except OSError as error:
         reason = error.strerror or str(error)
         raise ListenError(f"cannot listen at {path}: {reason}; choose another place with --unixsocket") from None

@@ -1,0 +1,181 @@
+"""Group commit: no reply before its record is where the fsync mode promises, and none at all after a failed disk."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+
+import pytest
+
+from millstream.errors import DiskError, StorageError
+from millstream.persistence.log import Log
+from millstream.server.committer import Committer
+from millstream.server.thread import ServerThread
+from support.waiting import aeventually
+from support.wire import Wire, pack
+
+
+class HeldLog:
+    """A log whose writes and syncs wait until the test lets them go on.
+
+    Attributes:
+        let: one permit for each write or sync that may happen.
+        calls: what was done, in order.
+        broken: the next call fails.
+    """
+
+    def __init__(self) -> None:
+        self.appended = self.written = self.durable = 0
+        self.let = threading.Semaphore(0)
+        self.calls: list[str] = []
+        self.broken = False
+
+    def _step(self, name: str) -> None:
+        assert self.let.acquire(timeout=30)
+        if self.broken:
+            raise DiskError("the disk is broken")
+        self.calls.append(name)
+
+    def write(self) -> int:
+        taken = self.appended
+        self._step("write")
+        self.written = taken
+        return taken
+
+    def sync(self) -> int:
+        taken = self.written
+        self._step("sync")
+        self.durable = taken
+        return taken
+
+
+class Client:
+    """Waits for positions, and notes what was released when."""
+
+    def __init__(self, committer: Committer, log: HeldLog) -> None:
+        self.committer, self.log = committer, log
+        self.got: list[int] = []
+
+    def release(self) -> None:
+        self.got.append(self.committer.released)
+
+    def command(self) -> None:
+        """Append one record and wait for it."""
+        self.log.appended += 1
+        self.committer.waiting[self] = None
+        self.committer.poke()
+
+
+@pytest.fixture
+async def log() -> AsyncIterator[HeldLog]:
+    """A log that does nothing unless let; at the end everything is let."""
+    held = HeldLog()
+    yield held
+    held.let.release(1000)
+
+
+async def test_always_releases_after_the_sync(log: HeldLog) -> None:
+    """Under ``always`` a write alone releases nothing."""
+    committer = Committer(log, "always", pytest.fail)
+    client = Client(committer, log)
+    client.command()
+    log.let.release()
+    await aeventually(lambda: log.calls == ["write"])
+    assert client.got == []
+    log.let.release()
+    await aeventually(lambda: client.got == [1])
+    assert log.durable == 1
+    log.let.release(10)
+    await committer.close()
+
+
+async def test_commands_during_a_sync_share_the_next(log: HeldLog) -> None:
+    """What runs while the disk is busy becomes one further group, however many it is."""
+    committer = Committer(log, "always", pytest.fail)
+    client = Client(committer, log)
+    client.command()
+    log.let.release()
+    await aeventually(lambda: log.calls == ["write"])
+    for _ in range(100):
+        client.command()
+    log.let.release()
+    await aeventually(lambda: client.got == [1])
+    log.let.release(2)
+    await aeventually(lambda: client.got == [1, 101])
+    assert log.calls == ["write", "sync"] * 2
+    log.let.release(10)
+    await committer.close()
+
+
+@pytest.mark.parametrize("policy", ["everysec", "no"])
+async def test_others_release_after_the_write(log: HeldLog, policy: str) -> None:
+    """Under ``everysec`` and ``no`` a reply waits for the write, not for a sync; closing syncs all the same."""
+    committer = Committer(log, policy, pytest.fail)  # type: ignore[arg-type] # parametrised
+    client = Client(committer, log)
+    log.let.release()
+    client.command()
+    await aeventually(lambda: client.got == [1])
+    assert log.calls == ["write"]
+    log.let.release(10)
+    await committer.close()
+    assert log.durable == 1
+
+
+async def test_everysec_syncs_by_itself(log: HeldLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under ``everysec`` what was written is synced after a while with no further command."""
+    monkeypatch.setattr("millstream.server.committer.SYNC_SECONDS", 0.01)
+    committer = Committer(log, "everysec", pytest.fail)
+    log.let.release(10)
+    Client(committer, log).command()
+    await aeventually(lambda: log.durable == 1)
+    await committer.close()
+
+
+@pytest.mark.parametrize("policy", ["always", "everysec"])
+async def test_broken_disk_releases_nothing(log: HeldLog, policy: str) -> None:
+    """After a failed write or sync no reply is released, the server is told once, and closing does not try again."""
+    told: list[StorageError] = []
+    committer = Committer(log, policy, told.append)  # type: ignore[arg-type] # parametrised
+    client = Client(committer, log)
+    log.broken = True
+    log.let.release(10)
+    client.command()
+    await aeventually(lambda: told)
+    client.command()
+    await asyncio.sleep(0)
+    await committer.close()
+    assert len(told) == 1
+    assert client.got == []
+    assert log.calls == []
+
+
+def test_server_shows_nothing_after_a_failed_sync(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the disk fails, neither the writer nor a reader of what was written gets a reply; the server stops."""
+    holding, go_on = threading.Event(), threading.Event()
+
+    def failing(self: Log) -> int:
+        holding.set()
+        assert go_on.wait(30)
+        raise DiskError("the disk is broken")
+
+    running = ServerThread(str(tmp_path)).start()
+    with Wire(running.url) as writer, Wire(running.url) as reader:
+        assert writer.ask("XADD", "s", "1-1", "f", "v") == b"1-1"
+        monkeypatch.setattr(Log, "sync", failing)
+        writer.send("XADD", "s", "2-1", "f", "v")
+        assert holding.wait(30)
+        reader.send("XRANGE", "s", "-", "+")
+        go_on.set()
+        for wire in (writer, reader):
+            with pytest.raises((EOFError, ConnectionResetError)):
+                wire.read()
+    with pytest.raises(DiskError, match="the disk is broken"):
+        running.stop()
+
+
+def test_replies_keep_their_order_across_barriers(tmp_path: object) -> None:
+    """Reads between writes, which need not wait for the disk themselves, never overtake the writes' replies."""
+    with ServerThread(str(tmp_path)) as server, Wire(server.url) as wire:
+        wire.socket.sendall(b"".join(pack("INCR", "n") + pack("ECHO", n) for n in range(1000)))
+        for n in range(1000):
+            assert wire.read() == n + 1
+            assert wire.read() == b"%d" % n

@@ -1,0 +1,263 @@
+"""``millstream serve`` as a process: what it prints, how it ends, and what is there after it was started again."""
+
+import os
+import re
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import redis
+
+from support.servers import ServerProcess, free_port, millstream_server
+from support.waiting import eventually
+from support.wire import Wire, pack
+
+MILLSTREAM = str(Path(sys.executable).with_name("millstream"))
+
+
+def serve(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run ``millstream serve`` where it must refuse to start."""
+    command = [MILLSTREAM, "serve", *map(str, words)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+
+
+def refused(run: subprocess.CompletedProcess[str], code: int, *parts: str) -> None:
+    """It ended with this code, nothing on stdout, and a short text that has these parts and no traceback."""
+    assert run.returncode == code, run.stderr
+    assert run.stdout == ""
+    assert "Traceback" not in run.stderr
+    assert len(run.stderr) < 1000
+    for part in parts:
+        assert part in run.stderr
+
+
+def test_ready_line_and_banner(tmp_path: Path) -> None:
+    """Standard output has one line, for programs; standard error tells a person where, what and how safe."""
+    process = subprocess.Popen(
+        [MILLSTREAM, "serve", "--port", "0", "--unixsocket", "s.sock", "--dir", "data"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        found = re.fullmatch(r"ready (redis://127\.0\.0\.1:\d+) (unix://s\.sock)\n", line)
+        assert found, line
+        with Wire(found[1]) as wire:
+            assert wire.ask("PING") == b"PONG"
+        with Wire(f"unix://{tmp_path}/s.sock") as wire:
+            assert wire.ask("PING") == b"PONG"
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0
+    assert out == ""
+    assert found[1] in err
+    assert str(tmp_path / "data") in err
+    assert "every write is on disk before it is acknowledged" in err
+    assert not (tmp_path / "s.sock").exists()
+
+
+def test_default_directory_is_named(tmp_path: Path) -> None:
+    """Without --dir and --memory the data goes to ./millstream-data, and the banner says so."""
+    process = subprocess.Popen(
+        [MILLSTREAM, "serve", "--port", "0"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("ready ")
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0
+    assert str(tmp_path / "millstream-data") in err
+    assert "--dir" in err
+
+
+def test_port_in_use(tmp_path: Path) -> None:
+    """A taken port is one sentence that says what to do, before any data is looked at."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused(serve("--port", port, "--dir", "data", cwd=tmp_path), 1, f"127.0.0.1:{port} is in use", "--port")
+    assert not (tmp_path / "data").exists()
+
+
+def test_unusable_address(tmp_path: Path) -> None:
+    """An address of another machine, or a name nobody knows, is one sentence."""
+    refused(serve("--port", 0, "--memory", "--host", "192.0.2.1", cwd=tmp_path), 1, "--host")
+    refused(serve("--port", 0, "--memory", "--host", "no.such.host.invalid", cwd=tmp_path), 1, "--host")
+
+
+def test_unusable_directory(tmp_path: Path) -> None:
+    """A data directory that cannot be made, or is in use, is one sentence."""
+    (tmp_path / "file").write_text("")
+    refused(serve("--port", 0, "--dir", "file", cwd=tmp_path), 1, "file")
+    with millstream_server(tmp_path) as owner:
+        refused(serve("--port", 0, "--dir", "data", cwd=tmp_path), 1, "in use", str(owner.port))
+
+
+def test_unusable_options(tmp_path: Path) -> None:
+    """What the command line cannot mean is refused with code 2 before anything is opened."""
+    refused(serve("--memory", "--dir", "x", cwd=tmp_path), 2, "--memory", "--dir")
+    refused(serve("--no-tcp", cwd=tmp_path), 2, "--unixsocket")
+    refused(serve("--set", "nosuch=1", cwd=tmp_path), 2, "nosuch", "stream-node-max-entries")
+    refused(serve("--set", "port=1", cwd=tmp_path), 2, "port")
+    refused(serve("--set", "stream-idmp-maxsize=0", cwd=tmp_path), 2, "must be between")
+    refused(serve("--fsync", "never", cwd=tmp_path), 2, "always")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_unix_socket_of_a_dead_server_is_replaced(tmp_path: Path) -> None:
+    """A socket left by a killed server is no obstacle; a served one, and a file, are."""
+    path = tmp_path / "s.sock"
+    first = millstream_server(tmp_path / "one", "--memory", "--unixsocket", str(path)).start()
+    refused(serve("--port", 0, "--memory", "--unixsocket", path, cwd=tmp_path), 1, "served by another process")
+    first.kill()
+    assert path.exists()
+    with millstream_server(tmp_path / "two", "--memory", "--unixsocket", str(path)), Wire(f"unix://{path}") as wire:
+        assert wire.ask("PING") == b"PONG"
+    other = tmp_path / "file"
+    other.write_text("precious")
+    refused(serve("--port", 0, "--memory", "--unixsocket", other, cwd=tmp_path), 1, "no socket")
+    assert other.read_text() == "precious"
+
+
+@pytest.mark.parametrize("fsync", ["always", "everysec", "no"])
+def test_sigterm_keeps_everything(tmp_path: Path, fsync: str) -> None:
+    """In every mode a stop by SIGTERM exits with 0 and all that was answered is there after a restart."""
+    with millstream_server(tmp_path, "--fsync", fsync) as server:
+        with server.client() as client, client.pipeline(transaction=False) as pipe:
+            for number in range(2000):
+                pipe.xadd("s", {"n": number}, id=f"{number + 1}-1")
+            pipe.execute()
+            client.xgroup_create("s", "g", "0")
+            client.xreadgroup("g", "c", {"s": ">"}, count=10)
+            client.set("a", "b", exat=4_000_000_000)
+        assert server.stop() == 0
+        server.start()
+        with server.client() as client:
+            assert client.xlen("s") == 2000
+            assert client.xpending("s", "g")["pending"] == 10
+            assert client.expiretime("a") == 4_000_000_000
+
+
+def test_sigterm_sends_the_replies_it_owes(tmp_path: Path) -> None:
+    """Commands run before the stop are answered before their connection closes, and what is answered is kept."""
+    with millstream_server(tmp_path) as server:
+        with Wire(server.url) as wire:
+            wire.socket.sendall(pack("INCR", "n") * 3000)
+            assert wire.read() == 1
+            assert server.process is not None
+            server.process.send_signal(signal.SIGTERM)
+            answered = 1
+            try:
+                while True:
+                    answered = wire.read()
+            except (EOFError, ConnectionResetError):
+                pass
+        assert server.process.wait(timeout=30) == 0
+        server.start()
+        with server.client() as client:
+            assert int(client.get("n")) >= answered
+
+
+def test_shutdown_command(tmp_path: Path) -> None:
+    """SHUTDOWN ends the server in good order; its client gets the end of the connection."""
+    with millstream_server(tmp_path) as server:
+        with Wire(server.url) as wire:
+            wire.ask("SET", "a", 1)
+            wire.send("SHUTDOWN")
+            assert wire.is_closed()
+        assert server.process is not None
+        assert server.process.wait(timeout=30) == 0
+        server.start()
+        with server.client() as client:
+            assert client.get("a") == b"1"
+
+
+class Writer(threading.Thread):
+    """Adds entries as fast as it can until the server is gone; remembers every acknowledged one."""
+
+    def __init__(self, server: ServerProcess, number: int) -> None:
+        super().__init__(daemon=True)
+        self.client = server.client(socket_timeout=10)
+        self.number = number
+        self.acknowledged: list[bytes] = []
+
+    def run(self) -> None:
+        try:
+            while True:
+                entry = self.client.xadd("s", {"w": self.number, "n": len(self.acknowledged)})
+                self.acknowledged.append(entry)
+        except redis.RedisError:
+            self.client.close()
+
+
+def test_sigkill_loses_nothing_acknowledged(tmp_path: Path) -> None:
+    """Killed at any moment under ``always``, with many writers, the server has every acknowledged entry afterwards."""
+    known: set[bytes] = set()
+    with millstream_server(tmp_path) as server:
+        for _ in range(4):
+            writers = [Writer(server, number) for number in range(8)]
+            for writer in writers:
+                writer.start()
+            eventually(lambda writers=writers: all(len(writer.acknowledged) > 20 for writer in writers))
+            assert server.kill() == -signal.SIGKILL
+            for writer in writers:
+                writer.join(30)
+                known.update(writer.acknowledged)
+            server.start()
+            with server.client() as client:
+                there = [entry for entry, _ in client.xrange("s")]
+            assert known <= set(there)
+            assert len(there) == len(set(there))
+            assert len(there) <= len(known) + 8 * 4  # at most one each was in flight at each kill
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs prlimit to make a disk fail")
+def test_failed_disk_ends_the_server(tmp_path: Path) -> None:
+    """A write the disk refuses is not acknowledged: the process ends with 1 and a clear line; what came before is kept."""
+    with millstream_server(tmp_path) as server:
+        assert server.process is not None
+        with Wire(server.url) as wire:
+            assert wire.ask("SET", "a", "kept") == b"OK"
+            assert wire.ask("SET", "c", "x" * 20_000) == b"OK"  # the limit is for the server's output file too
+            size = sum(path.stat().st_size for path in (tmp_path / "data").glob("*.seg"))
+            resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (size + 100, size + 100))
+            wire.send("SET", "b", "x" * 10_000)
+            with pytest.raises((EOFError, ConnectionResetError)):
+                wire.read()
+        assert server.process.wait(timeout=30) == 1
+        text = server.log.read_text()
+        assert "stopping: " in text
+        assert "Traceback" not in text
+        server.start()
+        with server.client() as client:
+            assert client.get("a") == b"kept"
+            assert client.get("b") is None
+
+
+def test_second_signal_ends_at_once(tmp_path: Path) -> None:
+    """While a stop waits for a client that does not read, a second signal ends the process."""
+    port = free_port()
+    with millstream_server(tmp_path, "--memory", port=port) as server, Wire(server.url) as slow:
+        with server.client() as client:
+            client.set("big", b"x" * (64 * 1024 * 1024))
+        slow.send("GET", "big")
+        assert slow.socket.recv(1)
+        assert server.process is not None
+        os.kill(server.process.pid, signal.SIGTERM)
+        eventually(lambda: "stopping" in server.log.read_text())
+        os.kill(server.process.pid, signal.SIGTERM)
+        assert server.process.wait(timeout=30) in {128 + signal.SIGTERM, 0}
