@@ -57,7 +57,7 @@ def test_a_wrong_option_is_named_with_its_cure(given: dict[str, str], told: str)
 
 
 def test_places_are_exclusive_starts_and_times_are_inclusive() -> None:
-    """The option ``startingOffsets`` names the last entry not wanted, as XREAD does; startingTimestamp the first moment wanted."""
+    """A starting id is the last entry not wanted, as for XREAD; a starting time is the first moment wanted."""
     found = parse(GOOD | {"startingOffsets": '{"orders": "5"}', "endingOffsets": '{"orders": "latest"}'})
     assert found.starting == {"orders": Id(5, 0)}
     assert found.ending == {"orders": "latest"}
