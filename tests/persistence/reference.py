@@ -98,6 +98,11 @@ class Caller:
         assert recovery.report.records == len(payloads) == recovery.report.last
         self.ledger.judge(payloads)
 
+    def heed(self) -> None:
+        """After a failure: what the log calls durable is a promise, whatever call raised."""
+        if hasattr(self, "log"):
+            self.ledger.durable = max(self.ledger.durable, self.log.durable)
+
     def append(self, payload: bytes) -> None:
         """Append one."""
         self.ledger.appended.append(payload)

@@ -34,8 +34,10 @@ def go_on(disk: SimDisk, ledger: Ledger) -> None:
 
 def crash_at(point: int, crash: Crash, seed: int) -> None:
     disk, ledger = SimDisk(seed, crash_after=point), Ledger()
+    caller = Caller(disk, ledger)
     with pytest.raises(PowerCut):
-        Caller(disk, ledger).run()
+        caller.run()
+    caller.heed()
     go_on(disk.reboot(crash, seed), ledger)
 
 
@@ -100,6 +102,7 @@ def fail_at(point: int, fault: Fault, crash: Crash) -> str:
             for call in (caller.log.write, caller.log.sync, lambda: caller.log.append(b"x")):
                 with pytest.raises(DiskError):
                     call()
+    caller.heed()
     go_on(disk.reboot(crash, point), ledger)
     return saw
 

@@ -78,3 +78,12 @@ def test_frames_of_another_file_are_no_frames() -> None:
 def test_a_new_header_has_no_zero_in_its_mark() -> None:
     """A stretch of zeros, which crashes leave, never looks like a frame's start."""
     assert 0 not in FileHeader.new(1, bytes).mark
+
+
+@pytest.mark.parametrize(("length", "number", "unsynced"), [(1, 0, 0), (2**31, 0, 1), (0, 3, 5)])
+def test_impossible_heads_are_no_heads(length: int, number: int, unsynced: int) -> None:
+    """A seal with a payload, a payload over the limit, more records unsynced than there are: not ours, CRC or not."""
+    head = struct.pack("<III", length, number, unsynced)
+    head_crc = crc32(head, HEADER.seed)
+    frame = HEADER.mark + head + struct.pack("<II", head_crc, crc32(b"", head_crc))
+    assert decode_head(HEADER, frame + bytes(10), 0) is None

@@ -209,6 +209,7 @@ def test_a_directory_that_cannot_be_made_is_a_disk_error(tmp_path: Path) -> None
 def test_free_space_is_told(log: Log) -> None:
     """The server turns writes away before the disk is full."""
     assert 0 < log.free() < 1 << 62
+    assert log.directory.is_dir()
 
 
 def test_newer_formats_are_refused_by_name(home: Path) -> None:

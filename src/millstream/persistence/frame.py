@@ -185,6 +185,35 @@ def decode_head(header: FileHeader, data: Data, at: int) -> Head | None:
     return Head(length, index, unsynced, payload_crc, head_crc)
 
 
+def decode_run(header: FileHeader, data: bytes, number: int) -> tuple[list[bytes], int, bool]:
+    """The whole frames that ``data`` starts with; the quick way through what is in order.
+
+    Args:
+        header: of their file.
+        data: bytes from where a frame is expected.
+        number: the record expected next.
+
+    Returns:
+        Their payloads, where the first byte is that is not part of them, and whether the last of them is a seal.
+    """
+    payloads: list[bytes] = []
+    mark, seed, unpack, size = header.mark, header.seed, _FRAME.unpack_from, len(data)
+    at, sealed = 0, False
+    while at + FRAME_SIZE <= size:
+        found, length, index, unsynced, head_crc, payload_crc = unpack(data, at)
+        stop = at + FRAME_SIZE + length
+        if found != mark or index != number or stop > size or crc32(data[at + 4 : at + 16], seed) != head_crc:
+            break
+        payload = data[at + FRAME_SIZE : stop]
+        if crc32(payload, head_crc) != payload_crc:
+            break
+        if unsynced:
+            payloads.append(payload)
+            number += 1
+        at, sealed = stop, not unsynced
+    return payloads, at, sealed
+
+
 def payload_matches(head: Head, parts: Iterable[Data]) -> bool:
     """Whether the payload, given in parts, is the one the head was made for."""
     crc = head.head_crc

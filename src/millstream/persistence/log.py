@@ -208,7 +208,8 @@ class Log:
         A poisoned log is only let go.
 
         Raises:
-            DiskError: the last write or sync failed; the directory was let go all the same.
+            DiskError: the last write or sync failed (``DiskFullError``: what was still buffered is gone, none of it was
+                durable); the directory was let go all the same.
         """
         with self._io:
             if self._closed:
@@ -222,7 +223,8 @@ class Log:
             finally:
                 self._closed = True
                 self._failure = self._failure or f"the log in {self._directory} is closed"
-                self._file.close()
+                with contextlib.suppress(OSError):  # closing promises nothing; what counts was synced
+                    self._file.close()
                 self._lock.release()
 
     def _check(self) -> None:

@@ -14,6 +14,7 @@ from millstream.persistence.frame import (
     FormatError,
     Head,
     decode_head,
+    decode_run,
     payload_matches,
 )
 
@@ -78,14 +79,20 @@ def read_header(file: DiskFile, path: Path) -> FileHeader:
 
 
 class Scan:
-    """Iterates the payloads of a file's whole records once, in order.
+    """Reads a file's whole records once, in order; afterwards its attributes say how far it came.
 
-    After that ``end``, ``records`` and ``sealed`` say how far it came. Memory: one chunk or one record.
+    Memory: one chunk, or one record if that is larger.
 
     Args:
         file: open for reading.
         header: the file's.
         size: bytes to read of it; the rest is ignored.
+
+    Attributes:
+        end: bytes up to the last whole frame so far.
+        records: whole records so far.
+        sealed: the last whole frame is a seal.
+        misplaced: a whole frame stands at ``end``, but it is not the next one.
     """
 
     def __init__(self, file: DiskFile, header: FileHeader, size: int) -> None:
@@ -95,33 +102,31 @@ class Scan:
         self.end = HEADER_SIZE
         self.records = 0
         self.sealed = False
-        self.misplaced = False  # a valid frame stands at ``end``, but with another index than the next
+        self.misplaced = False
 
-    def __iter__(self) -> Iterator[bytes]:
-        size, header, read_at = self.size, self.header, self.file.read_at
-        base, data = HEADER_SIZE, b""
-        while (at := self.end) < size:
-            start = at - base
-            if start + FRAME_SIZE > len(data):
-                base, data, start = at, read_at(at, min(CHUNK, size - at)), 0
-            head = decode_head(header, data, start)
-            if head is None or at + FRAME_SIZE + head.length > size:
+    def runs(self) -> Iterator[list[bytes]]:
+        """The payloads, a chunk's worth at a time; a list may be empty."""
+        want = CHUNK
+        while (left := self.size - self.end) > 0:
+            data = self.file.read_at(self.end, min(want, left))
+            payloads, stop, sealed = decode_run(self.header, data, self.records)
+            if stop:
+                self.end += stop
+                self.records += len(payloads)
+                self.sealed = sealed
+                want = CHUNK
+                yield payloads
+                continue
+            head = decode_head(self.header, data, 0)
+            if head is None:
                 return
-            stop = start + FRAME_SIZE + head.length
-            if stop > len(data):
-                base, data, start = at, read_at(at, min(max(CHUNK, FRAME_SIZE + head.length), size - at)), 0
-                stop = FRAME_SIZE + head.length
-            payload = data[start + FRAME_SIZE : stop]
-            if not payload_matches(head, (payload,)):
-                return
-            if head.number != self.records:
-                self.misplaced = True
-                return
-            self.end = base + stop
-            self.sealed = not head.unsynced
-            if head.unsynced:
-                self.records += 1
-                yield payload
+            need = FRAME_SIZE + head.length
+            if want < need <= left:
+                want = need
+                continue
+            if need <= len(data) and head.number != self.records:
+                self.misplaced = payload_matches(head, (data[FRAME_SIZE:need],))
+            return
 
 
 def judge(scan: Scan) -> Verdict:

@@ -87,7 +87,7 @@ def examine(disk: Disk, directory: Path, entry: SegmentEntry, tick: Callable[[in
         if header.identity != entry.identity or header.first != entry.first:
             raise LogCorruptError(f"{path} is not the file that the manifest names", path=str(path), offset=0)
         scan = Scan(file, header, size)
-        for _ in scan:
+        for _ in scan.runs():
             if tick is not None:
                 tick(scan.end)
         return Surveyed(entry, header, judge(scan))
@@ -113,7 +113,7 @@ def gap(directory: Path, found: Surveyed, following: SegmentEntry | None) -> Log
         count = f"{verdict.whole_behind} whole record{'' if verdict.whole_behind == 1 else 's'}"
         why, lost = verdict.reason, f"{verdict.rest} bytes with {count}"
         if following is not None:
-            lost += f", and every record from {following.first} on,"
+            lost += f", and every record from {following.first} on"
     return LogCorruptError(
         f"{path}: {why}; starting from here would lose what follows: {lost}. Nothing was changed",
         path=str(path),
@@ -198,9 +198,9 @@ def payloads_of(disk: Disk, directory: Path, found: Surveyed, tick: Callable[[in
         raise disk_error(doing, error) from error
     try:
         scan = Scan(file, header, verdict.end)
-        records = iter(scan)
-        while (payload := _next(records, doing)) is not None:
-            yield payload
+        runs = scan.runs()
+        while (run := _next(runs, doing)) is not None:
+            yield from run
             tick(scan.end)
         if scan.records != verdict.records:
             raise LogCorruptError(
@@ -213,9 +213,9 @@ def payloads_of(disk: Disk, directory: Path, found: Surveyed, tick: Callable[[in
         file.close()
 
 
-def _next(records: Iterator[bytes], doing: str) -> bytes | None:
-    """The next record; only the disk's errors become ours, not those of whoever takes the record."""
+def _next(runs: Iterator[list[bytes]], doing: str) -> list[bytes] | None:
+    """The next records; only the disk's errors become ours, not those of whoever takes the records."""
     try:
-        return next(records, None)
+        return next(runs, None)
     except OSError as error:
         raise disk_error(doing, error) from error
