@@ -111,7 +111,7 @@ class World:
 
     def deliver(self) -> None:
         """Hand the replies that gathered for other sessions to their clients."""
-        sent: "list[tuple[Session, Outcome]]" = self.node.outbox[:]
+        sent: list[tuple[Session, Outcome]] = self.node.outbox[:]
         self.node.outbox.clear()
         for session, outcome in sent:
             found = self._clients[session.id]

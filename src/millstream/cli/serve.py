@@ -9,7 +9,7 @@ DEFAULT_DIR = Path("millstream-data")
 _PORTS = click.IntRange(0, 65535)
 
 
-def _assignments(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:  # noqa: ARG001
+def _assignments(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:  # noqa: ARG001 - click's signature
     """``name=value`` words as a dictionary of parameters that can be set."""
     from millstream.commands.config import PARAMETERS  # noqa: PLC0415 - only this command pays for it
 
