@@ -1,19 +1,23 @@
 """Servers in a thread of the test process, and connections to them."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
 
+from millstream.server import thread
 from millstream.server.thread import ServerThread
 from support.wire import Wire
 
 Connect = Callable[..., Wire]
 
 
-@pytest.fixture
-def server() -> Iterator[ServerThread]:
-    """A server that keeps everything in memory."""
+@pytest.fixture(params=["fastest", "asyncio"])
+def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerThread]:
+    """A server that keeps everything in memory, on uvloop if there is one, and on asyncio's own loop."""
+    if request.param == "asyncio":
+        monkeypatch.setattr(thread, "loop_factory", lambda: asyncio.new_event_loop)
     with ServerThread() as running:
         yield running
 

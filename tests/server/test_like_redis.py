@@ -177,15 +177,67 @@ def comparable(words: list[str], reply: Any) -> Any:
 @pytest.mark.realserver
 @pytest.mark.parametrize("resp", [2, 3])
 @pytest.mark.parametrize("seed", range(6))
-def test_random_commands_answer_as_redis_does(
-    real_redis: ServerProcess, server: ServerThread, seed: int, resp: int
-) -> None:
+def test_random_commands_answer_as_redis_does(real_redis: ServerProcess, seed: int, resp: int) -> None:
     """A thousand random commands on connections, keys, strings and transactions get the same replies from both."""
     writer = Writer(seed)
     told: list[str] = []
-    with Wire(real_redis.url, resp) as theirs, Wire(server.url, resp) as ours:
+    with ServerThread() as server, Wire(real_redis.url, resp) as theirs, Wire(server.url, resp) as ours:
         for _ in range(1000):
             words = writer.command()
             told.append(" ".join(words))
             expected, got = (comparable(words, wire.ask_exact(*words)) for wire in (theirs, ours))
             assert got == expected, "\n".join(told[-15:])
+
+
+NAMES = [
+    b"",
+    b"a",
+    b"ab",
+    b"abc",
+    b"a-c",
+    b"a]c",
+    b"[",
+    b"]",
+    b"^",
+    b"\\",
+    b"a\\b",
+    b"a*b",
+    b"?",
+    b"-",
+    b"b-",
+    b"\xff",
+    b"a\nb",
+    b"aXbXc",
+]
+PIECES = [
+    b"a",
+    b"b",
+    b"c",
+    b"*",
+    b"?",
+    b"[",
+    b"]",
+    b"^",
+    b"-",
+    b"\\",
+    b"[a-c]",
+    b"[^a]",
+    b"[]",
+    b"[c-a]",
+    b"X",
+    b"\xff",
+    b"**",
+]
+
+
+@pytest.mark.realserver
+def test_patterns_match_as_redis_does(real_redis: ServerProcess) -> None:
+    """KEYS with odd names and odd patterns finds the same names: classes, ranges, escapes, unclosed brackets."""
+    rng = random.Random(3)
+    with ServerThread() as server, Wire(real_redis.url) as theirs, Wire(server.url) as ours:
+        for wire in (theirs, ours):
+            wire.ask("MSET", *[word for name in NAMES for word in (name, b"v")])
+        for _ in range(3000):
+            pattern = b"".join(rng.choice(PIECES) for _ in range(rng.randint(0, 5)))
+            expected, got = (sorted(wire.ask("KEYS", pattern)) for wire in (theirs, ours))
+            assert got == expected, pattern

@@ -227,7 +227,7 @@ def test_sigkill_loses_nothing_acknowledged(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs prlimit to make a disk fail")
 def test_failed_disk_ends_the_server(tmp_path: Path) -> None:
-    """A write the disk refuses is not acknowledged: the process ends with 1 and a clear line; what came before is kept."""
+    """A write the disk refuses is not acknowledged: the process ends with 1 and one line; what came before is kept."""
     with millstream_server(tmp_path) as server:
         assert server.process is not None
         with Wire(server.url) as wire:

@@ -7,6 +7,11 @@ from collections.abc import Callable
 _STAR, _ANY, _OPEN, _CLOSE, _NOT, _DASH, _ESCAPE = b"*?[]^-\\"
 
 
+def _signed(byte: int) -> int:
+    """A byte as C's ``char``: Redis compares the ends of a range so, and 0xff stands before 0x00."""
+    return byte - 256 if byte > 127 else byte
+
+
 def _class(pattern: bytes, at: int) -> tuple[frozenset[int], int]:
     """The bytes a class beginning after its ``[`` stands for, and the position of its ``]`` (or the last byte)."""
     negated = at < len(pattern) and pattern[at] == _NOT
@@ -17,8 +22,8 @@ def _class(pattern: bytes, at: int) -> tuple[frozenset[int], int]:
             chosen.add(pattern[at + 1])
             at += 2
         elif at + 2 < len(pattern) and pattern[at + 1] == _DASH:
-            low, high = sorted((pattern[at], pattern[at + 2]))
-            chosen.update(range(low, high + 1))
+            low, high = sorted((_signed(pattern[at]), _signed(pattern[at + 2])))
+            chosen.update(value & 0xFF for value in range(low, high + 1))
             at += 3
         else:
             chosen.add(pattern[at])
@@ -65,4 +70,5 @@ def matcher(pattern: bytes, *, nocase: bool = False) -> Callable[[bytes], bool]:
     if pattern == b"*":
         return lambda _name: True
     fullmatch = _compile(pattern, nocase).fullmatch
-    return lambda name: fullmatch(name) is not None
+    # Redis begins with a byte of each, so nothing but the empty pattern (and a lone star) fits the empty name.
+    return lambda name: fullmatch(name) is not None if name else not pattern

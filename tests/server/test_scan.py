@@ -1,0 +1,103 @@
+"""SCAN's promise, over any mixture of walks and changes."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millstream.engine.scanning import ScanOrder, place
+from millstream.server.thread import ServerThread
+from support.wire import Wire
+
+KEYS = [b"%d" % number for number in range(60)]
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.sampled_from(KEYS)),
+        st.tuples(st.just("drop"), st.sampled_from(KEYS)),
+        st.tuples(st.just("walk"), st.integers(0, 2), st.integers(1, 7)),
+        st.tuples(st.just("begin"), st.integers(0, 2)),
+    ),
+    max_size=120,
+)
+
+
+class Walk:
+    """One walk of three that go on at the same time: what it must still see, and what it saw."""
+
+    def __init__(self, keys: dict[bytes, None]) -> None:
+        self.cursor = 0
+        self.begun = False
+        self.lasting = set(keys)
+        self.seen: set[bytes] = set()
+
+
+@given(st.sets(st.sampled_from(KEYS)), steps)
+@settings(max_examples=400, deadline=None)
+def test_what_lasts_is_seen(first: set[bytes], changes: list[tuple[object, ...]]) -> None:
+    """A key that is there from the first to the last step of a walk is answered, whatever others do meanwhile."""
+    keys = dict.fromkeys(sorted(first))
+    order = ScanOrder()
+    walks = [Walk(keys) for _ in range(3)]
+
+    def step(walk: Walk, count: int) -> None:
+        if not walk.begun:
+            walk.begun, walk.lasting, walk.seen = True, set(keys), set()
+        walk.cursor, found = order.step(keys, walk.cursor, count)
+        walk.seen.update(found)
+        if walk.cursor == 0:
+            assert walk.lasting <= walk.seen
+            walk.begun = False
+
+    for change in changes:
+        match change:
+            case "add", bytes(key):
+                keys[key] = None
+            case "drop", bytes(key):
+                keys.pop(key, None)
+                for walk in walks:
+                    walk.lasting.discard(key)
+            case "walk", int(number), int(count):
+                step(walks[number], count)
+            case "begin", int(number):
+                walks[number] = Walk(keys)
+    for walk in walks:
+        while walk.begun:
+            step(walk, 5)
+
+
+def test_keys_that_share_a_place() -> None:
+    """Keys with the same checksum are answered in one step, since a cursor cannot stand between them."""
+    twins = [b"plumless", b"buckeroo"]
+    assert place(twins[0]) == place(twins[1])
+    keys = dict.fromkeys([*KEYS, *twins])
+    order, cursor, seen = ScanOrder(), 0, []
+    while True:
+        cursor, found = order.step(keys, cursor, 1)
+        seen += found
+        if not cursor:
+            break
+    assert sorted(seen) == sorted(keys)
+
+
+def test_walk_goes_on_after_a_restart(tmp_path: object) -> None:
+    """A cursor means the same to the next process on the same data."""
+    with ServerThread(str(tmp_path)) as server, Wire(server.url) as wire:
+        wire.ask("MSET", *[word for key in KEYS for word in (key, b"v")])
+        cursor, seen = wire.ask("SCAN", 0, "COUNT", 20)
+    with ServerThread(str(tmp_path)) as server, Wire(server.url) as wire:
+        while cursor != b"0":
+            cursor, more = wire.ask("SCAN", cursor, "COUNT", 7)
+            seen += more
+    assert sorted(seen) == sorted(KEYS)
+
+
+def test_filters_and_databases() -> None:
+    """MATCH and TYPE leave out, expired keys are not answered, swapped databases are walked as they are."""
+    with ServerThread() as server, Wire(server.url) as wire:
+        wire.ask("MSET", "a1", 1, "a2", 2, "b1", 3)
+        wire.ask("XADD", "a3", "1-1", "f", "v")
+        wire.ask("SET", "a4", 1, "PXAT", 1)
+        assert sorted(wire.ask("SCAN", 0, "COUNT", 100, "MATCH", "a*")[1]) == [b"a1", b"a2", b"a3"]
+        assert wire.ask("SCAN", 0, "COUNT", 100, "TYPE", "stream")[1] == [b"a3"]
+        cursor, _ = wire.ask("SCAN", 0, "COUNT", 1)
+        wire.ask("SWAPDB", 0, 1)
+        assert wire.ask("SCAN", cursor) == [b"0", []]
