@@ -382,3 +382,45 @@ def test_missing_keys_answer_before_ids_are_read(client: Client) -> None:
     assert client.call("XACK", "s", "nog", "abc") == 0
     assert client.call("XDELEX", "nokey", "IDS", 2, "abc", "def") == [-1, -1]
     assert client.call("XACKDEL", "s", "nog", "IDS", 1, "abc") == [-1]
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ([b"XCLAIM", b"s", b"g", b"c", b"0", b"\xff\xfe"], b"-ERR Unrecognized XCLAIM option '\xff\xfe'\r\n"),
+        (
+            [b"XNACK", b"s", b"g", b"FAIL", b"IDS", b"1", b"1", b"\xe9"],
+            b"-ERR Unrecognized XNACK option '\xe9'\r\n",
+        ),
+        ([b"XPENDING", b"\xff", b"g\r\nh"], b"-NOGROUP No such key '\xff' or consumer group 'g  h'\r\n"),
+        ([b"XPENDING", b"a\0b", b"\0"], b"-NOGROUP No such key 'a' or consumer group ''\r\n"),
+        ([b"XCLAIM", b"s", b"g", b"c", b"0", b"a\0b"], b"-ERR Unrecognized XCLAIM option 'a'\r\n"),
+        ([b"XGROUP", b"a\0b", b"s"], b"-ERR unknown subcommand 'a'. Try XGROUP HELP.\r\n"),
+        (
+            [b"XINFO", b"STREAM", b"s", b"x"],
+            b"-ERR unknown subcommand or wrong number of arguments for 'STREAM'. Try XINFO HELP.\r\n",
+        ),
+        (
+            [b"NO\xffSUCH", b"\xff", b"a\0b"],
+            b"-ERR unknown command 'NO\xffSUCH', with args beginning with: '\xff' 'a' \r\n",
+        ),
+        (
+            [b"n" * 200, b"\xc3\xa9" * 80, b"more"],
+            b"-ERR unknown command '" + b"n" * 128 + b"', with args beginning with: '" + b"\xc3\xa9" * 64 + b"' \r\n",
+        ),
+        ([b"XGROUP", b"n" * 200], b"-ERR unknown subcommand '" + b"n" * 128 + b"'. Try XGROUP HELP.\r\n"),
+    ],
+)
+def test_an_error_repeats_words_byte_by_byte(client: Client, words: list[bytes], line: bytes) -> None:
+    """Any byte as it came, up to a NUL or to 128 bytes where Redis cuts; a line break becomes blanks."""
+    world = client.world
+    outcome = world.node.execute(client.session, words, world.clock.now())
+    assert outcome is not None
+    assert b"".join(outcome.buffers) == line
+
+
+def test_a_missing_stream_is_told_before_bad_options(client: Client) -> None:
+    """XINFO STREAM looks at the key first, as Redis does."""
+    assert client.call("XINFO", "STREAM", "nokey", "nonsense") == Error(NO_KEY)
+    assert client.call("XINFO", "STREAM", "nokey", "FULL", "COUNT", "x") == Error(NO_KEY)
+    assert client.call("XINFO", "STREAM", "str", "nonsense") == Error(TYPE)

@@ -70,7 +70,12 @@ def range_end(word: bytes) -> int:
     return value - exclusive
 
 
+def shown(word: bytes, most: int | None = None) -> str:
+    """A word inside an error line: every byte as it came, up to the first NUL, at most so many (as C prints it)."""
+    return word.partition(b"\0")[0][:most].decode("utf-8", "surrogateescape")
+
+
 def bad_subcommand(container: str, word: bytes) -> CommandError:
     """The error for a known subcommand whose options make no sense; echoes the word as it was written."""
-    shown = word[:128].decode("utf-8", "surrogateescape")
-    return CommandError(f"ERR unknown subcommand or wrong number of arguments for '{shown}'. Try {container} HELP.")
+    name = shown(word, 128)
+    return CommandError(f"ERR unknown subcommand or wrong number of arguments for '{name}'. Try {container} HELP.")

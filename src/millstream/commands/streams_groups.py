@@ -3,9 +3,8 @@
 Source: https://redis.io/docs/latest/commands/xgroup/ and, where it differs, the server's behaviour.
 """
 
-from millstream.commands.args import bad_subcommand, entry_id, integer
+from millstream.commands.args import bad_subcommand, entry_id, integer, shown
 from millstream.commands.context import Context
-from millstream.commands.streams_read import shown
 from millstream.commands.streams_write import create_stream
 from millstream.commands.table import command, container
 from millstream.engine import ids

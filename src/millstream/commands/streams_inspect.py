@@ -54,8 +54,8 @@ def _stream_fields(stream: Stream) -> list[tuple[Reply, Reply]]:
 )
 def xinfo_stream(ctx: Context, argv: list[bytes]) -> Reply:
     """A stream's counters with its first and last entry, or everything in it (FULL)."""
-    count = _full_count(argv)
     stream = existing_stream(ctx, argv[2])
+    count = _full_count(argv)
     fields = _stream_fields(stream)
     if count is None:
         fields += [

@@ -15,6 +15,7 @@ from millstream.commands.args import (
     range_end,
     range_start,
     read_integer,
+    shown,
 )
 from millstream.commands.context import Context
 from millstream.commands.streams_read import array_of, attend, no_group, note_seen
@@ -146,7 +147,7 @@ def _parse_nack(argv: list[bytes]) -> _Nack:
             options.force = True
             at += 1
         else:
-            raise CommandError(f"ERR Unrecognized XNACK option '{argv[at].decode('latin-1')}'")
+            raise CommandError(f"ERR Unrecognized XNACK option '{shown(argv[at])}'")
     if words is None:
         raise CommandError("ERR syntax error, expected IDS keyword")
     options.words = words
@@ -289,7 +290,7 @@ def _parse_claim(argv: list[bytes], at: int, now: int) -> _Claim:
             at += 1
             continue
         if word not in {b"IDLE", b"TIME", b"RETRYCOUNT", b"LASTID"} or not more:
-            raise CommandError(f"ERR Unrecognized XCLAIM option '{argv[at].decode('latin-1')}'")
+            raise CommandError(f"ERR Unrecognized XCLAIM option '{shown(argv[at])}'")
         value = argv[at + 1]
         at += 2
         if word == b"LASTID":

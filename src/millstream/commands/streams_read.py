@@ -7,7 +7,7 @@ Source: the command pages at https://redis.io/docs/latest/commands/ and, where t
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from millstream.commands.args import SYNTAX, entry_id, integer, range_end, range_start, read_integer
+from millstream.commands.args import SYNTAX, entry_id, integer, range_end, range_start, read_integer, shown
 from millstream.commands.context import Blocked, Context
 from millstream.commands.table import command
 from millstream.engine import ids
@@ -402,11 +402,6 @@ def _plan_group_read(ctx: Context, options: _ReadOptions) -> list[tuple[bytes, S
 def no_group(key: bytes, group: bytes) -> str:
     """The NOGROUP error of the commands that name a key and a group."""
     return f"NOGROUP No such key '{shown(key)}' or consumer group '{shown(group)}'"
-
-
-def shown(name: bytes) -> str:
-    """A name inside an error line: every byte as it came."""
-    return name.decode("utf-8", "surrogateescape")
 
 
 class _GroupRead:

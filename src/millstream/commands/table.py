@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from millstream.commands.args import shown
 from millstream.errors import CommandError
 
 if TYPE_CHECKING:
@@ -101,17 +102,17 @@ def resolve(argv: list[bytes]) -> Command:
         head = TABLE.get(argv[0].lower())
         if head is None:
             raise CommandError(_unknown_command(argv))
-        name = argv[1][:128].decode("utf-8", "surrogateescape")
+        name = shown(argv[1], 128)
         raise CommandError(f"ERR unknown subcommand '{name}'. Try {head.name.upper()} HELP.")
     row.check_arity(len(argv))
     return row
 
 
 def _unknown_command(argv: list[bytes]) -> str:
-    shown = ""
+    words = b""
     for word in argv[1:]:
-        if len(shown) >= 128:
+        if len(words) >= 128:
             break
-        shown += f"'{word[: 128 - len(shown)].decode('utf-8', 'replace')}' "
-    name = argv[0][:128].decode("utf-8", "surrogateescape")
-    return f"ERR unknown command '{name}', with args beginning with: {shown}"
+        words += b"'%b' " % word.partition(b"\0")[0][: 128 - len(words)]
+    rest = words.decode("utf-8", "surrogateescape")
+    return f"ERR unknown command '{shown(argv[0], 128)}', with args beginning with: {rest}"
