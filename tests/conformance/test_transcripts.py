@@ -1,15 +1,15 @@
 """The 90,000 recorded commands, byte for byte but for times: in process, and through the server's socket."""
 
-import socket
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from conformance.pipe import Pipe
 from conformance.transcripts import Run, as_json, load, masked
 from millstream.replies import Error, Simple
 from support.inprocess import World
-from support.resp import Incomplete, Pairs, read
+from support.resp import Pairs
 from support.servers import millstream_server
 
 Ask = Callable[[list[list[bytes]]], list[object]]
@@ -55,38 +55,6 @@ def test_every_recorded_command_answers_the_same_in_process(runs: list[Run]) -> 
         return replies
 
     assert not differences(runs, ask)
-
-
-class Pipe:
-    """A connection that sends many commands at once."""
-
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
-        self._rest = b""
-
-    def ask(self, commands: list[list[bytes]]) -> list[object]:
-        """Send all, then read as many replies."""
-        self._socket.sendall(b"".join(map(self._packed, commands)))
-        return [self._reply() for _ in commands]
-
-    @staticmethod
-    def _packed(words: list[bytes]) -> bytes:
-        return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
-
-    def _reply(self) -> object:
-        while True:
-            try:
-                value, end = read(self._rest, 0)
-            except Incomplete:
-                more = self._socket.recv(1 << 20)
-                assert more, "the server closed the connection"
-                self._rest += more
-            else:
-                self._rest = self._rest[end:]
-                return value
-
-    def close(self) -> None:
-        self._socket.close()
 
 
 def test_every_recorded_command_answers_the_same_over_a_socket(runs: list[Run], tmp_path: Path) -> None:
