@@ -7,17 +7,14 @@ PySpark nor Java; ``session`` and ``java_problem`` are fetched on first use.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from millstream.spark.session import java_problem, session
+    from millstream.spark.local import java_problem, session
 
 __all__ = ["java_problem", "session"]
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        # Not ``from . import session``: that name is the function here and a module in the package.
-        from importlib import import_module  # noqa: PLC0415 - only users of these two pay for it
+        from millstream.spark import local  # noqa: PLC0415 - only users of these two pay for it
 
-        found = getattr(import_module("millstream.spark.session"), name)
-        globals()[name] = found  # over the submodule that the import system has just bound to the same name
-        return found
+        return getattr(local, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
