@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -116,6 +117,18 @@ def test_without_a_manifest_the_log_files_are_still_read(home: Path, how: str) -
     assert not report.starts
     assert "MANIFEST" in report.problems[0].text or "no manifest" in report.problems[0].text
     assert (report.records, report.lost_records) == (0, 10)
+
+
+def test_a_newer_format_is_a_problem(home: Path) -> None:
+    """It is named, and the rest is still looked at."""
+    first = segments(home)[0]
+    data = bytearray(first.read_bytes())
+    data[8:10] = (2).to_bytes(2, "little")
+    data[HEADER_SIZE - 4 : HEADER_SIZE] = crc32(data[: HEADER_SIZE - 4]).to_bytes(4, "little")
+    first.write_bytes(data)
+    report = check(home)
+    assert "format version 2" in report.problems[0].text
+    assert (report.starts, report.records, report.lost_records) == (False, 0, 6)
 
 
 def test_a_file_that_no_manifest_names_is_a_problem_if_it_holds_records(home: Path) -> None:

@@ -1,5 +1,6 @@
 """Cut files and flipped bits: the longest whole prefix or a refusal, never something else and never in silence."""
 
+import itertools
 import random
 from collections.abc import Iterator
 
@@ -11,7 +12,7 @@ from millstream.persistence.log import Log
 from millstream.persistence.manifest import NAME as MANIFEST
 from millstream.persistence.recovery import RecoveryReport
 from millstream.persistence.segment import Scan, State, judge, read_header
-from millstream.persistence.simdisk import SimDisk
+from millstream.persistence.simdisk import Crash, PowerCut, SimDisk
 from persistence.reference import HOME, disk_with, entropy, files_of, segment_in, written
 
 SEAL = FRAME_SIZE
@@ -103,6 +104,33 @@ def test_opening_a_log_cut_at_every_byte() -> None:
     """Bar A4 in full, through recovery."""
     for size in range(64 * 1024 + 1):
         opens_cut_at(size)
+
+
+def test_cut_bytes_are_on_the_medium_in_one_place_or_the_other_at_any_time() -> None:
+    """The copy is durable, name and all, before the log file is cut."""
+    name = segment_in(KIB64_FILES)
+    size = edges(KIB64)[40] + 1500
+    whole = edges(KIB64)[sum(end <= size for end in edges(KIB64)) - 1]
+    data = KIB64_FILES[name][:size]
+    kept = set()
+    for crash in Crash:
+        for limit in itertools.count():
+            disk = disk_with(KIB64_FILES | {name: data})
+            disk.crash_after = limit
+            try:
+                Log.open(HOME, disk)
+            except PowerCut:
+                done = False
+            else:
+                done = True
+            left = files_of(disk.reboot(crash, limit))
+            aside = [content for other, content in left.items() if other.startswith("torn-")]
+            assert left[name] == data or data[whole:] in aside
+            kept.add((left[name] == data, data[whole:] in aside))
+            if done:
+                assert left[name] == data[:whole]
+                break
+    assert kept >= {(True, False), (False, True)}
 
 
 SMALL = [b"", b"a", b"first", bytes(40), b"\xff" * 9, b"last one"]
@@ -211,6 +239,23 @@ def test_missing_records_between_whole_ones_are_seen() -> None:
     ends = edges(payloads)
     with pytest.raises(LogCorruptError, match="records before it are missing"):
         recovered(files | {name: files[name][: ends[1]] + files[name][ends[2] :]})
+
+
+def test_a_damaged_seal_between_records_costs_none_of_them() -> None:
+    """What stands behind it is the very next record, so nothing was torn off there, and nothing may be cut."""
+    files = written([b"a"])
+    name = segment_in(files)
+    seal = len(files[name]) - SEAL
+    disk = disk_with(files)
+    log, _ = Log.open(HOME, disk)
+    log.append(b"b")
+    log.append(b"c")
+    log.write()
+    log.sync()
+    files = files_of(disk)
+    for bit in range(8 * seal, 8 * (seal + SEAL)):
+        with pytest.raises(LogCorruptError, match="the next record stands behind it"):
+            recovered(files | {name: flipped(files[name], bit)})
 
 
 def several_files() -> dict[str, bytes]:

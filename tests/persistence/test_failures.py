@@ -76,6 +76,48 @@ def test_a_full_disk_whose_rest_cannot_be_cut_off_poisons(faults: tuple[Fault | 
     all_raise(log, "cannot truncate")
 
 
+def test_an_interrupted_write_is_not_continued(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in the middle of a write leaves half a record: what came behind it would be lost at the next start."""
+    disk = SimDisk()
+    log = opened(disk)
+    log.append(b"whole")
+    log.write()
+    log.sync()
+    log.append(b"x" * 100)
+    append = log._file.append
+
+    def interrupted(data: memoryview) -> int:
+        append(data[:50])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(log._file, "append", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        log.write()
+    monkeypatch.undo()
+    with pytest.raises(DiskError, match="interrupted"):
+        log.write()
+    all_raise(log, "interrupted")
+    log.close()
+    _, recovery = Log.open(HOME, disk)
+    assert list(recovery.payloads()) == [b"whole"]
+    assert recovery.report.torn_bytes == 50
+
+
+def test_a_closed_file_or_lock_touches_no_other_file(tmp_path: Path) -> None:
+    """The system gives the number of a closed file to the next one opened."""
+    disk = RealDisk()
+    file, lock = disk.create(tmp_path / "f"), disk.lock(tmp_path / "lock")
+    file.close()
+    lock.release()
+    others = [disk.create(tmp_path / name) for name in "ab"]
+    for call in (lambda: file.append(b"x"), lambda: lock.write(b"x"), file.close, lock.release):
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            call()
+    assert [other.size() for other in others] == [0, 0]
+    for other in others:
+        other.close()
+
+
 def rolling(disk: SimDisk) -> tuple[Log, Ledger]:
     """A log whose next write adds a log file."""
     log = opened(disk, segment_bytes=50)

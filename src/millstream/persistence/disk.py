@@ -189,8 +189,9 @@ class RealFile:
             os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
-        """See :class:`DiskFile`."""
-        os.close(self._fd)
+        """See :class:`DiskFile`. The number may be another file's from here on, so it is forgotten."""
+        fd, self._fd = self._fd, -1
+        os.close(fd)
 
 
 class RealLock:
@@ -207,8 +208,9 @@ class RealLock:
         os.ftruncate(self._fd, len(data))
 
     def release(self) -> None:
-        """See :class:`DiskLock`."""
-        os.close(self._fd)
+        """See :class:`DiskLock`. The number may be another file's from here on, so it is forgotten."""
+        fd, self._fd = self._fd, -1
+        os.close(fd)
 
 
 class RealDisk:
@@ -218,7 +220,7 @@ class RealDisk:
 
     def create(self, path: Path) -> RealFile:
         """See :class:`Disk`."""
-        return RealFile(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o644))
+        return RealFile(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o600))
 
     def open_append(self, path: Path) -> RealFile:
         """See :class:`Disk`."""

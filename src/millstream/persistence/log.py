@@ -69,6 +69,7 @@ class Log:
         self._pending: list[bytes] = []  # appended, not yet taken by write()
         self._io = threading.RLock()  # guards everything below, and the file
         self._batch: list[bytes] = []  # taken, not on disk: refused by a full disk, or being written
+        self._busy = False  # the file and the fields above are being changed together
         self._failure: str = ""
         self._closed = False
 
@@ -181,6 +182,7 @@ class Log:
             self._put(b"".join(pieces))
             self.written += len(self._batch)
             self._batch = []
+            self._busy = False
             return self.written
 
     def sync(self) -> int:
@@ -230,6 +232,8 @@ class Log:
     def _check(self) -> None:
         if self._failure:
             raise DiskError(self._failure)
+        if self._busy:  # KeyboardInterrupt or the like came out of a write: nobody knows how far it was
+            raise self._poison("go on with", OSError("the last write was interrupted"))
 
     def _poison(self, doing: str, error: OSError) -> DiskError:
         self._failure = (
@@ -244,13 +248,15 @@ class Log:
         self.durable = self.written
 
     def _put(self, data: bytes) -> None:
-        """Append to the file; on a full disk leave it as it was before."""
+        """Append to the file; on a full disk leave it as it was before. The caller ends being busy."""
+        self._busy = True
         try:
             put(self._file, data)
         except OSError as error:
             if error.errno not in FULL:
                 raise self._poison("write to", error) from error
             self._take_back()
+            self._busy = False
             raise disk_error(f"cannot write to {self._directory}", error) from error
         self._size += len(data)
         self._sealed = False
@@ -273,6 +279,7 @@ class Log:
         except OSError as error:
             raise self._poison("sync", error) from error
         self._sealed = True
+        self._busy = False
 
     def _roll(self) -> None:
         """Go on in a new log file; what is in the old one is durable before the new one is part of the log."""

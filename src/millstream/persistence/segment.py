@@ -158,11 +158,10 @@ def judge(scan: Scan) -> Verdict:
     if search.spent:
         proof = proof or "what follows cannot be searched in bounded time"
     position = scan.header.first + scan.records
-    reason = f"record {position} at byte {scan.end} is "
     if proof:
-        reason += f"damaged ({proof})"
+        reason = f"record {position} at byte {scan.end} is damaged ({proof})"
     else:
-        reason += "incomplete"
+        reason = f"from byte {scan.end} on, where record {position} would be, there is no whole record"
     state = State.CORRUPT if proof else State.TORN
     return Verdict(state, scan.header.first, scan.records, scan.end, scan.size, whole_behind=whole, reason=reason)
 
