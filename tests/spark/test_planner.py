@@ -15,7 +15,7 @@ from millstream.spark.source import BatchReader, MillstreamSource, StreamReader
 from support.servers import ServerProcess, redis_server
 from support.streams import fill
 
-pytestmark = [pytest.mark.realserver, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+pytestmark = [pytest.mark.realserver]
 
 
 ALL = ReadAllAvailable()
@@ -254,6 +254,25 @@ def test_an_empty_stream_has_no_batch_until_it_has_entries(real_redis: ServerPro
     made.stop()
 
 
+def test_the_streams_of_a_query_may_change_at_a_restart(
+    real_redis: ServerProcess, client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that is new is read from its beginning; one left out is left alone, its place is kept, and that is said."""
+    for stream in ("a", "b", "c"):
+        fill(client, stream, 3)
+    _, at = run(reader(real_redis, stream="a,b", startingOffsets="earliest"))
+    for stream in ("a", "b"):
+        fill(client, stream, 1, first=7)
+    with caplog.at_level(logging.WARNING, "millstream.spark"):
+        batches, at = run(reader(real_redis, stream="b,c"), at)
+    assert batches == [["7-0", *numbers(1, 3)]]
+    assert ends(at) == {"a": "3-0", "b": "7-0", "c": "3-0"}
+    assert "'a' is in the checkpoint and not in option 'stream'" in caplog.text
+    with pytest.raises(ConfigError, match="option 'stream': 'd' does not exist"):
+        run(reader(real_redis, stream="a,d"), at)
+    assert run(reader(real_redis, stream="a,b,c"), at)[0] == [["7-0"]]
+
+
 # --- partitions ------------------------------------------------------------------------------------------------------
 
 
@@ -475,6 +494,26 @@ def test_a_server_that_comes_back_is_read_on(tmp_path: Path) -> None:
         assert found == numbers(1, 3000)
         assert made.latestOffset(end, ALL) == end
         made.stop()
+
+
+def test_a_unix_socket_and_a_password(tmp_path: Path) -> None:
+    """Whatever a URL can say holds for the fast path too; a wrong password is told at once and not shown."""
+    path = tmp_path / "r.sock"
+    server = redis_server(tmp_path, "--requirepass", "secret", "--unixsocket", str(path))
+    url = server.url
+    server.url = url.replace("//", "//:secret@")
+    with server:
+        with server.client() as setup:
+            fill(setup, "s", 5)
+        for good in (f"unix://:secret@{path}?db=0", server.url):
+            made = reader(server, url=good, startingOffsets="earliest")
+            assert run(made)[0] == [numbers(1, 5)]
+            made.stop()
+        for bad in (url, url.replace("//", "//:wrong@")):
+            made = reader(server, url=bad)
+            with pytest.raises(ConfigError, match="option 'url': cannot talk to") as caught:
+                made.initialOffset()
+            assert "wrong" not in str(caught.value).split("(")[0]
 
 
 def test_offsets_of_another_checkpoint_are_refused(real_redis: ServerProcess, client: redis.Redis) -> None:

@@ -104,11 +104,14 @@ class Planner:
             if state is not None:
                 found[key] = state
             elif self._options.pattern is None:
-                raise ConfigError(
-                    f"option 'stream': {key!r} does not exist on {self._options.shown_url}; correct the name, or make "
-                    f"the stream (XGROUP CREATE {key} <group> $ MKSTREAM), or use 'streamPattern' for later ones"
-                )
+                raise self._missing(key)
         return found
+
+    def _missing(self, key: str) -> ConfigError:
+        return ConfigError(
+            f"option 'stream': {key!r} does not exist on {self._options.shown_url}; correct the name, or make "
+            f"the stream (XGROUP CREATE {key} <group> $ MKSTREAM), or use 'streamPattern' for later ones"
+        )
 
     # --- micro-batches -----------------------------------------------------------------------------------------------
 
@@ -161,6 +164,8 @@ class Planner:
                     self._warn(reason)  # one of many streams that come and go; its place is kept
                     continue
                 raise DataLossError(reason)
+            if state is None and at is None and self._options.pattern is None:
+                raise self._missing(key)  # named anew at a restart, when nobody asks for the beginning
             if state is None:
                 continue
             found[key] = state
@@ -172,10 +177,12 @@ class Planner:
         return found
 
     def _participants(self, start: Mapping[str, Position]) -> list[str]:
+        if self._options.pattern is None:
+            for key in sorted(set(start) - set(self._options.streams)):
+                self._warn(f"stream {key!r} is in the checkpoint and not in option 'stream': its place is kept")
+            return sorted(self._options.streams)
         if self._target is not None:
             return sorted({*start, *self._target})
-        if self._options.pattern is None:
-            return sorted({*start, *self._options.streams})
         now = time.monotonic()
         if now >= self._scan_due:
             self._joined = self._survey.keys()
