@@ -3,7 +3,7 @@
 import pytest
 
 from millstream.demo import receipts, truth
-from millstream.demo.evidence import Evidence, Incidents, Restart
+from millstream.demo.evidence import Evidence, Incidents
 from millstream.demo.producer import Resumption
 
 ROWS = 2_000
@@ -41,7 +41,8 @@ def faultless(facts: truth.Truth) -> Evidence:
         dead=[("1-1", letter(entry_id, text)) for entry_id, text in facts.unusable.items()],
         routes=[{name: str(value) for name, value in row.items()} for row in truth.records(facts.routes)],
         tables={"hourly_by_airport": facts.airports.copy(), "hourly_by_carrier": facts.carriers.copy()},
-        incidents=Incidents("worker-2", held, [Restart(facts.ids[9], 10)], [Resumption(facts.ids[9], facts.ids[9], 0)]),
+        incidents=Incidents("worker-2", held, [facts.ids[9]], [Resumption(facts.ids[9], facts.ids[9], 0)]),
+        survived=[10],
     )
 
 

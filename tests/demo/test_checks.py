@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from millstream.demo.checks import check_all
-from millstream.demo.evidence import Evidence, Restart
+from millstream.demo.evidence import Evidence
 from millstream.demo.producer import Resumption
 from millstream.demo.receipts import Receipt
 from millstream.demo.truth import Truth
@@ -46,7 +46,7 @@ def _server_forgot(facts: Truth, found: Evidence) -> None:
 
 
 def _server_forgot_an_early_one(facts: Truth, found: Evidence) -> None:
-    found.incidents.restarts = [Restart(facts.ids[9], 9)]
+    found.survived = [9]
 
 
 def _nobody_killed(facts: Truth, found: Evidence) -> None:

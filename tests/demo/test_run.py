@@ -23,6 +23,10 @@ MILLSTREAM = str(Path(sys.executable).with_name("millstream"))
 ROWS = "2000"
 
 
+def heed_sigint() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Demo:
     """A running demo.
 
@@ -39,6 +43,8 @@ class Demo:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            # A shell that runs the tests in the background has SIGINT ignored, and its children inherit that.
+            preexec_fn=heed_sigint,  # noqa: PLW1509 - it takes no lock that another thread could hold
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -156,6 +162,7 @@ def test_interrupted(tmp_path: Path, real_redis: ServerProcess, number: signal.S
     with running(tmp_path / "out", "--url", real_redis.url) as demo:
         eventually(lambda: demo.has_said("worker-2 killed"), 60)
         demo.process.send_signal(number)
+        demo.process.send_signal(number)  # impatience changes nothing
         assert demo.wait() == 130
         eventually(lambda: not demo.leftovers())
     assert re.search(r"stopped", demo.said[-1])

@@ -50,8 +50,12 @@ once), 130 after Ctrl-C. Needs a Java 17+ runtime and: pip install 'millstream[d
 @click.option("--keep", is_flag=True, help="With --url: leave the run's keys on the server.")
 def demo(rows: int | None, url: str | None, out: Path, *, kill_server: bool, keep: bool) -> None:
     """See ``HELP``."""
-    from millstream.demo import page, report, run  # noqa: PLC0415 - the help must not wait for pandas
-    from millstream.demo.settings import Keys, Settings  # noqa: PLC0415 - as above
+    try:
+        from millstream.demo import page, report, run  # noqa: PLC0415 - the help must not wait for pandas
+        from millstream.demo.settings import Keys, Settings  # noqa: PLC0415 - as above
+    except ModuleNotFoundError as error:
+        click.echo(f"millstream demo: needs {error.name}: pip install 'millstream[demo]'", err=True)
+        sys.exit(2)
 
     prefix = f"millstream-demo:{secrets.token_hex(4)}:" if url else ""
     settings = Settings(out.resolve(), Keys.under(prefix), rows, url, kill_server, keep)

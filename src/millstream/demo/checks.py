@@ -66,8 +66,8 @@ def stream_checks(truth: Truth, evidence: Evidence) -> Iterator[Check]:
     yield equal("stream", "flights published", truth.rows, evidence.length)
     yield equal("stream", "id of the first", truth.first_id, evidence.first_id)
     yield equal("stream", "id of the last", truth.last_id, evidence.last_id)
-    for restart in evidence.incidents.restarts:
-        acknowledged = truth.ids.index(restart.acknowledged) + 1
+    for last, survived in zip(evidence.incidents.acknowledged, evidence.survived, strict=True):
+        acknowledged = truth.ids.index(last) + 1
         resumed = evidence.incidents.resumptions
         lost = any(as_pair(one.found) < as_pair(one.acknowledged) for one in resumed)
         known = sum(one.known for one in resumed)
@@ -75,8 +75,8 @@ def stream_checks(truth: Truth, evidence: Evidence) -> Iterator[Check]:
             "stream",
             "acknowledged before the server was killed",
             _text(acknowledged),
-            f"{restart.present:,} (and {known:,} more in flight)",
-            restart.present == acknowledged and not lost,
+            f"{survived:,} (and {known:,} more in flight)",
+            survived == acknowledged and not lost,
         )
 
 

@@ -6,7 +6,7 @@ import redis
 
 from millstream.demo.cast import Cast
 from millstream.demo.crash import WorkerCrash, pending_of
-from millstream.demo.evidence import Incidents, Restart, entries
+from millstream.demo.evidence import Incidents
 from millstream.demo.processes import DemoError
 from millstream.demo.producer import Producer
 from millstream.demo.progress import Board
@@ -47,6 +47,7 @@ class Flow:
         self._moved = self._started
         self._told: set[str] = set()
         self._finish_said = False
+        self._restarts = 0
         self.incidents = Incidents()
         self.samples: list[Sample] = []
         self.happenings: list[Happening] = []
@@ -69,7 +70,6 @@ class Flow:
                 raise DemoError(f"the server is gone: {error}") from error
             time.sleep(TICK)
         self.incidents.resumptions += self._producer.resumptions
-        self.incidents.spark_restarts = self._cast.spark_restarts
 
     def _over(self) -> bool:
         return self._drained() and self._cast.pipeline_done
@@ -94,7 +94,7 @@ class Flow:
         if not self.incidents.victim:
             if sample.handled >= 0.3 * self._rows or self._producer.at_gate:
                 self._kill_worker()
-        elif self._settings.kill_server and not self.incidents.restarts:
+        elif self._settings.kill_server and not self.incidents.acknowledged:
             if sample.published >= 0.6 * self._rows:
                 self._kill_server()
         elif self._producer.finished and not self._finish_said:
@@ -121,12 +121,11 @@ class Flow:
         acknowledged = self._producer.acknowledged
         self._producer.open()
         server.kill()
-        self._note("server", "server killed (SIGKILL)")
+        self.incidents.acknowledged.append(acknowledged)
+        self._note("down", "server killed (SIGKILL)")
         server.start()
-        self._note("server", "server started again on the same directory")
-        present = sum(1 for _ in entries(self._client, self._settings.keys.flights, acknowledged))
-        self.incidents.restarts.append(Restart(acknowledged, present))
-        self._note("count", f"of the flights it had acknowledged {present:,} are there")
+        length = self._client.xlen(self._settings.keys.flights)
+        self._note("up", f"server started again on the same directory: {length:,} flights are there")
 
     def _tell(self) -> None:
         """Marks for what happens by itself."""
@@ -136,6 +135,9 @@ class Flow:
         if self._cast.spark_state != "starting" and "spark" not in self._told:
             self._told.add("spark")
             self._note("spark", "Spark is up")
+        if self._cast.spark_restarts > self._restarts:
+            self._restarts = self._cast.spark_restarts
+            self._note("restart", "Spark lost the server; its query goes on from the checkpoint")
         if self._drained() and "drained" not in self._told:
             self._told.add("drained")
             self._note("end", "the workers have settled every event")

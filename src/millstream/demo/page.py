@@ -7,7 +7,7 @@ The plots show what the Spark pipeline wrote, not the source file.
 from collections.abc import Iterable, Iterator
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from millstream.demo import rules, svg
 from millstream.demo.checks import Check
@@ -20,7 +20,14 @@ if TYPE_CHECKING:
 
 AIRPORTS = {"EWR": ("Newark", "var(--c1)"), "JFK": ("Kennedy", "var(--c2)"), "LGA": ("LaGuardia", "var(--c3)")}
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-MARKS = {"kill": "var(--bad)", "claim": "var(--good)", "server": "var(--bad)", "spark": "var(--faint)"}
+MARKS = {
+    "kill": ("worker killed", "var(--bad)"),
+    "claim": ("claimed", "var(--good)"),
+    "down": ("server killed", "var(--bad)"),
+    "up": ("server back", "var(--good)"),
+    "spark": ("Spark is up", "var(--faint)"),
+}
+"""Happenings that stand in the drawing of the run: words and colour."""
 LOCAL = "America/New_York"
 SHORT_SPAN_DAYS = 21
 """Below so many days the delays are drawn by the hour."""
@@ -52,13 +59,10 @@ def _document(result: Result, airports: "pd.DataFrame", carriers: "pd.DataFrame"
     yield _header(result)
     yield _figures(result, airports)
     yield section("The run", _flow_words(result), flow_chart(result))
-    yield section(
-        "Delays through the year",
-        "Mean delay at departure by airport, smoothed over a week (over three hours in a short run).",
-        year_chart(airports),
-    )
-    words = "Mean delay at departure by the hour it was due, New York time. A morning flight leaves on time."
-    yield section("When to fly", words, hours_chart(airports))
+    window = "a week" if is_long(airports) else "three hours"
+    words = f"Mean delay at departure by airport, smoothed over {window}."
+    yield section("Delays through the year", words, year_chart(airports))
+    yield section("When to fly", *hours_chart(airports))
     yield section("Airlines", "Mean delay at departure, and the share of flights cancelled.", carriers_chart(carriers))
     words = (
         f"The {rules.TOP_ROUTES} busiest, as the pipeline wrote them back to the stream <code>top-routes</code>; "
@@ -115,34 +119,46 @@ def _rate(result: Result) -> float:
 
 
 def _flow_words(result: Result) -> str:
-    told = [one.text for one in result.happenings if one.kind in {"kill", "claim", "server", "count"}]
+    told = [one.text for one in result.happenings if one.kind in {"kill", "claim", "down", "up"}]
     return escape("; ".join(told)[:1].upper() + "; ".join(told)[1:] + ".")
 
 
 def flow_chart(result: Result) -> str:
-    """Events over the time of the run."""
+    """Events over the time of the run. A figure stays until the next look, also while the server is away."""
+
+    def line(name: str) -> list[tuple[float, float]]:
+        points: list[tuple[float, float]] = []
+        for one in samples:
+            if points:
+                points.append((one.at, points[-1][1]))
+            points.append((one.at, getattr(one, name)))
+        return points
+
     samples = result.samples
     series = [
-        svg.Series("published", "var(--c1)", [(one.at, one.published) for one in samples]),
-        svg.Series("handled", "var(--c3)", [(one.at, one.handled) for one in samples]),
-        svg.Series("Spark", "var(--c2)", [(one.at, one.spark) for one in samples]),
+        svg.Series("published", "var(--c1)", line("published")),
+        svg.Series("handled", "var(--c3)", line("handled")),
+        svg.Series("Spark", "var(--c2)", line("spark")),
     ]
-    short = {"kill": "worker killed", "claim": "claimed", "server": "server", "spark": "Spark is up"}
-    marks = [svg.Mark(one.at, short[one.kind], MARKS[one.kind]) for one in result.happenings if one.kind in short]
+    marks = [svg.Mark(one.at, *MARKS[one.kind]) for one in result.happenings if one.kind in MARKS]
     last = samples[-1].at
     seconds = [(x, f"{svg.short(x)} s") for x in svg.ticks(0, last, 8)]
     lines = svg.line_chart(
         series, "Events published, handled and read by Spark over time", x_ticks=seconds, marks=marks
     )
-    pending = svg.area([(one.at, one.pending) for one in samples], "Entries pending over time", "var(--c4)")
+    pending = svg.area(line("pending"), "Entries pending over time", "var(--c4)")
     return lines + pending
+
+
+def is_long(airports: "pd.DataFrame") -> bool:
+    """Whether the run covers enough days to be drawn by the day."""
+    return bool((airports["time_hour"].max() - airports["time_hour"].min()).days >= SHORT_SPAN_DAYS)
 
 
 def year_chart(airports: "pd.DataFrame") -> str:
     """Mean delay by airport over the days of the year; by the hour in a short run."""
     frame = airports.assign(local=airports["time_hour"].dt.tz_convert(LOCAL))
-    span = frame["local"].max() - frame["local"].min()
-    by_day = span.days >= SHORT_SPAN_DAYS
+    by_day = is_long(airports)
     frame["at"] = frame["local"].dt.floor("D" if by_day else "h", ambiguous="NaT", nonexistent="NaT")
     table = frame.groupby(["at", "origin"])[["departed", "delay"]].sum().unstack("origin")
     window = 7 if by_day else 3
@@ -158,15 +174,21 @@ def year_chart(airports: "pd.DataFrame") -> str:
     return svg.line_chart(series, "Mean departure delay by airport over time", x_ticks=x_ticks, unit=" min")
 
 
-def hours_chart(airports: "pd.DataFrame") -> str:
-    """Mean delay by weekday and hour."""
+def hours_chart(airports: "pd.DataFrame") -> tuple[str, str]:
+    """Mean delay by weekday and hour: words, and the drawing."""
     local = airports["time_hour"].dt.tz_convert(LOCAL)
     keys = [local.dt.dayofweek.rename("day"), local.dt.hour.rename("hour")]
     table = airports.groupby(keys)[["departed", "delay"]].sum()
-    means = (table["delay"] / table["departed"]).to_dict()
     hours = range(5, 24)
+    means = cast("dict[tuple[int, int], float]", (table["delay"] / table["departed"]).dropna().to_dict())
+    means = {key: mean for key, mean in means.items() if key[1] in hours}
     cells = [[means.get((day, hour)) for hour in hours] for day in range(7)]
-    return svg.heat(DAYS, [str(hour) for hour in hours], cells, "Mean delay by weekday and hour", "minutes")
+    (day, hour), worst = max(means.items(), key=lambda item: item[1])
+    words = (
+        "Mean delay at departure by the hour it was due, New York time. "
+        f"The darkest is {DAYS[day]} at {hour}: {worst:.0f} minutes; the palest has {min(means.values()):.0f}."
+    )
+    return words, svg.heat(DAYS, [str(hour) for hour in hours], cells, "Mean delay by weekday and hour", "minutes")
 
 
 def carriers_chart(carriers: "pd.DataFrame") -> str:

@@ -60,6 +60,7 @@ class Pipeline:
         self._url = os.environ["MILLSTREAM_URL"]
         self._stream: str = args.stream
         self._routes: str = args.routes
+        self._per_batch: int = args.per_batch
         self._work = Path(args.work)
         self._parquet = Path(args.parquet)
         (self._work / "routes").mkdir(parents=True, exist_ok=True)
@@ -71,7 +72,7 @@ class Pipeline:
             .option("url", self._url)
             .option("stream", self._stream)
             .option("startingOffsets", "earliest")
-            .option("maxEntriesPerTrigger", str(PER_BATCH))
+            .option("maxEntriesPerTrigger", str(self._per_batch))
             .schema(SCHEMA)
             .load()
         )
@@ -224,6 +225,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     for name in ("--stream", "--routes", "--work", "--parquet"):
         parser.add_argument(name, required=True)
+    parser.add_argument("--per-batch", type=int, default=PER_BATCH, help="events in a micro-batch, at most")
     parser.add_argument("--quick", action="store_true", help="start fast rather than run fast: for few events")
     args = parser.parse_args()
     finish = threading.Event()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 import redis
 from rich.console import Console
@@ -212,12 +212,22 @@ def server_name(client: "redis.Redis") -> str:
 
 @contextmanager
 def _signals_as_interrupt() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the run as Ctrl-C does: in order, leaving no process behind."""
+    """SIGTERM and SIGHUP end the run as Ctrl-C does: in order, leaving no process behind.
 
-    def interrupt(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - the signature of a handler
-        raise KeyboardInterrupt
+    Only the first one counts: a second would interrupt the ending itself. What our parent told us to ignore (a shell
+    does so for what runs in the background, nohup for SIGHUP) stays ignored.
+    """
+    stopping = False
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
+        nonlocal stopping
+        if not stopping:
+            stopping = True
+            raise KeyboardInterrupt
+
+    wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    heeded = [number for number in wanted if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, interrupt) for number in heeded}
     try:
         yield
     finally:
