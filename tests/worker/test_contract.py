@@ -587,3 +587,39 @@ def test_the_guides_start_position_is_kept(server: ServerProcess, client: redis.
     asyncio.run(run("all", "0", [1]))
     asyncio.run(run("tail", "$", [2]))
     eventually(all_done(client, "s", "tail"))
+
+
+async def test_a_broken_part_of_the_loop_is_fatal(server: ServerProcess, client: redis.Redis) -> None:
+    """A worker must not look alive while one of its lanes is gone: whoever waits for the app gets the error."""
+    app = App(server.url)
+
+    def broken() -> None:
+        raise ZeroDivisionError
+
+    hooks.on("before_handler", broken)
+
+    @app.subscriber(StreamSub("s", group="g"))
+    async def handle(x: int) -> None: ...
+
+    async with app.running():
+        client.xadd("s", {"x": 1})
+        with pytest.raises(ZeroDivisionError):
+            await asyncio.wait_for(app.wait(), 30)
+
+
+async def test_many_workers_one_poison_storm_each_dead_once(server: ServerProcess, client: redis.Redis) -> None:
+    """Several consumers bury at the same time into one stream: transactions collide, nobody is buried twice."""
+    apps = [App(server.url) for _ in range(4)]
+    for app in apps:
+
+        @app.subscriber(StreamSub("s", group="g", min_idle_time=1_000, max_records=5))
+        async def handle(x: int) -> None:
+            raise Reject("all of them")
+
+    ids = [client.xadd("s", {"x": number}) for number in range(400)]
+    for app in apps:
+        await app.start()
+    await aeventually(all_done(client, "s", "g"))
+    for app in apps:
+        await app.stop()
+    assert sorted(letter.id for letter in dead_letters(server, "s")) == sorted(ids)

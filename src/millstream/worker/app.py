@@ -67,6 +67,8 @@ class App:
         self._on_shutdown: list[Hook] = []
         self._line: Line | None = None
         self._private: Line | None = None
+        self._hooked = False  # the startup hooks were begun
+        self._reading = False
         self._loops: list[SubscriberLoop] = []  # kept after a stop, for their counters
 
     @property
@@ -210,26 +212,31 @@ class App:
         try:
             for loop in self._loops:
                 await loop.prepare()
+            self._hooked = True
             await _run_hooks(self._on_startup)
         except BaseException:
             await self.stop(0)
             raise
         for loop in self._loops:
             loop.start()
+        self._reading = True
 
     async def stop(self, grace: float | None = None) -> bool:
         """Finish or hand back everything, then disconnect; False when something could not be finished in time."""
         seconds = self.grace if grace is None else grace
-        running = self._loops if self._private is not None else []
+        private, self._private = self._private, None
+        running = self._loops if private is not None else []
         results = await asyncio.gather(*(loop.stop(seconds) for loop in running), return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 log.error("a subscriber did not stop cleanly", exc_info=result)
-        private, self._private = self._private, None
-        if private is not None:
+        if self._reading:
             log.info("stopped: %s", self.stats())
+        if self._hooked:
+            await _run_hooks(self._on_shutdown)
+        self._reading = self._hooked = False
+        if private is not None:
             await private.close()
-        await _run_hooks(self._on_shutdown)
         await self.close()
         return all(result is True for result in results)
 

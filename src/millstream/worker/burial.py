@@ -65,6 +65,7 @@ class Burials:
                 if await member.private.atomic(self._commands(mine)) is not None:
                     self._confirm(mine)
                     return True
+                self._sent.difference_update(held.id for held, _ in mine)  # nothing of it ran
         except ResponseError as refused:
             if str(refused).startswith("NOGROUP"):
                 for held, _ in batch:

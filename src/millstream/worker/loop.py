@@ -9,7 +9,7 @@ import contextlib
 import functools
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from redis.exceptions import ResponseError
@@ -132,13 +132,18 @@ class SubscriberLoop:
         self._reader = create(self._read_on())
 
     async def done(self) -> None:
-        """Wait until the reader has ended, which it does only when stopped or on a fatal error.
+        """Wait until a part of the loop fails, or all have ended because of a stop.
 
         Raises:
-            FatalError: why it ended.
+            FatalError: the server makes it impossible to go on.
+            Exception: a mistake of ours; better a dead process than one that seems to work.
         """
         assert self._reader is not None
-        await asyncio.shield(self._reader)
+        parts = [self._reader, *self._lanes, *self._helpers]
+        ended, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_EXCEPTION)
+        for part in ended:
+            if not part.cancelled():
+                part.result()
 
     async def stop(self, grace: float) -> bool:
         """Hand back what has not begun, let the rest finish, store every outcome, leave the group.
@@ -264,17 +269,20 @@ class SubscriberLoop:
         if self._reader is None:
             return
         while not self._reader.done():
-            self._unblock()
+            reachable = False
+            with contextlib.suppress(Disconnected, TimeoutError):
+                await asyncio.wait_for(self._unblock(), 1.0)
+                reachable = True
             await asyncio.wait([self._reader], timeout=0.02)
-            if not self.member.line.connected and not self._reader.done():
+            if not reachable and not self._reader.done():
                 self._reader.cancel()
         await asyncio.gather(self._reader, return_exceptions=True)
 
-    def _unblock(self) -> None:
+    def _unblock(self) -> Awaitable[object]:
         """End a read that waits, as if its time were up; where the server refuses, it waits that time out."""
         greeting = self._reader_line.greeting
-        if greeting and isinstance(greeting[0], int):
-            self.member.line.calls((("CLIENT", "UNBLOCK", greeting[0]),))
+        number = greeting[0] if greeting and isinstance(greeting[0], int) else 0
+        return self.member.line.calls((("CLIENT", "UNBLOCK", number),))
 
     def _expect(self, due: int) -> None:
         """A retry of ours is due then: do not sit in a read that ends later."""

@@ -92,7 +92,8 @@ class Reading:
     # -- new entries ------------------------------------------------------------------------------------------------
 
     async def _read_new(self, room: int, claimable: int, *, block: bool) -> list[Held]:
-        wait = self.wait_ms() if block else 0
+        # when it is not the turn of claims, do not wait for new entries either: the next read is allowed both
+        wait = self.wait_ms() if block and (claimable or not self._native) else 0
         commands: list[Command] = []
         if self._native and claimable:
             commands.append(self._command(min(claimable, room), wait, claim=True))
