@@ -102,3 +102,18 @@ def test_a_copy_is_independent() -> None:
     assert list(twin.ids()) == [5, 6, 7, 9]
     check_entries(store)
     check_entries(twin)
+
+
+def test_a_block_that_is_last_again_takes_entries_again() -> None:
+    """The newest node went with its only entry: what fits the one before goes there, as in Redis."""
+    store = EntryStore()
+    store.append(1, FIELDS, fresh=store.needs_block(2, 100, 100))
+    store.append(2, [b"f", b"x" * 90], fresh=store.needs_block(91, 100, 100))
+    shared = store.blocks[0].slice(0, 1)
+    assert len(store.blocks) == 2
+    store.remove(2)
+    assert not store.needs_block(2, 100, 100)
+    store.append(3, FIELDS, fresh=False)
+    check_entries(store)
+    assert list(store.ids()) == [1, 3]
+    assert bytes(shared) == encode_entry(1, FIELDS)

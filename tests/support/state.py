@@ -108,7 +108,7 @@ def check_entries(store: EntryStore) -> None:
         assert block.live == len(live) > 0
         assert (block.low, block.high) == (live[0], live[-1] + 1)
         assert block.dead <= set(range(len(block.ids)))
-        assert isinstance(block.wire, bytes) or block is store.blocks[-1], "only the last block is open"
+        assert isinstance(block.wire, bytearray) == (block is store.blocks[-1]), "the last block is open, no other"
         check_wire(block)
     alive = [entry for block in store.blocks for at, entry in enumerate(block.ids) if at not in block.dead]
     assert list(store.ids()) == alive

@@ -99,6 +99,10 @@ class Block:
         """Take no more entries; replies may share the bytes from now on."""
         self.wire = bytes(self.wire)
 
+    def unseal(self) -> None:
+        """Take entries again, since the blocks behind are gone; bytes shared before stay as they are."""
+        self.wire = bytearray(self.wire)
+
     def remove(self, position: int) -> None:
         """Turn a live entry into a tombstone."""
         dead = self.dead
@@ -221,6 +225,8 @@ class EntryStore:
         block = self.blocks[index]
         if block.live == 1:
             del self.blocks[index], self._firsts[index]
+            if index == len(self.blocks) and index:
+                self.blocks[-1].unseal()
         else:
             block.remove(position)
         self.length -= 1
