@@ -208,7 +208,7 @@ CASES: list[tuple[str, str]] = [
     ("XPENDING str g", TYPE),
     ("XPENDING s g -", SYNTAX),
     ("XPENDING s g - +", SYNTAX),
-    ("XPENDING s g - + 5 c d", SYNTAX),
+    ("XPENDING s g - + 5 c d e f", SYNTAX),
     ("XPENDING s g IDLE 5 - +", SYNTAX),
     ("XPENDING s g IDLE x - + 5", INT),
     ("XPENDING s g abc + 5", ID),
@@ -373,6 +373,14 @@ def test_the_last_possible_id_ends_a_stream(client: Client) -> None:
         line = "ERR The stream has exhausted the last possible ID, unable to add more items"
         assert client.call("XADD", "v", word, "f", "v") == Error(line)
     assert client.call("XLEN", "v") == 1
+
+
+def test_words_behind_the_consumer_are_passed_over(client: Client) -> None:
+    """XPENDING takes up to nine words whether or not IDLE is among them, as Redis does."""
+    assert client.call("XPENDING", "s", "g", "-", "+", 5, "c", "d", "e") == client.call(
+        "XPENDING", "s", "g", "-", "+", 5
+    )
+    assert client.call("XPENDING", "s", "g", "-", "+", 5, "nobody", "c") == []
 
 
 def test_missing_keys_answer_before_ids_are_read(client: Client) -> None:
