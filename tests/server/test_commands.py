@@ -230,6 +230,18 @@ def test_info_of_a_running_server(connect: Connect, server: ServerThread) -> Non
     assert section(wire.ask("INFO", "stats"))["total_error_replies"] == "0"
 
 
+def test_lastsave_follows_the_disk(tmp_path: object) -> None:
+    """LASTSAVE and INFO tell of the last sync, and the size of the log is that of its files."""
+    with ServerThread(str(tmp_path)) as server, Wire(server.url) as wire:
+        before = wire.ask("TIME")
+        wire.ask("SET", "a", "x" * 10_000)
+        assert wire.ask("LASTSAVE") >= int(before[0]) - 1
+        told = section(wire.ask("INFO", "persistence"))
+        assert int(told["aof_current_size"]) > 10_000
+        assert told["millstream_log_appended"] == told["millstream_log_durable"] == "1"
+        assert told["rdb_last_save_time"] == str(wire.ask("LASTSAVE"))
+
+
 @pytest.mark.parametrize(("size", "text"), [(0, "0B"), (1023, "1023B"), (1536, "1.50K"), (3 << 40, "3.00T")])
 def test_human_sizes(size: int, text: str) -> None:
     """Sizes for people are Redis's."""

@@ -261,3 +261,42 @@ def test_second_signal_ends_at_once(tmp_path: Path) -> None:
         eventually(lambda: "stopping" in server.log.read_text())
         os.kill(server.process.pid, signal.SIGTERM)
         assert server.process.wait(timeout=30) in {128 + signal.SIGTERM, 0}
+
+
+def _resident(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc to see memory")
+def test_idle_clients_are_cheap(tmp_path: Path) -> None:
+    """A thousand idle clients fit where a shell allows 256 files, take at most 16 KiB each, and nobody notices them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2500:
+        pytest.skip("this machine allows too few open files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2500), hard))
+    server = millstream_server(tmp_path, "--memory", "--maxclients", "1200")
+    server.command = ["sh", "-c", 'ulimit -Sn 256; exec "$@"', "sh", *server.command]
+    clients: list[Wire] = []
+    try:
+        with server:
+            assert server.process is not None
+            with Wire(server.url) as wire:
+                wire.ask("PING")
+                before = _resident(server.process.pid)
+                clients += [Wire(server.url) for _ in range(1000)]
+                assert clients[-1].ask("PING") == b"PONG"
+                assert b"connected_clients:1001\r\n" in wire.ask("INFO", "clients")
+                assert _resident(server.process.pid) - before < 1000 * 16 * 1024
+    finally:
+        for client in clients:
+            client.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_maxclients_is_lowered_to_what_the_system_allows(tmp_path: Path) -> None:
+    """Where so many files cannot be open, the server says so and refuses clients in good order instead of failing."""
+    server = millstream_server(tmp_path, "--memory")
+    server.command = ["sh", "-c", 'ulimit -n 64; exec "$@"', "sh", *server.command]
+    with server, server.client() as client:
+        assert client.config_get("maxclients") == {"maxclients": "32"}
+        assert "maxclients is lowered to 32" in server.log.read_text()

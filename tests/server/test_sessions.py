@@ -12,8 +12,12 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from millstream.clock import Now
+from millstream.commands.session import Session
 from millstream.commands.table import TABLE
+from millstream.node.node import Outcome
 from millstream.protocol import limits
+from millstream.server import app
 from millstream.server.thread import ServerThread
 from support.needs import program
 from support.waiting import eventually
@@ -349,6 +353,49 @@ def test_defect_in_a_command_is_contained(connect: Connect, monkeypatch: pytest.
     reply = str(wire.ask("ECHO", "x"))
     assert reply.startswith("ERR internal error")
     assert "secret detail" not in reply
+    assert wire.ask("PING") == b"PONG"
+
+
+def test_defect_in_the_node_is_contained(
+    connect: Connect, server: ServerThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault outside any command ends its connection with an error; others are served, and it is counted."""
+    wire, other = connect(), connect()
+    wire.ask("PING")
+    node = server.server.node
+    execute = node.execute
+
+    def broken(session: Session, argv: list[bytes], now: Now) -> Outcome | None:
+        if argv == [b"ECHO", b"x"]:
+            raise ZeroDivisionError("secret detail")
+        return execute(session, argv, now)
+
+    monkeypatch.setattr(node, "execute", broken)
+    wire.socket.sendall(pack("PING") + pack("ECHO", "x") + pack("PING"))
+    assert wire.read() == b"PONG"
+    assert str(wire.read()) == "ERR internal error; the server's log has the details"
+    assert wire.is_closed()
+    assert b"millstream_internal_errors:1\r\n" in other.ask("INFO", "stats")
+
+
+def test_defect_in_timed_work_is_contained(
+    connect: Connect, server: ServerThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Timed work that fails is tried again after a pause, not at once and for ever; commands are served meanwhile."""
+    wire = connect()
+    tick, calls = server.server.node.tick, []
+
+    def broken(now: Now) -> None:
+        calls.append(now)
+        if len(calls) == 1:
+            raise ZeroDivisionError
+        tick(now)
+
+    monkeypatch.setattr(app, "_TICK_AFTER_ERROR", 0.05)
+    monkeypatch.setattr(server.server.node, "tick", broken)
+    assert wire.ask("XREAD", "BLOCK", 10, "STREAMS", "s", "$") is None
+    assert len(calls) == 2
+    assert calls[1].mono - calls[0].mono >= 40
     assert wire.ask("PING") == b"PONG"
 
 

@@ -64,6 +64,10 @@ class Host(Protocol):
         """Forget what a session watches."""
         ...
 
+    def last_save(self) -> int:
+        """Wall seconds of the last moment known at which all that was written was on disk."""
+        ...
+
     def shutdown(self) -> None:
         """Ask the process to end as on SIGTERM."""
         ...

@@ -1,4 +1,4 @@
-"""Commands about the server: TIME INFO SHUTDOWN CONFIG MEMORY USAGE.
+"""Commands about the server: TIME INFO LASTSAVE SHUTDOWN CONFIG MEMORY USAGE.
 
 Source: https://redis.io/docs/latest/commands/?group=server
 """
@@ -47,6 +47,14 @@ def info(ctx: Context, argv: list[bytes]) -> Reply:
     """Text of ``name:value`` lines in sections."""
     text = ctx.host.info([_text(word) for word in argv[1:]])
     return Verbatim(text.encode("utf-8", "surrogateescape"))
+
+
+@command(
+    "lastsave", 1, flags="loading stale fast", since="1.0.0", group="server", summary="Tells when all was on disk."
+)
+def lastsave(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """Seconds since 1970 of the last sync of the log; of the start, where there is no log."""
+    return ctx.host.last_save()
 
 
 @command(

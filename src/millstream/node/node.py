@@ -449,6 +449,10 @@ class Node:
         """CONFIG RESETSTAT."""
         self.stats.reset()
 
+    def last_save(self) -> int:
+        """LASTSAVE."""
+        return self.surroundings.log().last_save
+
     def shutdown(self) -> None:
         """SHUTDOWN: ask the shell to end the process as on SIGTERM."""
         self.stopping = True

@@ -51,6 +51,8 @@ DENIED = (
 
 # Seconds clients have, when the server stops, to take the replies they are owed.
 _FAREWELL = 2.0
+# Seconds until the next try after a defect in timed work.
+_TICK_AFTER_ERROR = 1.0
 # Seconds between looks at clients above the soft output limit.
 _SLOW_CHECK = 1.0
 
@@ -163,16 +165,18 @@ class Server:
         return read_machine()
 
     def _read_log(self) -> LogFacts:
-        if self._log is None or self.report is None:
+        log_, committer, report = self._log, self.committer, self.report
+        if log_ is None or committer is None or report is None:
             return LogFacts(last_save=self.facts.started // 1000)
+        since_sync = self.loop.time() - committer.synced_at
         return LogFacts(
             enabled=True,
             policy=self.settings.fsync,
-            size=self.report.bytes,
-            appended=self._log.appended,
-            durable=self._log.durable,
-            recovered=self.report.records,
-            last_save=self.facts.started // 1000,
+            size=_size(log_.directory),
+            appended=log_.appended,
+            durable=log_.durable,
+            recovered=report.records,
+            last_save=int(self.clock.now().wall / 1000 - since_sync),
         )
 
     @property
@@ -320,6 +324,12 @@ class Server:
         except StorageError as error:
             self.fail(error)
             return
+        except Exception:
+            log.exception("internal error in what is done from time to time")
+            self.facts.internal_errors += 1
+            self._timer_at = 0  # no earlier time is asked for until this one has come
+            self._timer = self.loop.call_later(_TICK_AFTER_ERROR, self._tick)
+            return
         self.after_commands()
 
     def watch_slow(self, connection: Connection) -> None:
@@ -335,6 +345,15 @@ class Server:
                 self._slow.pop(connection, None)
         if self._slow:
             self.loop.call_later(_SLOW_CHECK, self._look_at_slow)
+
+
+def _size(directory: Path) -> int:
+    """Bytes of the log files of a data directory."""
+    size = 0
+    for file in directory.glob("log-*"):
+        with contextlib.suppress(FileNotFoundError):  # removed since it was listed
+            size += file.stat().st_size
+    return size
 
 
 def is_loopback(peer: object) -> bool:

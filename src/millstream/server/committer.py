@@ -65,6 +65,7 @@ class Committer:
         released: replies may go out that wait for this position or an earlier one.
         waiting: who waits for more; each leaves by itself when it has got what it waited for.
         failure: why the disk failed, or None.
+        synced_at: loop time of the last sync, or of the start.
     """
 
     def __init__(self, log: LogFile, policy: Fsync, on_failure: Callable[[StorageError], None]) -> None:
@@ -75,6 +76,7 @@ class Committer:
         self.released = log.appended
         self.waiting: dict[Waiting, None] = {}
         self.failure: StorageError | None = None
+        self.synced_at = self._loop.time()
         self._due = False  # a turn is scheduled
         self._busy = False  # the thread works
         self._synced = log.appended
@@ -139,6 +141,7 @@ class Committer:
             self._fail(error)
             return
         self._synced = durable
+        self.synced_at = self._loop.time()
         if self._policy == "always":
             self._release(durable)
         self.poke()

@@ -16,6 +16,7 @@ from collections import deque
 from typing import TYPE_CHECKING, cast
 
 from millstream.errors import ProtocolError, StorageError
+from millstream.node.node import Outcome
 from millstream.protocol import limits
 from millstream.protocol.encoder import error_line
 from millstream.protocol.reader import CommandReader, QueryBufferError
@@ -23,7 +24,6 @@ from millstream.protocol.reader import CommandReader, QueryBufferError
 if TYPE_CHECKING:
     from millstream.clock import Now
     from millstream.commands.session import Session
-    from millstream.node.node import Outcome
     from millstream.replies import Buffer
     from millstream.server.app import Server
 
@@ -213,6 +213,11 @@ class Connection(asyncio.Protocol):
         except StorageError as error:
             server.fail(error)
             return None
+        except Exception:  # the node contains its commands' defects; this is for its own
+            log.exception("internal error; closing client %s", session.addr)
+            server.facts.internal_errors += 1
+            self._ending = True
+            return Outcome([error_line("ERR internal error; the server's log has the details")], 0)
         if session.queue is not None:
             self._count_queued(argv)
         elif self._queued:

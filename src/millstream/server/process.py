@@ -12,6 +12,7 @@ exit code  meaning
 import asyncio
 import logging
 import os
+import resource
 import signal
 import sys
 
@@ -28,6 +29,11 @@ log = logging.getLogger("millstream.server")
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _DOING = {"check": "Checking the log", "load": "Loading the log"}
+# Seconds a thread may keep the interpreter while another wants it. The thread that syncs the log needs it for an
+# instant after each fsync, and replies wait for that; Python's default of 5 ms is longer than the fsync itself.
+_SWITCH_INTERVAL = 0.0005
+# Descriptors for anything but clients: log files, listeners, the event loop (Redis keeps 32).
+_OWN_DESCRIPTORS = 32
 # Logs smaller than this are read before a progress bar could be seen.
 _PROGRESS_FROM = 8 * 1024 * 1024
 
@@ -35,6 +41,7 @@ _PROGRESS_FROM = 8 * 1024 * 1024
 def run_server(settings: Settings) -> int:
     """Serve until a signal, SHUTDOWN or a failed disk; returns the exit code."""
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    sys.setswitchinterval(_SWITCH_INTERVAL)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_serve(settings))
 
@@ -45,6 +52,7 @@ async def _serve(settings: Settings) -> int:
         server = Server(settings, on_progress=progress.tell)
         try:
             await server.start()
+            make_room(server)
         except MillstreamError as error:
             console.print(f"millstream: {error}", markup=False, soft_wrap=True)
             return 1
@@ -66,6 +74,21 @@ def _on_signal(server: Server, number: signal.Signals) -> None:
         os._exit(128 + number)
     log.info("%s: stopping; a second signal ends at once", number.name)
     server.request_stop()
+
+
+def make_room(server: Server) -> None:
+    """Take the descriptors that ``maxclients`` may need, or lower ``maxclients`` to what may be had."""
+    config = server.node.config
+    wanted = config.max_clients + _OWN_DESCRIPTORS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= wanted or soft == resource.RLIM_INFINITY:
+        return
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    if allowed < wanted:
+        room = max(allowed - _OWN_DESCRIPTORS, 1)
+        log.warning("the system allows %d open files, so maxclients is lowered to %d (see ulimit -n)", allowed, room)
+        config.set([("maxclients", str(room))])
 
 
 def banner(server: Server) -> str:

@@ -1,0 +1,40 @@
+"""``docs/server.md`` against the server: nothing a person can set is left out, and nothing is there that is not."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from millstream.cli.serve import serve
+from millstream.commands.config import PARAMETERS, Config
+from millstream.server.settings import PROMISES
+
+MANUAL = (Path(__file__).parents[2] / "docs" / "server.md").read_text()
+
+
+def rows(heading: str) -> list[list[str]]:
+    """The cells of the table under a heading."""
+    part = MANUAL.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in part.splitlines() if line.startswith("| ")
+    ]
+
+
+def test_every_option_is_in_the_manual() -> None:
+    """Each option of ``millstream serve`` is in the table, and no other."""
+    told = {word for row in rows("Options") for word in re.findall(r"`(--[a-z-]+)", row[0])}
+    assert told == {option for parameter in serve.params for option in parameter.opts}
+
+
+def test_every_parameter_is_in_the_manual() -> None:
+    """Each parameter that can be set is in the table with its default, and no other."""
+    told = {row[0].strip("`"): row[1] for row in rows("Parameters")[1:]}
+    texts = Config().texts()
+    assert told == {name: texts[name] or "(none)" for name, each in PARAMETERS.items() if each.mutable}
+
+
+@pytest.mark.parametrize("mode", sorted(PROMISES))
+def test_every_promise_is_in_the_manual(mode: str) -> None:
+    """Each way to keep data has its line."""
+    table = rows("What is promised of an acknowledged write")
+    assert any(mode in row[0] for row in table)
