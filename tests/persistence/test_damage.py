@@ -133,6 +133,24 @@ def test_cut_bytes_are_on_the_medium_in_one_place_or_the_other_at_any_time() -> 
     assert kept >= {(True, False), (False, True)}
 
 
+def test_records_that_were_cut_never_come_back() -> None:
+    """A cut that is not durable could, after a power cut, show old frames behind new ones of the same length."""
+    files = written([b"a" * 500], close=False, seed=4)
+    name = segment_in(files)
+    frames = encode_records(FileHeader.new(1, entropy(4)), [b"b" * 500, b"c" * 500, b"d" * 500], 1, 1)
+    frames[3] = bytes(500)
+    files[name] += b"".join(frames)
+    found = set()
+    for seed in range(300):
+        disk = disk_with(files)
+        log, recovery = Log.open(HOME, disk)
+        assert recovery.report.torn_records == 2
+        log.append(b"B" * 500)
+        log.write()
+        found.add(tuple(payload[:1] for payload in Log.open(HOME, disk.reboot(Crash.REORDERED, seed))[1].payloads()))
+    assert found == {(b"a",), (b"a", b"B")}
+
+
 SMALL = [b"", b"a", b"first", bytes(40), b"\xff" * 9, b"last one"]
 
 
