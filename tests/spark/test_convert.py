@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.errors import ConfigError, UsageError
@@ -103,9 +103,12 @@ def test_an_empty_value_is_no_number_and_no_mistake() -> None:
     assert mistaken is None
 
 
+@settings(deadline=None)
 @given(
     st.lists(
-        st.one_of(st.none(), st.integers().map(str), st.text(max_size=5)).map(lambda text: text and text.encode()),
+        st.one_of(st.none(), st.integers().map(str), st.text(st.characters(codec="utf-8"), max_size=5)).map(
+            lambda text: text and text.encode()
+        ),
         max_size=30,
     )
 )

@@ -4,7 +4,7 @@ import json
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from millstream.errors import UsageError
@@ -16,6 +16,7 @@ keys = st.text(min_size=1, max_size=8)
 counts = st.integers(0, 10**12)
 
 
+@settings(deadline=None)
 @given(st.dictionaries(keys, st.builds(Position, ids, counts, ids, counts, counts), max_size=4))
 def test_an_offset_survives_the_checkpoint_and_has_one_text(offset: offsets.Offset) -> None:
     """Spark keeps JSON and compares it as text: the same offset must come back, and always be spelled the same."""
@@ -34,6 +35,7 @@ def test_offsets_of_another_source_are_refused(raw: dict[str, object]) -> None:
         offsets.load(raw)
 
 
+@settings(deadline=None)
 @given(ids, ids)
 def test_ids_order_as_numbers_and_as_pairs(one: Id, other: Id) -> None:
     """Splitting calculates with one number; it must order ids as the server does."""
@@ -48,6 +50,7 @@ def test_what_is_no_id_is_refused(text: str) -> None:
         offsets.parse_id(text)
 
 
+@settings(deadline=None)
 @given(st.dictionaries(keys, st.integers(-5, 1000), max_size=12), st.integers(1, 3000))
 def test_shares_keep_the_cap_and_waste_nothing(wanted: dict[str, int], cap: int) -> None:
     """The cap ``maxEntriesPerTrigger`` is never exceeded, and used up as far as there are entries."""
@@ -56,6 +59,7 @@ def test_shares_keep_the_cap_and_waste_nothing(wanted: dict[str, int], cap: int)
     assert sum(got.values()) == min(cap, sum(max(0, count) for count in wanted.values()))
 
 
+@settings(deadline=None)
 @given(st.integers(1, 20), st.integers(2, 30))
 def test_no_stream_starves(cap: int, streams: int) -> None:
     """With fewer entries a trigger than streams, each stream is served within one round of all of them."""
@@ -73,6 +77,7 @@ def test_a_busy_stream_does_not_starve_a_quiet_one() -> None:
     assert offsets.share({"busy": 10**6, "quiet": 7}, 100, {"busy": ZERO, "quiet": ZERO}) == {"busy": 93, "quiet": 7}
 
 
+@settings(deadline=None)
 @given(
     st.sets(st.integers(1, 10**6), min_size=1, max_size=300).map(sorted),
     st.integers(1, 40),
@@ -154,6 +159,7 @@ def test_a_batch_over_skipped_offsets_begins_at_its_start() -> None:
     assert offsets.batch_ranges({"a": _at(5, 2)}, logged) == [Range("a", Id(5, 0), Id(12, 0), 2, 7)]
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 10**6), st.integers(1, 10**6)), max_size=60), st.integers(1, 10**6))
 def test_a_cut_at_a_known_point_keeps_the_budget(steps: list[tuple[int, int]], budget: int) -> None:
     """A batch that ends at a remembered place is at least nine tenths of its budget and never more than it."""
@@ -216,7 +222,9 @@ steps = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(steps)
+@example([("add", 10), ("delete", 5), ("read", 8), ("trim", 1), ("read", 1)])
 def test_what_is_called_certain_loss_was_trimmed_and_no_trimming_goes_unnoticed(script: list[tuple[str, int]]) -> None:
     """A reader that counts its way forward: no false alarm ever; without deletions every loss is found and exact."""
     model, at = Model(), Position.at(ZERO, 0)
