@@ -23,7 +23,7 @@ def result(out: Path, found: Evidence, *, ok: bool) -> Result:
     samples = [Sample(at=at, published=at * 500, handled=at * 400, pending=7, spark=at * 300) for at in range(5)]
     marks = [Happening(1.0, "kill", "worker-2 killed"), Happening(2.0, "claim", "claimed"), Happening(3.0, "end", "x")]
     checks = [Check("stream", "a < b & c", "1", "1" if ok else "2", ok)]
-    return Result(settings, 2_000, "Redis <7>", checks, samples, marks, found.routes, 20, {"start": 1.0})
+    return Result(settings, 2_000, "Redis <7>", checks, samples, marks, 12_345, found.routes, 20, {"start": 1.0})
 
 
 @pytest.mark.parametrize("ok", [True, False])
@@ -36,6 +36,7 @@ def test_page_stands_alone_and_tells_the_truth(tmp_path: Path, faultless: Eviden
     assert ("all 1 checks hold" in text) == ok
     assert ("1 of 1 checks fail" in text) != ok
     assert ("none lost" in text) == ok
+    assert "12,345" in text
     for drawing in text.split("<svg")[1:]:
         ET.fromstring("<svg" + drawing.split("</svg>")[0] + "</svg>")
     assert text.count("<svg") == 6

@@ -75,7 +75,7 @@ def stream_checks(truth: Truth, evidence: Evidence) -> Iterator[Check]:
             "stream",
             "acknowledged before the server was killed",
             _text(acknowledged),
-            f"{survived:,} (and {known:,} more in flight)",
+            _text(survived) + (f" (and {known:,} more in flight)" if known else ""),
             survived == acknowledged and not lost,
         )
 

@@ -32,6 +32,9 @@ LOCAL = "America/New_York"
 SHORT_SPAN_DAYS = 21
 """Below so many days the delays are drawn by the hour."""
 
+SHOW_MONTHS_DAYS = 70
+"""Above so many days the axis names months, below it Mondays."""
+
 
 def write(result: Result) -> Path:
     """Write ``page.html`` into the run's output folder.
@@ -100,7 +103,7 @@ def _figures(result: Result, airports: "pd.DataFrame") -> str:
     busy = _rate(result)
     cards = [
         ("events a second", f"{busy:,.0f}", "published and handled, while both went on"),
-        ("alerts", f"{last.alerts:,}", "an hour late or more, or cancelled"),
+        ("alerts", f"{result.alerts:,}", "an hour late or more, or cancelled"),
         ("dead letters", f"{last.dead:,}", "cancelled, without an aircraft"),
         ("claimed", f"{result.held:,}", "entries in the dead worker's hands, settled by the others"),
         ("mean delay", f"{airports['delay'].sum() / airports['departed'].sum():.1f} min", "of those that left"),
@@ -168,7 +171,10 @@ def year_chart(airports: "pd.DataFrame") -> str:
         mean = (smooth["delay"][code] / smooth["departed"][code]).dropna()
         series.append(svg.Series(name, color, [(at.timestamp(), value) for at, value in mean.items()]))
     if by_day:
-        x_ticks = [(at.timestamp(), at.strftime("%b")) for at in table.index if at.day == 1]
+        if len(table) > SHOW_MONTHS_DAYS:
+            x_ticks = [(at.timestamp(), at.strftime("%b")) for at in table.index if at.day == 1]
+        else:
+            x_ticks = [(at.timestamp(), at.strftime("%-d %b")) for at in table.index if at.dayofweek == 0]
     else:
         x_ticks = [(at.timestamp(), at.strftime("%-d %b")) for at in table.index if at.hour == 12]
     return svg.line_chart(series, "Mean departure delay by airport over time", x_ticks=x_ticks, unit=" min")

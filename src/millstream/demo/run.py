@@ -41,6 +41,7 @@ class Result:
         checks: the checks, in order.
         samples: the state of things over time.
         happenings: what to mark on the time line.
+        alerts: events that an alert was raised for.
         routes: the table of routes that the pipeline wrote last.
         held: how many entries the killed worker held.
         seconds: how long each part took, in order.
@@ -52,6 +53,7 @@ class Result:
     checks: list[Check]
     samples: list[Sample]
     happenings: list[Happening]
+    alerts: int
     routes: list[dict[str, str]]
     held: int
     seconds: dict[str, float] = field(default_factory=dict)
@@ -155,6 +157,7 @@ def run(settings: Settings, console: Console) -> Result:
         checks=checks,
         samples=flow.samples,
         happenings=flow.happenings,
+        alerts=len({fields["of"] for _, fields in evidence.alerts}),
         routes=evidence.routes,
         held=len(flow.incidents.held),
         seconds=clock.laps,
