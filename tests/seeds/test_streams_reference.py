@@ -1,0 +1,514 @@
+"""What the Streams reference describes, command by command."""
+
+import pytest
+
+from millstream.replies import OK, Error, Simple
+from support.inprocess import WAITING, Client, World
+from support.resp import fields
+from support.state import snapshot
+
+TOP = 2**64 - 1
+
+
+@pytest.fixture
+def world() -> World:
+    """An empty node."""
+    return World()
+
+
+@pytest.fixture
+def client(world: World) -> Client:
+    """A client of it."""
+    return world.client()
+
+
+def fill(client: Client, *ids: str, key: str = "s") -> None:
+    for entry in ids:
+        client.call("XADD", key, entry, "f", "v")
+
+
+def ids_of(reply: object) -> list[str]:
+    assert isinstance(reply, list)
+    return [entry[0].decode() for entry in reply]
+
+
+def read(client: Client, consumer: str, after: str = ">", *options: str | int, group: str = "g") -> list[str]:
+    """Ids that XREADGROUP gives."""
+    reply = client.call("XREADGROUP", "GROUP", group, consumer, *options, "STREAMS", "s", after)
+    return [] if reply is None else ids_of(reply[0][1])  # type: ignore[index] # a list
+
+
+def info(client: Client) -> dict[object, object]:
+    return fields(client.call("XINFO", "STREAM", "s"))
+
+
+def group_info(client: Client, name: bytes = b"g") -> dict[object, object]:
+    found = client.call("XINFO", "GROUPS", "s")
+    assert isinstance(found, list)
+    return next(row for row in map(fields, found) if row[b"name"] == name)
+
+
+# ---------------------------------------------------------------- what a stream is
+
+
+def test_messages_outlive_the_server(world: World, client: Client) -> None:
+    """Unlike pub/sub: entries, groups and what is pending are there after a restart from the log."""
+    fill(client, "1-0", "2-0")
+    client.call("XGROUP", "CREATE", "s", "g", "0")
+    read(client, "c", ">", "COUNT", 1)
+    assert snapshot(world.recovered()) == snapshot(world.node)
+
+
+def test_every_consumer_group_has_a_cursor_of_its_own(client: Client) -> None:
+    """Any consumer of a group that reads moves that group's cursor, and no other's."""
+    fill(client, "1-0", "2-0", "3-0")
+    client.call("XGROUP", "CREATE", "s", "g", "0")
+    client.call("XGROUP", "CREATE", "s", "h", "0")
+    assert read(client, "a", ">", "COUNT", 1) == ["1-0"]
+    assert read(client, "b", ">", "COUNT", 1) == ["2-0"]
+    assert read(client, "a", ">", "COUNT", 5, group="h") == ["1-0", "2-0", "3-0"]
+    assert group_info(client)[b"last-delivered-id"] == b"2-0"
+
+
+# ---------------------------------------------------------------- XADD
+
+
+def test_xadd_creates_the_stream_unless_told_not_to(client: Client) -> None:
+    """NOMKSTREAM answers null for a missing stream, and adds to one that exists."""
+    assert client.call("XADD", "s", "NOMKSTREAM", "*", "f", "v") is None
+    assert client.call("EXISTS", "s") == 0
+    assert client.call("XADD", "s", "1-0", "f", "v") == b"1-0"
+    assert client.call("XADD", "s", "NOMKSTREAM", "2-0", "f", "v") == b"2-0"
+
+
+def test_fields_come_back_in_the_order_given(client: Client) -> None:
+    """An entry is a small dictionary that keeps its order, repetitions included."""
+    client.call("XADD", "s", "1-0", "b", "1", "a", "2", "b", "3")
+    entry = [b"1-0", [b"b", b"1", b"a", b"2", b"b", b"3"]]
+    assert client.call("XRANGE", "s", "-", "+") == [entry]
+    assert client.call("XREAD", "STREAMS", "s", "0") == [[b"s", [entry]]]
+
+
+def test_a_made_id_is_the_time_and_a_sequence(world: World, client: Client) -> None:
+    """Milliseconds of the clock; the sequence tells apart what came in one millisecond."""
+    now = world.clock.wall
+    assert [client.call("XADD", "s", "*", "f", "v") for _ in range(3)] == [b"%d-%d" % (now, seq) for seq in range(3)]
+    world.clock.advance(1)
+    assert client.call("XADD", "s", "*", "f", "v") == b"%d-0" % (now + 1)
+
+
+def test_ids_rise_when_the_clock_falls(world: World, client: Client) -> None:
+    """After a correction backwards the last id's time goes on, with the sequence counting."""
+    now = world.clock.wall
+    client.call("XADD", "s", "*", "f", "v")
+    world.clock.jump(-3_600_000)
+    assert client.call("XADD", "s", "*", "f", "v") == b"%d-1" % now
+
+
+def test_a_given_id_must_be_above_all_others(client: Client) -> None:
+    """From 0-1 upwards, two 64-bit numbers."""
+    assert isinstance(client.call("XADD", "s", "0-0", "f", "v"), Error)
+    assert client.call("XADD", "s", "0-1", "f", "v") == b"0-1"
+    assert client.call("XADD", "s", "1526919030474-55", "f", "v") == b"1526919030474-55"
+    assert isinstance(client.call("XADD", "s", "1526919030474-55", "f", "v"), Error)
+    assert isinstance(client.call("XADD", "s", "1526919030473-99", "f", "v"), Error)
+    assert client.call("XADD", "s", f"{TOP}-{TOP}", "f", "v") == b"%d-%d" % (TOP, TOP)
+
+
+def test_adding_can_hold_a_length(client: Client) -> None:
+    """XADD takes XTRIM's options; exact by default."""
+    for number in range(1, 8):
+        client.call("XADD", "s", "MAXLEN", 3, f"{number}-0", "f", "v")
+    assert ids_of(client.call("XRANGE", "s", "-", "+")) == ["5-0", "6-0", "7-0"]
+
+
+# ---------------------------------------------------------------- XLEN
+
+
+def test_an_empty_stream_is_not_a_missing_one(client: Client) -> None:
+    """Both have length 0; TYPE and EXISTS tell them apart, and groups stay."""
+    assert client.call("XLEN", "s") == 0
+    assert (client.call("TYPE", "s"), client.call("EXISTS", "s")) == (Simple(b"none"), 0)
+    fill(client, "1-0")
+    client.call("XGROUP", "CREATE", "s", "g", "0")
+    client.call("XDEL", "s", "1-0")
+    assert client.call("XLEN", "s") == 0
+    assert (client.call("TYPE", "s"), client.call("EXISTS", "s")) == (Simple(b"stream"), 1)
+    assert group_info(client)[b"pending"] == 0
+
+
+# ---------------------------------------------------------------- XRANGE and XREVRANGE
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "found"),
+    [
+        ("-", "+", ["5-0", "5-1", "5-7", "6-0", "8-0"]),
+        ("0-0", f"{TOP}-{TOP}", ["5-0", "5-1", "5-7", "6-0", "8-0"]),
+        ("5-1", "6-0", ["5-1", "5-7", "6-0"]),
+        ("5", "5", ["5-0", "5-1", "5-7"]),
+        ("5", "6", ["5-0", "5-1", "5-7", "6-0"]),
+        ("6-0", "6-0", ["6-0"]),
+        ("(5-1", "(8-0", ["5-7", "6-0"]),
+        ("6-1", "7", []),
+        ("8", "5", []),
+    ],
+)
+def test_a_range_is_closed_unless_a_parenthesis_opens_it(
+    client: Client, start: str, end: str, found: list[str]
+) -> None:
+    """A missing sequence is the first at the start and the last at the end; XREVRANGE is the same backwards."""
+    fill(client, "5-0", "5-1", "5-7", "6-0", "8-0")
+    assert ids_of(client.call("XRANGE", "s", start, end)) == found
+    assert ids_of(client.call("XREVRANGE", "s", end, start)) == found[::-1]
+
+
+def test_walking_a_stream_in_steps(client: Client) -> None:
+    """COUNT and the last id seen, excluded, go through everything once."""
+    fill(client, *[f"{number}-0" for number in range(1, 11)])
+    seen: list[str] = []
+    start = "-"
+    while step := ids_of(client.call("XRANGE", "s", start, "+", "COUNT", 3)):
+        seen += step
+        start = f"({step[-1]}"
+    assert seen == [f"{number}-0" for number in range(1, 11)]
+
+
+# ---------------------------------------------------------------- XDEL and XTRIM
+
+
+def test_xdel_counts_what_it_found(client: Client) -> None:
+    """Ids without entries do not count."""
+    fill(client, "1-0", "2-0", "3-0")
+    assert client.call("XDEL", "s", "1-0", "9-9", "3-0") == 2
+    assert ids_of(client.call("XRANGE", "s", "-", "+")) == ["2-0"]
+
+
+def test_a_node_goes_when_all_in_it_is_deleted() -> None:
+    """Deleting marks; the node with its memory goes with its last entry."""
+    client = World({"stream-node-max-entries": "10"}).client()
+    fill(client, *[f"{number}-0" for number in range(1, 31)])
+    assert info(client)[b"radix-tree-keys"] == 3
+    client.call("XDEL", "s", *[f"{number}-0" for number in range(11, 20)])
+    assert info(client)[b"radix-tree-keys"] == 3
+    client.call("XDEL", "s", "20-0")
+    assert info(client)[b"radix-tree-keys"] == 2
+    assert info(client)[b"length"] == 20
+
+
+def test_xtrim_by_length_and_by_id(client: Client) -> None:
+    """The oldest go: down to a length, or everything below an id, whose sequence may be left out."""
+    fill(client, "1-0", "2-0", "3-0", "3-1", "4-0")
+    assert client.call("XTRIM", "s", "MAXLEN", 4) == 1
+    assert client.call("XTRIM", "s", "MINID", 3) == 1
+    assert ids_of(client.call("XRANGE", "s", "-", "+")) == ["3-0", "3-1", "4-0"]
+
+
+def test_trimming_by_the_tilde_keeps_at_least_what_was_asked() -> None:
+    """Whole nodes only: never shorter than the length, perhaps somewhat longer."""
+    client = World({"stream-node-max-entries": "10"}).client()
+    fill(client, *[f"{number}-0" for number in range(1, 36)])
+    assert client.call("XTRIM", "s", "MAXLEN", "~", 12) == 20
+    assert client.call("XLEN", "s") == 15
+
+
+def test_limit_bounds_one_trimming(client: Client) -> None:
+    """At most so many; a hundred nodes' worth by default; 0 means no bound."""
+    tight = World({"stream-node-max-entries": "2"}).client()
+    fill(tight, *[f"{number}-0" for number in range(1, 301)])
+    assert tight.call("XTRIM", "s", "MAXLEN", "~", 0, "LIMIT", 5) == 4
+    assert tight.call("XTRIM", "s", "MAXLEN", "~", 0) == 200
+    assert tight.call("XTRIM", "s", "MAXLEN", "~", 0, "LIMIT", 0) == 96
+
+
+# ---------------------------------------------------------------- XINFO
+
+
+def test_xinfo_stream_tells_the_counters(client: Client) -> None:
+    """Length, nodes, groups, last and largest deleted id, additions, first and last entry."""
+    fill(client, "1-0", "2-0", "3-0")
+    client.call("XDEL", "s", "2-0")
+    client.call("XGROUP", "CREATE", "s", "g", "$")
+    found = info(client)
+    assert [found[name] for name in (b"length", b"radix-tree-keys", b"groups", b"entries-added")] == [2, 1, 1, 3]
+    assert (found[b"last-generated-id"], found[b"max-deleted-entry-id"]) == (b"3-0", b"2-0")
+    assert (found[b"first-entry"], found[b"last-entry"]) == ([b"1-0", [b"f", b"v"]], [b"3-0", [b"f", b"v"]])
+
+
+def test_xinfo_full_shows_ten_of_everything_by_default(client: Client) -> None:
+    """COUNT says how many entries and pending records; 0 means all."""
+    fill(client, *[f"{number}-0" for number in range(1, 13)])
+    client.call("XGROUP", "CREATE", "s", "g", "0")
+    read(client, "c")
+    for options, shown in (((), 10), (("COUNT", 3), 3), (("COUNT", 0), 12)):
+        found = fields(client.call("XINFO", "STREAM", "s", "FULL", *options))
+        group = fields(found[b"groups"][0])  # type: ignore[index] # a list
+        consumer = fields(group[b"consumers"][0])  # type: ignore[index] # a list
+        lists = (found[b"entries"], group[b"pending"], consumer[b"pending"])
+        assert [len(rows) for rows in lists] == [shown] * 3  # type: ignore[arg-type] # lists
+        assert (group[b"pel-count"], consumer[b"pel-count"]) == (12, 12)
+
+
+def test_xinfo_groups_tells_position_and_lag(client: Client) -> None:
+    """Consumers, pending entries, the cursor, how many were read and how many are still to come."""
+    fill(client, "1-0", "2-0", "3-0")
+    client.call("XGROUP", "CREATE", "s", "g", "0")
+    read(client, "a", ">", "COUNT", 1)
+    read(client, "b", ">", "COUNT", 1)
+    assert group_info(client) == {
+        b"name": b"g",
+        b"consumers": 2,
+        b"pending": 2,
+        b"last-delivered-id": b"2-0",
+        b"entries-read": 2,
+        b"lag": 1,
+    }
+
+
+@pytest.mark.parametrize(("position", "lag"), [("0-0", 4), ("1-0", 3), ("4-0", 0), ("2-0", None), ("2-5", None)])
+def test_a_lag_is_known_from_the_first_the_last_and_the_zero_id(client: Client, position: str, lag: int | None) -> None:
+    """From anywhere else it is unknown until the group has read to the end."""
+    fill(client, "1-0", "2-0", "3-0", "4-0")
+    client.call("XGROUP", "CREATE", "s", "g", position)
+    assert group_info(client)[b"lag"] == lag
+    fill(client, "5-0")
+    read(client, "c")
+    assert (group_info(client)[b"entries-read"], group_info(client)[b"lag"]) == (5, 0)
+    fill(client, "6-0")
+    assert group_info(client)[b"lag"] == 1
+
+
+def test_a_deletion_ahead_makes_the_lag_unknown_for_a_while(client: Client) -> None:
+    """Until the group has been given the last entry."""
+    fill(client, "1-0", "2-0", "3-0", "4-0")
+    client.call("XGROUP", "CREATE", "s", "g", "0")
+    read(client, "c", ">", "COUNT", 1)
+    client.call("XDEL", "s", "3-0")
+    assert group_info(client)[b"lag"] is None
+    read(client, "c")
+    assert group_info(client)[b"lag"] == 0
+
+
+def test_entriesread_makes_the_lag_known_from_anywhere(client: Client) -> None:
+    """Additions less the entries still ahead is the number to give."""
+    fill(client, "1-0", "2-0", "3-0", "4-0")
+    client.call("XGROUP", "CREATE", "s", "g", "2-0", "ENTRIESREAD", 4 - 2)
+    assert group_info(client)[b"lag"] == 2
+    read(client, "c", ">", "COUNT", 1)
+    assert group_info(client)[b"lag"] == 1
+
+
+def test_xinfo_consumers_tells_who_holds_what_and_for_how_long_silent(world: World, client: Client) -> None:
+    """Name, pending entries, and milliseconds since the last attempt."""
+    fill(client, "1-0", "2-0")
+    client.call("XGROUP", "CREATE", "s", "g", "0")
+    read(client, "busy")
+    world.advance(500)
+    read(client, "idle")
+    world.advance(100)
+    found = client.call("XINFO", "CONSUMERS", "s", "g")
+    assert isinstance(found, list)
+    rows = [[row[name] for name in (b"name", b"pending", b"idle")] for row in map(fields, found)]
+    assert rows == [[b"busy", 2, 600], [b"idle", 0, 100]]
+
+
+# ---------------------------------------------------------------- XGROUP
+
+
+def test_a_group_needs_a_stream_and_a_name_of_its_own(client: Client) -> None:
+    """MKSTREAM makes the stream; a second group of the name is refused."""
+    assert isinstance(client.call("XGROUP", "CREATE", "s", "g", "$"), Error)
+    assert client.call("XGROUP", "CREATE", "s", "g", "$", "MKSTREAM") == OK
+    assert client.call("XLEN", "s") == 0
+    assert client.call("XGROUP", "CREATE", "s", "g", "0") == Error("BUSYGROUP Consumer Group name already exists")
+
+
+def test_a_group_at_the_end_sees_only_what_comes(client: Client) -> None:
+    """``$`` is the last id there is."""
+    fill(client, "1-0")
+    client.call("XGROUP", "CREATE", "s", "g", "$")
+    fill(client, "2-0")
+    assert read(client, "c") == ["2-0"]
+
+
+def test_a_group_can_be_destroyed_with_all_it_holds(client: Client) -> None:
+    """Consumers and pending entries are no obstacle; the second time there is nothing to destroy."""
+    fill(client, "1-0")
+    client.call("XGROUP", "CREATE", "s", "g", "0")
+    read(client, "c")
+    assert client.call("XGROUP", "DESTROY", "s", "g") == 1
+    assert client.call("XGROUP", "DESTROY", "s", "g") == 0
+
+
+def test_consumers_are_made_by_name_or_by_their_first_command(client: Client) -> None:
+    """CREATECONSUMER makes one; XREADGROUP makes one on the way."""
+    client.call("XGROUP", "CREATE", "s", "g", "0", "MKSTREAM")
+    assert client.call("XGROUP", "CREATECONSUMER", "s", "g", "a") == 1
+    assert client.call("XGROUP", "CREATECONSUMER", "s", "g", "a") == 0
+    read(client, "b")
+    assert group_info(client)[b"consumers"] == 2
+
+
+def test_what_a_deleted_consumer_held_cannot_be_claimed(client: Client) -> None:
+    """Its pending entries go with it: claim them before."""
+    fill(client, "1-0", "2-0")
+    client.call("XGROUP", "CREATE", "s", "g", "0")
+    read(client, "c")
+    assert client.call("XGROUP", "DELCONSUMER", "s", "g", "c") == 2
+    assert client.call("XAUTOCLAIM", "s", "g", "d", 0, 0) == [b"0-0", [], []]
+    assert client.call("XGROUP", "DELCONSUMER", "s", "g", "c") == 0
+
+
+def test_moving_a_group_back_delivers_again_and_forward_skips(client: Client) -> None:
+    """SETID to 0 is everything once more, to ``$`` nothing of what is there."""
+    fill(client, "1-0", "2-0")
+    client.call("XGROUP", "CREATE", "s", "g", "$")
+    client.call("XGROUP", "SETID", "s", "g", "0")
+    assert read(client, "c") == ["1-0", "2-0"]
+    client.call("XGROUP", "SETID", "s", "g", "0")
+    client.call("XGROUP", "SETID", "s", "g", "$")
+    assert read(client, "c") == []
+
+
+# ---------------------------------------------------------------- XREAD
+
+
+def test_xread_reads_several_streams_above_the_ids_given(client: Client) -> None:
+    """Keys first, then as many ids; streams with nothing new are left out, and nothing at all is null."""
+    fill(client, "1-0", "2-0", "3-0")
+    fill(client, "7-0", key="t")
+    reply = client.call("XREAD", "COUNT", 1, "STREAMS", "s", "t", "nokey", "1-0", "0", "0")
+    assert reply == [[b"s", [[b"2-0", [b"f", b"v"]]]], [b"t", [[b"7-0", [b"f", b"v"]]]]]
+    assert client.call("XREAD", "STREAMS", "s", "t", "3-0", "7-0") is None
+
+
+def test_iterating_with_the_last_id_seen_ends_with_nothing(client: Client) -> None:
+    """The last id of each reply is the next call's."""
+    fill(client, "1-0", "2-0", "3-0")
+    after, seen = b"0", []
+    while (reply := client.call("XREAD", "COUNT", 2, "STREAMS", "s", after)) is not None:
+        entries = reply[0][1]  # type: ignore[index] # a list
+        seen += [entry[0] for entry in entries]
+        after = seen[-1]
+    assert seen == [b"1-0", b"2-0", b"3-0"]
+
+
+def test_block_waits_only_where_there_is_nothing(world: World, client: Client) -> None:
+    """With something to read it is as if it were not there; else it waits its milliseconds, then null."""
+    fill(client, "1-0")
+    assert client.call("XREAD", "BLOCK", 100, "STREAMS", "s", "0") == [[b"s", [[b"1-0", [b"f", b"v"]]]]]
+    assert client.send("XREAD", "BLOCK", 100, "STREAMS", "s", "1-0") is WAITING
+    world.advance(100)
+    assert client.inbox == [None]
+
+
+def test_dollar_waits_for_what_is_added_from_now_on(world: World, client: Client) -> None:
+    """Entries that were there before the wait are not of interest."""
+    fill(client, "1-0")
+    assert client.send("XREAD", "BLOCK", 0, "STREAMS", "s", "$") is WAITING
+    fill(world.client(), "2-0")
+    assert client.inbox == [[[b"s", [[b"2-0", [b"f", b"v"]]]]]]
+
+
+def test_dollar_again_misses_what_came_between(world: World, client: Client) -> None:
+    """So the second call takes the first one's last id."""
+    client.send("XREAD", "BLOCK", 0, "STREAMS", "s", "$")
+    fill(world.client(), "1-0", "2-0")
+    assert client.send("XREAD", "BLOCK", 10, "STREAMS", "s", "$") is WAITING
+    world.advance(10)
+    assert client.inbox[-1] is None
+    assert client.call("XREAD", "BLOCK", 10, "STREAMS", "s", "1-0") == [[b"s", [[b"2-0", [b"f", b"v"]]]]]
+
+
+def test_all_waiting_readers_are_given_a_copy(world: World) -> None:
+    """Unlike popping from a list, reading takes nothing away."""
+    readers = [world.client() for _ in range(3)]
+    for reader in readers:
+        reader.send("XREAD", "BLOCK", 0, "STREAMS", "s", "$")
+    fill(world.client(), "1-0")
+    assert all(reader.inbox == [[[b"s", [[b"1-0", [b"f", b"v"]]]]]] for reader in readers)
+
+
+# ---------------------------------------------------------------- XREADGROUP
+
+
+def test_a_group_shares_out_a_stream(client: Client) -> None:
+    """Each entry goes to one consumer of the group."""
+    fill(client, "1-0", "2-0", "3-0")
+    client.call("XGROUP", "CREATE", "s", "g", "0")
+    taken = [read(client, name, ">", "COUNT", 1) for name in ("a", "b", "a")]
+    assert taken == [["1-0"], ["2-0"], ["3-0"]]
+    assert read(client, "a", "0") == ["1-0", "3-0"]
+    assert read(client, "b", "0") == ["2-0"]
+
+
+def test_a_consumers_history_is_what_it_has_not_acknowledged(client: Client) -> None:
+    """Any id but ``>`` asks for it, from above that id; BLOCK and NOACK mean nothing there."""
+    fill(client, "1-0", "2-0", "3-0")
+    client.call("XGROUP", "CREATE", "s", "g", "0")
+    read(client, "c")
+    client.call("XACK", "s", "g", "2-0")
+    assert read(client, "c", "0") == ["1-0", "3-0"]
+    assert read(client, "c", "1-0") == ["3-0"]
+    assert read(client, "c", "1") == ["3-0"]
+    assert read(client, "c", "3-0", "BLOCK", 1000, "NOACK") == []
+
+
+def test_noack_keeps_no_record(client: Client) -> None:
+    """Delivered is acknowledged."""
+    fill(client, "1-0")
+    client.call("XGROUP", "CREATE", "s", "g", "0")
+    assert read(client, "c", ">", "NOACK") == ["1-0"]
+    assert client.call("XPENDING", "s", "g") == [0, None, None, None]
+    assert read(client, "c", "0") == []
+
+
+def test_reading_again_counts_a_delivery_and_notes_the_time(world: World, client: Client) -> None:
+    """First delivery: count 1. Reading it from the history: one more, and idle for 0 milliseconds."""
+    fill(client, "1-0")
+    client.call("XGROUP", "CREATE", "s", "g", "0")
+    read(client, "c")
+    world.advance(50)
+    assert client.call("XPENDING", "s", "g", "-", "+", 1) == [[b"1-0", b"c", 50, 1]]
+    read(client, "c", "0")
+    assert client.call("XPENDING", "s", "g", "-", "+", 1) == [[b"1-0", b"c", 0, 2]]
+
+
+# ---------------------------------------------------------------- XPENDING and XACK
+
+
+def test_xpending_sums_up_and_lists(world: World, client: Client) -> None:
+    """How many, from where to where, who; or rows by range, idle time and consumer."""
+    fill(client, "1-0", "2-0", "3-0")
+    client.call("XGROUP", "CREATE", "s", "g", "0")
+    read(client, "a", ">", "COUNT", 2)
+    world.advance(100)
+    read(client, "b")
+    assert client.call("XPENDING", "s", "g") == [3, b"1-0", b"3-0", [[b"a", b"2"], [b"b", b"1"]]]
+    rows = [[b"1-0", b"a", 100, 1], [b"2-0", b"a", 100, 1], [b"3-0", b"b", 0, 1]]
+    assert client.call("XPENDING", "s", "g", "-", "+", 10) == rows
+    assert client.call("XPENDING", "s", "g", "(1-0", "3", 10) == rows[1:]
+    assert client.call("XPENDING", "s", "g", "-", "+", 1) == rows[:1]
+    assert client.call("XPENDING", "s", "g", "-", "+", 10, "b") == rows[2:]
+    assert client.call("XPENDING", "s", "g", "IDLE", 100, "-", "+", 10) == rows[:2]
+
+
+def test_xack_counts_what_was_pending(client: Client) -> None:
+    """An id that is not pending, or no longer, does not count; the entry itself stays."""
+    fill(client, "1-0", "2-0")
+    client.call("XGROUP", "CREATE", "s", "g", "0")
+    read(client, "c")
+    assert client.call("XACK", "s", "g", "1-0", "9-9", "1-0") == 1
+    assert client.call("XACK", "s", "g", "1-0") == 0
+    assert client.call("XPENDING", "s", "g")[0] == 1  # type: ignore[index] # a list
+    assert client.call("XLEN", "s") == 2
+
+
+def test_a_claimed_entry_is_acknowledged_by_id_whoever_claimed_it(client: Client) -> None:
+    """XACK names a group and ids, not a consumer."""
+    fill(client, "1-0")
+    client.call("XGROUP", "CREATE", "s", "g", "0")
+    read(client, "a")
+    client.call("XCLAIM", "s", "g", "b", 0, "1-0")
+    assert client.call("XACK", "s", "g", "1-0") == 1
+    assert read(client, "b", "0") == []
