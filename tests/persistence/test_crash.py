@@ -9,14 +9,14 @@ from millstream.persistence.simdisk import Crash, Fault, PowerCut, SimDisk
 from persistence.reference import Caller, Ledger
 
 
-def operations() -> int:
+def operations(*, lazy: bool) -> int:
     """How many disk operations the reference workload does."""
     disk = SimDisk()
-    Caller(disk, Ledger()).run()
+    Caller(disk, Ledger(), lazy=lazy).run()
     return disk.operations
 
 
-OPERATIONS = operations()
+OPERATIONS = operations(lazy=False)
 
 
 def go_on(disk: SimDisk, ledger: Ledger, seed: int) -> None:
@@ -32,30 +32,31 @@ def go_on(disk: SimDisk, ledger: Ledger, seed: int) -> None:
     Caller(disk, ledger, seed=-seed).open()
 
 
-def crash_at(point: int, crash: Crash, seed: int) -> None:
-    disk, ledger = SimDisk(seed, crash_after=point), Ledger()
-    caller = Caller(disk, ledger)
-    with pytest.raises(PowerCut):
-        caller.run()
-    caller.heed()
-    go_on(disk.reboot(crash, seed), ledger, seed)
+def crash_everywhere(crash: Crash, seeds: range, *, lazy: bool) -> None:
+    """Once for each operation and seed."""
+    count = operations(lazy=lazy)
+    for seed in (1_000_003 * seed + point for seed in seeds for point in range(count)):
+        disk, ledger = SimDisk(seed, crash_after=seed % 1_000_003), Ledger()
+        caller = Caller(disk, ledger, lazy=lazy)
+        with pytest.raises(PowerCut):
+            caller.run()
+        caller.heed()
+        go_on(disk.reboot(crash, seed), ledger, seed)
 
 
+@pytest.mark.parametrize("lazy", [False, True], ids=["synced", "lazy"])
 @pytest.mark.parametrize("crash", Crash, ids=lambda crash: crash.name)
-def test_a_crash_after_any_operation_loses_nothing_durable(crash: Crash) -> None:
+def test_a_crash_after_any_operation_loses_nothing_durable(crash: Crash, lazy: bool) -> None:
     """Bar A1: recovered is a prefix of what was appended that holds everything reported durable."""
-    for seed in range(3):
-        for point in range(OPERATIONS):
-            crash_at(point, crash, seed * 1_000_003 + point)
+    crash_everywhere(crash, range(2), lazy=lazy)
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("lazy", [False, True], ids=["synced", "lazy"])
 @pytest.mark.parametrize("crash", Crash, ids=lambda crash: crash.name)
-def test_a_crash_after_any_operation_with_many_seeds(crash: Crash) -> None:
+def test_a_crash_after_any_operation_with_many_seeds(crash: Crash, lazy: bool) -> None:
     """Bar A1 with more chances for each way to tear and reorder."""
-    for seed in range(3, 60):
-        for point in range(OPERATIONS):
-            crash_at(point, crash, seed * 1_000_003 + point)
+    crash_everywhere(crash, range(2, 30), lazy=lazy)
 
 
 def test_a_crash_at_any_operation_of_a_recovery_loses_nothing_durable() -> None:
