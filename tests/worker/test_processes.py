@@ -73,7 +73,8 @@ def test_a_worker_killed_anywhere_loses_nothing(
     seen = effects(client)
     assert sorted(seen) == list(range(40))
     assert all(count <= 2 for number, count in seen.items() if number != 13)
-    assert 2 <= seen[13] <= 3
+    # killed after its last failure and before that was stored, it is a suspect and runs once more
+    assert 2 <= seen[13] <= (4 if point in ("before_dead", "in_dead") else 3)
     assert client.xlen("jobs:dead") == 1
 
 
@@ -247,3 +248,37 @@ def test_import_is_light() -> None:
 
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.split("\n")[:2] == ["[]", "[]"]
+
+
+KILLER = """
+import os, signal
+from millstream import App, Message, Retry, StreamSub
+app = App()
+
+@app.subscriber(
+    StreamSub("jobs", group="g", min_idle_time=300, max_records=50),
+    retry=Retry(max_deliveries=2, base=0.02),
+    concurrency=2,
+)
+async def work(x: int) -> None:
+    if x == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    await app.publish("effects", {"x": x})
+"""
+
+
+def test_innocents_do_not_pay_for_an_entry_that_kills_its_process(
+    server: ServerProcess, client: redis.Redis, tasks: Any
+) -> None:
+    """One killer before forty-nine others, all in hand together: it is dead at the end, and none of the others is."""
+    publish(client, 50)
+    running = tasks.run(tasks.app(KILLER), server.url)
+    eventually(all_done(client, "jobs", "g"), 60)
+    running.terminate()
+    out, _ = running.communicate(timeout=60)
+    assert running.returncode == 0, out
+    assert set(effects(client)) == set(range(50)) - {2}
+    dead: Any = client.xrange("jobs:dead")
+    assert [(fields["x"], fields["_dead.reason"], fields["_dead.deliveries"]) for _, fields in dead] == [
+        ("2", "overdue", "4")
+    ]

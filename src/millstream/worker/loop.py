@@ -27,6 +27,7 @@ from millstream.worker.outcomes import DeliveryLimitError, Outcomes
 from millstream.worker.policy import resize
 from millstream.worker.reading import GroupMissing, Reading
 from millstream.worker.settle import Event, State
+from millstream.worker.solitude import Solitude
 from millstream.worker.stats import Stats
 from millstream.worker.subscription import Subscription
 
@@ -89,6 +90,7 @@ class SubscriberLoop:
             if subscription.is_async
             else ThreadPoolExecutor(subscription.concurrency, thread_name_prefix=subscription.name)
         )
+        self._solitude = Solitude()
         self._buffer: deque[Held] = deque()
         self._idle_lanes: deque[asyncio.Future[None]] = deque()
         self._room = asyncio.Event()
@@ -189,12 +191,11 @@ class SubscriberLoop:
             if not room:
                 break
             try:
-                found = await self._reading.read(room)
+                found = await self._read(room)
                 if self._reader_line.connects > 1 and failures:
                     log.info("%s: reading again", self.member.stream)
                 failures = 0
                 self._passed_at = self.member.clock.now().mono
-                self._feed(found)
                 if not found and self.subscription.read == "claimed":
                     await self._sleep(self._reading.wait_ms() / 1000)
             except GroupMissing:
@@ -207,6 +208,16 @@ class SubscriberLoop:
                 if not str(error).startswith(_PASSING):
                     raise FatalError(f"{self.member.stream}: {error}") from error
                 failures = await self._recover(failures, str(error))
+
+    async def _read(self, room: int) -> list[Held]:
+        """Read and put what came where it belongs; a suspect that wants to be alone waits for the end of it."""
+        self._solitude.began()
+        try:
+            found = await self._reading.read(room)
+            self._feed(found)
+        finally:
+            self._solitude.ended()
+        return found
 
     async def _recover(self, failures: int, reason: str) -> int:
         """Wait, then find out what server this is and make the group if need be; returns the failures so far."""
@@ -251,10 +262,15 @@ class SubscriberLoop:
                 return 0
             self._room.clear()
             await self._room.wait()
+        await self._solitude.opened()
         return 0 if self._stopping.is_set() else self._target - len(self._buffer)
 
     def _feed(self, found: list[Held]) -> None:
         if not found:
+            return
+        if self._solitude.wanted:
+            for held in found:
+                self._give_back(held)
             return
         now = self.member.clock.now().mono
         if not self._buffer and self._fed_at:
@@ -339,10 +355,50 @@ class SubscriberLoop:
             self._outcomes.failed(
                 held,
                 DeliveryLimitError(
-                    f"delivered {held.deliveries} times, {limit} are allowed, and never settled; not run again"
+                    f"delivered {held.deliveries} times, {limit} are allowed, the last one alone, and never settled"
                 ),
             )
             return
+        if self.subscription.retry.suspect(held.deliveries):
+            await self._run_alone(held)
+        elif self._solitude.wanted:
+            self._give_back(held)
+        else:
+            await self._start(held)
+
+    async def _run_alone(self, held: Held) -> None:
+        """Run a suspect; if another one wants to be alone already, leave this one to somebody else or another time."""
+        if self._solitude.wanted:
+            self._give_back(held)
+            return
+
+        def clear() -> None:
+            self._hand_back()
+            self._room.set()
+            self._unblock()  # what a waiting read may still bring is handed back as it comes
+
+        async with self._solitude.alone(clear):
+            await self._ledger.drain(1.0)
+            if held.state is State.BUFFERED:
+                log.warning(
+                    "%s %s: delivered %d times without outcome; running it alone",
+                    self.member.stream,
+                    held.id.decode(),
+                    held.deliveries,
+                )
+                await self._start(held)
+                await self._ledger.drain(1.0)
+            self._reading.sweep_soon()  # for what was handed back
+
+    async def _start(self, held: Held) -> None:
+        self._solitude.began()
+        try:
+            await self._handle(held)
+        finally:
+            self._solitude.ended()
+
+    async def _handle(self, held: Held) -> None:
+        member = self.member
         if held.deliveries > 1:
             member.stats.suspects += 1
         held.step(Event.START)
@@ -421,13 +477,16 @@ class SubscriberLoop:
     def _hand_back(self) -> None:
         """Give back what has not begun, uncharged."""
         while self._buffer:
-            held = self._buffer.popleft()
-            if held.state is State.BUFFERED:
-                if self.member.no_ack:
-                    self.member.lose(held)  # read without a trace on the server: that is what no_ack means
-                else:
-                    self._ledger.release(held, charge=False)
-                    self.stats.released += 1
+            self._give_back(self._buffer.popleft())
+
+    def _give_back(self, held: Held) -> None:
+        if held.state is not State.BUFFERED:
+            return
+        if self.member.no_ack:
+            self.member.lose(held)  # read without a trace on the server: that is what no_ack means
+        else:
+            self._ledger.release(held, charge=False)
+            self.stats.released += 1
 
     async def _leave(self) -> None:
         """Remove our consumer, if its name was made for this process and it has nothing pending."""

@@ -56,9 +56,16 @@ class Retry:
         """True when a failure of this delivery is the last one allowed."""
         return bool(self.max_deliveries) and deliveries >= self.max_deliveries
 
+    def suspect(self, deliveries: int) -> bool:
+        """True when all allowed deliveries ended without an outcome: it may kill its process, or was beside what does.
+
+        (An entry that fails is dead at its last allowed delivery and never gets here.)
+        """
+        return bool(self.max_deliveries) and deliveries == self.max_deliveries + 1
+
     def overdue(self, deliveries: int) -> bool:
-        """True when an entry was delivered so often without an outcome that it must not run again."""
-        return bool(self.max_deliveries) and deliveries > self.max_deliveries
+        """True when a suspect's run ended without an outcome too, so that it must not run again."""
+        return bool(self.max_deliveries) and deliveries > self.max_deliveries + 1
 
 
 class Failure(Enum):

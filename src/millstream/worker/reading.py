@@ -75,6 +75,10 @@ class Reading:
             found += await self._read_new(room - len(found), claimable, block=not found)
         return found
 
+    def sweep_soon(self) -> None:
+        """Look through the whole pending list at the next read."""
+        self._cursor, self._sweep_at = _FIRST_CURSOR, 0
+
     def wait_ms(self) -> int:
         """Milliseconds until there is something to do other than read."""
         now = self._member.clock.now().mono
