@@ -63,6 +63,8 @@ def test_small_buffers_are_joined_and_large_ones_not_copied() -> None:
     buffers = encode([1, 2, Raw([block]), 3, 4], 2)
     assert [len(buffer) for buffer in buffers] == [12, len(block), 8]
     assert buffers[1] is block
+    assert [len(buffer) for buffer in encode(Raw([block, block, b":1\r\n"]), 2)] == [len(block), len(block), 4]
+    assert encode(Raw([b":1\r\n", block]), 2)[1] is block
     assert len(encode([1, b"x", [b"y"] * 100], 2)) == 1
     assert len(encode(Raw([b"*2\r\n", b":1\r\n", b":2\r\n"]), 2)) == 1
 

@@ -67,6 +67,14 @@ def test_commands_are_read(data: bytes, commands: list[list[bytes]]) -> None:
     assert singly(data) == (commands, None)
 
 
+def test_unfinished_command_full_of_stars() -> None:
+    """Where no command's end can be guessed from the end of a chunk, the chunk is read all the same."""
+    word = b"\r\n*x" * 20
+    whole_, cut = packed(b"PING"), packed(b"SET", b"k", word)
+    assert read([whole_ + cut[:-3], cut[-3:]]) == ([[b"PING"], [b"SET", b"k", word]], None)
+    assert read([whole_ + cut[:-60], cut[-60:] + whole_]) == ([[b"PING"], [b"SET", b"k", word], [b"PING"]], None)
+
+
 @pytest.mark.parametrize(
     ("data", "text"),
     [
@@ -133,10 +141,14 @@ def test_query_buffer_counts_words_as_they_weigh(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(limits, "QUERY_BUFFER_MAX", 100_000)
     reader = CommandReader()
     reader.feed(b"*2147483647\r\n")
-    with pytest.raises(QueryBufferError):
+
+    def pour() -> None:
         for _ in range(10_000):
             reader.feed(b"$2\r\nab\r\n" * 10)
             assert reader.next() is None
+
+    with pytest.raises(QueryBufferError):
+        pour()
     assert reader.buffered <= 101_000
 
 

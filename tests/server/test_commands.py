@@ -20,11 +20,13 @@ from millstream.commands.info import (
     human,
     render,
 )
+from millstream.commands.introspection import categories
 from millstream.commands.session import Session
 from millstream.commands.table import TABLE, Command
 from millstream.errors import CommandError, ConfigError
 from millstream.node.node import Node
 from millstream.server.thread import ServerThread
+from support.waiting import eventually
 from support.wire import Wire
 
 Connect = Callable[..., Wire]
@@ -85,6 +87,69 @@ def test_client_kill_filters(connect: Connect) -> None:
     host, port = control.socket.getpeername()
     assert control.ask("CLIENT", "KILL", "LADDR", f"{host}:{port}") == 0
     assert control.ask("PING") == b"PONG"
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("CLIENT LIST ID x", "ERR Invalid client ID"),
+        ("CLIENT LIST TYPE x", "ERR Unknown client type 'x'"),
+        ("CLIENT LIST x", "ERR syntax error"),
+        ("CLIENT KILL USER nobody", "ERR No such user 'nobody'"),
+        ("CLIENT KILL MAXAGE x", "ERR maxage is not an integer or out of range"),
+        ("CLIENT KILL ID 1 MAXAGE", "ERR syntax error"),
+        ("CLIENT TRACKING OFF BAD", "ERR syntax error"),
+        ("PSETEX a 9223372036854775807 v", "ERR invalid expire time in 'psetex' command"),
+        ("DECRBY a -9223372036854775808", "ERR decrement would overflow"),
+        ("MEMORY USAGE a SAMPLES", "ERR syntax error"),
+        ("SHUTDOWN x", "ERR syntax error"),
+        ("COMMAND LIST FILTERBY BAD x", "ERR syntax error"),
+        ("COMMAND LIST x", "ERR syntax error"),
+        ("COMMAND GETKEYS XGROUP BAD x", "ERR Invalid command specified"),
+    ],
+)
+def test_refusals(connect: Connect, words: str, line: str) -> None:
+    """What cannot be meant is refused in Redis's words."""
+    assert str(connect().ask(*words.split())) == line
+
+
+def test_string_that_would_be_too_long(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    """APPEND keeps to the limit of one word, and leaves the string as it was."""
+    monkeypatch.setattr("millstream.commands.strings.MAX_BYTES", 10)
+    wire = connect()
+    assert wire.ask("APPEND", "a", "x" * 10) == 10
+    assert str(wire.ask("APPEND", "a", "y")).startswith("ERR string exceeds maximum allowed size")
+    assert wire.ask("GET", "a") == b"x" * 10
+
+
+def test_time_that_has_passed_deletes(connect: Connect) -> None:
+    """A key told to die in the past is gone at once, also where its value is still answered."""
+    wire = connect()
+    wire.ask("SET", "a", 1)
+    assert wire.ask("GETEX", "a", "PXAT", 1) == b"1"
+    wire.ask("SET", "b", 1, "PX", 5)
+    eventually(lambda: wire.ask("DBSIZE") == 0)
+    assert wire.ask("MGET", "a", "b") == [None, None]
+
+
+def test_randomkey_and_object(connect: Connect) -> None:
+    """RANDOMKEY answers keys that exist, sooner or later each; OBJECT tells what Redis would."""
+    wire = connect()
+    assert wire.ask("RANDOMKEY") is None
+    wire.ask("MSET", "a", 1, "b", "x", "c", "y" * 50)
+    seen: set[bytes] = set()
+    eventually(lambda: seen.add(wire.ask("RANDOMKEY")) or len(seen) == 3)
+    assert seen == {b"a", b"b", b"c"}
+    assert [wire.ask("OBJECT", "ENCODING", key) for key in "abcd"] == [b"int", b"embstr", b"raw", None]
+    assert [wire.ask("OBJECT", "REFCOUNT", key) for key in "ad"] == [1, None]
+
+
+def test_command_list_by_all_filters_is_consistent() -> None:
+    """No command is both fast and slow, reading and writing."""
+    for row in rows():
+        found = set(categories(row))
+        assert len(found & {"@fast", "@slow"}) == 1
+        assert not {"@read", "@write"} <= found
 
 
 def test_client_tracking_on_is_refused(connect: Connect) -> None:

@@ -68,10 +68,6 @@ def _bytes(out: list[Buffer], value: bytes, resp: int) -> None:  # noqa: ARG001 
     out.append(b"$%d\r\n%b\r\n" % (len(value), value))
 
 
-def _int(out: list[Buffer], value: int, resp: int) -> None:  # noqa: ARG001 - all writers share one signature
-    out.append(b":%d\r\n" % value)
-
-
 def _none(out: list[Buffer], value: None, resp: int) -> None:  # noqa: ARG001 - all writers share one signature
     out.append(_NULL2 if resp == 2 else _NULL3)
 
@@ -147,9 +143,8 @@ def _verbatim(out: list[Buffer], value: Verbatim, resp: int) -> None:
         out.append(b"=%d\r\n%b:%b\r\n" % (len(value.text) + 4, value.format, value.text))
 
 
+# bytes and int, the most frequent, are written where they are met.
 _WRITERS: dict[type, Write] = {
-    bytes: _bytes,
-    int: _int,
     type(None): _none,
     NilArray: _nil_array,
     bool: _bool,

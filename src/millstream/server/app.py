@@ -204,9 +204,9 @@ class Server:
         self._close_listeners()
         if self._timer is not None:
             self._timer.cancel()
-        await self._close_storage()
         for connection in list(self._connections.values()):
             connection.finish()
+        await self._close_storage()
         await self._farewell()
 
     def _close_listeners(self) -> None:
