@@ -134,6 +134,23 @@ def test_a_reply_cut_short_is_never_read(entries: list[Entry], data: st.DataObje
     assert fast(raw[: data.draw(st.integers(0, len(raw) - 1))], Want((), True)) is None
 
 
+@settings(deadline=None)
+@given(st.lists(st.tuples(entry_ids, flats), min_size=1, max_size=3), st.data())
+def test_a_reply_of_another_shape_is_left_to_the_parser(entries: list[Entry], data: st.DataObject) -> None:
+    """One wrong byte in a header makes it another reply, or none: the fast way then agrees with hiredis or declines."""
+    raw = reply(entries)
+    headers = [place for place in range(1, len(raw) - 1) if raw[place : place + 1] in b"$*" and raw[place - 1] == 10]
+    at = data.draw(st.sampled_from(headers)) + data.draw(st.integers(0, 1))
+    raw = raw[:at] + data.draw(st.sampled_from([b":", b"+", b"*", b"$", b"1", b"2", b"3", b"4"])) + raw[at + 1 :]
+    quick = fast(raw + TAIL, Want((), True))
+    if quick is not None:
+        reader = hiredis.Reader()
+        reader.feed(raw)
+        slow = general(reader.gets(), Want((), True))
+        assert slow is not None
+        assert same(quick[0], slow)
+
+
 def test_a_field_named_twice_has_its_last_value() -> None:
     """A map cannot hold both; the fast way leaves it to the general one."""
     entries = parse_replies(reply([(b"1-1", [b"a", b"1", b"b", b"x", b"a", b"2"])]))[0]

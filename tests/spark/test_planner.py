@@ -2,6 +2,7 @@
 
 import json
 import logging
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import redis
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from millstream.errors import ConfigError, UsageError
-from millstream.spark.offsets import DataLossError
+from millstream.spark.decode import Want
+from millstream.spark.offsets import DataLossError, Id
+from millstream.spark.pages import Pages
 from millstream.spark.source import BatchReader, MillstreamSource, StreamReader
 from support.servers import ServerProcess, redis_server
 from support.streams import fill
@@ -494,6 +497,27 @@ def test_a_server_that_comes_back_is_read_on(tmp_path: Path) -> None:
         assert found == numbers(1, 3000)
         assert made.latestOffset(end, ALL) == end
         made.stop()
+
+
+def test_a_page_whose_reply_never_came_is_asked_for_again(tmp_path: Path) -> None:
+    """The server dies between the request and its reply: reading changes nothing, so asking twice is safe."""
+    server = redis_server(tmp_path, "--appendonly", "yes", "--appendfsync", "always")
+    with server:
+        with server.client() as setup:
+            fill(setup, "s", 10)
+        pages = Pages(server.url, "s", Id(2, 0), Id(8, 0))
+        pages.ask(1)
+        pages.decode(pages.receive(), Want())
+        assert server.process is not None
+        server.process.send_signal(signal.SIGSTOP)
+        pages.ask()
+        server.kill()
+        server.start()
+        page, first = pages.decode(pages.receive(), Want())
+        assert page is not None
+        assert page.ids.to_pylist() == numbers(4, 8)
+        assert (first, pages.done) == (Id(1, 0), True)
+        pages.close()
 
 
 def test_a_unix_socket_and_a_password(tmp_path: Path) -> None:
