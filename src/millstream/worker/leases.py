@@ -68,16 +68,10 @@ class Leases:
         for held, rows in zip(doubtful, replies, strict=True):
             if isinstance(rows, ResponseError) and not str(rows).startswith("NOGROUP"):
                 continue  # the server could not say; it will be asked again before anything is done
-            ours = (
-                isinstance(rows, list)
-                and rows
-                and rows[0][1] == owner
-                and rows[0][3] == held.deliveries
-                and rows[0][2] < member.min_idle
-            )
-            # idle for longer than min_idle: still ours by name, but anybody may claim it this instant. Taking it again
-            # by XCLAIM with min-idle would charge a delivery; renewing at once closes the window as well as can be.
-            if ours or (isinstance(rows, list) and rows and rows[0][1] == owner and rows[0][3] == held.deliveries):
+            ours = isinstance(rows, list) and rows and rows[0][1] == owner and rows[0][3] == held.deliveries
+            # it may have been idle for longer than min_idle, so that anybody can claim it this instant; to claim it
+            # ourselves would charge a delivery, so it is renewed at once
+            if ours:
                 held.leased = now
             elif held.state in LEASED or held.state is State.LEFT:
                 member.lose(held)

@@ -1,7 +1,7 @@
 """The message a handler may ask for, and the exceptions by which it says what should happen."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Generator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -122,7 +122,7 @@ class Message:
         """
         return self._settle(lambda: self._outcomes.failed(self._held, Reject(reason)))
 
-    def _settle(self, decide: "Callable[[], None]") -> Awaitable[None]:
+    def _settle(self, decide: Callable[[], None]) -> Awaitable[None]:
         if self._held.state is State.LOST:
             raise EntryLostError(f"{self.stream} {self.id}: another consumer has it, or it was removed")
         loop = self._outcomes.loop
@@ -145,10 +145,6 @@ class Message:
 class _Done:
     """Awaitable that is done already."""
 
-    def __await__(self) -> "Generator[None, None, None]":
+    def __await__(self) -> Generator[None, None, None]:
         return
         yield
-
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
