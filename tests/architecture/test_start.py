@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-HEAVY = {"pyspark", "pyarrow", "pandas", "numpy", "matplotlib", "redis", "pydantic", "fast_depends", "rich", "uvloop"}
+HEAVY = {"pyspark", "pyarrow", "pandas", "numpy", "redis", "pydantic", "fast_depends", "rich", "uvloop"}
 
 
 def loaded_by(code: str) -> set[str]:

@@ -83,7 +83,6 @@ THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "pyarrow": (frozenset({"spark", "demo"}), "spark"),
     "pandas": (frozenset({"spark", "demo"}), "spark"),
     "numpy": (frozenset({"spark", "demo"}), "spark"),
-    "matplotlib": (frozenset({"demo"}), "demo"),
     "starlette": (frozenset({"console"}), "console"),
     "uvicorn": (frozenset({"console"}), "console"),
     "jinja2": (frozenset({"console"}), "console"),
