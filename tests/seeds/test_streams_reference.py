@@ -265,13 +265,19 @@ def test_xinfo_groups_tells_position_and_lag(client: Client) -> None:
     }
 
 
-@pytest.mark.parametrize(("position", "lag"), [("0-0", 4), ("1-0", 3), ("4-0", 0), ("2-0", None), ("2-5", None)])
-def test_a_lag_is_known_from_the_first_the_last_and_the_zero_id(client: Client, position: str, lag: int | None) -> None:
+@pytest.mark.parametrize(
+    ("position", "lag", "later"),
+    [("0-0", 4, 5), ("1-0", 3, 4), ("4-0", 0, None), ("2-0", None, None), ("2-5", None, None)],
+)
+def test_a_lag_is_known_from_the_first_the_last_and_the_zero_id(
+    client: Client, position: str, lag: int | None, later: int | None
+) -> None:
     """From anywhere else it is unknown until the group has read to the end."""
     fill(client, "1-0", "2-0", "3-0", "4-0")
     client.call("XGROUP", "CREATE", "s", "g", position)
     assert group_info(client)[b"lag"] == lag
     fill(client, "5-0")
+    assert group_info(client)[b"lag"] == later
     read(client, "c")
     assert (group_info(client)[b"entries-read"], group_info(client)[b"lag"]) == (5, 0)
     fill(client, "6-0")
