@@ -1,0 +1,218 @@
+"""What the plain model is made of: ids, records, groups, one stream with its arithmetic, and refusals."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+Id = tuple[int, int]
+ZERO: Id = (0, 0)
+TOP: Id = (2**64 - 1, 2**64 - 1)
+MOST = 2**63 - 1
+
+
+class Refused(Exception):  # noqa: N818 - an error reply
+    """The command is refused with this line."""
+
+
+def text(entry: Id) -> bytes:
+    return b"%d-%d" % entry
+
+
+def following(entry: Id) -> Id:
+    return (entry[0], entry[1] + 1) if entry[1] < TOP[1] else (entry[0] + 1, 0)
+
+
+@dataclass
+class Record:
+    """One pending record; a released one has no owner and time 0."""
+
+    id: Id
+    owner: bytes | None
+    time: int
+    count: int
+
+
+@dataclass
+class Group:
+    """``records`` in time order: released ones, then by time."""
+
+    last: Id
+    read: int | None
+    records: list[Record] = field(default_factory=list)
+    seen: dict[bytes, int] = field(default_factory=dict)
+    active: dict[bytes, int] = field(default_factory=dict)
+    trusted: bool = True  # nobody told the group where it stands: its lag must be right, or unknown
+
+    def find(self, entry: Id) -> Record | None:
+        return next((record for record in self.records if record.id == entry), None)
+
+    def by_id(self) -> list[Record]:
+        return sorted(self.records, key=lambda record: record.id)
+
+    def of(self, owner: bytes) -> list[Record]:
+        return [record for record in self.by_id() if record.owner == owner]
+
+    def released(self) -> list[Record]:
+        return [record for record in self.records if record.owner is None]
+
+    def drop(self, entry: Id) -> bool:
+        before = len(self.records)
+        self.records = [record for record in self.records if record.id != entry]
+        return len(self.records) < before
+
+    def put(self, entry: Id, owner: bytes, time: int, count: int) -> None:
+        self.drop(entry)
+        at = len(self.records)
+        while at and self.records[at - 1].owner is not None and self.records[at - 1].time > time:
+            at -= 1
+        self.records.insert(at, Record(entry, owner, time, count))
+
+    def release(self, entry: Id, count: int) -> None:
+        self.drop(entry)
+        self.records.insert(len(self.released()), Record(entry, None, 0, count))
+
+    def attend(self, consumer: bytes, now: int) -> None:
+        self.seen[consumer] = now
+        self.active.setdefault(consumer, -1)
+
+
+@dataclass
+class Stream:
+    """``nodes`` has the ids that were ever put into each node, removed ones included."""
+
+    duration: int = 100
+    maxsize: int = 100
+    entries: dict[Id, list[bytes]] = field(default_factory=dict)
+    nodes: list[list[Id]] = field(default_factory=list)
+    last: Id = ZERO
+    gone: Id = ZERO
+    added: int = 0
+    groups: dict[bytes, Group] = field(default_factory=dict)
+    messages: dict[bytes, dict[bytes, Id]] = field(default_factory=dict)
+    remembered: int = 0
+    duplicates: int = 0
+    trusted: bool = True
+
+    @property
+    def first(self) -> Id:
+        return min(self.entries, default=ZERO)
+
+    @property
+    def newest(self) -> Id:
+        return max(self.entries, default=ZERO)
+
+    def remove(self, entry: Id) -> bool:
+        if entry not in self.entries:
+            return False
+        del self.entries[entry]
+        self.nodes = [node for node in self.nodes if any(one in self.entries for one in node)]
+        return True
+
+    def unreference(self, entry: Id) -> None:
+        for group in self.groups.values():
+            group.drop(entry)
+
+    def referenced(self, entry: Id) -> bool:
+        return any(group.last < entry or group.find(entry) for group in self.groups.values())
+
+    def between(self, start: Id, end: Id) -> list[Id]:
+        return [entry for entry in sorted(self.entries) if start <= entry <= end]
+
+    def row(self, entry: Id) -> list[object]:
+        return [text(entry), list(self.entries[entry])]
+
+    def ahead_is_gap(self, position: Id) -> bool:
+        return bool(self.entries) and self.gone != ZERO and position <= self.gone
+
+    def distance(self, entry: Id) -> int | None:
+        if self.added == 0:
+            return 0
+        if not self.entries and entry <= self.last:
+            return self.added
+        if entry not in {ZERO, self.last} and entry < self.gone:
+            return None
+        if entry != ZERO and entry < self.gone:
+            return None
+        if entry == self.last:
+            return self.added
+        if entry > self.last:
+            return None
+        if self.gone == ZERO or self.gone < self.first:
+            if entry < self.first:
+                return self.added - len(self.entries)
+            if entry == self.first:
+                return self.added - len(self.entries) + 1
+        return None
+
+    def lag(self, group: Group) -> int | None:
+        if not self.added or not self.entries:
+            return 0
+        if group.last < self.first and self.gone < self.first:
+            return len(self.entries)
+        if group.read is not None and not self.ahead_is_gap(group.last):
+            return self.added - group.read
+        passed = self.distance(group.last)
+        return None if passed is None else self.added - passed
+
+
+@dataclass
+class Trim:
+    """MAXLEN with a number or MINID with an id."""
+
+    threshold: int | Id
+    approximate: bool = False
+    limit: int | None = None
+    policy: str = "KEEPREF"
+
+
+@dataclass
+class Read:
+    """What XREAD and XREADGROUP have in common."""
+
+    resp: int = 2
+    count: int | None = None
+    max_count: int | None = None
+    max_size: int | None = None
+
+
+class Budget:
+    """How much may still be replied in one command."""
+
+    def __init__(self, read: Read) -> None:
+        self.read = read
+        self.rows = 0
+        self.size = 0
+
+    def spent(self) -> bool:
+        over = self.read.max_size is not None and self.rows > 0 and self.size >= self.read.max_size
+        return over or self.left() == 0
+
+    def left(self) -> int:
+        return 2**62 if self.read.max_count is None else self.read.max_count - self.rows
+
+    def most(self) -> int:
+        """Rows one stream may still give."""
+        return self.left() if self.read.count is None else min(self.read.count, self.left())
+
+    def header(self, key: bytes) -> None:
+        self.size += len(self.wire(key)) + (4 if self.read.resp == 2 else 0)
+
+    def add(self, row: list[object]) -> None:
+        self.rows += 1
+        self.size += len(self.wire(row))
+
+    def wire(self, value: object) -> bytes:
+        if isinstance(value, bytes):
+            return b"$%d\r\n%b\r\n" % (len(value), value)
+        if isinstance(value, int):
+            return b":%d\r\n" % value
+        if isinstance(value, list):
+            return b"*%d\r\n" % len(value) + b"".join(map(self.wire, value))
+        return b"_\r\n" if self.read.resp == 3 else b"*-1\r\n"
+
+
+def refusal(call: Callable[[], object]) -> object:
+    """What ``call`` returns, or the refusal it raises."""
+    try:
+        return call()
+    except Refused as refused:
+        return refused
