@@ -97,6 +97,31 @@ def test_without_a_cache_everything_still_works(tmp_path: Path, monkeypatch: pyt
     assert "TieredStopAtLevel=1" in java_options(quick=True)
 
 
+def test_the_class_archive_is_never_a_danger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java aborts with an archive that lost its end: a broken one is made anew, a half-written one is left alone."""
+    fake_java(tmp_path, "17")
+    java = tmp_path / "bin" / "java"
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert "ArchiveClassesAtExit" in java_options(quick=False)
+    (word,) = [word for word in java_options(quick=False).split() if "ArchiveClassesAtExit" in word]
+    archive = Path(word.partition("=")[2])
+
+    archive.write_bytes(bytes(100))  # no header yet
+    assert "archive" not in java_options(quick=False).lower()
+    os.utime(archive, (0, 0))
+    assert "ArchiveClassesAtExit" in java_options(quick=False)
+    assert not archive.exists()
+
+    archive.write_bytes(b"head and body")
+    assert "SharedArchiveFile" in java_options(quick=False)
+    java.write_text("#!/bin/sh\nexit 134\n")
+    assert "SharedArchiveFile" in java_options(quick=False)  # tried before: not tried at every start
+    archive.write_bytes(b"head")
+    assert "ArchiveClassesAtExit" in java_options(quick=False)
+    assert not archive.exists()
+
+
 def test_a_choice_of_python_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who sets PYSPARK_PYTHON knows why."""
     monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")

@@ -10,6 +10,7 @@ Each setting here has its price, which is why Spark does not have it by default:
 * An archive of loaded Java classes in the cache (about 170 MB), written when a session ends and used by the next one.
 """
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -19,6 +20,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
 
 JAVA_NEEDED = 17
 PACKAGE = "openjdk-17-jre-headless"
+
+_WRITING_SECONDS = 600
+"""An archive without a header that is older than this was left by a process that died."""
 
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
@@ -53,10 +58,9 @@ def java_problem() -> str | None:
 
     Cheap (it starts ``java -version``), so that a command can say so before it does anything slow.
     """
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    home, java = os.environ.get("JAVA_HOME"), _java()
     cure = f"apt-get install {PACKAGE} (or any Java {JAVA_NEEDED} or newer)"
-    if java is None or not Path(java).is_file():
+    if not Path(java).is_file():
         where = f"JAVA_HOME is {home}, which has no bin/java" if home else "there is no java on PATH"
         return f"Spark needs Java {JAVA_NEEDED} or newer, and {where}: {cure}"
     try:
@@ -108,10 +112,47 @@ def java_options(*, quick: bool) -> str:
     if quick:
         words.append("-XX:TieredStopAtLevel=1")
     archive = _class_archive()
-    if archive is not None:
-        flag = "SharedArchiveFile" if archive.exists() else "ArchiveClassesAtExit"
+    flag = _archive_flag(archive) if archive is not None else None
+    if flag is not None:
         words += [f"-XX:{flag}={archive}", "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
     return " ".join(words)
+
+
+def _archive_flag(archive: Path) -> str | None:
+    """Whether the archive is used, or written at the end; None while another process writes it.
+
+    Java writes its header last, and ignores a file without one; but a file that lost its end (a full disk, a power cut)
+    makes it abort. So an archive is tried once, and remembered with its size.
+    """
+    tried = archive.with_suffix(".tried")
+    try:
+        size = archive.stat().st_size
+        if tried.exists() and tried.read_text() == str(size):
+            return "SharedArchiveFile"
+        with archive.open("rb") as file:
+            complete = any(file.read(4))
+        if complete and _java_takes(archive):
+            with contextlib.suppress(OSError):  # a full disk: it is tried again next time
+                tried.write_text(str(size))
+            return "SharedArchiveFile"
+        if not complete and time.time() - archive.stat().st_mtime < _WRITING_SECONDS:
+            return None
+        archive.unlink()
+    except FileNotFoundError:
+        pass
+    return "ArchiveClassesAtExit"
+
+
+def _java_takes(archive: Path) -> bool:
+    """Whether Java starts with the archive."""
+    words = [_java(), f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-version"]
+    return subprocess.run(words, capture_output=True, check=False).returncode == 0
+
+
+def _java() -> str:
+    """The java that Spark starts."""
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home, "bin", "java")) if home else shutil.which("java") or ""
 
 
 def _class_archive() -> Path | None:
@@ -125,8 +166,9 @@ def _class_archive() -> Path | None:
         return None
     if " " in str(folder) or not os.access(folder, os.W_OK):
         return None
-    java = os.environ.get("JAVA_HOME") or shutil.which("java") or ""
-    mark = hashlib.sha256(f"{pyspark.__file__} {pyspark.__version__} {Path(java).resolve()}".encode()).hexdigest()[:12]
+    mark = hashlib.sha256(f"{pyspark.__file__} {pyspark.__version__} {Path(_java()).resolve()}".encode()).hexdigest()[
+        :12
+    ]
     return folder / f"spark-{mark}.jsa"
 
 
