@@ -17,13 +17,15 @@ class Model:
     Attributes:
         now: wall milliseconds.
         node_entries: stream-node-max-entries.
+        node_bytes: stream-node-max-bytes, 0 for no bound.
         streams: by key.
         deaths: when a key dies, by key.
     """
 
-    def __init__(self, node_entries: int) -> None:
+    def __init__(self, node_entries: int, node_bytes: int) -> None:
         self.now = 0
         self.node_entries = node_entries
+        self.node_bytes = node_bytes
         self.streams: dict[bytes, Stream] = {}
         self.deaths: dict[bytes, int] = {}
 
@@ -115,8 +117,9 @@ class Model:
         if entry <= last:
             raise Refused("ERR The ID specified in XADD is equal or smaller than the target stream top item")
         stream = self.create(key)
-        if not stream.nodes or len(stream.nodes[-1]) >= self.node_entries:
+        if not stream.nodes or self.is_full(stream, fields):
             stream.nodes.append([])
+        stream.ever[entry] = fields
         stream.nodes[-1].append(entry)
         stream.entries[entry] = fields
         stream.last = entry
@@ -130,6 +133,13 @@ class Model:
         if trim:
             self.trim(stream, trim)
         return text(entry)
+
+    def is_full(self, stream: Stream, fields: list[bytes]) -> bool:
+        """Whether the newest node takes no entry of these fields."""
+        node = stream.nodes[-1]
+        if len(node) >= self.node_entries:
+            return True
+        return self.node_bytes > 0 and stream.node_size(node) + sum(map(len, fields)) >= self.node_bytes
 
     def xtrim(self, key: bytes, trim: Trim) -> int:
         stream = self.streams.get(key)

@@ -1,5 +1,6 @@
 """What the plain model is made of: ids, records, groups, one stream with its arithmetic, and refusals."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -19,6 +20,20 @@ def text(entry: Id) -> bytes:
 
 def following(entry: Id) -> Id:
     return (entry[0], entry[1] + 1) if entry[1] < TOP[1] else (entry[0] + 1, 0)
+
+
+def element_size(word: bytes | int) -> int:
+    """Bytes of one element of a packed list: head, content, back length."""
+    number = int(word) if isinstance(word, int) or re.fullmatch(rb"0|-?[1-9][0-9]{0,17}", word) else None
+    if number is None:
+        assert isinstance(word, bytes)
+        size = len(word) + (1 if len(word) < 64 else 2 if len(word) < 4096 else 5)
+    elif 0 <= number < 128:
+        size = 1
+    else:
+        bits = (number if number >= 0 else ~number).bit_length()
+        size = next(size for size, most in ((2, 12), (3, 15), (4, 23), (5, 31), (9, 63)) if bits <= most)
+    return size + next(more for more in range(1, 6) if size < 128**more)
 
 
 @dataclass
@@ -91,6 +106,19 @@ class Stream:
     remembered: int = 0
     duplicates: int = 0
     trusted: bool = True
+    ever: dict[Id, list[bytes]] = field(default_factory=dict)
+
+    def node_size(self, node: list[Id]) -> int:
+        """Bytes of a node's packed list: seven of frame, its counts, the first entry's names, its entries."""
+        names = self.ever[node[0]][::2]
+        live = sum(entry in self.entries for entry in node)
+        words: list[bytes | int] = [live, len(node) - live, len(names), *names, 0]
+        for entry in node:
+            fields = self.ever[entry]
+            pairs = len(fields) // 2
+            words += [0, entry[0] - node[0][0], entry[1] - node[0][1]]
+            words += [*fields[1::2], pairs + 3] if fields[::2] == names else [pairs, *fields, 2 * pairs + 4]
+        return 7 + sum(map(element_size, words))
 
     @property
     def first(self) -> Id:

@@ -51,15 +51,15 @@ flags = st.booleans()
 class StreamMachine(RuleBasedStateMachine):
     """One node and one model, fed the same commands."""
 
-    @initialize(node_entries=st.sampled_from([1, 3, 100]), resp=st.sampled_from([2, 3]))
-    def begin(self, node_entries: int, resp: int) -> None:
-        config = {"stream-node-max-entries": str(node_entries), "stream-node-max-bytes": "0"}
+    @initialize(node=st.sampled_from([(1, 0), (3, 0), (100, 0), (100, 80), (5, 200)]), resp=st.sampled_from([2, 3]))
+    def begin(self, node: tuple[int, int], resp: int) -> None:
+        config = {"stream-node-max-entries": str(node[0]), "stream-node-max-bytes": str(node[1])}
         self.world = World(config)
         self.world.clock.wall = 10 * DAY
         self.client: Client = self.world.client(resp)
         self.probe: Client = self.world.client(3)
         self.resp = resp
-        self.model = Model(node_entries)
+        self.model = Model(*node)
         self.follow()
         for key in KEYS:
             for group in GROUPS:
