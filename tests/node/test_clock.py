@@ -1,0 +1,86 @@
+"""The wall clock may do anything: ids rise, idle times are never negative, waits end on time."""
+
+import pytest
+
+from support.inprocess import WAITING, World
+from support.resp import fields
+
+YEAR = 31_536_000_000
+JUMPS = [-1000, -86_400_000, -YEAR, 0, 1000, YEAR]
+
+
+@pytest.mark.parametrize("jump", JUMPS)
+def test_ids_strictly_rise_whatever_the_clock_does(jump: int) -> None:
+    """Made ids never repeat nor fall, and follow the clock again as soon as it is ahead."""
+    world = World()
+    client = world.client()
+    ids = []
+    for step in range(6):
+        ids.append(client.call("XADD", "s", "*", "f", "v"))
+        world.clock.jump(jump if step == 2 else step % 2)
+    numbers = [tuple(map(int, entry.split(b"-"))) for entry in ids]  # type: ignore[attr-defined] # bytes
+    assert numbers == sorted(set(numbers))
+    world.clock.wall = numbers[-1][0] + 5
+    assert client.call("XADD", "s", "*", "f", "v") == b"%d-0" % world.clock.wall
+
+
+@pytest.mark.parametrize("wall", [1, 2**48, 2**53, 2**62])
+def test_ids_of_any_time(wall: int) -> None:
+    """Soon after 1970, past 48 bits, past what a float holds."""
+    world = World()
+    world.clock.wall = wall
+    client = world.client()
+    assert client.call("XADD", "s", "*", "f", "v") == b"%d-0" % wall
+    assert client.call("XADD", "s", "*", "f", "v") == b"%d-1" % wall
+    client.call("XGROUP", "CREATE", "s", "g", 0)
+    assert client.call("XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", ">") is not None
+    assert client.call("XPENDING", "s", "g", "-", "+", 1) == [[b"%d-0" % wall, b"c", 0, 1]]
+    assert world.recovered().keyspace.databases[0].keys[b"s"].length == 2  # type: ignore[attr-defined] # a stream
+
+
+@pytest.mark.parametrize("jump", JUMPS)
+def test_idle_times_are_never_negative(jump: int) -> None:
+    """A delivery from the future is idle for 0 milliseconds, everywhere idle times are shown."""
+    world = World()
+    client = world.client()
+    client.call("XADD", "s", "1-0", "f", "v")
+    client.call("XGROUP", "CREATE", "s", "g", "0")
+    client.call("XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", ">")
+    world.clock.jump(jump)
+    idle = max(jump, 0)
+    assert client.call("XPENDING", "s", "g", "-", "+", 1) == [[b"1-0", b"c", idle, 1]]
+    row = fields(client.call("XINFO", "CONSUMERS", "s", "g")[0])  # type: ignore[index] # a list
+    assert (row[b"idle"], row[b"inactive"]) == (idle, idle)
+    claimed = client.call("XREADGROUP", "GROUP", "g", "d", "CLAIM", 0, "STREAMS", "s", ">")
+    if jump < 0:
+        assert claimed is None  # not idle yet, even for no time at all
+    else:
+        assert claimed == [[b"s", [[b"1-0", [b"f", b"v"], idle, 1]]]]
+
+
+def test_a_claim_from_the_future_is_due_when_its_time_comes() -> None:
+    """After a correction backwards a waiting claimer waits for the wall time at which the entry is stale."""
+    world = World()
+    holder, waiter = world.client(), world.client()
+    holder.call("XADD", "s", "1-0", "f", "v")
+    holder.call("XGROUP", "CREATE", "s", "g", "0")
+    holder.call("XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", ">")
+    world.clock.jump(-1000)
+    sent = waiter.send("XREADGROUP", "GROUP", "g", "d", "BLOCK", 0, "CLAIM", 50, "STREAMS", "s", ">")
+    assert sent is WAITING
+    world.advance(1049)
+    assert waiter.waits
+    world.advance(1)
+    assert waiter.inbox == [[[b"s", [[b"1-0", [b"f", b"v"], 50, 1]]]]]
+
+
+def test_a_frozen_clock_stops_nothing() -> None:
+    """Ids count up within the one millisecond, reads and claims work."""
+    world = World()
+    client = world.client()
+    for seq in range(300):
+        assert client.call("XADD", "s", "*", "f", "v") == b"%d-%d" % (world.clock.wall, seq)
+    client.call("XGROUP", "CREATE", "s", "g", "0")
+    reply = client.call("XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", ">")
+    assert len(reply[0][1]) == 300  # type: ignore[index] # a list
+    assert client.call("XAUTOCLAIM", "s", "g", "d", 0, 0, "COUNT", 400, "JUSTID")[0] == b"0-0"  # type: ignore[index] # a list
