@@ -255,6 +255,9 @@ class Node:
         for argv in queue:
             ctx.db = self.keyspace.databases[session.db]  # SELECT inside the transaction
             replies.append(self._run(ctx, resolve(argv), argv))
+        if self._log is not None and any(argv[0].lower() == b"xinfo" for argv in queue):
+            # It shows what is logged softly, before this transaction and in it
+            self._hard, self._is_hard = self._log.appended, bool(self._steps)
         self.stats.dirty += ctx.dirty
         return replies
 
