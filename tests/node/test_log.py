@@ -240,3 +240,29 @@ def test_every_key_dies_within_a_round_or_two_of_its_time(world: World) -> None:
     client.call("SET", "one", "x", "PX", 50)
     world.advance(100)
     assert set(world.node.keyspace.databases[0].keys) == {b"s"}
+
+
+def test_looking_inside_a_transaction_waits_too(world: World, client: Client) -> None:
+    """XINFO in MULTI shows what XINFO shows: EXEC's reply waits for the same records."""
+    client.call("XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", ">")
+    world.clock.advance(10)
+    client.call("XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", ">")
+    soft = world.log.appended
+    assert client.barrier == soft - 1
+    client.call("MULTI")
+    client.call("XINFO", "CONSUMERS", "s", "g")
+    client.call("EXEC")
+    assert client.barrier == soft
+
+
+def test_a_transaction_that_attempts_and_looks_waits_for_its_own_record(world: World, client: Client) -> None:
+    """What it logged softly it shows itself, so its reply waits for that."""
+    client.call("XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", ">")
+    world.clock.advance(10)
+    client.call("MULTI")
+    client.call("XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", ">")
+    client.call("XINFO", "CONSUMERS", "s", "g")
+    client.call("EXEC")
+    assert client.barrier == world.log.appended
+    client.call("PING")
+    assert client.barrier == world.log.appended
