@@ -117,7 +117,7 @@ class StreamMachine(RuleBasedStateMachine):
             self.world.clock.jump(ms)
         self.follow()
 
-    @rule(key=keys, what=st.sampled_from([*["nothing"] * 8, "delete", "rename", "copy", "expire", "destroy"]))
+    @rule(key=keys, what=st.sampled_from([*["nothing"] * 7, "delete", "rename", *["copy"] * 3, "expire", "destroy"]))
     def disturb(self, key: bytes, what: str) -> None:
         """What ends much of a state at once; rare, so that states grow."""
         other = KEYS[1 - KEYS.index(key)]
