@@ -1,7 +1,7 @@
 """Reading RESP replies in tests, with nothing of the package's own reader.
 
 Bulk strings are ``bytes``, any null is None, simple strings and errors are the package's ``Simple`` and ``Error``, a
-RESP3 map is ``Pairs``: a list of ``[key, value]`` in the order of the wire, repeated keys kept.
+RESP3 map is ``Pairs``: a list of ``[key, value]`` in the order of the wire, repeated keys kept; a double is a float.
 """
 
 from millstream.replies import Error, Simple
@@ -57,12 +57,20 @@ def read(data: bytes, at: int) -> tuple[object, int]:
             value, at = read(data, at)
             pairs.append([key, value])
         return pairs, at
+    return _scalar(kind, rest), at
+
+
+def _scalar(kind: bytes, rest: bytes) -> object:
     if kind == b"+":
-        return Simple(rest), at
+        return Simple(rest)
     if kind == b"-":
-        return Error(rest.decode("utf-8", "surrogateescape")), at
+        return Error(rest.decode("utf-8", "surrogateescape"))
+    if kind == b",":
+        return float(rest)
+    if kind == b"#":
+        return {b"t": True, b"f": False}[rest]
     assert (kind, rest) == (b"_", b""), f"not RESP: {(kind + rest)[:60]!r}"
-    return None, at
+    return None
 
 
 def pairs_of(value: object) -> list[list[object]]:

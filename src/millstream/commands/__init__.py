@@ -13,6 +13,10 @@ FAMILIES = (
     "keys",
     "expiry",
     "strings",
+    "hashes",
+    "zsets",
+    "lists",
+    "sets",
     "connection",
     "clients",
     "server",
@@ -23,5 +27,6 @@ FAMILIES = (
 def load_all() -> None:
     """Import every family, which fills the command table, and the transitions they use."""
     importlib.import_module("millstream.engine.stream_ops")
+    importlib.import_module("millstream.engine.collection_ops")
     for family in FAMILIES:
         importlib.import_module(f"millstream.commands.{family}")

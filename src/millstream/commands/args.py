@@ -1,5 +1,8 @@
 """Parsing what clients write: integers, ids and option lists, with Redis's words for what is wrong."""
 
+import math
+import re
+
 from millstream.engine import ids
 from millstream.errors import CommandError
 
@@ -33,6 +36,17 @@ def integer(word: bytes, error: str = NOT_AN_INTEGER) -> int:
     if value is None:
         raise CommandError(error)
     return value
+
+
+_DECIMAL = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z")
+_INFINITE = re.compile(rb"[+-]?inf(inity)?\Z", re.IGNORECASE)
+
+
+def read_double(word: bytes) -> float | None:
+    """A number as Redis 8 reads it: decimal or infinite, no blanks, no NaN; too large is infinite, too small is 0."""
+    if _INFINITE.match(word):
+        return -math.inf if word[:1] == b"-" else math.inf
+    return float(word) if _DECIMAL.match(word) else None
 
 
 def entry_id(word: bytes, missing_seq: int = 0) -> int:

@@ -12,6 +12,7 @@ from millstream.clock import Now
 from millstream.commands.session import Session
 from millstream.engine.channels import Channels
 from millstream.engine.keyspace import Database, Keyspace, Transition, Value
+from millstream.engine.stream import Stream
 from millstream.errors import CommandError
 
 if TYPE_CHECKING:
@@ -81,7 +82,8 @@ class Blocked(Exception):  # noqa: N818 - control flow, not an error
         timeout: milliseconds to wait, 0 for ever.
         argv: the command to run on each signal (with ``$`` already frozen).
         group_wait: the wait also ends when a key is deleted or changes its type (XREADGROUP).
-        wake_at: wall milliseconds at which to run again without a signal (CLAIM), or None.
+        due: tells, whenever asked, at which wall milliseconds to run again without a signal (CLAIM), if at all.
+        kind: the type whose signals are news; a key that holds another is not looked at.
     """
 
     def __init__(
@@ -91,14 +93,16 @@ class Blocked(Exception):  # noqa: N818 - control flow, not an error
         argv: list[bytes],
         *,
         group_wait: bool = False,
-        wake_at: int | None = None,
+        due: Callable[[], int | None] | None = None,
+        kind: type[Value] = Stream,
     ) -> None:
         super().__init__()
         self.keys = keys
         self.timeout = timeout
         self.argv = argv
         self.group_wait = group_wait
-        self.wake_at = wake_at
+        self.due = due
+        self.kind = kind
 
 
 class Context:

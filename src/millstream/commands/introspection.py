@@ -16,6 +16,11 @@ from millstream.replies import NIL_ARRAY, Map, Reply, Set, Simple
 _CATEGORY_OF_GROUP = {
     "stream": "@stream",
     "string": "@string",
+    "hash": "@hash",
+    "sorted-set": "@sortedset",
+    "list": "@list",
+    "set": "@set",
+    "scripting": "@scripting",
     "generic": "@keyspace",
     "connection": "@connection",
     "transactions": "@transaction",

@@ -11,6 +11,7 @@ from millstream.commands.context import Context
 from millstream.commands.expiry import delete_key
 from millstream.commands.glob import matcher
 from millstream.commands.table import command, container
+from millstream.engine.collections import Collection
 from millstream.engine.keyspace import DATABASES, Database, StringValue, Value
 from millstream.errors import CommandError
 from millstream.replies import OK, Reply, Simple
@@ -116,7 +117,7 @@ def touch(ctx: Context, argv: list[bytes]) -> Reply:
     summary="Answers the type of what a key holds.",
 )
 def type_(ctx: Context, argv: list[bytes]) -> Reply:
-    """``string``, ``stream`` or ``none``."""
+    """``string``, ``stream``, ``hash``, ``zset``, ``list``, ``set`` or ``none``."""
     value = ctx.lookup(argv[1])
     return Simple(b"none" if value is None else value.kind)
 
@@ -399,10 +400,12 @@ def _existing(ctx: Context, key: bytes) -> Value | None:
     summary="Names the encoding Redis would use.",
 )
 def object_encoding(ctx: Context, argv: list[bytes]) -> Reply:
-    """``int``, ``embstr``, ``raw`` or ``stream``; null for no key."""
+    """``int``, ``embstr`` or ``raw`` for strings, ``stream``, and those of collections; null for no key."""
     value = _existing(ctx, argv[2])
     if value is None:
         return None
+    if isinstance(value, Collection):
+        return value.encoding
     if not isinstance(value, StringValue):
         return value.kind
     if read_integer(value.data) is not None:

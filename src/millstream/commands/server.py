@@ -9,6 +9,7 @@ from millstream.commands.args import SYNTAX, integer
 from millstream.commands.context import Context
 from millstream.commands.glob import matcher
 from millstream.commands.table import command, container
+from millstream.engine.collections import Collection
 from millstream.engine.keyspace import StringValue
 from millstream.engine.stream import Stream
 from millstream.errors import CommandError
@@ -191,6 +192,8 @@ def memory_usage(ctx: Context, argv: list[bytes]) -> Reply:
         return size + sys.getsizeof(value.data)
     if isinstance(value, Stream):
         size += _stream_size(value)
+    elif isinstance(value, Collection):
+        size += value.footprint()
     return size
 
 

@@ -72,3 +72,8 @@ def strings(items: list[bytes], size: int) -> int:
     if size <= _CACHE_BYTES:
         return sum(map(_cached_string, items))
     return sum(map(string, items))
+
+
+def is_integer(data: bytes) -> bool:
+    """Whether a string is the one canonical way to write a number of 64 bits."""
+    return len(data) <= 20 and _canonical(data) is not None

@@ -1,12 +1,14 @@
 """Sessions that wait inside a command: until a key is signalled, until a claim is due, or until their time is up."""
 
 import heapq
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 
 from millstream.clock import Now
 from millstream.commands.context import Blocked
 from millstream.commands.session import Session
+from millstream.engine.keyspace import Value
 from millstream.engine.waiting import Place, Waiting
 
 
@@ -20,7 +22,9 @@ class Waiter:
         places: database and key of each line it stands in.
         deadline: monotonic milliseconds at which it gets null; None for never.
         group_wait: deletion of a key is news to it too.
-        due: monotonic milliseconds at which to run again unasked; None for never.
+        kind: the type of value it waits for.
+        due: tells at which wall milliseconds to run again unasked; None for a wait that never does.
+        alarm: monotonic milliseconds of the earliest alarm set for that; None for none.
         over: the wait has ended.
     """
 
@@ -29,7 +33,9 @@ class Waiter:
     places: list[Place]
     deadline: int | None
     group_wait: bool
-    due: int | None = None
+    kind: type[Value]
+    due: Callable[[], int | None] | None = None
+    alarm: int | None = None
     over: bool = False
 
 
@@ -57,15 +63,27 @@ class Waits:
         if deadline is None and wait.timeout:
             deadline = now.mono + wait.timeout
         places = [(session.db, key) for key in dict.fromkeys(wait.keys)]
-        due = None if wait.wake_at is None else now.mono + max(wait.wake_at - now.wall, 1)
-        waiter = Waiter(session, wait.argv, places, deadline, wait.group_wait, due)
+        waiter = Waiter(session, wait.argv, places, deadline, wait.group_wait, wait.kind, wait.due)
         self.lines.join(waiter, places)
         self.by_session[session.id] = waiter
         session.blocked = True
-        for moment in (deadline, due):
-            if moment is not None:
-                heapq.heappush(self._alarms, (moment, next(self._serial), waiter))
+        if deadline is not None:
+            self._ring_at(deadline, waiter)
+        self.set_alarm(waiter, now)
         return waiter
+
+    def set_alarm(self, waiter: Waiter, now: Now) -> None:
+        """See to it that the waiter is looked at when it is due, if that is earlier than was known."""
+        wall = None if waiter.due is None else waiter.due()
+        if wall is None:
+            return
+        moment = now.mono + max(wall - now.wall, 1)
+        if waiter.alarm is None or moment < waiter.alarm:
+            waiter.alarm = moment
+            self._ring_at(moment, waiter)
+
+    def _ring_at(self, moment: int, waiter: Waiter) -> None:
+        heapq.heappush(self._alarms, (moment, next(self._serial), waiter))
 
     def stop(self, waiter: Waiter) -> None:
         """End a wait, for whatever reason."""

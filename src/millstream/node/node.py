@@ -27,7 +27,6 @@ from millstream.commands.table import Command, find, resolve
 from millstream.commands.transactions import end_transaction
 from millstream.engine.channels import Channels
 from millstream.engine.keyspace import Keyspace, Transition
-from millstream.engine.stream import Stream
 from millstream.errors import CommandError
 from millstream.node import codec
 from millstream.node.blocking import Waiter, Waits
@@ -43,6 +42,8 @@ log = logging.getLogger("millstream.node")
 
 # Commands that act on the transaction itself even while one is open
 _UNQUEUED = frozenset({"exec", "discard", "multi", "watch", "quit", "reset"})
+# Transitions after which entries may be claimable earlier than those who wait with CLAIM know
+_STALE_LATER = frozenset({"gread", "gclaim"})
 _NOT_IN_MULTI = "ERR Command not allowed inside a transaction"
 
 
@@ -108,6 +109,7 @@ class Node:
         self._steps: list[Transition] = []
         self._is_hard = False
         self._ready: dict[tuple[int, bytes], None] = {}
+        self._stale: set[tuple[int, bytes]] = set()  # where deliveries and claims happened while somebody waits
         self.channels: Channels[Session] = Channels()
         self.patterns: Channels[Session] = Channels()
         self._messages: list[tuple[Session, Push]] = []
@@ -289,9 +291,15 @@ class Node:
         if not soft:
             self._is_hard = True
         self.chores.observe(step)
+        if step[0] in _STALE_LATER and len(self.waits):
+            self._stale.add((step[1], step[2]))
 
     def _flush(self, now: Now) -> None:
         """Append what was applied since the last flush as one record; then let out what was published meanwhile."""
+        for place in self._stale:
+            for waiter in self.waits.lines.line(place):
+                self.waits.set_alarm(waiter, now)
+        self._stale.clear()
         steps = self._steps
         if steps:
             self._steps = []
@@ -335,9 +343,9 @@ class Node:
             del self._ready[place]
             db, key = place
             for waiter in self.waits.lines.line(place):
-                # A reader without a group hears only of streams; deletion and other types are no news to it
+                # Most hear only of the type they wait for; deletion and other types are no news to them
                 if not waiter.over and (
-                    waiter.group_wait or isinstance(self.keyspace.databases[db].keys.get(key), Stream)
+                    waiter.group_wait or isinstance(self.keyspace.databases[db].keys.get(key), waiter.kind)
                 ):
                     self._retry(waiter, now)
 
@@ -394,8 +402,13 @@ class Node:
             if waiter.deadline is not None and waiter.deadline <= now.mono:
                 self.waits.stop(waiter)
                 self._send(waiter.session, NIL_ARRAY)
-            else:
+                continue
+            waiter.alarm = None
+            due = None if waiter.due is None else waiter.due()
+            if due is not None and due <= now.wall:
                 self._retry(waiter, now)
+            else:
+                self.waits.set_alarm(waiter, now)  # others took it meanwhile; it keeps its place in the line
         if self.chores.is_due(now):
             ctx = self._context(self._nobody, now, may_block=False)
             self.stats.expired_keys += self.chores.run(ctx, now)

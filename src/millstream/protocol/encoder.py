@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from millstream.protocol import doubles
 from millstream.replies import Buffer, Error, Many, Map, NilArray, Push, Raw, Reply, Set, Simple, Verbatim
 
 # Replies up to this size are joined into one buffer; above it, large buffers are passed on without a copy.
@@ -84,7 +85,7 @@ def _bool(out: list[Buffer], value: bool, resp: int) -> None:
 
 
 def _float(out: list[Buffer], value: float, resp: int) -> None:
-    text = repr(value).removesuffix(".0").encode()
+    text = doubles.text(value)
     out.append(b"$%d\r\n%b\r\n" % (len(text), text) if resp == 2 else b",%b\r\n" % text)
 
 

@@ -1,0 +1,283 @@
+"""Hashes, sorted sets, lists and sets: what a key may hold besides streams and strings.
+
+PURE. They are here for scripts and for tools that keep a little state beside their streams (due times, receipts,
+locks), so each is the plainest structure that does it; none is a cache. What shows as in Redis: the order of small
+hashes and sets, the order of sorted sets, and the name of the encoding, which in all but lists never goes back to the
+small one.
+"""
+
+from abc import ABC, abstractmethod
+from bisect import bisect_left, bisect_right, insort
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, ClassVar
+
+from millstream.engine import listpack
+
+# Redis's defaults for what is kept as a listpack: elements, and bytes of one element
+HASH_ENTRIES, HASH_VALUE = 512, 64
+ZSET_ENTRIES, ZSET_VALUE = 128, 64
+SET_ENTRIES, SET_VALUE = 128, 64
+INTSET_ENTRIES = 512
+# Bytes of a list's listpack; it becomes small again at half of them
+LIST_BYTES = 8192
+
+
+class Collection(ABC):
+    """A value made of elements; a key whose collection is empty is deleted by who emptied it."""
+
+    kind: ClassVar[bytes]
+    __slots__ = ()
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def encoding(self) -> bytes:
+        """What OBJECT ENCODING says."""
+
+    @abstractmethod
+    def copy(self) -> Any:
+        """An independent copy, for COPY."""
+
+    @abstractmethod
+    def content(self) -> Any:
+        """Everything it holds, as plain values that can be compared."""
+
+    @abstractmethod
+    def footprint(self) -> int:
+        """Bytes it takes, roughly, for MEMORY USAGE."""
+
+
+class HashValue(Collection):
+    """Fields and their values, in the order in which the fields came.
+
+    Attributes:
+        fields: value by field; change it through the methods only.
+    """
+
+    kind: ClassVar[bytes] = b"hash"
+    __slots__ = ("_is_big", "fields")
+
+    def __init__(self) -> None:
+        self.fields: dict[bytes, bytes] = {}
+        self._is_big = False
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    def put(self, field: bytes, value: bytes) -> None:
+        """Set one field."""
+        self.fields[field] = value
+        if not self._is_big and (len(self.fields) > HASH_ENTRIES or len(field) > HASH_VALUE or len(value) > HASH_VALUE):
+            self._is_big = True
+
+    def drop(self, field: bytes) -> None:
+        """Delete a field that exists."""
+        del self.fields[field]
+
+    @property
+    def encoding(self) -> bytes:
+        """``listpack`` or ``hashtable``."""
+        return b"hashtable" if self._is_big else b"listpack"
+
+    def copy(self) -> "HashValue":
+        """The same fields."""
+        twin = HashValue()
+        twin.fields = self.fields.copy()
+        twin._is_big = self._is_big
+        return twin
+
+    def content(self) -> Any:
+        """Fields in order."""
+        return [self.encoding, list(self.fields.items())]
+
+    def footprint(self) -> int:
+        """Bytes of all words, and 100 a field."""
+        return sum(len(field) + len(value) + 100 for field, value in self.fields.items())
+
+
+class ZSetValue(Collection):
+    """Members with scores, ordered by score, then by member.
+
+    Attributes:
+        scores: score by member; change it through the methods only.
+    """
+
+    kind: ClassVar[bytes] = b"zset"
+    __slots__ = ("_is_big", "_order", "scores")
+
+    def __init__(self) -> None:
+        self.scores: dict[bytes, float] = {}
+        self._order: list[tuple[float, bytes]] = []
+        self._is_big = False
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def put(self, member: bytes, score: float) -> None:
+        """Set a member's score; not a NaN."""
+        before = self.scores.get(member)
+        if before is not None:
+            del self._order[bisect_left(self._order, (before, member))]
+        insort(self._order, (score, member))
+        self.scores[member] = score
+        if not self._is_big and (len(self.scores) > ZSET_ENTRIES or len(member) > ZSET_VALUE):
+            self._is_big = True
+
+    def drop(self, member: bytes) -> None:
+        """Delete a member that exists."""
+        del self._order[bisect_left(self._order, (self.scores.pop(member), member))]
+
+    def rank(self, member: bytes) -> int:
+        """How many members stand before one that exists."""
+        return bisect_left(self._order, (self.scores[member], member))
+
+    def first_at(self, score: float, *, exclusive: bool = False) -> int:
+        """The lowest rank with a score of at least (``exclusive``: above) ``score``."""
+        return (bisect_right if exclusive else bisect_left)(self._order, score, key=_score_of)
+
+    def between(self, first: int, last: int) -> list[tuple[float, bytes]]:
+        """Score and member of the ranks from ``first`` up to and without ``last``."""
+        return self._order[first:last]
+
+    @property
+    def encoding(self) -> bytes:
+        """``listpack`` or ``skiplist``."""
+        return b"skiplist" if self._is_big else b"listpack"
+
+    def copy(self) -> "ZSetValue":
+        """The same members."""
+        twin = ZSetValue()
+        twin.scores = self.scores.copy()
+        twin._order = self._order.copy()
+        twin._is_big = self._is_big
+        return twin
+
+    def content(self) -> Any:
+        """Members in order; scores as text, so that -0 differs from 0."""
+        return [self.encoding, [(repr(score), member) for score, member in self._order]]
+
+    def footprint(self) -> int:
+        """Bytes of all members, and 150 each."""
+        return sum(len(member) + 150 for member in self.scores)
+
+
+def _score_of(place: tuple[float, bytes]) -> float:
+    return place[0]
+
+
+class ListValue(Collection):
+    """Elements from head to tail."""
+
+    kind: ClassVar[bytes] = b"list"
+    __slots__ = ("_bytes", "_is_big", "_items")
+
+    def __init__(self) -> None:
+        self._items: deque[bytes] = deque()
+        self._bytes = listpack.EMPTY
+        self._is_big = False
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def push(self, item: bytes, *, left: bool) -> None:
+        """Add an element at one end."""
+        if left:
+            self._items.appendleft(item)
+        else:
+            self._items.append(item)
+        self._bytes += listpack.string(item)
+        if self._bytes > LIST_BYTES:
+            self._is_big = True
+
+    def pop(self, *, left: bool) -> bytes:
+        """Take an element from one end of a list that is not empty."""
+        item = self._items.popleft() if left else self._items.pop()
+        self._bytes -= listpack.string(item)
+        if self._bytes <= LIST_BYTES // 2:
+            self._is_big = False
+        return item
+
+    def between(self, first: int, last: int) -> list[bytes]:
+        """Elements from one position up to and without another."""
+        return list(islice(self._items, first, last))
+
+    @property
+    def encoding(self) -> bytes:
+        """``listpack`` or ``quicklist``."""
+        return b"quicklist" if self._is_big else b"listpack"
+
+    def copy(self) -> "ListValue":
+        """The same elements."""
+        twin = ListValue()
+        twin._items = self._items.copy()
+        twin._bytes = self._bytes
+        twin._is_big = self._is_big
+        return twin
+
+    def content(self) -> Any:
+        """Elements in order."""
+        return [self.encoding, list(self._items)]
+
+    def footprint(self) -> int:
+        """Bytes of all elements, and 40 each."""
+        return sum(len(item) + 40 for item in self._items)
+
+
+class SetValue(Collection):
+    """Distinct members: in numeric order while all are numbers, else in the order in which they came."""
+
+    kind: ClassVar[bytes] = b"set"
+    __slots__ = ("_encoding", "_members")
+
+    def __init__(self) -> None:
+        self._members: dict[bytes, None] = {}
+        self._encoding = b"intset"
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __contains__(self, member: bytes) -> bool:
+        return member in self._members
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(sorted(self._members, key=int) if self._encoding == b"intset" else self._members)
+
+    def add(self, member: bytes) -> None:
+        """Add a member that is not there."""
+        if self._encoding == b"intset" and not listpack.is_integer(member):
+            self._members = dict.fromkeys(self)
+            self._encoding = b"listpack"
+        self._members[member] = None
+        if self._encoding == b"intset":
+            if len(self._members) > INTSET_ENTRIES:
+                self._encoding = b"hashtable"
+        elif len(self._members) > SET_ENTRIES or len(member) > SET_VALUE:
+            self._encoding = b"hashtable"
+
+    def drop(self, member: bytes) -> None:
+        """Delete a member that exists."""
+        del self._members[member]
+
+    @property
+    def encoding(self) -> bytes:
+        """``intset``, ``listpack`` or ``hashtable``."""
+        return self._encoding
+
+    def copy(self) -> "SetValue":
+        """The same members."""
+        twin = SetValue()
+        twin._members = self._members.copy()
+        twin._encoding = self._encoding
+        return twin
+
+    def content(self) -> Any:
+        """Members in order."""
+        return [self._encoding, list(self)]
+
+    def footprint(self) -> int:
+        """Bytes of all members, and 80 each."""
+        return sum(len(member) + 80 for member in self._members)

@@ -1,0 +1,41 @@
+"""A double as Redis writes it: whole numbers as integers, others with the fewest digits that read back the same."""
+
+import math
+
+# Whole numbers up to this are written as such
+_WHOLE = 2.0**62
+# Decimal points are written out while not more than this many zeros are needed
+_ZEROS = 7
+
+
+def text(value: float) -> bytes:
+    """The text of a double, as in replies: ``3``, ``0.1``, ``1e+20``, ``inf``, ``-0``."""
+    if math.isnan(value):
+        return b"nan"
+    if math.isinf(value):
+        return b"inf" if value > 0 else b"-inf"
+    if value == 0:
+        return b"-0" if math.copysign(1, value) < 0 else b"0"
+    if -_WHOLE <= value <= _WHOLE and value == int(value):
+        return b"%d" % int(value)
+    sign = "-" if value < 0 else ""
+    return (sign + _shortest(abs(value))).encode()
+
+
+def _shortest(value: float) -> str:
+    """A positive number's shortest digits, placed as Redis places them."""
+    mantissa, _, exponent = repr(value).partition("e")
+    whole, _, part = mantissa.partition(".")
+    digits = (whole + part).lstrip("0")
+    power = int(exponent or 0) - len(part)  # of the last digit
+    stripped = digits.rstrip("0")
+    power += len(digits) - len(stripped)
+    digits = stripped
+    first = power + len(digits) - 1  # power of the first digit
+    if power >= 0 and first < len(digits) + _ZEROS:
+        return digits + "0" * power
+    if power < 0 and (power > -_ZEROS or abs(first) < 4):
+        point = len(digits) + power
+        return f"{digits[:point]}.{digits[point:]}" if point > 0 else f"0.{'0' * -point}{digits}"
+    fraction = f".{digits[1:]}" if len(digits) > 1 else ""
+    return f"{digits[0]}{fraction}e{'-' if first < 0 else '+'}{abs(first)}"
