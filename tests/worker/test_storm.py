@@ -52,7 +52,8 @@ def test_nothing_is_lost_when_workers_and_server_are_killed(own_server: ServerPr
                 own_server.kill()
                 own_server.start()
             else:
-                names = [name for name in consumers(client, "jobs", "g") if alive(name)]
+                # where the machine is quick, the workers killed before may still be starting again
+                names = eventually(lambda client=client: living(client), what="a worker is alive")
                 os.kill(pid_of(chance.choice(names)), signal.SIGKILL)
     with own_server.client(decode_responses=True) as client:
         eventually(lambda: settled(client), 60, what="nothing is pending")
@@ -80,6 +81,10 @@ def done_files(tasks: Any) -> int:
 
 def pid_of(name: str) -> int:
     return int(name.split("-")[-2])
+
+
+def living(client: redis.Redis) -> list[str]:
+    return sorted(name for name in consumers(client, "jobs", "g") if alive(name))
 
 
 def alive(name: str) -> bool:
