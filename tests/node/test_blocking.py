@@ -293,6 +293,36 @@ def test_a_claim_that_came_too_late_waits_for_the_next(world: World) -> None:
     assert claimer.inbox == [[[b"s", [[b"1-0", [b"f", b"v"], 100, 2]]]]]
 
 
+def test_a_claim_hears_of_entries_that_become_pending_later(world: World) -> None:
+    """Nothing was pending when the wait began; what another consumer is given meanwhile is claimed when it is stale."""
+    claimer = worker(world, "b", options=("CLAIM", "100"))
+    world.client().call("XGROUP", "SETID", "s", "g", "0")
+    add(world, "1-0")
+    assert claimer.inbox == [[[b"s", [[b"1-0", [b"f", b"v"], 0, 0]]]]]
+    add(world, "2-0")
+    world.client().call("XREADGROUP", "GROUP", "g", "holder", "STREAMS", "s", ">")
+    world.client().call("XACK", "s", "g", "1-0")
+    late = worker(world, "late", options=("CLAIM", "3600000"))
+    assert late.waits
+    world.client().call("XCLAIM", "s", "g", "holder", 0, "2-0", "IDLE", 3_599_900, "JUSTID")
+    assert late.waits
+    world.advance(100)
+    assert late.inbox == [[[b"s", [[b"2-0", [b"f", b"v"], 3_600_000, 1]]]]]
+
+
+def test_a_claim_hears_of_the_first_entry_that_becomes_pending(world: World) -> None:
+    """The group had no pending entry at all: the wait learns of the first one, and when it will be stale."""
+    claimer = worker(world, "b", options=("CLAIM", "100"))
+    other = world.client()
+    other.call("MULTI")
+    other.call("XADD", "s", "1-0", "f", "v")
+    other.call("XREADGROUP", "GROUP", "g", "holder", "STREAMS", "s", ">")
+    other.call("EXEC")
+    assert claimer.waits
+    world.advance(100)
+    assert claimer.inbox == [[[b"s", [[b"1-0", [b"f", b"v"], 100, 1]]]]]
+
+
 # ---------------------------------------------------------------- giving up
 
 

@@ -6,6 +6,7 @@ Source: the command pages at https://redis.io/docs/latest/commands/ and, where t
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 from millstream.commands.args import SYNTAX, entry_id, integer, range_end, range_start, read_integer, shown
 from millstream.commands.context import Blocked, Context
@@ -367,7 +368,7 @@ def xreadgroup(ctx: Context, argv: list[bytes]) -> Reply:
     plan = _plan_group_read(ctx, options)
     answer = _Answer(options, ctx.session.resp)
     claiming = options.claim is not None
-    waits: list[int] = []
+    claimers: list[_GroupRead] = []
     for key, stream, group, after in plan:
         if answer.is_full():
             break
@@ -375,10 +376,10 @@ def xreadgroup(ctx: Context, argv: list[bytes]) -> Reply:
         claiming = claiming and after is None  # one history read switches CLAIM off for all that follows
         reader.run(after, claim=claiming)
         if claiming:
-            waits += reader.next_claim()
+            claimers.append(reader)
     if not answer.streams and options.block is not None and ctx.may_block:
-        wake_at = min(waits) if waits else None
-        raise Blocked(options.keys, options.block, argv, group_wait=True, wake_at=wake_at)
+        due = partial(_next_claim, claimers) if claimers else None
+        raise Blocked(options.keys, options.block, argv, group_wait=True, due=due)
     return answer.reply()
 
 
@@ -529,13 +530,13 @@ class _GroupRead:
                 last = block.ids[at]
         return last
 
-    def next_claim(self) -> list[int]:
+    def next_claim(self) -> int | None:
         """When the oldest record whose entry exists will have been idle long enough (wall milliseconds)."""
         assert self._options.claim is not None
         for record in self._group.order:
             if record.id in self._stream.entries:
-                return [record.time + self._options.claim]
-        return []
+                return record.time + self._options.claim
+        return None
 
     def _emit(self, row: Buffer) -> None:
         self._count += 1
@@ -545,6 +546,12 @@ class _GroupRead:
     def _commit(self, op: str, *rest: object) -> None:
         ctx = self._ctx
         ctx.commit((op, ctx.db.index, self._key, self._name, self._consumer, *rest))
+
+
+def _next_claim(readers: list[_GroupRead]) -> int | None:
+    """When the first of several streams will have something to claim (wall milliseconds)."""
+    moments = [moment for reader in readers if (moment := reader.next_claim()) is not None]
+    return min(moments) if moments else None
 
 
 def attend(ctx: Context, key: bytes, group_name: bytes, group: Group, consumer: bytes) -> None:
