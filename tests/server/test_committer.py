@@ -130,6 +130,22 @@ async def test_everysec_syncs_by_itself(log: HeldLog, monkeypatch: pytest.Monkey
     await committer.close()
 
 
+@pytest.mark.parametrize("policy", ["always", "everysec", "no"])
+async def test_closing_leaves_nothing_behind_for_the_next_turn(log: HeldLog, policy: str) -> None:
+    """What was appended in the very turn of the stop is committed by it; nobody writes to the log after it."""
+    committer = Committer(log, policy, pytest.fail)  # type: ignore[arg-type] # parametrised
+    client = Client(committer, log)
+    log.let.release(10)
+    client.command()
+    await committer.close()
+    assert log.durable == 1
+    assert set(client.got) == {1}
+    done = list(log.calls)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert log.calls == done
+
+
 @pytest.mark.parametrize("policy", ["always", "everysec"])
 async def test_broken_disk_releases_nothing(log: HeldLog, policy: str) -> None:
     """After a failed write or sync no reply is released, the server is told once, and closing does not try again."""

@@ -106,6 +106,16 @@ def test_blocked_reader_is_woken(connect: Connect) -> None:
     assert reader.read() == b"x"
 
 
+def test_commands_behind_a_wait_are_run_after_a_large_reply(connect: Connect) -> None:
+    """A wait that ends in a reply larger than the client takes at once does not strand what was sent after it."""
+    reader, writer = connect(), connect()
+    reader.socket.sendall(pack("XREAD", "BLOCK", 0, "STREAMS", "s", "$") + pack("PING"))
+    eventually(lambda: blocked_clients(writer) == 1)
+    writer.ask("XADD", "s", "1-1", "f", b"v" * 16_000_000)
+    assert len(reader.read()[0][1][0][1][1]) == 16_000_000
+    assert reader.read() == b"PONG"
+
+
 def test_blocked_reader_times_out(connect: Connect) -> None:
     """A wait with a limit ends with null by itself, with nobody else connected."""
     assert connect().ask("XREAD", "BLOCK", 20, "STREAMS", "s", "$") is None

@@ -79,6 +79,7 @@ class Committer:
         self.synced_at = self._loop.time()
         self._due = False  # a turn is scheduled
         self._busy = False  # the thread works
+        self._closing = False  # close() does what is left to do
         self._synced = log.appended
         self._timer: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
@@ -95,7 +96,7 @@ class Committer:
 
     def _turn(self) -> None:
         self._due = False
-        if self._busy or self.failure is not None:
+        if self._busy or self._closing or self.failure is not None:
             return
         if self._policy == "always":
             self._start(self._write_and_sync)
@@ -158,6 +159,7 @@ class Committer:
 
     async def close(self) -> None:
         """Commit everything appended so far, release it, and end the thread. The log itself stays open."""
+        self._closing = True
         if self._timer is not None:
             self._timer.cancel()
         await self._idle.wait()

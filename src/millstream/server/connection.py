@@ -325,7 +325,11 @@ class Connection(asyncio.Protocol):
         """A reason to stop has gone: close, or run on if no other stands."""
         if self._ending:
             self._close_if_done()
-        elif not (self._closed or self._blocked or self._again or self._is_stalled()):
+        elif self._closed or self._blocked or self._again:
+            return
+        elif self._is_stalled():
+            self._pause()  # commands may wait unread behind a wait that has just ended: the relief must find us
+        else:
             if self._paused:
                 self._paused = False
                 self._transport.resume_reading()
