@@ -20,7 +20,7 @@ from millstream.commands.info import (
     human,
     render,
 )
-from millstream.commands.introspection import categories
+from millstream.commands.categories import categories
 from millstream.commands.session import Session
 from millstream.commands.table import TABLE, Command
 from millstream.errors import CommandError, ConfigError

@@ -78,13 +78,27 @@ def _by_kind(word: bytes, wall: int = 0) -> Test:  # noqa: ARG001 - all filters 
     return lambda session: kind == (b"pubsub" if session.is_subscribed else b"normal")
 
 
-@command("client|id", 2, flags="fast", since="5.0.0", group="connection", summary="Tells the connection's number.")
+@command(
+    "client|id",
+    2,
+    flags="noscript loading stale",
+    since="5.0.0",
+    group="connection",
+    summary="Tells the connection's number.",
+)
 def client_id(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Never used twice while the server runs."""
     return ctx.session.id
 
 
-@command("client|info", 2, since="6.2.0", group="connection", summary="Describes the connection.")
+@command(
+    "client|info",
+    2,
+    flags="noscript loading stale",
+    since="6.2.0",
+    group="connection",
+    summary="Describes the connection.",
+)
 def client_info(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Its line of CLIENT LIST."""
     return _lines([ctx.session], ctx.now.wall)
@@ -93,7 +107,7 @@ def client_info(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a h
 @command(
     "client|list",
     -2,
-    flags="admin",
+    flags="admin noscript loading stale",
     since="2.4.0",
     group="connection",
     syntax="[TYPE normal | master | replica | pubsub] [ID id [id ...]]",
@@ -118,7 +132,7 @@ def client_list(ctx: Context, argv: list[bytes]) -> Reply:
 @command(
     "client|setname",
     3,
-    flags="fast",
+    flags="noscript loading stale",
     since="2.6.9",
     group="connection",
     syntax="connection-name",
@@ -132,7 +146,14 @@ def client_setname(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@command("client|getname", 2, flags="fast", since="2.6.9", group="connection", summary="Tells the connection's name.")
+@command(
+    "client|getname",
+    2,
+    flags="noscript loading stale",
+    since="2.6.9",
+    group="connection",
+    summary="Tells the connection's name.",
+)
 def client_getname(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Null if it has none."""
     return ctx.session.name or None
@@ -141,7 +162,7 @@ def client_getname(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - 
 @command(
     "client|setinfo",
     4,
-    flags="fast",
+    flags="noscript loading stale",
     since="7.2.0",
     group="connection",
     syntax="LIB-NAME libname | LIB-VER libver",
@@ -170,7 +191,7 @@ def _on_off(word: bytes) -> bool:
 @command(
     "client|no-evict",
     3,
-    flags="admin",
+    flags="admin noscript loading stale",
     since="7.0.0",
     group="connection",
     syntax="ON | OFF",
@@ -185,7 +206,7 @@ def client_no_evict(ctx: Context, argv: list[bytes]) -> Reply:
 @command(
     "client|no-touch",
     3,
-    flags="fast",
+    flags="noscript loading stale",
     since="7.2.0",
     group="connection",
     syntax="ON | OFF",
@@ -200,7 +221,7 @@ def client_no_touch(ctx: Context, argv: list[bytes]) -> Reply:
 @command(
     "client|reply",
     3,
-    flags="fast",
+    flags="noscript loading stale",
     since="3.2.0",
     group="connection",
     syntax="ON | OFF | SKIP",
@@ -219,6 +240,7 @@ def client_reply(ctx: Context, argv: list[bytes]) -> Reply:
 @command(
     "client|tracking",
     -3,
+    flags="noscript loading stale",
     since="6.0.0",
     group="connection",
     syntax="ON | OFF",
@@ -233,7 +255,14 @@ def client_tracking(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 -
     return OK
 
 
-@command("client|getredir", 2, flags="fast", since="6.0.0", group="connection", summary="Always -1: no tracking.")
+@command(
+    "client|getredir",
+    2,
+    flags="noscript loading stale",
+    since="6.0.0",
+    group="connection",
+    summary="Always -1: no tracking.",
+)
 def client_getredir(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """As in Redis where tracking is off."""
     return -1
@@ -242,7 +271,7 @@ def client_getredir(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 -
 @command(
     "client|unblock",
     -3,
-    flags="admin",
+    flags="admin noscript loading stale",
     since="5.0.0",
     group="connection",
     syntax="client-id [TIMEOUT | ERROR]",
@@ -304,7 +333,7 @@ def _close(ctx: Context, session: Session) -> None:
 @command(
     "client|kill",
     -3,
-    flags="admin",
+    flags="admin noscript loading stale",
     since="2.4.0",
     group="connection",
     syntax="ip:port | <filter value [filter value ...]>",
@@ -377,7 +406,14 @@ _HELP = (
 )
 
 
-@command("client|help", 2, since="5.0.0", group="connection", summary="Tells the subcommands of CLIENT.")
+@command(
+    "client|help",
+    2,
+    flags="loading stale",
+    since="5.0.0",
+    group="connection",
+    summary="Tells the subcommands of CLIENT.",
+)
 def client_help(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """One line of text each."""
     return [Simple(line.encode()) for line in _HELP]

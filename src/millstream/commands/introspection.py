@@ -3,81 +3,34 @@
 Source: https://redis.io/docs/latest/commands/command/
 """
 
-from collections.abc import Iterator
-
 from millstream.commands.args import SYNTAX
+from millstream.commands.categories import categories
 from millstream.commands.context import Context
 from millstream.commands.glob import matcher
-from millstream.commands.table import TABLE, Command, command
+from millstream.commands.keyspecs import NO_KEYS, has_keys, keys_of
+from millstream.commands.table import TABLE, Command, command, every
 from millstream.errors import CommandError
 from millstream.replies import NIL_ARRAY, Map, Reply, Set, Simple
 
-# COMMAND DOCS group -> ACL category
-_CATEGORY_OF_GROUP = {
-    "stream": "@stream",
-    "string": "@string",
-    "hash": "@hash",
-    "sorted-set": "@sortedset",
-    "list": "@list",
-    "set": "@set",
-    "scripting": "@scripting",
-    "generic": "@keyspace",
-    "connection": "@connection",
-    "transactions": "@transaction",
-}
-# Commands whose keys stand where a word says, not at a fixed place
-_STREAMS_WORD = {"xread", "xreadgroup"}
-
-
-def categories(row: Command) -> list[str]:
-    """ACL categories, by Redis's rules for deriving them."""
-    found = []
-    if "write" in row.flags:
-        found.append("@write")
-    if "readonly" in row.flags and row.group != "connection":
-        found.append("@read")
-    if row.group in _CATEGORY_OF_GROUP:
-        found.append(_CATEGORY_OF_GROUP[row.group])
-    if "admin" in row.flags:
-        found += ["@admin", "@dangerous"]
-    if "blocking" in row.flags:
-        found.append("@blocking")
-    found.append("@fast" if "fast" in row.flags else "@slow")
-    return found
-
 
 def _specs(row: Command) -> list[Reply]:
-    """The key specification, for commands with keys at a fixed place."""
+    """The key specification, for commands with keys at a fixed place or behind STREAMS."""
     first, last, step = row.keys
-    if not first:
+    begin: Reply
+    if row.name in {"xread", "xreadgroup"}:
+        begin = _spec(b"keyword", (b"keyword", b"STREAMS"), (b"startfrom", 4 if row.name == "xreadgroup" else 1))
+        last, step, limit, access = -1, 1, 2, b"RO"
+    elif first:
+        begin = _spec(b"index", (b"index", first))
+        last, limit, access = (last if last < 0 else last - first), 0, b"RO" if "readonly" in row.flags else b"RW"
+    else:
         return []
-    access = b"RO" if "readonly" in row.flags else b"RW"
-    return [
-        Map(
-            [
-                (b"flags", Set([Simple(access)])),
-                (b"begin_search", Map([(b"type", b"index"), (b"spec", Map([(b"index", first)]))])),
-                (
-                    b"find_keys",
-                    Map(
-                        [
-                            (b"type", b"range"),
-                            (
-                                b"spec",
-                                Map(
-                                    [
-                                        (b"lastkey", last if last < 0 else last - first),
-                                        (b"keystep", step),
-                                        (b"limit", 0),
-                                    ]
-                                ),
-                            ),
-                        ]
-                    ),
-                ),
-            ]
-        )
-    ]
+    find = _spec(b"range", (b"lastkey", last), (b"keystep", step), (b"limit", limit))
+    return [Map([(b"flags", Set([Simple(access)])), (b"begin_search", begin), (b"find_keys", find)])]
+
+
+def _spec(kind: bytes, *fields: tuple[Reply, Reply]) -> Reply:
+    return Map([(b"type", kind), (b"spec", Map(list(fields)))])
 
 
 def describe(row: Command) -> Reply:
@@ -113,7 +66,15 @@ def named(word: bytes) -> Command | None:
     return row.subcommands.get(sub) if row is not None and bar else row
 
 
-@command("command", -1, flags="loading stale", since="2.8.13", group="server", summary="Describes all commands.")
+@command(
+    "command",
+    -1,
+    flags="loading stale",
+    since="2.8.13",
+    group="server",
+    acl="connection",
+    summary="Describes all commands.",
+)
 def command_(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """One array each, as COMMAND INFO."""
     if len(argv) > 1:
@@ -121,7 +82,15 @@ def command_(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a hand
     return [describe(row) for row in TABLE.values()]
 
 
-@command("command|count", 2, flags="loading stale", since="2.8.13", group="server", summary="Counts the commands.")
+@command(
+    "command|count",
+    2,
+    flags="loading stale",
+    since="2.8.13",
+    group="server",
+    acl="connection",
+    summary="Counts the commands.",
+)
 def command_count(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Subcommands do not count."""
     return len(TABLE)
@@ -133,6 +102,7 @@ def command_count(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a
     flags="loading stale",
     since="2.8.13",
     group="server",
+    acl="connection",
     syntax="[command-name [command-name ...]]",
     summary="Describes some commands.",
 )
@@ -150,6 +120,7 @@ def command_info(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a 
     flags="loading stale",
     since="7.0.0",
     group="server",
+    acl="connection",
     syntax="[command-name [command-name ...]]",
     summary="Documents commands.",
 )
@@ -159,19 +130,13 @@ def command_docs(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a 
     return Map([(row.name.encode(), document(row)) for row in rows if row is not None])
 
 
-def _all_names() -> Iterator[tuple[str, Command]]:
-    for row in TABLE.values():
-        yield row.name, row
-        for sub in row.subcommands.values():
-            yield sub.name, sub
-
-
 @command(
     "command|list",
     -2,
     flags="loading stale",
     since="7.0.0",
     group="server",
+    acl="connection",
     syntax="[FILTERBY <MODULE module-name | ACLCAT category | PATTERN pattern>]",
     summary="Names the commands.",
 )
@@ -184,31 +149,13 @@ def command_list(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a 
     kind, wanted = argv[3].upper(), argv[4]
     if kind == b"PATTERN":
         fits = matcher(wanted, nocase=True)
-        return [name.encode() for name, _ in _all_names() if fits(name.encode())]
+        return [row.name.encode() for row in every() if fits(row.name.encode())]
     if kind == b"ACLCAT":
         category = "@" + wanted.decode("utf-8", "surrogateescape").lower()
-        return [name.encode() for name, row in _all_names() if category in categories(row)]
+        return [row.name.encode() for row in every() if category in categories(row)]
     if kind == b"MODULE":
         return []
     raise SYNTAX
-
-
-def keys_of(row: Command, argv: list[bytes]) -> list[bytes]:
-    """The words of a command line that are keys.
-
-    Raises:
-        CommandError: the command has none, or the words do not suit it.
-    """
-    if row.name in _STREAMS_WORD:
-        places = [at for at, word in enumerate(argv) if word.upper() == b"STREAMS"]
-        if not places or (len(argv) - places[0] - 1) % 2 or len(argv) == places[0] + 1:
-            raise CommandError("ERR Invalid arguments specified for command")
-        names = argv[places[0] + 1 :]
-        return names[: len(names) // 2]
-    first, last, step = row.keys
-    if not first:
-        raise CommandError("ERR The command has no key arguments")
-    return argv[first : len(argv) + last + 1 if last < 0 else last + 1 : step]
 
 
 @command(
@@ -217,6 +164,7 @@ def keys_of(row: Command, argv: list[bytes]) -> list[bytes]:
     flags="loading stale",
     since="2.8.13",
     group="server",
+    acl="connection",
     syntax="command [arg [arg ...]]",
     summary="Answers which words of a command are keys.",
 )
@@ -228,8 +176,8 @@ def command_getkeys(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 -
         row = row.subcommands.get(words[1].lower())
     if row is None:
         raise CommandError("ERR Invalid command specified")
-    if not row.keys[0] and row.name not in _STREAMS_WORD:
-        raise CommandError("ERR The command has no key arguments")
+    if not has_keys(row):
+        raise CommandError(NO_KEYS)
     if (row.arity > 0 and len(words) != row.arity) or len(words) < -row.arity:
         raise CommandError("ERR Invalid number of arguments specified for command")
     return list(keys_of(row, words))
@@ -254,7 +202,15 @@ _HELP = (
 )
 
 
-@command("command|help", 2, flags="loading stale", since="5.0.0", group="server", summary="Tells the subcommands.")
+@command(
+    "command|help",
+    2,
+    flags="loading stale",
+    since="5.0.0",
+    group="server",
+    acl="connection",
+    summary="Tells the subcommands.",
+)
 def command_help(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """One line of text each."""
     return [Simple(line.encode()) for line in _HELP]

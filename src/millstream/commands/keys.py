@@ -130,6 +130,7 @@ def type_(ctx: Context, argv: list[bytes]) -> Reply:
     group="generic",
     syntax="pattern",
     summary="Answers all keys that fit a pattern.",
+    acl="dangerous",
 )
 def keys(ctx: Context, argv: list[bytes]) -> Reply:
     """Looks at every key; SCAN does it in steps."""
@@ -193,6 +194,7 @@ def randomkey(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a han
     since="1.0.0",
     group="server",
     summary="Counts the keys of the database.",
+    acl="keyspace",
 )
 def dbsize(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """As in Redis, expired keys that nobody has looked at yet count."""
@@ -324,6 +326,7 @@ def _number(word: bytes, which: str) -> int:
     group="server",
     syntax="index1 index2",
     summary="Exchanges two databases.",
+    acl="keyspace dangerous",
 )
 def swapdb(ctx: Context, argv: list[bytes]) -> Reply:
     """Who waits in either database sees the other's keys at once."""
@@ -362,6 +365,7 @@ def _flush(ctx: Context, databases: list[Database], argv: list[bytes]) -> Reply:
     group="server",
     syntax="[ASYNC | SYNC]",
     summary="Deletes all keys of the database.",
+    acl="keyspace dangerous",
 )
 def flushdb(ctx: Context, argv: list[bytes]) -> Reply:
     """Always OK."""
@@ -376,6 +380,7 @@ def flushdb(ctx: Context, argv: list[bytes]) -> Reply:
     group="server",
     syntax="[ASYNC | SYNC]",
     summary="Deletes all keys of all databases.",
+    acl="keyspace dangerous",
 )
 def flushall(ctx: Context, argv: list[bytes]) -> Reply:
     """Always OK."""
@@ -439,7 +444,9 @@ _OBJECT_HELP = (
 )
 
 
-@command("object|help", 2, since="6.2.0", group="generic", summary="Tells the subcommands of OBJECT.")
+@command(
+    "object|help", 2, flags="loading stale", since="6.2.0", group="generic", summary="Tells the subcommands of OBJECT."
+)
 def object_help(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """One line of text each."""
     return [Simple(line.encode()) for line in _OBJECT_HELP]

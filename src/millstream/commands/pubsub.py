@@ -104,7 +104,7 @@ def publish(ctx: Context, argv: list[bytes]) -> Reply:
     return ctx.host.publish(argv[1], argv[2])
 
 
-container("pubsub", since="2.8.0", group="pubsub", summary="Tells who listens to what.", flags="pubsub loading stale")
+container("pubsub", since="2.8.0", group="pubsub", summary="Tells who listens to what.")
 
 
 @command(

@@ -42,6 +42,7 @@ def time_(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler
     since="1.0.0",
     group="server",
     syntax="[section [section ...]]",
+    acl="dangerous",
     summary="Tells the state of the server.",
 )
 def info(ctx: Context, argv: list[bytes]) -> Reply:
@@ -51,7 +52,13 @@ def info(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 @command(
-    "lastsave", 1, flags="loading stale fast", since="1.0.0", group="server", summary="Tells when all was on disk."
+    "lastsave",
+    1,
+    flags="loading stale fast",
+    since="1.0.0",
+    group="server",
+    acl="admin dangerous",
+    summary="Tells when all was on disk.",
 )
 def lastsave(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Seconds since 1970 of the last sync of the log; of the start, where there is no log."""
@@ -161,7 +168,9 @@ _CONFIG_HELP = (
 )
 
 
-@command("config|help", 2, since="5.0.0", group="server", summary="Tells the subcommands of CONFIG.")
+@command(
+    "config|help", 2, flags="loading stale", since="5.0.0", group="server", summary="Tells the subcommands of CONFIG."
+)
 def config_help(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """One line of text each."""
     return [Simple(line.encode()) for line in _CONFIG_HELP]
@@ -215,7 +224,9 @@ _MEMORY_HELP = (
 )
 
 
-@command("memory|help", 2, since="4.0.0", group="server", summary="Tells the subcommands of MEMORY.")
+@command(
+    "memory|help", 2, flags="loading stale", since="4.0.0", group="server", summary="Tells the subcommands of MEMORY."
+)
 def memory_help(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """One line of text each."""
     return [Simple(line.encode()) for line in _MEMORY_HELP]

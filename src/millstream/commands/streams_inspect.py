@@ -200,7 +200,9 @@ HELP = (
 )
 
 
-@command("xinfo|help", 2, since="5.0.0", group="stream", summary="Tells the subcommands of XINFO.")
+@command(
+    "xinfo|help", 2, flags="loading stale", since="5.0.0", group="stream", summary="Tells the subcommands of XINFO."
+)
 def xinfo_help(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """The subcommands and their arguments."""
     return [Simple(line.encode()) for line in HELP]

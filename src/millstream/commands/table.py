@@ -1,6 +1,6 @@
 """The command table: one row a command, from which dispatch, COMMAND and the compatibility page are made."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,7 @@ class Command:
         summary: one line, our own words.
         handler: called with the context and the whole argument list.
         subcommands: for a container, by lower-case name without the container's.
+        acl: ACL categories beside those that follow from flags and group (see :mod:`millstream.commands.categories`).
     """
 
     name: str
@@ -42,6 +43,7 @@ class Command:
     summary: str
     handler: Handler | None
     subcommands: dict[bytes, "Command"] = field(default_factory=dict)
+    acl: frozenset[str] = frozenset()
 
     def check_arity(self, argc: int) -> None:
         """Raise Redis's arity error unless ``argc`` words suit this command."""
@@ -62,14 +64,16 @@ def command(
     group: str,
     syntax: str = "",
     summary: str = "",
+    acl: str = "",
 ) -> Callable[[Handler], Handler]:
-    """Register the decorated handler under ``name``; ``flags`` is a space-separated list.
+    """Register the decorated handler under ``name``; ``flags`` and ``acl`` are space-separated lists.
 
     A name with ``|`` goes under its container, which must have been registered by :func:`container` before.
     """
 
     def register(handler: Handler) -> Handler:
-        row = Command(name, arity, frozenset(flags.split()), keys, since, group, syntax, summary, handler)
+        words = frozenset(flags.split())
+        row = Command(name, arity, words, keys, since, group, syntax, summary, handler, acl=frozenset(acl.split()))
         head, _, sub = name.partition("|")
         home = TABLE[head.encode()].subcommands if sub else TABLE
         home[(sub or head).encode()] = row
@@ -81,6 +85,13 @@ def command(
 def container(name: str, *, since: str, group: str, summary: str = "", flags: str = "") -> None:
     """Register a command that exists only as its subcommands (XGROUP, XINFO, CLIENT, ...)."""
     TABLE[name.encode()] = Command(name, -2, frozenset(flags.split()), (0, 0, 0), since, group, "", summary, None)
+
+
+def every() -> Iterator[Command]:
+    """All rows, each container before its subcommands."""
+    for row in TABLE.values():
+        yield row
+        yield from row.subcommands.values()
 
 
 def find(argv: list[bytes]) -> Command | None:
