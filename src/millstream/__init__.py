@@ -1,7 +1,8 @@
 """Millstream: event streams in Python.
 
-The names here are the worker's; the other parts are imported by their own names (``millstream.client``,
-``millstream.spark``). Everything is loaded on first use, so ``import millstream`` costs next to nothing.
+The names here are the worker's, and ``connect`` for a client of a server or of the engine in this process. The other
+parts are imported by their own names (``millstream.client``, ``millstream.spark``). Everything is loaded on first use,
+so ``import millstream`` costs next to nothing.
 """
 
 from typing import TYPE_CHECKING
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from millstream.client.connect import connect as connect
+    from millstream.client.connect import connect_async as connect_async
     from millstream.worker.app import App as App
     from millstream.worker.loop import FatalError as FatalError
     from millstream.worker.message import EntryLostError as EntryLostError
@@ -31,6 +34,8 @@ _WHERE = {
     "Reject": "millstream.worker.message",
     "Retry": "millstream.worker.policy",
     "StreamSub": "millstream.worker.subscription",
+    "connect": "millstream.client.connect",
+    "connect_async": "millstream.client.connect",
 }
 
 

@@ -17,6 +17,8 @@ PUBLIC = {
     "Retry",
     "StreamSub",
     "__version__",
+    "connect",
+    "connect_async",
 }
 
 

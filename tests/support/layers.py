@@ -23,13 +23,15 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "commands": frozenset({"engine"}),
     "node": frozenset({"engine", "commands", "protocol", "persistence"}),
     "server": frozenset({"node", "commands", "protocol", "persistence"}),
-    "client": frozenset(),
+    "embedded": frozenset({"node", "commands", "protocol", "persistence"}),
+    "client": frozenset({"embedded"}),  # for memory:// and file://, and only then loaded
     "worker": frozenset({"client"}),
     "spark": frozenset({"client"}),
     "console": frozenset({"client"}),
     "demo": frozenset({"client", "worker", "spark"}),
     "cli": frozenset(),  # by subcommand, below
-    "": frozenset({"worker"}),  # ``from millstream import App``, on first use
+    "testing": frozenset({"embedded", "server"}),  # fixtures for users' tests
+    "": frozenset({"worker", "client"}),  # ``from millstream import App``, on first use
 }
 
 # cli/<name>.py -> the parts it is the door to. The top layer: nothing imports it.
@@ -67,14 +69,15 @@ IMPURE_METHODS = (".now", ".utcnow", ".today", ".fromtimestamp")
 DATE_NAMES = frozenset({"datetime", "date"})
 
 # asyncio has one home on each side of the wire: the server's shell and what drives a client.
-ASYNC_PARTS = frozenset({"server", "client", "worker", "console", "demo", "cli"})
+ASYNC_PARTS = frozenset({"server", "embedded", "client", "worker", "console", "demo", "cli"})
 
 # third-party package -> (parts that may import it, the extra of pyproject.toml that brings it; "" is the core)
 THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "click": (frozenset({"cli"}), ""),
     "hiredis": (frozenset({"protocol", "engine", "client", "spark"}), ""),
     "msgpack": (frozenset({"persistence", "node"}), ""),
-    "redis": (frozenset({"client", "worker", "spark", "demo"}), ""),
+    "redis": (frozenset({"embedded", "client", "worker", "spark", "demo", "testing"}), ""),
+    "pytest": (frozenset({"testing"}), "dev"),
     "rich": (frozenset({"cli", "demo", "server"}), ""),
     "uvloop": (frozenset({"server"}), "server"),
     "pydantic": (frozenset({"worker", "demo"}), "worker"),

@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from millstream.client.url import check_url
+from millstream.client.url import check_remote
 from millstream.errors import ConfigError
 
 
@@ -56,7 +56,7 @@ def run(target: str, url: str | None, workers: int, grace: float | None, log_lev
     environment["MILLSTREAM_LOG_LEVEL"] = log_level
     if url:
         try:
-            environment["MILLSTREAM_RUN_URL"] = check_url(url)
+            environment["MILLSTREAM_RUN_URL"] = check_remote(url)
         except ConfigError as error:
             raise click.UsageError(str(error)) from None
     logging.basicConfig(format="%(asctime)s %(levelname)s [%(process)d] %(name)s: %(message)s", level=log_level.upper())

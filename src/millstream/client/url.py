@@ -1,15 +1,22 @@
-"""From a URL to a redis-py client: ``redis://``, ``rediss://`` ``unix://``, with timeouts that suit blocking."""
+"""From a URL to a redis-py client: ``redis://``, ``rediss://``, ``unix://``, with timeouts that suit blocking.
+
+``memory://`` and ``file:///dir`` give the same clients over an engine in this process (``millstream.embedded``, loaded
+only then). Where another process serves the directory, ``file:///dir`` connects to that.
+"""
 
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import redis
 import redis.asyncio
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from millstream.errors import ConfigError
+from millstream.errors import ConfigError, LogLockedError
 
-SCHEMES = ("redis://", "rediss://", "unix://")
+SERVERS = ("redis://", "rediss://", "unix://")
+EMBEDDED = ("memory://", "file://")
+SCHEMES = SERVERS + EMBEDDED
 
 
 def check_url(url: str) -> str:
@@ -25,15 +32,54 @@ def check_url(url: str) -> str:
     return url
 
 
+def check_shared(url: str) -> str:
+    """The URL itself, if several clients of one process meet there.
+
+    Raises:
+        ConfigError: the scheme is not known, or it is ``memory://`` without a name, where each client is alone.
+    """
+    if check_url(url).startswith("memory://") and not urlsplit(url).netloc:
+        raise ConfigError(f"{url!r} is private to one client: give it a name, as in memory://orders")
+    return url
+
+
+def check_remote(url: str) -> str:
+    """The URL itself, if other processes reach the same data by it.
+
+    Raises:
+        ConfigError: the scheme is not known, or the data lives in one process; the text says what to do.
+    """
+    if check_url(url).startswith(EMBEDDED):
+        where = urlsplit(url).path if url.startswith("file://") else "DIR"
+        raise ConfigError(
+            f"{url!r} lives in one process, and this needs several: run `millstream serve --dir {where}` and give the "
+            "URL it prints"
+        )
+    return url
+
+
 def sync_client(url: str, **options: Any) -> "redis.Redis":
-    """A blocking client for any server that speaks Redis Streams.
+    """A blocking client for any server that speaks Redis Streams, or for a store of this process.
 
     redis-py 8 gives up on a read after five seconds and silently sends it again; a command that blocks on purpose would
     be run twice. So no socket timeout is set unless ``options`` has one, and nothing is sent again by itself.
+
+    Raises:
+        ConfigError: the URL is not one we can reach.
+        StorageError: the data directory of a ``file://`` URL is locked by a process that does not serve it, damaged or
+            not usable.
     """
     options.setdefault("socket_timeout", None)
     options.setdefault("retry", Retry(NoBackoff(), 0))
-    client: redis.Redis = redis.Redis.from_url(check_url(url), **options)
+    if check_url(url).startswith(EMBEDDED):
+        from millstream.embedded.place import parse_place  # noqa: PLC0415 - only its users load the engine
+        from millstream.embedded.sync import sync_pool  # noqa: PLC0415 - as above
+
+        try:
+            return redis.Redis.from_pool(sync_pool(parse_place(url), **options))
+        except LogLockedError as locked:
+            url, options = _attach(url, locked, options)
+    client: redis.Redis = redis.Redis.from_url(url, **options)
     return client
 
 
@@ -43,5 +89,31 @@ def async_client(url: str, **options: Any) -> "redis.asyncio.Redis":
 
     options.setdefault("socket_timeout", None)
     options.setdefault("retry", AsyncRetry(NoBackoff(), 0))
-    client: redis.asyncio.Redis = redis.asyncio.Redis.from_url(check_url(url), **options)
+    if check_url(url).startswith(EMBEDDED):
+        from millstream.embedded.aio import async_pool  # noqa: PLC0415 - only its users load the engine
+        from millstream.embedded.place import parse_place  # noqa: PLC0415 - as above
+
+        try:
+            return redis.asyncio.Redis.from_pool(async_pool(parse_place(url), **options))
+        except LogLockedError as locked:
+            url, options = _attach(url, locked, options)
+    client: redis.asyncio.Redis = redis.asyncio.Redis.from_url(url, **options)
     return client
+
+
+def _attach(url: str, locked: LogLockedError, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The address at which another process serves a directory, and the options to connect to it.
+
+    Raises:
+        LogLockedError: that process does not serve it.
+        ConfigError: the URL asks for an fsync, which is for the server to decide.
+    """
+    if locked.address is None:
+        raise locked
+    asked = dict(parse_qsl(urlsplit(url).query))
+    if "fsync" in asked:
+        raise ConfigError(
+            f"{url!r}: process {locked.pid} serves this directory at {locked.address} and decides about fsync; leave "
+            "?fsync out"
+        )
+    return locked.address, {"db": int(asked.get("db", "0")), **options}

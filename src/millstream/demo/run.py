@@ -13,7 +13,7 @@ from typing import Any
 import redis
 from rich.console import Console
 
-from millstream.client.url import sync_client
+from millstream.client.url import check_remote, sync_client
 from millstream.demo import rules, truth
 from millstream.demo.cast import Cast
 from millstream.demo.checks import Check, check_all
@@ -102,7 +102,7 @@ def preflight(settings: Settings) -> None:
 
 def _check_server(url: str) -> None:
     try:
-        with contextlib.closing(sync_client(url, socket_connect_timeout=5)) as client:
+        with contextlib.closing(sync_client(check_remote(url), socket_connect_timeout=5)) as client:
             client.ping()
     except ConfigError:
         raise

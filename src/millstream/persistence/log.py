@@ -229,6 +229,19 @@ class Log:
                     self._file.close()
                 self._lock.release()
 
+    def abandon(self) -> None:
+        """In a forked child: close its copies of the parent's files, and write nothing.
+
+        Otherwise the directory would stay locked for as long as the child lives. No lock is taken: the thread that held
+        it is not in the child.
+        """
+        self._closed = True
+        self._failure = f"the log in {self._directory} belongs to the process this one was forked from"
+        with contextlib.suppress(OSError):  # what matters is that they are closed
+            self._file.close()
+        with contextlib.suppress(OSError):
+            self._lock.release()
+
     def _check(self) -> None:
         if self._failure:
             raise DiskError(self._failure)

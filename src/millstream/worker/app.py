@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from redis.exceptions import ResponseError
 
 from millstream.client.line import Line
-from millstream.client.url import check_url
+from millstream.client.url import check_shared
 from millstream.clock import Clock, SystemClock
 from millstream.errors import UsageError
 from millstream.worker.loop import SubscriberLoop, totals
@@ -79,7 +79,7 @@ class App:
             ConfigError: it cannot be a server's.
         """
         found = self._url or os.environ.get("MILLSTREAM_URL") or os.environ.get("REDIS_URL") or DEFAULT_URL
-        return check_url(found)
+        return check_shared(found)
 
     @url.setter
     def url(self, url: str) -> None:

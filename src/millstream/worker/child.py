@@ -9,6 +9,7 @@ import os
 import sys
 from contextlib import suppress
 
+from millstream.client.url import check_remote
 from millstream.errors import ConfigError
 from millstream.worker.process import EXIT_CONFIG, find_app, run_in_process
 
@@ -31,6 +32,11 @@ def main(target: str) -> int:
     url = os.environ.get("MILLSTREAM_RUN_URL")
     if url:
         app.url = url
+    try:
+        check_remote(app.url)
+    except ConfigError as error:
+        print(f"Error: {error}", file=sys.stderr)  # noqa: T201 - as above
+        return EXIT_CONFIG
     lifeline = os.environ.get("MILLSTREAM_LIFELINE")
     return run_in_process(app, lifeline=int(lifeline) if lifeline else None, ready=_say_ready)
 

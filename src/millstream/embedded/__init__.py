@@ -1,0 +1,6 @@
+"""The engine inside the caller's process, behind redis-py's own clients: ``memory://`` and ``file:///dir``, no socket.
+
+``place`` reads such a URL, ``stores`` knows which are open in this process, ``store`` is one of them (a node, its log
+and a thread for what is due), ``channel`` is one connection's bytes; ``sync`` and ``aio`` are redis-py's two kinds of
+connection over a channel. Only ``millstream.client.url`` and ``millstream.testing`` import this part.
+"""

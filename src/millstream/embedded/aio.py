@@ -1,0 +1,160 @@
+"""redis-py's asyncio connections over a channel: waiting is a future of the loop, woken from whichever thread."""
+
+import asyncio
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, cast
+
+from redis.asyncio.connection import AbstractConnection, ConnectionPool
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from millstream.clock import Clock
+from millstream.embedded.place import Place
+from millstream.embedded.stores import Lease, finalizer
+
+CLOSED = "Connection closed by server."
+
+
+class Incoming(asyncio.StreamReader):
+    """The stream of replies redis-py's parser reads; bytes may be handed to it in any thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._home = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._arrived: deque[bytes] = deque()
+        self.writer: Outgoing
+
+    def take(self, data: bytes) -> None:
+        """The channel's sink."""
+        self._arrived.append(data)
+        if threading.get_ident() == self._thread:
+            self._pump()
+        elif not self._home.is_closed():  # a loop that ended without closing its clients reads no more
+            self._home.call_soon_threadsafe(self._pump)
+
+    def _pump(self) -> None:
+        while self._arrived:
+            data = self._arrived.popleft()
+            if data:
+                self.feed_data(data)
+            else:
+                self.feed_eof()
+                reason = self.writer.reason
+                if reason:
+                    self.set_exception(RedisConnectionError(reason))
+
+    async def read(self, n: int = -1) -> bytes:
+        """As of any stream; what is read no longer counts as untaken."""
+        data = await super().read(n)
+        self.writer.taken()
+        return data
+
+
+class Outgoing:
+    """What redis-py needs of a stream writer."""
+
+    def __init__(self, lease: Lease, incoming: Incoming) -> None:
+        incoming.writer = self
+        self._channel = lease.store().connect(incoming.take)
+
+    @property
+    def reason(self) -> str:
+        """Why the connection was closed, if not by us."""
+        return self._channel.reason
+
+    def taken(self) -> None:
+        """The client has read what came."""
+        self._channel.taken()
+
+    def writelines(self, chunks: Iterable[bytes]) -> None:
+        """Run commands; their replies come to the stream."""
+        if self._channel.closed:
+            raise RedisConnectionError(self.reason or CLOSED)
+        self._channel.send(b"".join(chunks))
+
+    def write(self, data: bytes) -> None:
+        """As :meth:`writelines`, for one piece."""
+        self.writelines([data])
+
+    async def drain(self) -> None:
+        """Let other tasks run: a socket would, and a loop of commands must not keep the event loop to itself."""
+        await asyncio.sleep(0)
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:  # noqa: ARG002 - a writer's signature
+        """There is no socket to tell of."""
+        return default
+
+    def close(self) -> None:
+        """Hang up."""
+        self._channel.close()
+
+    async def wait_closed(self) -> None:
+        """It is closed as soon as it is hung up."""
+
+
+class EmbeddedConnection(AbstractConnection):
+    """A connection of redis-py's asyncio client to a store of this process.
+
+    Args:
+        lease: of the store.
+        options: those of redis-py's connections.
+    """
+
+    host = "embedded"  # with the port, what redis-py's metrics name
+    port = 0
+
+    def __init__(self, *, lease: Lease, **options: Any) -> None:
+        self._lease = lease
+        super().__init__(**options)
+
+    def repr_pieces(self) -> list[tuple[str, Any]]:
+        """For redis-py's ``repr``."""
+        return [("url", self._lease.place.url), ("db", self.db)]
+
+    async def _connect(self) -> None:
+        incoming = Incoming()
+        self._writer = cast("asyncio.StreamWriter", Outgoing(self._lease, incoming))
+        self._reader = incoming
+
+    def _host_error(self) -> str:
+        return self._lease.place.url
+
+
+class EmbeddedPool(ConnectionPool):
+    """A pool of connections to one store; it holds the store open until it is closed.
+
+    Args:
+        lease: of the store; the pool gives it up.
+        options: those of redis-py's pools and connections.
+    """
+
+    def __init__(self, lease: Lease, **options: Any) -> None:
+        self._lease = lease
+        self._finish = weakref.finalize(self, finalizer(lease))
+        self._finish.atexit = False  # the stores see to that
+        super().__init__(connection_class=EmbeddedConnection, lease=lease, **options)
+
+    async def disconnect(self, inuse_connections: bool = True) -> None:
+        """Hang up; with no connection left, let the store go. Used again, the pool opens it again.
+
+        The last to let a directory go brings everything to the disk; a thread does it, since that may take a while.
+        """
+        await super().disconnect(inuse_connections)
+        if not inuse_connections:
+            return
+        if self._lease.place.directory is None:
+            self._lease.give_up()
+        else:
+            await asyncio.to_thread(self._lease.give_up)
+
+
+def async_pool(place: Place, *, clock: Clock | None = None, **options: Any) -> EmbeddedPool:
+    """A pool for ``redis.asyncio.Redis.from_pool``.
+
+    Raises:
+        MillstreamError: the store cannot be opened; see :class:`Lease`.
+    """
+    return EmbeddedPool(Lease(place, clock=clock), **{"db": place.db, **options})

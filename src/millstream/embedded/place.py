@@ -1,0 +1,87 @@
+"""What a ``memory://`` or ``file://`` URL names.
+
+::
+
+    memory://            a store of one client's own (and of its pool's connections)
+    memory://orders      the store called "orders" of this process: whoever names it shares it
+    file:///var/orders   the data directory /var/orders
+
+``?db=3`` chooses a database, ``?fsync=everysec`` when a directory's writes are brought to the disk.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, cast
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from millstream.errors import ConfigError
+
+Fsync = Literal["always", "everysec", "no"]
+
+SCHEMES = ("memory://", "file://")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """See the module's text.
+
+    Attributes:
+        url: as given, for messages.
+        name: of a store in memory, empty for a private one; None for a directory.
+        directory: absolute, links resolved; None for memory.
+        fsync: as asked for; None if the URL leaves it open.
+        db: database to begin with.
+    """
+
+    url: str
+    name: str | None
+    directory: Path | None
+    fsync: Fsync | None
+    db: int
+
+    @property
+    def is_private(self) -> bool:
+        """Nobody else can name it."""
+        return self.name == ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Equal for URLs that mean the same store; of no meaning for a private one."""
+        return ("memory", self.name or "") if self.directory is None else ("file", str(self.directory))
+
+
+def parse_place(url: str) -> Place:
+    """Read a URL.
+
+    Raises:
+        ConfigError: it is not of the forms above; the text says what is wrong.
+    """
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    db = options.pop("db", "0")
+    if not db.isdigit() or int(db) > 15:
+        raise ConfigError(f"{url!r}: db is a number from 0 to 15, not {db!r}")
+    if parts.scheme == "memory":
+        return _memory(url, unquote(parts.netloc), parts.path, options, int(db))
+    return _directory(url, parts.netloc, unquote(parts.path), options, int(db))
+
+
+def _memory(url: str, name: str, path: str, options: dict[str, str], db: int) -> Place:
+    if path.strip("/"):
+        raise ConfigError(
+            f"{url!r}: memory:// takes a name and no path, as in memory://orders; a directory is file:///dir"
+        )
+    if options:
+        raise ConfigError(f"{url!r}: memory:// takes no option but db, not {', '.join(sorted(options))}")
+    return Place(url, name, None, None, db)
+
+
+def _directory(url: str, host: str, path: str, options: dict[str, str], db: int) -> Place:
+    if host not in {"", "localhost"} or not path.strip("/"):
+        raise ConfigError(f"{url!r}: a data directory is given by its absolute path, as in file:///var/lib/orders")
+    fsync = options.pop("fsync", None)
+    if fsync not in {None, "always", "everysec", "no"}:
+        raise ConfigError(f"{url!r}: fsync is always, everysec or no, not {fsync!r}")
+    if options:
+        raise ConfigError(f"{url!r}: file:// takes no option but db and fsync, not {', '.join(sorted(options))}")
+    return Place(url, None, Path(path).resolve(), cast("Fsync | None", fsync), db)

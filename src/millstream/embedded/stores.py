@@ -1,0 +1,170 @@
+"""Which stores are open in this process, and who holds them.
+
+A store is opened by the first *lease* on it and closed when the last is given up; a pool of redis-py's connections has
+one. At the end of the process all are closed in order; a forked child holds none of its parent's.
+"""
+
+import atexit
+import logging
+import os
+import weakref
+from typing import TYPE_CHECKING
+
+from millstream.embedded.guard import Guard, catch_up, outside
+from millstream.embedded.store import Store
+from millstream.errors import ConfigError, StorageError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.clock import Clock
+    from millstream.embedded.place import Place
+    from millstream.persistence.disk import Disk
+
+log = logging.getLogger("millstream.embedded")
+
+
+class _Process:
+    """What is open in this process.
+
+    Attributes:
+        guard: around everything here; opening and closing happen inside it.
+        shared: stores that others can name, by the key of their place, with how many leases they have.
+        open: every store, to be closed at the end or abandoned in a child.
+    """
+
+    def __init__(self) -> None:
+        self.guard = Guard()
+        self.shared: dict[tuple[str, str], tuple[Store, int]] = {}
+        self.open: weakref.WeakSet[Store] = weakref.WeakSet()
+
+
+_process = _Process()
+
+
+class Lease:
+    """The right to use the store of a place, from :meth:`store` to :meth:`give_up`.
+
+    Args:
+        place: of the store, opened if nobody has it open.
+        clock: for a store opened by this lease.
+        disk: the same.
+
+    Raises:
+        ConfigError: the store is open with another fsync than the one asked for.
+        StorageError: the data directory is locked, damaged or not usable.
+    """
+
+    def __init__(self, place: "Place", *, clock: "Clock | None" = None, disk: "Disk | None" = None) -> None:
+        self.place = place
+        self._clock = clock
+        self._disk = disk
+        self._store: Store | None = None
+        self._held = False
+        self._take(is_first=True)
+
+    def store(self) -> Store:
+        """The store, opened again if the lease was given up: a closed redis-py client may be used on.
+
+        Raises:
+            UsageError: it was in memory, and its last client has closed it; or this is a forked child.
+            StorageError: as for the constructor.
+        """
+        if not self._held:
+            self._take(is_first=False)
+        assert self._store is not None
+        return self._store
+
+    def _take(self, *, is_first: bool) -> None:
+        with _process.guard:
+            if self._held:
+                return
+            self._store = self._private(is_first) if self.place.is_private else self._join(is_first)
+            self._held = True
+            _process.open.add(self._store)
+
+    def _private(self, is_first: bool) -> Store:
+        if not is_first:
+            assert self._store is not None
+            return self._store
+        return Store(self.place, clock=self._clock)
+
+    def _join(self, is_first: bool) -> Store:
+        place = self.place
+        store, leases = _process.shared.get(place.key, (None, 0))
+        if store is None:
+            if self._store is not None and self._store.forked:
+                return self._store  # which says what is wrong when it is used
+            if place.directory is None and not is_first:
+                raise UsageError(f"{place.url} was closed by its last client, and what it held is gone: connect again")
+            store = Store(place, clock=self._clock, disk=self._disk)
+        elif place.fsync not in {None, store.fsync}:
+            raise ConfigError(
+                f"{place.url} is open in this process with fsync={store.fsync}; leave ?fsync out to share it"
+            )
+        _process.shared[place.key] = (store, leases + 1)
+        return store
+
+    def give_up(self) -> None:
+        """Use it no more; a second call does nothing. The last to give a store up closes it.
+
+        Raises:
+            StorageError: the disk failed at the last write.
+        """
+        outside(self._give_up)
+
+    def _give_up(self) -> None:
+        with _process.guard:
+            if not self._held:
+                return
+            self._held = False
+            store = self._store
+            assert store is not None
+            if self.place.is_private:
+                store.close()
+                return
+            found, leases = _process.shared.get(self.place.key, (None, 0))
+            if found is not store:
+                return  # a forked child's copy
+            if leases > 1:
+                _process.shared[self.place.key] = (store, leases - 1)
+                return
+            del _process.shared[self.place.key]
+            store.close()
+
+
+def _close_all() -> None:
+    """At the end of the process."""
+    catch_up()
+    with _process.guard:
+        _process.shared.clear()
+        for store in list(_process.open):
+            try:
+                store.close()
+            except StorageError as error:
+                log.critical("%s: %s", store.place.url, error)
+
+
+def _after_fork() -> None:
+    """In a forked child: another thread may have held any lock at that moment, so none of the parent's is used."""
+    global _process
+    stores, _process = list(_process.open), _Process()
+    for store in stores:
+        store.abandon()
+
+
+atexit.register(_close_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def finalizer(lease: Lease) -> "Callable[[], None]":
+    """What to do when a pool is gone without having been closed; no method of the pool, or it would never be gone."""
+
+    def finish() -> None:
+        try:
+            lease.give_up()
+        except StorageError as error:  # nobody is there to be told
+            log.critical("%s: %s", lease.place.url, error)
+
+    return finish
