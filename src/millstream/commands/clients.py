@@ -5,6 +5,7 @@ Source: https://redis.io/docs/latest/commands/client-list/ and its siblings.
 
 from collections.abc import Callable, Iterable
 
+from millstream.commands.accounts import DEFAULT
 from millstream.commands.args import SYNTAX, integer, read_integer
 from millstream.commands.connection import BAD_NAME, is_printable
 from millstream.commands.context import Context
@@ -301,9 +302,7 @@ def _by_laddr(word: bytes, wall: int) -> Test:  # noqa: ARG001 - all filters sha
 
 
 def _by_user(word: bytes, wall: int) -> Test:  # noqa: ARG001 - all filters share one signature
-    if word != b"default":
-        raise CommandError(f"ERR No such user '{_text(word)}'")
-    return lambda session: session.user == word
+    return lambda session: (session.user or DEFAULT) == word
 
 
 def _by_age(word: bytes, wall: int) -> Test:
@@ -351,6 +350,8 @@ def client_kill(ctx: Context, argv: list[bytes]) -> Reply:
         name, word = argv[at].upper(), argv[at + 1]
         if name == b"SKIPME" and word.lower() in {b"yes", b"no"}:
             skip_me = word.lower() == b"yes"
+        elif name == b"USER" and ctx.host.accounts.get(word) is None:
+            raise CommandError(f"ERR No such user '{_text(word)}'")
         elif name in _FILTERS:
             tests.append(_FILTERS[name](word, ctx.now.wall))
         else:

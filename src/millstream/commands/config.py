@@ -133,6 +133,8 @@ PARAMETERS: dict[str, Parameter] = {
         Parameter("notify-keyspace-events", "", canonical),
         # who may connect, and how much one connection may take
         Parameter("requirepass", "", text),
+        Parameter("aclfile", "", text, mutable=False),
+        Parameter("acllog-max-len", "128", integer(0, LLONG_MAX)),
         Parameter("protected-mode", "yes", yes_no),
         Parameter("maxclients", "10000", integer(1, 2**32 - 1)),
         Parameter("client-output-buffer-limit", f"normal {256 * _MIB} {64 * _MIB} 60", output_limit),
@@ -169,6 +171,8 @@ class Config:
         idmp_maxsize: ``stream-idmp-maxsize``.
         events: ``notify-keyspace-events``.
         require_pass: ``requirepass``, empty for none.
+        acl_file: ``aclfile``, empty for none.
+        acl_log_max: ``acllog-max-len``.
         max_clients: ``maxclients``.
         is_protected: ``protected-mode``.
         output_limit: ``client-output-buffer-limit``.
@@ -200,6 +204,8 @@ class Config:
         self.idmp_maxsize = self._int("stream-idmp-maxsize")
         self.events = str(self.values["notify-keyspace-events"])
         self.require_pass = str(self.values["requirepass"]).encode("utf-8", "surrogateescape")
+        self.acl_file = str(self.values["aclfile"])
+        self.acl_log_max = self._int("acllog-max-len")
         self.max_clients = self._int("maxclients")
         self.is_protected = self.values["protected-mode"] == "yes"
         limit = self.values["client-output-buffer-limit"]

@@ -3,9 +3,7 @@
 Source: https://redis.io/docs/latest/commands/?group=connection
 """
 
-import hashlib
-import hmac
-
+from millstream.commands.accounts import DEFAULT
 from millstream.commands.args import SYNTAX, integer, read_integer
 from millstream.commands.context import Context
 from millstream.commands.info import REDIS_VERSION
@@ -24,7 +22,6 @@ _HELLO_NEEDS_AUTH = (
     "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> "
     "option can be used to authenticate the client and select the RESP protocol version at the same time"
 )
-_DEFAULT_USER = b"default"
 
 
 def is_printable(word: bytes) -> bool:
@@ -32,16 +29,13 @@ def is_printable(word: bytes) -> bool:
     return all(0x21 <= byte <= 0x7E for byte in word)
 
 
-def _same(one: bytes, two: bytes) -> bool:
-    """Compare in a time that tells nothing of where, or in what length, the two differ."""
-    return hmac.compare_digest(hashlib.sha256(one).digest(), hashlib.sha256(two).digest())
-
-
-def _authenticate(ctx: Context, user: bytes, password: bytes) -> None:
-    wanted = ctx.host.config.require_pass
-    if user != _DEFAULT_USER or (wanted and not _same(password, wanted)):
+def _authenticate(ctx: Context, asked: bytes, user: bytes, password: bytes) -> None:
+    """Make the session that of a user; ``asked`` is the command's first word, for ACL LOG."""
+    if not ctx.host.accounts.accepts(user, password):
+        context = "toplevel" if ctx.may_block else "multi"
+        ctx.host.note_refusal(ctx.session, "auth", asked, user, ctx.now, context)
         raise CommandError("WRONGPASS invalid username-password pair or user is disabled.")
-    ctx.session.user = _DEFAULT_USER
+    ctx.session.user = user
 
 
 @command(
@@ -86,12 +80,12 @@ def echo(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler'
     summary="Proves who the client is.",
 )
 def auth(ctx: Context, argv: list[bytes]) -> Reply:
-    """There is one user, ``default``; its password is the parameter ``requirepass``."""
+    """Without a name, the default user is meant; its password is that of the parameter ``requirepass`` too."""
     if len(argv) > 3:
         raise SYNTAX
-    if len(argv) == 2 and not ctx.host.config.require_pass:
+    if len(argv) == 2 and ctx.host.accounts.default.nopass:
         raise CommandError(_AUTH_WITHOUT_NEED)
-    _authenticate(ctx, argv[1] if len(argv) == 3 else _DEFAULT_USER, argv[-1])
+    _authenticate(ctx, argv[0], argv[1] if len(argv) == 3 else DEFAULT, argv[-1])
     return OK
 
 
@@ -117,7 +111,7 @@ def hello(ctx: Context, argv: list[bytes]) -> Reply:
         version = wanted
     name, credentials = _hello_options(argv)
     if credentials is not None:
-        _authenticate(ctx, *credentials)
+        _authenticate(ctx, argv[0], *credentials)
     if session.user is None:
         raise CommandError(_HELLO_NEEDS_AUTH)
     if name is not None:
@@ -208,5 +202,5 @@ def reset(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler
     session.db, session.resp, session.name = 0, 2, b""
     session.reply_mode = "on"
     session.no_evict = session.no_touch = False
-    session.user = None if ctx.host.config.require_pass else _DEFAULT_USER
+    session.user = ctx.host.accounts.first_user
     return Simple(b"RESET")

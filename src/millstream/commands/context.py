@@ -18,7 +18,10 @@ from millstream.errors import CommandError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from millstream.commands.accounts import Accounts
     from millstream.commands.config import Config
+    from millstream.commands.permissions import Denial
+    from millstream.commands.table import Command
 
 WRONGTYPE = "WRONGTYPE Operation against a key holding the wrong kind of value"
 
@@ -29,6 +32,7 @@ class Host(Protocol):
     """What the node offers to commands that look at, or act on, the server itself."""
 
     config: "Config"
+    accounts: "Accounts"
     keyspace: Keyspace
     channels: Channels[Session]
     patterns: Channels[Session]
@@ -47,6 +51,19 @@ class Host(Protocol):
 
     def kill(self, session: Session) -> None:
         """Close another session's connection."""
+        ...
+
+    def refusal(
+        self, session: Session, row: "Command", argv: list[bytes], now: Now, context: str
+    ) -> "tuple[Denial, str] | None":
+        """Why a session may not run a command, with Redis's words for it (no code); None if it may.
+
+        ACL LOG remembers a refusal; ``context`` is its word for where: ``toplevel``, ``multi`` or ``lua``.
+        """
+        ...
+
+    def note_refusal(self, session: Session, reason: str, thing: bytes, user: bytes, now: Now, context: str) -> None:
+        """Remember in ACL LOG that somebody was refused something."""
         ...
 
     def info(self, sections: list[str]) -> str:

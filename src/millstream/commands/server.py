@@ -123,6 +123,8 @@ def config_set(ctx: Context, argv: list[bytes]) -> Reply:
         raise SYNTAX
     words = [_text(word) for word in argv[2:]]
     ctx.host.config.set(list(zip(words[::2], words[1::2], strict=True)))
+    if "requirepass" in map(str.lower, words[::2]):
+        ctx.host.accounts.set_default_password(ctx.host.config.require_pass)
     return OK
 
 

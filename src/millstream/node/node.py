@@ -16,11 +16,14 @@ from typing import Protocol
 
 from millstream.clock import Now
 from millstream.commands import load_all
+from millstream.commands.accounts import Accounts, Refusal
+from millstream.commands.clients import describe
 from millstream.commands.config import Config
 from millstream.commands.context import Blocked, Context
 from millstream.commands.events import messages
 from millstream.commands.glob import matcher
 from millstream.commands.info import render
+from millstream.commands.permissions import Denial, User
 from millstream.commands.pubsub import ALLOWED_WHILE_SUBSCRIBED
 from millstream.commands.session import Session
 from millstream.commands.table import Command, find, resolve
@@ -45,6 +48,17 @@ _UNQUEUED = frozenset({"exec", "discard", "multi", "watch", "quit", "reset"})
 # Transitions after which entries may be claimable earlier than those who wait with CLAIM know
 _STALE_LATER = frozenset({"gread", "gclaim"})
 _NOT_IN_MULTI = "ERR Command not allowed inside a transaction"
+_NO_AUTH = "NOAUTH Authentication required."
+# What EXEC says of a queued command that is not allowed any more, by what was refused
+_NO_LONGER = (
+    "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command is "
+    "no longer allowed for the following reason: "
+)
+_REASONS = {
+    "command": "no permission to execute the command or subcommand",
+    "key": "no permission to touch the specified keys",
+    "channel": "no permission to access one of the channels used as arguments",
+}
 
 
 class LogSink(Protocol):
@@ -94,6 +108,9 @@ class Node:
 
     def __init__(self, config: Config, log: LogSink | None = None) -> None:
         self.config = config
+        self.accounts = Accounts()
+        if config.require_pass:
+            self.accounts.set_default_password(config.require_pass)
         self.keyspace = Keyspace()
         self.stats = Stats()
         self.outbox: list[tuple[Session, Outcome]] = []
@@ -122,14 +139,17 @@ class Node:
         """A new client."""
         self._last_id += 1
         session = Session(
-            self._last_id, addr, laddr, created=now.wall, last_used=now.wall, is_unix=is_unix, user=self._first_user()
+            self._last_id,
+            addr,
+            laddr,
+            created=now.wall,
+            last_used=now.wall,
+            is_unix=is_unix,
+            user=self.accounts.first_user,
         )
         self._sessions[session.id] = session
         self.stats.connections += 1
         return session
-
-    def _first_user(self) -> bytes | None:
-        return None if self.config.values.get("requirepass") else b"default"
 
     def close_session(self, session: Session) -> None:
         """A client is gone; whatever it waited for or watched is forgotten."""
@@ -162,7 +182,7 @@ class Node:
         """
         session.last_used = self._wall = now.wall
         try:
-            row = self._admit(session, argv)
+            row = self._admit(session, argv, now)
         except CommandError as error:
             return self._refuse(session, argv, error)
         session.last_command = row.name
@@ -187,19 +207,55 @@ class Node:
             self._serve_ready(now)
         return outcome
 
-    def _admit(self, session: Session, argv: list[bytes]) -> Command:
+    def _admit(self, session: Session, argv: list[bytes], now: Now) -> Command:
         """The command's row, if this session may run it now."""
         row = resolve(argv)
-        if session.user is None and "no_auth" not in row.flags:
-            raise CommandError("NOAUTH Authentication required.")
+        if session.user is None:
+            session.user = self.accounts.first_user  # the default user may have become open since
+            if session.user is None and "no_auth" not in row.flags:
+                raise CommandError(_NO_AUTH)
+        if session.queue is not None and "no_multi" in row.flags:
+            raise CommandError(_NOT_IN_MULTI)
+        self._authorize(session, row, argv, now)
         if session.resp == 2 and session.is_subscribed and row.name not in ALLOWED_WHILE_SUBSCRIBED:
             raise CommandError(
                 f"ERR Can't execute '{row.name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are "
                 "allowed in this context"
             )
-        if session.queue is not None and "no_multi" in row.flags:
-            raise CommandError(_NOT_IN_MULTI)
         return row
+
+    def _authorize(self, session: Session, row: Command, argv: list[bytes], now: Now) -> None:
+        """Raise unless the session's user may run the command."""
+        if session.user in self.accounts.unrestricted:
+            return
+        context = "toplevel" if session.queue is None else "multi"
+        refused = self.refusal(session, row, argv, now, context)
+        if refused is not None:
+            raise CommandError(f"NOPERM {refused[1]}")
+
+    def refusal(
+        self, session: Session, row: Command, argv: list[bytes], now: Now, context: str
+    ) -> tuple[Denial, str] | None:
+        """Why a session may not run a command, with the words for it; remembered in ACL LOG."""
+        name = session.user
+        if name in self.accounts.unrestricted or "no_auth" in row.flags:
+            return None
+        if name is None:  # its user was deleted, and it is about to be closed
+            return Denial(1, 0), "the user is deleted"
+        user = self.accounts.get(name) or User(name)
+        denial = user.refusal(row, argv)
+        if denial is None:
+            return None
+        session.last_command = row.name
+        thing = argv[denial.at] if denial.at else row.name.encode()
+        self.note_refusal(session, denial.reason, thing, name, now, context)
+        return denial, user.denial_text(denial, row, argv)
+
+    def note_refusal(self, session: Session, reason: str, thing: bytes, user: bytes, now: Now, context: str) -> None:
+        """Remember in ACL LOG that somebody was refused something."""
+        client = describe(session, now.wall).encode("utf-8", "surrogateescape")
+        entry = Refusal(0, reason, context, thing, user, client, now.wall, now.wall)
+        self.accounts.note(entry, self.config.acl_log_max)
 
     def _refuse(self, session: Session, argv: list[bytes], error: CommandError) -> Outcome | None:
         """The reply to a command that is unknown, malformed or not allowed; a transaction remembers it."""
@@ -256,12 +312,20 @@ class Node:
         replies: list[Reply] = []
         for argv in queue:
             ctx.db = self.keyspace.databases[session.db]  # SELECT inside the transaction
-            replies.append(self._run(ctx, resolve(argv), argv))
+            row = resolve(argv)
+            refused = self.refusal(session, row, argv, now, "multi")  # the rules may have changed since it was queued
+            replies.append(self._run(ctx, row, argv) if refused is None else self._no_longer(row, refused[0]))
         if self._log is not None and any(argv[0].lower() == b"xinfo" for argv in queue):
             # It shows what is logged softly, before this transaction and in it
             self._hard, self._is_hard = self._log.appended, bool(self._steps)
         self.stats.dirty += ctx.dirty
         return replies
+
+    def _no_longer(self, row: Command, denial: Denial) -> Error:
+        self.stats.command(row.name).rejected += 1
+        line = _NO_LONGER + _REASONS[denial.reason]
+        self.stats.error(line)
+        return Error(line)
 
     def _outcome(self, session: Session, reply: Reply, row: Command | None) -> Outcome | None:
         if session.reply_mode != "on" and self._is_muted(session):
@@ -355,6 +419,12 @@ class Node:
         row = resolve(waiter.argv)
         ctx = self._context(session, now)
         self.waits.stop(waiter)
+        refused = self.refusal(session, row, waiter.argv, now, "toplevel")  # the rules may have changed meanwhile
+        if refused is not None:
+            line = f"NOPERM {refused[1]}"
+            self.stats.error(line)
+            self._send(session, Error(line), row)
+            return
         stats = self.stats.command(row.name)
         stats.calls -= 1  # the same call as before, run again
         self.stats.processed -= 1

@@ -257,7 +257,7 @@ class Server:
             return TOO_MANY
         peer = transport.get_extra_info("peername")
         if not is_unix:
-            if config.is_protected and not config.require_pass and not is_loopback(peer):
+            if config.is_protected and self.node.accounts.default.nopass and not is_loopback(peer):
                 self.facts.denied_connections += 1
                 return DENIED
             keep_alive(transport.get_extra_info("socket"))
