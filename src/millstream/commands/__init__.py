@@ -19,6 +19,7 @@ FAMILIES = (
     "sets",
     "connection",
     "clients",
+    "acl",
     "server",
     "introspection",
 )
