@@ -1,22 +1,14 @@
 """The worker of the README does what the README says of it, as it is printed there."""
 
-import re
 import shlex
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+from support.readme import block
 from support.servers import ServerProcess
-from support.source import ROOT
 from support.waiting import eventually
-
-
-def block(language: str, holding: str) -> str:
-    """The README's one code block of this language that holds these words."""
-    blocks = re.findall(rf"```{language}\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
-    (found,) = [text for text in blocks if holding in text]
-    return found
 
 
 def test_worker_of_the_readme(our_server: ServerProcess, tmp_path: Path) -> None:
