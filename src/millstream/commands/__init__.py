@@ -11,6 +11,7 @@ FAMILIES = (
     "transactions",
     "pubsub",
     "keys",
+    "dump",
     "expiry",
     "strings",
     "hashes",
@@ -29,5 +30,6 @@ def load_all() -> None:
     """Import every family, which fills the command table, and the transitions they use."""
     importlib.import_module("millstream.engine.stream_ops")
     importlib.import_module("millstream.engine.collection_ops")
+    importlib.import_module("millstream.engine.dump_ops")
     for family in FAMILIES:
         importlib.import_module(f"millstream.commands.{family}")

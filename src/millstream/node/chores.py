@@ -33,10 +33,12 @@ class Chores:
         if op == "xadd":
             if step[6] is not None:
                 self._remember(step[1], step[2])
-        elif op in {"set", "expire"}:
+        elif op in {"set", "expire", "restore"}:
             if step[-1] is not None:
                 self._expiring = True
                 self._wake()
+            if op == "restore":
+                self._remember(step[1], step[2])
         elif op in {"move", "copy"}:
             self._expiring = True
             self._remember(step[3], step[4])

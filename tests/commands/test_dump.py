@@ -1,0 +1,451 @@
+"""DUMP and RESTORE: what is dumped comes back whole, from us and from Redis, and nothing else comes in."""
+
+import random
+from contextlib import closing
+
+import pytest
+
+from millstream.engine import dumping, plain, rdb
+from millstream.engine.keyspace import Value
+from millstream.engine.plain import MalformedError
+from millstream.replies import Error, Simple
+from support.inprocess import World
+from support.servers import ServerProcess
+from support.state import check, snapshot
+from support.wire import Wire
+
+OK = Simple(b"OK")
+WRONG = "ERR DUMP payload version or checksum are wrong"
+BAD = "ERR Bad data format"
+
+
+@pytest.fixture
+def world() -> World:
+    """Small blocks, so that a short stream has many."""
+    return World({"stream-node-max-entries": "4"})
+
+
+def fill(world: World) -> None:
+    """One key of each type; the stream has everything a stream can have."""
+    client = world.client()
+    for number in range(1, 31):
+        client.call("XADD", "s", f"{number}-1", "name", f"n{number}", "value", number)
+    client.call("XADD", "s", "31-1", "other", b"\x00\xff", "", "")
+    client.call("XDEL", "s", "2-1", "9-1", "10-1", "31-1")
+    for pid in ("p", ""):
+        if pid:
+            client.call("XADD", "s", "IDMP", pid, "m1", "*", "a", "b")
+            client.call("XADD", "s", "IDMP", pid, "m1", "*", "a", "b")
+    client.call("XGROUP", "CREATE", "s", "g", "0")
+    client.call("XGROUP", "CREATE", "s", b"\xff\x00", "5-1", "ENTRIESREAD", 3)
+    client.call("XGROUP", "CREATECONSUMER", "s", "g", "idle")
+    client.call("XREADGROUP", "GROUP", "g", "zoe", "COUNT", 5, "STREAMS", "s", ">")
+    world.clock.advance(50)
+    client.call("XREADGROUP", "GROUP", "g", "anna", "COUNT", 9, "STREAMS", "s", ">")
+    client.call("XNACK", "s", "g", "FAIL", "IDS", 2, "7-1", "1-1")
+    client.call("XCLAIM", "s", "g", "bert", 0, "3-1", "TIME", 5)
+    client.call("XDEL", "s", "4-1")
+    client.call("SET", "word", "text")
+    client.call("SET", "number", "12345")
+    client.call("HSET", "hash", "a", "1", "b", "2")
+    client.call("ZADD", "zset", "1.5", "a", "-inf", "b")
+    client.call("RPUSH", "list", "b", "a", "b")
+    client.call("SADD", "set", "3", "1", "2")
+
+
+KEYS = ["s", "word", "number", "hash", "zset", "list", "set"]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_what_is_dumped_comes_back_whole(world: World, key: str) -> None:
+    """Every field that any command shows is in a dump: blocks, tombstones, groups, order, times, messages, counters."""
+    fill(world)
+    client = world.client()
+    before = snapshot(world.node)[0][key.encode()]
+    payload = client.call("DUMP", key)
+    assert client.call("RESTORE", "other", 0, payload) == OK
+    assert client.call("RESTORE", key, 0, payload, "REPLACE") == OK
+    for name in (key.encode(), b"other"):
+        assert snapshot(world.node)[0][name] == before
+    assert client.call("DUMP", "other") == payload
+    assert snapshot(world.recovered()) == snapshot(world.node)
+
+
+def test_a_restored_stream_goes_on(world: World) -> None:
+    """Adding, reading and remembering messages go on where they stood."""
+    fill(world)
+    client = world.client()
+    known = client.call("XADD", "s", "IDMP", "p", "m1", "*", "a", "b")
+    client.call("RESTORE", "s", 0, client.call("DUMP", "s"), "REPLACE")
+    assert client.call("XADD", "s", "IDMP", "p", "m1", "*", "a", "b") == known
+    client.call("XADD", "s", "*", "a", "b")
+    assert client.call("XREADGROUP", "GROUP", "g", "carl", "COUNT", 1, "STREAMS", "s", ">")[0][1][0][0] == b"18-1"
+    check(world.node)
+
+
+def test_messages_of_a_restored_stream_are_forgotten_in_time(world: World) -> None:
+    """The job that forgets old messages hears of streams that come by RESTORE, in this process and after recovery."""
+    client = world.client()
+    client.call("XADD", "s", "IDMP", "p", "m", "*", "a", "b")
+    payload = client.call("DUMP", "s")
+    client.call("DEL", "s")
+    world.advance(1000)
+    client.call("RESTORE", "t", 0, payload)
+    world.advance(200_000)
+    world.advance(200)
+    info = client.call("XINFO", "STREAM", "t")
+    assert info[info.index(b"pids-tracked") + 1] == 0
+
+
+def test_dump_of_no_key(world: World) -> None:
+    """Null."""
+    assert world.client().call("DUMP", "none") is None
+
+
+def test_options_of_restore(world: World) -> None:
+    """TTL in milliseconds from now, or at a moment; IDLETIME and FREQ are taken; a time that is over leaves no key."""
+    client = world.client()
+    client.call("SET", "a", "x")
+    payload = client.call("DUMP", "a")
+    now = world.clock.now().wall
+    assert client.call("RESTORE", "b", 5000, payload) == OK
+    assert client.call("PTTL", "b") == 5000
+    assert client.call("RESTORE", "b", now + 700, payload, "replace", "absttl", "idletime", 3) == OK
+    assert client.call("PEXPIRETIME", "b") == now + 700
+    assert client.call("RESTORE", "c", 0, payload, "FREQ", 255, "REPLACE") == OK
+    assert client.call("PTTL", "c") == -1
+    assert client.call("RESTORE", "c", 1, payload, "ABSTTL", "REPLACE") == OK
+    assert client.call("EXISTS", "c") == 0
+    world.advance(800)
+    assert client.call("EXISTS", "b") == 0
+    assert snapshot(world.recovered()) == snapshot(world.node)
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["a", 0, "PAYLOAD"], "BUSYKEY Target key name already exists."),
+        (["a", -1, "x"], "BUSYKEY Target key name already exists."),
+        (["b", -1, "PAYLOAD"], "ERR Invalid TTL value, must be >= 0"),
+        (["b", 2**63 - 1, "PAYLOAD"], "ERR Invalid TTL value, must be >= 0"),
+        (["b", "x", "PAYLOAD"], "ERR value is not an integer or out of range"),
+        (["b", 0, ""], WRONG),
+        (["b", 0, b"\x81"], WRONG),
+        (["b", 0, "anything that is long enough"], WRONG),
+        (["b", 0, "PAYLOAD", "NOSUCH"], "ERR syntax error"),
+        (["b", 0, "PAYLOAD", "IDLETIME"], "ERR syntax error"),
+        (["b", 0, "PAYLOAD", "IDLETIME", 1, "FREQ", 1], "ERR syntax error"),
+        (["b", 0, "PAYLOAD", "FREQ", 1, "IDLETIME", 1], "ERR syntax error"),
+        (["b", 0, "PAYLOAD", "IDLETIME", -1], "ERR Invalid IDLETIME value, must be >= 0"),
+        (["b", 0, "PAYLOAD", "FREQ", 256], "ERR Invalid FREQ value, must be >= 0 and <= 255"),
+    ],
+)
+def test_refusals_of_restore(world: World, words: list[str | int | bytes], error: str) -> None:
+    """Redis's errors, in Redis's order, and nothing is changed."""
+    client = world.client()
+    client.call("SET", "a", "x")
+    payload = client.call("DUMP", "a")
+    told = client.call("RESTORE", *[payload if word == "PAYLOAD" else word for word in words])
+    assert told == Error(error)
+    assert client.call("KEYS", "*") == [b"a"]
+
+
+def test_restore_serves_who_waits(world: World) -> None:
+    """A reader at a missing key gets what comes by RESTORE; a group reader whose key is replaced hears of it."""
+    client, reader = world.client(), world.client()
+    client.call("XADD", "s", "1-1", "a", "b")
+    payload = client.call("DUMP", "s")
+    reader.send("XREAD", "BLOCK", 0, "STREAMS", "t", "0")
+    client.call("RESTORE", "t", 0, payload)
+    assert reader.inbox == [[[b"t", [[b"1-1", [b"a", b"b"]]]]]]
+    client.call("XGROUP", "CREATE", "s", "g", "$")
+    reader.send("XREADGROUP", "GROUP", "g", "anna", "BLOCK", 0, "STREAMS", "s", ">")
+    client.call("RESTORE", "s", 0, payload, "REPLACE")
+    assert reader.inbox[1].line.startswith("NOGROUP ")
+
+
+# ---------------------------------------------------------------------- hostile bytes
+
+
+def test_no_damaged_payload_is_taken(world: World) -> None:
+    """Any byte changed, and any part missing, is found out by the checksum."""
+    fill(world)
+    client = world.client()
+    payload = client.call("DUMP", "s")
+    assert isinstance(payload, bytes)
+    for at in range(0, len(payload), 7):
+        damaged = payload[:at] + bytes([payload[at] ^ 0x55]) + payload[at + 1 :]
+        assert client.call("RESTORE", "t", 0, damaged) == Error(WRONG)
+        assert client.call("RESTORE", "t", 0, payload[:at]) == Error(WRONG)
+
+
+def sealed(body: bytes) -> bytes:
+    """A body with version and checksum that are right."""
+    body += dumping.VERSION.to_bytes(2, "little")
+    return body + dumping._checksum(body)
+
+
+def test_payloads_made_up_with_a_right_checksum_break_nothing(world: World) -> None:
+    """Whatever a client makes up is refused, or is a value that keeps every rule and dumps to what can be restored."""
+    fill(world)
+    client = world.client()
+    chance = random.Random(7)
+    taken = 0
+    for key in KEYS:
+        payload = client.call("DUMP", key)
+        assert isinstance(payload, bytes)
+        for _ in range(400):
+            body = bytearray(payload[:-10])
+            for _ in range(chance.randint(1, 3)):
+                body[chance.randrange(len(body))] = chance.choice([0, 1, 5, 6, 127, 255, chance.randrange(256)])
+            told = client.call("RESTORE", "t", 0, sealed(bytes(body)), "REPLACE")
+            if told == OK:
+                taken += 1
+                check(world.node)
+                again = client.call("DUMP", "t")
+                assert client.call("RESTORE", "t", 0, again, "REPLACE") == OK
+            else:
+                assert told in (Error(BAD), Error(WRONG))
+    assert taken > 100
+
+
+ENTRY = [1, False, b"a", b"b"]
+HOLDER = [b"c", 0, -1]
+MEMORY = [100, 100, 0, 0, []]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"no list",
+        [0, 0, 0, MEMORY, []],
+        [0, 0, 1, MEMORY, [[ENTRY]], []],
+        [1, 2, 1, MEMORY, [[ENTRY]], []],
+        [1, 0, 0, MEMORY, [[ENTRY]], []],
+        [2, 0, 2, MEMORY, [[ENTRY], [ENTRY]], []],
+        [1, 0, 1, MEMORY, [[]], []],
+        [1, 0, 1, MEMORY, [[[1, True, b"a", b"b"]]], []],
+        [1, 0, 1, MEMORY, [[[1, False, b"a"]]], []],
+        [1, 0, 1, MEMORY, [[[1, False, b"a", 5]]], []],
+        [1, 0, 1, MEMORY, [[[1, 0, b"a", b"b"]]], []],
+        [2**128, 0, 1, MEMORY, [[ENTRY]], []],
+        [1, 0, 2**63, MEMORY, [[ENTRY]], []],
+        [1, 0, 1, [100, 1, 0, 0, [[b"p", [b"i", 1, b"j", 1]]]], [[ENTRY]], []],
+        [1, 0, 1, [100, 1, 0, 0, [[b"p", [b"i"]]]], [[ENTRY]], []],
+        [1, 0, 1, MEMORY, [[ENTRY]], [[b"g", 0, 0, [], []], [b"g", 0, 0, [], []]]],
+        [1, 0, 1, MEMORY, [[ENTRY]], [[b"g", 0, -2, [], []]]],
+        [1, 0, 1, MEMORY, [[ENTRY]], [[b"g", 0, 0, [HOLDER, HOLDER], []]]],
+        [1, 0, 1, MEMORY, [[ENTRY]], [[b"g", 0, 0, [HOLDER], [[1, 1, 0, 1]]]]],
+        [1, 0, 1, MEMORY, [[ENTRY]], [[b"g", 0, 0, [HOLDER], [[1, 0, 0, 1], [1, 0, 0, 1]]]]],
+        [1, 0, 1, MEMORY, [[ENTRY]], [[b"g", 0, 0, [HOLDER], [[1, 0, 5, 1], [2, 0, 4, 1]]]]],
+        [1, 0, 1, MEMORY, [[ENTRY]], [[b"g", 0, 0, [HOLDER], [[1, 0, 5, 1], [2, None, 0, 1]]]]],
+        [1, 0, 1, MEMORY, [[ENTRY]], [[b"g", 0, 0, [HOLDER], [[1, 0, 5, 2**63]]]]],
+        [1, 0, 1, MEMORY, [[ENTRY]], [[b"g", 0, 0, [HOLDER], [[1, -1, 5, 1]]]]],
+    ],
+)
+def test_streams_that_no_stream_can_be(content: object) -> None:
+    """Each rule of a stream is checked when one is loaded."""
+    good = [1, 0, 1, MEMORY, [[ENTRY]], [[b"g", 0, 0, [HOLDER], [[1, 0, 5, 1]]]]]
+    assert dumping.build_stream(good).length == 1
+    with pytest.raises(MalformedError):
+        dumping.load(sealed(b"\x81" + plain.pack(content)))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\x80" + plain.pack(5),
+        b"\x82" + plain.pack([]),
+        b"\x82" + plain.pack([b"a"]),
+        b"\x82" + plain.pack([b"a", b"1", b"a", b"2"]),
+        b"\x83" + plain.pack([b"", []]),
+        b"\x83" + plain.pack([b"\0" * 8, [b"a", b"b"]]),
+        b"\x83" + plain.pack([b"\x7f\xf8" + b"\0" * 6, [b"a"]]),
+        b"\x84" + plain.pack([]),
+        b"\x84" + plain.pack([1]),
+        b"\x85" + plain.pack([b"a", b"a"]),
+        b"\x85" + plain.pack([b"a"]) + b"\0",
+        b"\x85" + plain.pack([b"a"])[:-1],
+        b"\x85\x05\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+        b"\x85\x06\xff\xff\xff\xff\x01",
+        b"\x85" + b"\x06\x01" * 5000 + b"\x06\x00",
+        b"\x85\x07",
+        b"\x85",
+        b"\x85\x03" + b"\xff" * 40 + b"\x01",
+    ],
+)
+def test_bodies_that_are_no_value(body: bytes) -> None:
+    """Wrong types, sizes beyond the end, deep nesting and leftovers are refused before anything is made of them."""
+    with pytest.raises(MalformedError):
+        dumping.load(sealed(body))
+
+
+# ---------------------------------------------------------------------- payloads of Redis
+
+
+def rdb_sealed(body: bytes, version: int = 9) -> bytes:
+    body += version.to_bytes(2, "little")
+    return body + rdb.crc64(body).to_bytes(8, "little")
+
+
+def test_checksum_of_redis() -> None:
+    """The check value that Redis's own test of the function has."""
+    assert rdb.crc64(b"123456789") == 0xE9C6D914C4B8D9CA
+
+
+@pytest.mark.parametrize(
+    ("body", "value"),
+    [
+        (b"\x00\x03abc", b"abc"),
+        (b"\x00\x40\x03abc", b"abc"),
+        (b"\x00\x80\x00\x00\x00\x03abc", b"abc"),
+        (b"\x00\x81" + b"\x00" * 7 + b"\x03abc", b"abc"),
+        (b"\x00\xc0\xff", b"-1"),
+        (b"\x00\xc1\x00\x01", b"256"),
+        (b"\x00\xc2\xff\xff\xff\x7f", b"2147483647"),
+        (b"\x00\xc3\x06\x0a\x01ab\xe0\x00\x01", None),  # copies nine bytes: eleven, not ten
+        (b"\x00\xc3\x06\x0b\x01ab\xe0\x00\x01", b"ab" * 5 + b"a"),
+        (b"\x00\xc3\x02\x02\x20\x05", None),
+        (b"\x00\xc3\x02\x81" + b"\x7f" * 8 + b"\x00a", None),
+        (b"\x00\xc4\x00", None),
+        (b"\x00\xbf\x00", None),
+        (b"\x00\x05abc", None),
+        (b"\x00\x03abcd", None),
+        (b"\x05\x03abc", None),
+    ],
+)
+def test_strings_of_redis(world: World, body: bytes, value: bytes | None) -> None:
+    """Every way Redis writes a string is read; what is none of them is bad data."""
+    client = world.client()
+    told = client.call("RESTORE", "a", 0, rdb_sealed(body))
+    assert (client.call("GET", "a") if told == OK else None) == value
+    assert told in (OK, Error(BAD))
+    assert snapshot(world.recovered()) == snapshot(world.node)
+
+
+def test_versions_of_redis_after_ours_are_refused(world: World) -> None:
+    """A format that may have changed is not guessed at."""
+    payload = rdb_sealed(b"\x00\x03abc", rdb.NEWEST + 1)
+    assert world.client().call("RESTORE", "a", 0, payload) == Error(WRONG)
+
+
+def number(value: int) -> bytes:
+    """An element of a listpack: a small number."""
+    return bytes([value, 1])
+
+
+def text(value: bytes) -> bytes:
+    return bytes([0x80 | len(value)]) + value + bytes([len(value) + 1])
+
+
+def stream_of_redis(kind: int, active: int = 77) -> bytes:
+    """Entries 1-1 and 1-2 (1-2 deleted), 1-3 with other fields; group g at 1-1, which anna has since 50."""
+    packed = number(2) + number(1) + number(1) + text(b"f") + number(0)
+    packed += number(2) + number(0) + number(0) + text(b"a") + number(4)
+    packed += number(3) + number(0) + number(1) + text(b"b") + number(4)
+    packed += number(0) + number(0) + number(2) + number(1) + text(b"g") + b"\xf1\x00\x80\x03" + number(6)
+    listpack = (len(packed) + 7).to_bytes(4, "little") + b"\x00\x00" + packed + b"\xff"
+    first = (1).to_bytes(8, "big") + (1).to_bytes(8, "big")
+    body = bytes([kind, 1, 16]) + first + bytes([len(listpack)]) + listpack + bytes([2, 1, 3])
+    if kind > 15:
+        body += bytes([1, 1, 1, 2, 3])
+    body += b"\x01\x01g\x01\x01" + (b"\x01" if kind > 15 else b"")
+    body += b"\x01" + first + (50).to_bytes(8, "little") + b"\x03"
+    body += b"\x01\x04anna" + (60).to_bytes(8, "little")
+    if kind > 19:
+        body += active.to_bytes(8, "little", signed=True)
+    return rdb_sealed(body + b"\x01" + first, 11)
+
+
+@pytest.mark.parametrize("kind", [15, 19, 21])
+def test_streams_of_redis(world: World, kind: int) -> None:
+    """The three formats of streams; what the oldest does not have is worked out as Redis does."""
+    client = world.client()
+    assert client.call("RESTORE", "s", 0, stream_of_redis(kind)) == OK
+    assert client.call("XRANGE", "s", "-", "+") == [[b"1-1", [b"f", b"a"]], [b"1-3", [b"g", b"-32768"]]]
+    info = client.call("XINFO", "STREAM", "s", "FULL")
+    told = dict(zip(info[::2], info[1::2], strict=True))
+    assert told[b"last-generated-id"] == b"1-3"
+    assert told[b"max-deleted-entry-id"] == (b"0-0" if kind == 15 else b"1-2")
+    assert told[b"entries-added"] == (2 if kind == 15 else 3)
+    group = dict(zip(told[b"groups"][0][::2], told[b"groups"][0][1::2], strict=True))
+    assert (group[b"last-delivered-id"], group[b"entries-read"]) == (b"1-1", 1)
+    assert group[b"pending"] == [[b"1-1", b"anna", 50, 3]]
+    consumer = dict(zip(group[b"consumers"][0][::2], group[b"consumers"][0][1::2], strict=True))
+    assert consumer[b"seen-time"] == 60
+    assert consumer[b"active-time"] == (77 if kind == 21 else 60)
+    check(world.node)
+    assert snapshot(world.recovered()) == snapshot(world.node)
+
+
+def test_made_up_streams_of_redis_break_nothing(world: World) -> None:
+    """Whatever a client makes up of Redis's format is refused, or is a stream that keeps every rule."""
+    client = world.client()
+    chance = random.Random(11)
+    body = stream_of_redis(21)[:-10]
+    taken = 0
+    for _ in range(4000):
+        changed = bytearray(body)
+        for _ in range(chance.randint(1, 3)):
+            changed[chance.randrange(1, len(body))] = chance.choice(
+                [0, 1, 2, 63, 128, 0xC3, 255, chance.randrange(256)]
+            )
+        told = client.call("RESTORE", "s", 0, rdb_sealed(bytes(changed)), "REPLACE")
+        assert told in (OK, Error(BAD))
+        if told == OK:
+            taken += 1
+            check(world.node)
+    assert taken > 100
+
+
+@pytest.mark.realserver
+def test_keys_come_over_from_a_real_redis(real_redis: ServerProcess, world: World) -> None:
+    """Long compressed streams, groups and strings dumped by redis-server are the same here, as far as clients see."""
+    client = world.client()
+    chance = random.Random(3)
+    with real_redis.client() as redis:
+        for at in range(1, 700):
+            fields = {
+                f"field{n % 5}": chance.choice(["x" * 90, str(chance.randrange(-(10**12), 10**12)), ""])
+                for n in range(at % 4 + 1)
+            }
+            redis.xadd("s", fields, id=f"{at * 1000}-{at % 3}")
+        redis.xgroup_create("s", "g", "0")
+        for consumer in ("anna", "bert"):
+            redis.xreadgroup("g", consumer, {"s": ">"}, count=150)
+        redis.xdel("s", *[f"{at * 1000}-{at % 3}" for at in range(10, 500, 7)])
+        redis.xack("s", "g", "5000-2")
+        for key, value in {"n": "77", "long": "ab" * 5000, "odd": bytes(range(256))}.items():
+            redis.set(key, value)
+            assert client.call("RESTORE", key, 0, redis.dump(key)) == OK
+            assert client.call("GET", key) == redis.get(key)
+        assert client.call("RESTORE", "s", 0, redis.dump("s")) == OK
+    asked: list[tuple[str, ...]] = [
+        ("XRANGE", "s", "-", "+"),
+        ("XPENDING", "s", "g"),
+        ("XREADGROUP", "GROUP", "g", "anna", "STREAMS", "s", "0"),
+        ("XREADGROUP", "GROUP", "g", "bert", "STREAMS", "s", "0"),
+        ("XINFO", "GROUPS", "s"),
+        ("XREADGROUP", "GROUP", "g", "carl", "COUNT", "20", "STREAMS", "s", ">"),
+    ]
+    with closing(Wire(real_redis.url)) as wire:
+        for words in asked:
+            there = wire.ask(*words)
+            here = client.call(*words)
+            if words[0] == "XINFO":
+                there, here = ([dict(zip(g[::2], g[1::2], strict=True)) for g in found] for found in (there, here))
+                assert here[0].items() >= there[0].items()
+            else:
+                assert here == there
+    check(world.node)
+
+
+def test_every_type_of_value_has_a_payload() -> None:
+    """A type added to the engine must be added to dumps: RELOAD and RESTORE go by them."""
+    from millstream.engine.collections import HashValue, ListValue, SetValue, ZSetValue
+    from millstream.engine.keyspace import StringValue
+    from millstream.engine.stream import Stream
+
+    values: list[Value] = [StringValue(b""), Stream(1, 1), HashValue(), ListValue(), SetValue(), ZSetValue()]
+    kinds = [dumping.dump(value)[0] for value in values]
+    assert sorted(kinds) == list(range(dumping.FIRST_TYPE, dumping.LAST_TYPE + 1))
