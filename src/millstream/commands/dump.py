@@ -95,7 +95,7 @@ def _loaded(ctx: Context, payload: bytes) -> Value:
     group="generic",
     syntax="key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]",
     summary="Makes a key from what DUMP answered.",
-    acl="@dangerous",
+    acl="dangerous",
 )
 def restore(ctx: Context, argv: list[bytes]) -> Reply:
     """OK; a time to live that is already over leaves no key."""
