@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
@@ -247,6 +247,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]))
         died_ms=st.integers(0, 2**41),
     )
 )
+@example(DeadLetter((b"", b""), "", "", "", "", 1, "", "", "", published_ms=10_000_000_000_001, died_ms=0))
 def test_a_dead_letter_keeps_everything(letter: DeadLetter) -> None:
     """The original's fields, bytes and order included, and what is known about its end; even if it died twice."""
     assert unpack(pack(letter)) == letter

@@ -8,12 +8,16 @@ itself, is still taken apart exactly.
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 PREFIX = b"_dead."
 
 #: Longest traceback kept, in characters: its end, where the cause is.
 TRACEBACK_LIMIT = 8_000
+
+# Whole milliseconds all the way: as seconds in a float, times after the year 2242 come back one off
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +111,12 @@ def describe(error: BaseException | None) -> tuple[str, str]:
 
 def _iso(ms: int) -> str:
     try:
-        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
-    except (OverflowError, ValueError, OSError):
+        return (_EPOCH + ms * _MS).isoformat(timespec="milliseconds")
+    except OverflowError:
         return str(ms)  # an id such as 9999999999999999-1 is legal and no date
 
 
 def _ms(text: str) -> int:
     if text.lstrip("-").isdigit():
         return int(text)
-    return round(datetime.fromisoformat(text).timestamp() * 1000)
+    return (datetime.fromisoformat(text) - _EPOCH) // _MS
