@@ -7,6 +7,7 @@ import click
 
 DEFAULT_DIR = Path("millstream-data")
 _PORTS = click.IntRange(0, 65535)
+_FILE = click.Path(path_type=Path)
 
 
 def _assignments(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:  # noqa: ARG001 - click's signature
@@ -34,7 +35,18 @@ def _assignments(ctx: click.Context, param: click.Parameter, values: tuple[str, 
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
 @click.option("--port", type=_PORTS, default=6379, show_default=True, help="TCP port; 0 picks a free one.")
 @click.option("--unixsocket", type=click.Path(path_type=Path), help="Listen at a unix socket of this path too.")
-@click.option("--no-tcp", is_flag=True, help="Listen at the unix socket only.")
+@click.option("--no-tcp", is_flag=True, help="No unencrypted TCP: listen at the unix socket or for TLS only.")
+@click.option("--tls-port", type=_PORTS, help="Listen for TLS at this TCP port too; 0 picks a free one.")
+@click.option("--tls-cert-file", type=_FILE, help="The server's certificate (PEM).")
+@click.option("--tls-key-file", type=_FILE, help="Its key (PEM, no passphrase).")
+@click.option("--tls-ca-cert-file", type=_FILE, help="Certificates of those who sign the clients' (PEM).")
+@click.option(
+    "--tls-auth-clients",
+    type=click.Choice(["no", "optional", "yes"]),
+    default="yes",
+    show_default=True,
+    help="Whether clients must show a certificate.",
+)
 @click.option(
     "--dir", "directory", type=click.Path(path_type=Path), help=f"Data directory.  [default: ./{DEFAULT_DIR}]"
 )
@@ -52,6 +64,7 @@ def _assignments(ctx: click.Context, param: click.Parameter, values: tuple[str, 
     envvar="MILLSTREAM_REQUIREPASS",
     help="Password clients must give; better set by MILLSTREAM_REQUIREPASS, since others see the command line.",
 )
+@click.option("--aclfile", type=_FILE, help="File of users, read at the start and by ACL LOAD, written by ACL SAVE.")
 @click.option(
     "--set", "parameters", multiple=True, metavar="NAME=VALUE", callback=_assignments, help="A CONFIG parameter."
 )
@@ -60,11 +73,17 @@ def serve(  # noqa: PLR0917 - click passes every option by name
     port: int,
     unixsocket: Path | None,
     no_tcp: bool,
+    tls_port: int | None,
+    tls_cert_file: Path | None,
+    tls_key_file: Path | None,
+    tls_ca_cert_file: Path | None,
+    tls_auth_clients: str,
     directory: Path | None,
     memory: bool,
     fsync: str,
     maxclients: int | None,
     requirepass: str | None,
+    aclfile: Path | None,
     parameters: dict[str, str],
 ) -> None:
     """Run the stream server.
@@ -74,11 +93,14 @@ def serve(  # noqa: PLR0917 - click passes every option by name
     """
     from millstream.server.process import run_server  # noqa: PLC0415 - `serve --help` does not need it
     from millstream.server.settings import Settings  # noqa: PLC0415 - the same
+    from millstream.server.tls import Tls  # noqa: PLC0415 - the same
 
     if memory and directory is not None:
         raise click.UsageError("--memory keeps nothing, so it cannot go with --dir: leave one of them out")
-    if no_tcp and unixsocket is None:
-        raise click.UsageError("--no-tcp leaves no way in: name a unix socket with --unixsocket")
+    if no_tcp and unixsocket is None and tls_port is None:
+        raise click.UsageError("--no-tcp leaves no way in: name a unix socket with --unixsocket, or use --tls-port")
+    if tls_port is None and (tls_cert_file or tls_key_file or tls_ca_cert_file):
+        raise click.UsageError("TLS files are named, but no port for TLS: add --tls-port")
     if maxclients is not None:
         parameters["maxclients"] = str(maxclients)
     if requirepass:
@@ -92,5 +114,15 @@ def serve(  # noqa: PLR0917 - click passes every option by name
         directory=None if memory else directory or DEFAULT_DIR,
         fsync=fsync,  # type: ignore[arg-type] # click.Choice has checked it
         parameters=parameters,
+        tls=None
+        if tls_port is None
+        else Tls(
+            tls_port,
+            tls_cert_file,
+            tls_key_file,
+            tls_ca_cert_file,
+            tls_auth_clients,  # type: ignore[arg-type] # click.Choice has checked it
+        ),
+        aclfile=aclfile,
     )
     sys.exit(run_server(settings))

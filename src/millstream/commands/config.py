@@ -152,6 +152,11 @@ PARAMETERS: dict[str, Parameter] = {
         Parameter("appendonly", "no", yes_no, mutable=False),
         Parameter("appendfsync", "always", choice("always", "everysec", "no"), mutable=False),
         Parameter("save", "", text, mutable=False),
+        Parameter("tls-port", "0", integer(0, 65535), mutable=False),
+        Parameter("tls-cert-file", "", text, mutable=False),
+        Parameter("tls-key-file", "", text, mutable=False),
+        Parameter("tls-ca-cert-file", "", text, mutable=False),
+        Parameter("tls-auth-clients", "yes", choice("no", "optional", "yes"), mutable=False),
         Parameter("maxmemory", "0", memory(0, 0), mutable=False),
         Parameter("maxmemory-policy", "noeviction", choice("noeviction"), mutable=False),
     )

@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream.clock import Clock, SystemClock
+from millstream.commands import aclfile
+from millstream.commands.accounts import Accounts
 from millstream.commands.info import LogFacts, ShellFacts
 from millstream.errors import StorageError
 from millstream.node.node import Node
@@ -32,6 +34,7 @@ from millstream.server.connection import Connection
 from millstream.server.listener import ListenError, bind_tcp, bind_unix, show_address, tcp_sentence, tcp_url
 from millstream.server.machine import read_machine
 from millstream.server.settings import Settings
+from millstream.server.tls import make_context
 
 if TYPE_CHECKING:
     from millstream.commands.config import Config
@@ -71,6 +74,7 @@ class Server:
         facts: counters INFO shows.
         failure: why the disk made the server stop, or None.
         stopping: set once the server should stop, or has begun to.
+        tls_port: the port for TLS, 0 without.
     """
 
     def __init__(self, settings: Settings, *, clock: Clock | None = None, on_progress: Progress | None = None) -> None:
@@ -80,6 +84,7 @@ class Server:
         self.report: RecoveryReport | None = None
         self.failure: StorageError | None = None
         self.committer: Committer | None = None
+        self.tls_port = 0
         self.node: Node
         self.loop: asyncio.AbstractEventLoop
         self.stopping: asyncio.Event
@@ -100,15 +105,21 @@ class Server:
 
         Raises:
             ConfigError: a parameter is refused.
+            AclFileError: the file of users cannot be read, or is wrong.
             StorageError: the data directory is locked, damaged or not usable.
             ListenError: the address is taken or not usable.
+            TlsError: a certificate or key cannot be used.
         """
         self.loop = asyncio.get_running_loop()
         self.stopping = asyncio.Event()
         config = self.settings.config()
+        if self.settings.aclfile is not None:
+            aclfile.load(Accounts(), self.settings.aclfile)  # tells what is wrong before a long recovery
         try:
             await self._bind()
             self.node = self._open(config)
+            if self.settings.aclfile is not None:
+                aclfile.load(self.node.accounts, self.settings.aclfile)
             await self._listen()
         except BaseException:
             self._close_listeners()
@@ -133,18 +144,26 @@ class Server:
             listener, port = await bind_tcp(lambda: Connection(self, is_unix=False), settings.host, settings.port)
             self._listeners.append(listener)
             self.facts.tcp_port = port
+        if settings.tls is not None:
+            context = make_context(settings.tls)
+            listener, self.tls_port = await bind_tcp(
+                lambda: Connection(self, is_unix=False), settings.host, settings.tls.port, context
+            )
+            self._listeners.append(listener)
         if settings.unixsocket is not None:
             self._listeners.append(await bind_unix(lambda: Connection(self, is_unix=True), settings.unixsocket))
             self.facts.unix_socket = str(settings.unixsocket)
 
     async def _listen(self) -> None:
         self.node.config.values["port"] = self.facts.tcp_port
+        self.node.config.values["tls-port"] = self.tls_port
         self._describe()
         try:
             for listener in self._listeners:
                 await listener.start_serving()
         except OSError as error:  # another program was quicker between our bind and this
-            raise ListenError(tcp_sentence(self.settings.host, self.facts.tcp_port, error)) from None
+            which = (self.facts.tcp_port, "--port") if self.facts.tcp_port else (self.tls_port, "--tls-port")
+            raise ListenError(tcp_sentence(self.settings.host, which[0], error, which[1])) from None
         if self._log is not None:
             self._log.announce(self.url)
 
@@ -185,13 +204,15 @@ class Server:
         found = []
         if self.facts.tcp_port:
             found.append(tcp_url(self.settings.host, self.facts.tcp_port))
+        if self.tls_port:
+            found.append(tcp_url(self.settings.host, self.tls_port, "rediss"))
         if self.facts.unix_socket:
             found.append(f"unix://{self.facts.unix_socket}")
         return found
 
     @property
     def url(self) -> str:
-        """The first of :attr:`urls`: TCP, if it is listened to."""
+        """The first of :attr:`urls`: unencrypted TCP if it is listened to, else TLS, else the unix socket."""
         return self.urls[0]
 
     def request_stop(self) -> None:

@@ -129,6 +129,8 @@ class Connection(asyncio.Protocol):
         """The client sends no more: answer what it has sent, then close."""
         if self._blocked:  # as in Redis, it is not asked whether it would still listen
             return False
+        if self._transport.get_extra_info("sslcontext") is not None:  # TLS has no half-closed connections
+            return False
         self._eof = True
         if not (self._again or self._is_stalled()):
             self._ending = True

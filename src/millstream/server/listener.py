@@ -4,11 +4,13 @@ import asyncio
 import contextlib
 import errno
 import socket
+import ssl
 import stat
 from collections.abc import Callable
 from pathlib import Path
 
 from millstream.errors import UsageError
+from millstream.server import tls
 
 Factory = Callable[[], asyncio.Protocol]
 
@@ -20,29 +22,48 @@ class ListenError(UsageError):
     """The server cannot listen where it was told to; the text says why and what to do."""
 
 
-async def bind_tcp(factory: Factory, host: str, port: int) -> tuple[asyncio.Server, int]:
+async def bind_tcp(
+    factory: Factory, host: str, port: int, context: ssl.SSLContext | None = None
+) -> tuple[asyncio.Server, int]:
     """Take a TCP address; returns the listener, which does not listen yet, and its port.
+
+    Args:
+        factory: makes the protocol of a new connection.
+        host: address or name.
+        port: 0 for a free one.
+        context: for TLS.
 
     Raises:
         ListenError: the address is taken, not ours, or needs rights we have not.
     """
     loop = asyncio.get_running_loop()
     try:
-        listener = await loop.create_server(factory, host or None, port, backlog=_BACKLOG, start_serving=False)
+        listener = await loop.create_server(
+            factory,
+            host or None,
+            port,
+            backlog=_BACKLOG,
+            start_serving=False,
+            ssl=context,
+            ssl_handshake_timeout=None if context is None else tls.HANDSHAKE_SECONDS,
+            ssl_shutdown_timeout=None if context is None else tls.SHUTDOWN_SECONDS,
+        )
     except OSError as error:
-        raise ListenError(tcp_sentence(host, port, error)) from None
+        raise ListenError(tcp_sentence(host, port, error, "--port" if context is None else "--tls-port")) from None
     bound: int = listener.sockets[0].getsockname()[1]
     return listener, bound
 
 
-def tcp_sentence(host: str, port: int, error: OSError) -> str:
+def tcp_sentence(host: str, port: int, error: OSError, option: str = "--port") -> str:
     """Why a TCP address cannot be used, and what to do."""
     where = f"{host}:{port}"
     code = error.errno
     if code == errno.EADDRINUSE:
-        return f"{where} is in use by another program: stop it, or choose another port with --port (0 picks a free one)"
+        return (
+            f"{where} is in use by another program: stop it, or choose another port with {option} (0 picks a free one)"
+        )
     if code == errno.EACCES:
-        return f"{where} may not be used without special rights: choose a port above 1023 with --port"
+        return f"{where} may not be used without special rights: choose a port above 1023 with {option}"
     if code == errno.EADDRNOTAVAIL:
         return f"{host} is no address of this machine: name one with --host, for example 127.0.0.1"
     if isinstance(error, socket.gaierror):
@@ -83,10 +104,10 @@ def _clear(path: Path) -> None:
     raise ListenError(f"{path} is served by another process: stop it, or choose another place with --unixsocket")
 
 
-def tcp_url(host: str, port: int) -> str:
+def tcp_url(host: str, port: int, scheme: str = "redis") -> str:
     """The URL for a client on this machine."""
     reachable = _WILDCARDS.get(host, host)
-    return f"redis://[{reachable}]:{port}" if ":" in reachable else f"redis://{reachable}:{port}"
+    return f"{scheme}://[{reachable}]:{port}" if ":" in reachable else f"{scheme}://{reachable}:{port}"
 
 
 def show_address(name: object, path: Path | None) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from millstream.commands.config import Config
+from millstream.server.tls import Tls
 
 Fsync = Literal["always", "everysec", "no"]
 
@@ -23,10 +24,12 @@ class Settings:
 
     Attributes:
         host: address or name to listen at.
-        port: TCP port, 0 for a free one, None for no TCP at all.
+        port: TCP port, 0 for a free one, None for no unencrypted TCP at all.
+        tls: how TLS is served, None for not at all.
         unixsocket: path of a unix socket to listen at, None for none.
         directory: data directory, made if it is not there; None keeps everything in memory only.
         fsync: when writes are brought to the disk.
+        aclfile: file of users, read at the start and by ACL LOAD, written by ACL SAVE; None for none.
         parameters: CONFIG parameters that differ from their defaults, by name.
     """
 
@@ -36,6 +39,8 @@ class Settings:
     directory: Path | None = None
     fsync: Fsync = "always"
     parameters: dict[str, str] = field(default_factory=dict)
+    tls: Tls | None = None
+    aclfile: Path | None = None
 
     @property
     def promise(self) -> str:
@@ -49,11 +54,20 @@ class Settings:
             ConfigError: a parameter is unknown or its value refused.
         """
         facts = {
-            "bind": self.host if self.port is not None else "",
+            "bind": self.host if self.port is not None or self.tls is not None else "",
             "port": str(self.port or 0),
             "unixsocket": str(self.unixsocket or ""),
             "dir": str(self.directory or ""),
             "appendonly": "no" if self.directory is None else "yes",
             "appendfsync": self.fsync,
+            "aclfile": str(self.aclfile or ""),
         }
+        if self.tls is not None:
+            facts |= {
+                "tls-port": str(self.tls.port),
+                "tls-cert-file": str(self.tls.cert_file or ""),
+                "tls-key-file": str(self.tls.key_file or ""),
+                "tls-ca-cert-file": str(self.tls.ca_cert_file or ""),
+                "tls-auth-clients": self.tls.auth_clients,
+            }
         return Config({**self.parameters, **facts})

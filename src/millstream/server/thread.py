@@ -9,6 +9,7 @@ from millstream.errors import UsageError
 from millstream.server.app import Server
 from millstream.server.loops import loop_factory
 from millstream.server.settings import Fsync, Settings
+from millstream.server.tls import Tls
 
 
 class ServerThread:
@@ -26,6 +27,8 @@ class ServerThread:
         unixsocket: path of a unix socket to listen at too.
         fsync: when writes are brought to the disk.
         parameters: CONFIG parameters that differ from their defaults.
+        tls: how TLS is served too, None for not at all.
+        aclfile: file of users.
 
     Raises:
         ConfigError: on entering; a parameter is refused.
@@ -42,6 +45,8 @@ class ServerThread:
         unixsocket: str | Path | None = None,
         fsync: Fsync = "always",
         parameters: dict[str, str] | None = None,
+        tls: Tls | None = None,
+        aclfile: str | Path | None = None,
     ) -> None:
         self.settings = Settings(
             host=host,
@@ -50,6 +55,8 @@ class ServerThread:
             directory=None if dir is None else Path(dir),
             fsync=fsync,
             parameters=parameters or {},
+            tls=tls,
+            aclfile=None if aclfile is None else Path(aclfile),
         )
         self._server: Server | None = None
         self._thread: threading.Thread | None = None

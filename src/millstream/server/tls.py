@@ -1,0 +1,91 @@
+"""TLS for the listener: from the names of files to a context, or one clear sentence for what is wrong with them."""
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NoReturn
+
+from millstream.errors import UsageError
+
+AuthClients = Literal["no", "optional", "yes"]
+
+HANDSHAKE_SECONDS = 10.0
+"""How long a client may take to agree on keys; until then it costs a descriptor, but no place among the clients."""
+SHUTDOWN_SECONDS = 2.0
+"""How long a closing connection waits for the client to close its side too."""
+
+
+class TlsError(UsageError):
+    """The TLS files cannot be used; the text says which, why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """How TLS is served; the names are those of the command line and of CONFIG, which are Redis's.
+
+    Attributes:
+        port: TCP port for TLS, 0 for a free one.
+        cert_file: the server's certificate in PEM, those that signed it behind it.
+        key_file: its private key in PEM, without a passphrase.
+        ca_cert_file: certificates in PEM of those whose clients are let in.
+        auth_clients: whether clients must show a certificate; ``optional`` checks one that is shown.
+    """
+
+    port: int
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    ca_cert_file: Path | None = None
+    auth_clients: AuthClients = "yes"
+
+
+_VERIFY = {"no": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "yes": ssl.CERT_REQUIRED}
+
+
+def make_context(tls: Tls) -> ssl.SSLContext:
+    """The context for a listener: TLS 1.2 or newer.
+
+    Raises:
+        TlsError: a file is missing, unreadable or not what it should be.
+    """
+    if tls.cert_file is None or tls.key_file is None:
+        raise TlsError("TLS needs the server's certificate and key: name them with --tls-cert-file and --tls-key-file")
+    if tls.auth_clients != "no" and tls.ca_cert_file is None:
+        raise TlsError(
+            "client certificates are checked, but against nothing: name who signs them with --tls-ca-cert-file, or "
+            "let clients in without a certificate by --tls-auth-clients no"
+        )
+    for option, file in (("cert", tls.cert_file), ("key", tls.key_file), ("ca-cert", tls.ca_cert_file)):
+        if file is not None:
+            _check_readable(f"--tls-{option}-file", file)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    try:
+        context.load_cert_chain(tls.cert_file, tls.key_file, password=_no_passphrase)
+    except ssl.SSLError as error:
+        raise TlsError(_pair_sentence(tls.cert_file, tls.key_file, error)) from None
+    if tls.ca_cert_file is not None:
+        try:
+            context.load_verify_locations(tls.ca_cert_file)
+        except ssl.SSLError:
+            raise TlsError(f"{tls.ca_cert_file} (--tls-ca-cert-file) holds no certificate in PEM") from None
+    context.verify_mode = _VERIFY[tls.auth_clients]
+    return context
+
+
+def _check_readable(option: str, file: Path) -> None:
+    try:
+        with file.open("rb"):
+            pass
+    except OSError as error:
+        raise TlsError(f"{file} ({option}) cannot be read: {error.strerror or error}") from None
+
+
+def _no_passphrase() -> NoReturn:
+    raise TlsError("the key (--tls-key-file) is locked with a passphrase, which the server cannot be told: unlock it")
+
+
+def _pair_sentence(cert: Path, key: Path, error: ssl.SSLError) -> str:
+    if error.reason == "KEY_VALUES_MISMATCH":
+        return f"the key {key} (--tls-key-file) does not belong to the certificate {cert} (--tls-cert-file)"
+    return f"{cert} (--tls-cert-file) and {key} (--tls-key-file) are not a certificate and a key in PEM"
