@@ -59,6 +59,15 @@ def publish(client: redis.Redis, count: int) -> None:
         client.xadd("jobs", {"x": number})
 
 
+def test_help_shows_an_app_that_can_be_copied() -> None:
+    """The example of ``run --help`` keeps its lines: it can be pasted into a file and compiled."""
+    text = CliRunner().invoke(main, ["run", "--help"]).output
+    lines = [line.strip("\n")[6:] for line in text.splitlines()]
+    start, end = lines.index("# orders.py"), lines.index("$ millstream run orders:app --workers 4")
+    compile("\n".join(lines[start:end]), "orders.py", "exec")
+    assert "\\b" not in text
+
+
 @pytest.mark.parametrize("point", POINTS)
 def test_a_worker_killed_anywhere_loses_nothing(
     server: ServerProcess, client: redis.Redis, tasks: Any, point: str

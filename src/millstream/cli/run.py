@@ -10,8 +10,28 @@ import click
 from millstream.client.url import check_remote
 from millstream.errors import ConfigError
 
+HELP = """Run the subscribers of an app.
 
-@click.command()
+MODULE:APP names an App in a module of the working directory or the Python path: orders:app is `app` in orders.py.
+
+\b
+    # orders.py
+    from millstream import App, StreamSub
+    app = App()
+\b
+    @app.subscriber(StreamSub("orders", group="billing", min_idle_time=10_000))
+    async def bill(order: dict) -> None:
+        print(order)
+\b
+    $ millstream run orders:app --workers 4
+
+A worker that crashes is started again; what it had in hand, the others claim after min_idle_time. SIGTERM or Ctrl-C
+lets running handlers finish, hands back the rest at once and exits with 0; a second one kills. Exit codes: 69 the
+server cannot be reached, 78 there is no such app or it is set up wrongly, 1 anything else that went wrong.
+"""
+
+
+@click.command(help=HELP, context_settings={"max_content_width": 100})
 @click.argument("target", metavar="MODULE:APP")
 @click.option(
     "--url",
@@ -31,25 +51,7 @@ from millstream.errors import ConfigError
     help="What the workers log to standard error.",
 )
 def run(target: str, url: str | None, workers: int, grace: float | None, log_level: str) -> None:
-    r"""Run the subscribers of an app.
-
-    MODULE:APP names an App in a module of the working directory or the Python path: orders:app is `app` in orders.py.
-
-    \b
-        # orders.py
-        from millstream import App, StreamSub
-        app = App()
-    \b
-        @app.subscriber(StreamSub("orders", group="billing", min_idle_time=10_000))
-        async def bill(order: dict) -> None:
-            print(order)
-    \b
-        $ millstream run orders:app --workers 4
-
-    A worker that crashes is started again; what it had in hand, the others claim after min_idle_time. SIGTERM or
-    Ctrl-C lets running handlers finish, hands back the rest at once and exits with 0; a second one kills. Exit codes:
-    69 the server cannot be reached, 78 there is no such app or it is set up wrongly, 1 anything else that went wrong.
-    """
+    """Run an app in worker processes; see ``HELP``."""
     from millstream.worker.supervisor import Supervisor  # noqa: PLC0415 - help must not load asyncio
 
     environment = dict(os.environ)
