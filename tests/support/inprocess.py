@@ -1,6 +1,6 @@
 """A node with a clock turned by hand, a log in a list, and clients that call it directly: no socket, no waiting."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from millstream.clock import ManualClock
@@ -34,6 +34,15 @@ class ListLog:
     @property
     def appended(self) -> int:
         return len(self.payloads)
+
+    def write(self) -> int:
+        return len(self.payloads)
+
+    def sync(self) -> int:
+        return len(self.payloads)
+
+    def replay(self) -> Iterator[bytes]:
+        return iter(self.payloads)
 
 
 def to_words(words: Iterable[Word]) -> list[bytes]:

@@ -27,6 +27,7 @@ Files of a data directory: ``MANIFEST`` (see ``manifest``), ``log-<first positio
 import contextlib
 import os
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 from millstream.errors import DiskError, DiskFullError, UsageError
@@ -35,7 +36,7 @@ from millstream.persistence.frame import HEADER_SIZE, MAX_PAYLOAD, Entropy, enco
 from millstream.persistence.lockfile import Owner, take_lock
 from millstream.persistence.manifest import NEW_NAME, Manifest, segment_name
 from millstream.persistence.recovery import Opened, Recovery, recover, stage_segment, switch_manifest
-from millstream.persistence.survey import Progress
+from millstream.persistence.survey import Progress, payloads_of, survey
 
 SEGMENT_BYTES = 64 << 20
 
@@ -203,6 +204,19 @@ class Log:
                 except OSError as error:
                     raise self._poison("sync", error) from error
             return self.durable
+
+    def replay(self) -> Iterator[bytes]:
+        """Every record appended so far, oldest first, read back from the files; nobody may append meanwhile.
+
+        Raises:
+            DiskFullError: what was buffered could not be written.
+            LogCorruptError: a record cannot be read back.
+            DiskError: the disk failed.
+        """
+        with self._io:
+            self.write()
+            for found, _ in survey(self._disk, self._directory, self._manifest):
+                yield from payloads_of(self._disk, self._directory, found, lambda _: None)
 
     def close(self) -> None:
         """Write, sync and seal what is left, and let the directory go. A second call does nothing.

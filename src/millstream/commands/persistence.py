@@ -1,0 +1,69 @@
+"""SAVE BGSAVE BGREWRITEAOF, for a server whose log is always on: each brings the log to the disk, now.
+
+There is no second file to write: what Redis needs these for has happened when a write is acknowledged (``--fsync
+always``), or happens here. A server without a data directory refuses them, rather than say that something was kept.
+
+Source: https://redis.io/docs/latest/commands/save/, bgsave/ and bgrewriteaof/
+"""
+
+from millstream.commands.args import SYNTAX
+from millstream.commands.context import Context
+from millstream.commands.table import command
+from millstream.errors import CommandError, StorageError
+from millstream.replies import OK, Reply, Simple
+
+NOTHING_KEPT = "ERR nothing is kept: the server was started without a data directory"
+
+
+def _save(ctx: Context) -> None:
+    try:
+        is_kept = ctx.host.save()
+    except StorageError as error:
+        raise CommandError(f"ERR {error}") from None
+    if not is_kept:
+        raise CommandError(NOTHING_KEPT)
+
+
+@command(
+    "save",
+    1,
+    flags="admin noscript no_multi",
+    since="1.0.0",
+    group="server",
+    summary="Brings everything to the disk.",
+)
+def save(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """OK once all that was written so far would survive a power cut, in every fsync mode."""
+    _save(ctx)
+    return OK
+
+
+@command(
+    "bgsave",
+    -1,
+    flags="admin noscript",
+    since="1.0.0",
+    group="server",
+    syntax="[SCHEDULE]",
+    summary="Brings everything to the disk.",
+)
+def bgsave(ctx: Context, argv: list[bytes]) -> Reply:
+    """The same as SAVE, with Redis's answer; it is done when the answer comes, never scheduled."""
+    if len(argv) > 1 and (len(argv) > 2 or argv[1].upper() != b"SCHEDULE"):
+        raise SYNTAX
+    _save(ctx)
+    return Simple(b"Background saving started")
+
+
+@command(
+    "bgrewriteaof",
+    1,
+    flags="admin noscript",
+    since="1.0.0",
+    group="server",
+    summary="Brings everything to the disk; the log is not made smaller.",
+)
+def bgrewriteaof(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """A line that says what was done; Redis would say that a rewriting has started, and none has."""
+    _save(ctx)
+    return Simple(b"The log is on disk; it is not rewritten")
