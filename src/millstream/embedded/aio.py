@@ -10,7 +10,6 @@ from typing import Any, cast
 from redis.asyncio.connection import AbstractConnection, ConnectionPool
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from millstream.clock import Clock
 from millstream.embedded.place import Place
 from millstream.embedded.stores import Lease, finalizer
 
@@ -41,10 +40,10 @@ class Incoming(asyncio.StreamReader):
             if data:
                 self.feed_data(data)
             else:
-                self.feed_eof()
                 reason = self.writer.reason
                 if reason:
                     self.set_exception(RedisConnectionError(reason))
+                self.feed_eof()  # too, so that a pool does not lend this connection out again
 
     async def read(self, n: int = -1) -> bytes:
         """As of any stream; what is read no longer counts as untaken."""
@@ -151,10 +150,10 @@ class EmbeddedPool(ConnectionPool):
             await asyncio.to_thread(self._lease.give_up)
 
 
-def async_pool(place: Place, *, clock: Clock | None = None, **options: Any) -> EmbeddedPool:
+def async_pool(place: Place, **options: Any) -> EmbeddedPool:
     """A pool for ``redis.asyncio.Redis.from_pool``.
 
     Raises:
         MillstreamError: the store cannot be opened; see :class:`Lease`.
     """
-    return EmbeddedPool(Lease(place, clock=clock), **{"db": place.db, **options})
+    return EmbeddedPool(Lease(place), **{"db": place.db, **options})

@@ -9,7 +9,6 @@ from typing import Any, cast
 from redis.connection import AbstractConnection, ConnectionPool
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from millstream.clock import Clock
 from millstream.embedded.place import Place
 from millstream.embedded.stores import Lease, finalizer
 
@@ -174,10 +173,10 @@ class EmbeddedPool(ConnectionPool):
             self._lease.give_up()
 
 
-def sync_pool(place: Place, *, clock: Clock | None = None, **options: Any) -> EmbeddedPool:
+def sync_pool(place: Place, **options: Any) -> EmbeddedPool:
     """A pool for ``redis.Redis.from_pool``.
 
     Raises:
         MillstreamError: the store cannot be opened; see :class:`Lease`.
     """
-    return EmbeddedPool(Lease(place, clock=clock), **{"db": place.db, **options})
+    return EmbeddedPool(Lease(place), **{"db": place.db, **options})

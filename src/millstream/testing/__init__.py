@@ -28,11 +28,11 @@ from pathlib import Path
 import pytest
 import redis
 
+from millstream.client.url import sync_client
 from millstream.clock import ManualClock
 from millstream.embedded.place import parse_place
 from millstream.embedded.store import Store
 from millstream.embedded.stores import Lease
-from millstream.embedded.sync import sync_pool
 from millstream.server.thread import ServerThread
 
 __all__ = [
@@ -100,7 +100,7 @@ def millstream_url(millstream_clock: Clock) -> Iterator[str]:
 @pytest.fixture
 def millstream_memory(millstream_url: str) -> Iterator[redis.Redis]:
     """A client of ``millstream_url`` with text for replies."""
-    with redis.Redis.from_pool(sync_pool(parse_place(millstream_url), decode_responses=True)) as client:
+    with sync_client(millstream_url, decode_responses=True) as client:
         yield client
 
 

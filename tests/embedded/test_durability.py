@@ -1,0 +1,309 @@
+"""A reply over ``file://`` means what a server's means: killed at any moment, what was acknowledged is there."""
+
+import asyncio
+import errno
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+import millstream
+from millstream.embedded.place import parse_place
+from millstream.embedded.store import Store
+from millstream.embedded.stores import Lease
+from millstream.errors import ConfigError, DiskError, LogLockedError
+from millstream.persistence.disk import RealDisk, RealFile
+from support.servers import millstream_server
+from support.waiting import eventually
+
+WRITER = """
+import sys, threading, millstream
+client = millstream.connect(sys.argv[1], decode_responses=True)
+guard = threading.Lock()
+
+def write(writer):
+    while True:
+        ids = client.pipeline(transaction=False).xadd("s", {"w": writer}).xadd("s", {"w": writer}).execute()
+        with guard:
+            print(*ids, sep="\\n", flush=True)
+
+for writer in range(4):
+    threading.Thread(target=write, args=(writer,)).start()
+"""
+
+HOLDER = """
+import sys, millstream
+client = millstream.connect(sys.argv[1])
+print(client.xadd("s", {"from": "holder"}).decode(), flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def child(text: str, *words: str) -> Iterator["subprocess.Popen[str]"]:
+    """A Python process; gone at the end."""
+    command = [sys.executable, "-W", "error", "-c", text, *words]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A data directory that is not there yet."""
+    return (tmp_path / "data").as_uri()
+
+
+@pytest.mark.parametrize("fsync", ["always", "everysec", "no"])
+def test_killed_process_loses_nothing_it_acknowledged(url: str, fsync: str) -> None:
+    """Four threads write until SIGKILL; every id they printed is there, and nothing is torn."""
+    with child(WRITER, f"{url}?fsync={fsync}") as process:
+        assert process.stdout is not None
+        told = [process.stdout.readline().strip() for _ in range(200)]
+        process.send_signal(signal.SIGKILL)
+        told += [line for line in process.stdout.read().split("\n")[:-1] if line]
+    assert process.returncode == -signal.SIGKILL
+    with millstream.connect(url, decode_responses=True) as client:
+        stored = [entry for entry, _ in client.xrange("s")]
+        assert set(told) <= set(stored)
+        assert len(set(stored)) == len(stored) == client.xlen("s")
+        assert client.xadd("s", {"w": "after"}) > max(stored)
+
+
+def test_process_that_ends_without_closing_closes(url: str) -> None:
+    """The end of the program brings everything to the disk, fsync or not, and ends with code 0."""
+    text = "import sys, millstream\nmillstream.connect(sys.argv[1]).xadd('s', {'a': 'b'})"
+    subprocess.run([sys.executable, "-W", "error", "-c", text, f"{url}?fsync=no"], check=True, timeout=60)
+    with millstream.connect(url) as client:
+        assert client.xlen("s") == 1
+        assert client.info("persistence")["aof_enabled"] == 1
+
+
+def test_second_process_is_told_who_has_the_directory(url: str) -> None:
+    """One process per directory: the other gets one sentence, and may begin when the first has ended."""
+    with child(HOLDER, url) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        with pytest.raises(LogLockedError, match=rf"in use by process {process.pid}; wait for it to end") as caught:
+            millstream.connect(url)
+        assert caught.value.pid == process.pid
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(30) == 0
+    with millstream.connect(url) as client:
+        assert client.xlen("s") == 1
+
+
+async def test_served_directory_is_attached_to(tmp_path: Path) -> None:
+    """Where a server has the directory, ``file://`` is a client of the server, for both kinds of client."""
+    url = (tmp_path / "data").as_uri()
+    with millstream_server(tmp_path) as server, server.client() as direct:
+        with millstream.connect(url) as attached:
+            entry = attached.xadd("s", {"a": "b"})
+            assert direct.xrange("s") == [(entry, {b"a": b"b"})]
+        async with millstream.connect_async(f"{url}?db=2") as other:
+            assert await other.exists("s") == 0
+        with pytest.raises(ConfigError, match="decides about fsync; leave"):
+            millstream.connect(f"{url}?fsync=always")
+
+
+def test_forked_child_is_told_and_holds_nothing(url: str) -> None:
+    """A child cannot use its parent's store, says so in one sentence, and does not keep the directory locked."""
+    text = """
+import os, sys, millstream
+client = millstream.connect(sys.argv[1])
+client.xadd("s", {"a": "b"})
+reading, writing = os.pipe()
+if os.fork():
+    os.close(writing)
+    print(os.read(reading, 10_000).decode(), flush=True)
+    client.close()
+    with millstream.connect(sys.argv[1]) as again:
+        print(again.xlen("s"), flush=True)
+else:
+    try:
+        client.ping()
+    except millstream.errors.UsageError as error:
+        said = str(error)
+    with millstream.connect() as own:
+        own.xadd("s", {"a": "b"})
+        said += f" own {own.xlen('s')}"
+    os.write(writing, said.encode())
+    os.close(writing)
+    sys.stdin.read()  # lives on after its parent
+"""
+    with child(text, url) as process:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        assert "was forked from one that had the store" in said
+        assert said.endswith("own 1\n")
+        assert process.stdout.readline() == "1\n"
+        assert process.wait(30) == 0  # the parent; its child holds our end of stdin
+        with millstream.connect(url) as client:
+            assert client.xlen("s") == 1
+
+
+class GatedFile:
+    """A file whose fdatasync waits for the test, or fails; everything else is the real one's."""
+
+    def __init__(self, disk: "GatedDisk", file: RealFile) -> None:
+        self._disk = disk
+        self._file = file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def datasync(self) -> None:
+        self._disk.syncs += 1
+        self._disk.entered.set()
+        self._disk.gate.wait()
+        if self._disk.broken:
+            raise OSError(errno.EIO, "the medium is gone")
+        self._file.datasync()
+
+
+class GatedDisk(RealDisk):
+    """A disk that syncs when the gate is open.
+
+    Attributes:
+        gate: open at first.
+        entered: a sync was begun.
+        broken: syncs fail.
+        store: the one above it.
+        syncs: how many were begun since the gate was last shut.
+    """
+
+    __slots__ = ("broken", "entered", "gate", "store", "syncs")
+
+    store: Store
+
+    def __init__(self) -> None:
+        self.gate, self.entered, self.broken = threading.Event(), threading.Event(), False
+        self.syncs = 0
+        self.gate.set()
+
+    def open_append(self, path: Path) -> Any:
+        return GatedFile(self, super().open_append(path))
+
+    def shut(self) -> None:
+        """From now on syncs wait."""
+        self.gate.clear()
+        self.syncs = 0
+        self.entered.clear()
+
+
+@pytest.fixture
+def disk(url: str) -> Iterator[GatedDisk]:
+    """The disk under ``url``, for every client of this process."""
+    found = GatedDisk()
+    lease = Lease(parse_place(url), disk=found)
+    found.store = lease.store()
+    yield found
+    found.gate.set()
+    lease.give_up()
+
+
+def test_nothing_is_shown_before_it_is_durable(url: str, disk: GatedDisk) -> None:
+    """While the disk syncs, neither the writer, nor a waiting reader, nor a subscriber hears of the entry."""
+    heard: list[Any] = []
+    with millstream.connect(url) as client, client.pubsub() as listener:
+        client.config_set("notify-keyspace-events", "KEA")
+        listener.psubscribe("__key*__:*")
+        assert listener.get_message(timeout=20)["type"] == "psubscribe"
+        client.set("other", "x")  # its own events are not the question
+        assert [listener.get_message(timeout=20)["data"] for _ in range(2)] == [b"set", b"other"]
+        disk.shut()
+        reader = threading.Thread(target=lambda: heard.append(client.xread({"s": "$"}, block=30_000)))
+        reader.start()
+        eventually(lambda: len(disk.store.node.waits) == 1, what="the reader waits")
+        writer = threading.Thread(target=lambda: heard.append(client.xadd("s", {"a": "b"})))
+        writer.start()
+        assert disk.entered.wait(30)
+        assert len(disk.store.node.waits) == 0, "the reader's answer is made, and held back"
+        assert listener.get_message(timeout=0.05) is None
+        assert heard == []
+        assert reader.is_alive()
+        assert writer.is_alive()
+        disk.gate.set()
+        reader.join()
+        writer.join()
+        assert len(heard) == 2
+        assert listener.get_message(timeout=20)["data"] == b"xadd"
+
+
+async def test_event_loop_goes_on_while_the_disk_syncs(url: str, disk: GatedDisk) -> None:
+    """A task that waits for the disk holds up no other."""
+    async with millstream.connect_async(url) as client:
+        await client.ping()
+        disk.shut()
+        writing = asyncio.create_task(client.xadd("s", {"a": "b"}))
+        assert await asyncio.to_thread(disk.entered.wait, 30)
+        reading = asyncio.create_task(client.get("word"))
+        await asyncio.sleep(0)
+        assert not writing.done()
+        assert not reading.done(), "it may not tell of what is not yet durable"
+        disk.gate.set()
+        assert await writing
+        assert await reading is None
+
+
+def test_what_gathers_during_a_sync_is_one_group(url: str, disk: GatedDisk) -> None:
+    """Ten threads that write while the disk is busy cost one more sync, not ten."""
+    with millstream.connect(url) as client:
+        pool = client.connection_pool
+        for connection in [pool.get_connection() for _ in range(11)]:  # a greeting, too, would wait for the disk
+            pool.release(connection)
+        disk.shut()
+        threads = [threading.Thread(target=client.xadd, args=("s", {"a": "b"})) for _ in range(11)]
+        threads[0].start()
+        assert disk.entered.wait(30)
+        for thread in threads[1:]:
+            thread.start()
+        eventually(lambda: disk.store.node.stats.command("xadd").calls == 11, what="all have run")
+        disk.gate.set()
+        for thread in threads:
+            thread.join()
+        assert disk.syncs == 2
+
+
+@pytest.mark.parametrize("kind", ["sync", "asyncio"])
+async def test_failed_disk_reveals_no_reply(url: str, disk: GatedDisk, kind: str) -> None:
+    """The write is not acknowledged; the error says why, and so does every later one, until all is closed."""
+    disk.broken = True
+
+    async def add() -> Any:
+        if kind == "sync":
+            with millstream.connect(url) as client:
+                return client.xadd("s", {"a": "b"})
+        async with millstream.connect_async(url) as client:
+            return await client.xadd("s", {"a": "b"})
+
+    with pytest.raises(redis.ConnectionError, match=r"cannot sync .*the medium is gone"):
+        await add()
+    with pytest.raises((DiskError, redis.ConnectionError), match=r"cannot sync .*the medium is gone"):
+        await add()
+
+
+def test_directory_opens_again_after_its_disk_failed(url: str, tmp_path: Path) -> None:
+    """When the last client of a failed store is gone, the next begins with what was durable."""
+    disk = GatedDisk()
+    lease = Lease(parse_place(url), disk=disk)
+    client = millstream.connect(url)
+    entry = client.xadd("s", {"a": "b"})
+    disk.broken = True
+    with pytest.raises(redis.ConnectionError):
+        client.xadd("s", {"a": "c"})
+    client.close()
+    lease.give_up()
+    with millstream.connect(url) as again:
+        assert again.xrange("s")[0] == (entry, {b"a": b"b"})
+        assert again.xadd("s", {"a": "d"})

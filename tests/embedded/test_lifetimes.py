@@ -1,0 +1,225 @@
+"""When a store begins and ends: who shares it, what closing means, what the garbage collector may do."""
+
+import gc
+import threading
+from pathlib import Path
+
+import pytest
+import redis
+
+import millstream
+from millstream.embedded import guard
+from millstream.embedded.guard import Guard, outside
+from millstream.errors import ConfigError, UsageError
+from millstream.persistence.log import Log
+from support.waiting import eventually
+
+
+def keepers() -> int:
+    """Threads of stores that run."""
+    return sum(thread.name == "millstream-embedded" for thread in threading.enumerate())
+
+
+def test_memory_without_a_name_is_private() -> None:
+    """Two clients of ``memory://`` see nothing of each other; one client's connections share."""
+    with millstream.connect() as first, millstream.connect("memory://") as second:
+        first.set("word", "x")
+        assert second.get("word") is None
+        with first.pubsub() as listener:  # a second connection
+            listener.subscribe("news")
+            assert first.publish("news", "x") == 1
+        first.close()
+        assert first.get("word") == b"x", "its data lives as long as the client"
+
+
+def test_memory_with_a_name_is_shared_until_the_last_closes() -> None:
+    """The name begins empty again afterwards, and a client that was closed is told instead of finding nothing."""
+    first, second = millstream.connect("memory://shared"), millstream.connect("memory://shared")
+    first.set("word", "x")
+    first.close()
+    assert second.get("word") == b"x"
+    assert first.get("word") == b"x", "still there, so the closed client may be used on"
+    first.close()
+    second.close()
+    with pytest.raises(UsageError, match="closed by its last client, and what it held is gone"):
+        second.get("word")
+    with millstream.connect("memory://shared") as third:
+        assert third.get("word") is None
+
+
+async def test_last_asyncio_client_closes_too() -> None:
+    """The same rule for asyncio, where redis-py wraps what goes wrong in its own error."""
+    client = millstream.connect_async("memory://async")
+    await client.set("word", "x")
+    await client.aclose()
+    with pytest.raises(redis.ConnectionError, match="what it held is gone"):
+        await client.get("word")
+
+
+def test_last_client_lets_the_directory_go(tmp_path: Path) -> None:
+    """After it others may have the directory; a client used again opens it again, with everything in it."""
+    url = tmp_path.as_uri()
+    first, second = millstream.connect(url), millstream.connect(f"{url}?db=1")
+    entry = first.xadd("s", {"a": "b"})
+    first.close()
+    assert second.exists("s") == 0
+    second.close()
+    assert keepers() == 0
+    log, recovery = Log.open(tmp_path)
+    assert len(list(recovery.payloads())) == log.durable == 1
+    log.close()
+    assert first.xrange("s") == [(entry, {b"a": b"b"})]
+    first.close()
+
+
+def test_paths_to_one_directory_are_one_store(tmp_path: Path) -> None:
+    """A link, or another spelling, does not run into the lock of this very process."""
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    urls = [(tmp_path / "data").as_uri(), (tmp_path / "link").as_uri(), f"{tmp_path.as_uri()}/x/../data"]
+    clients = [millstream.connect(url) for url in urls]
+    clients[0].set("word", "x")
+    assert [client.get("word") for client in clients] == [b"x"] * 3
+    for client in clients:
+        client.close()
+
+
+def test_other_fsync_is_refused(tmp_path: Path) -> None:
+    """Nobody gets less durability than the URL says."""
+    url = tmp_path.as_uri()
+    refused = pytest.raises(ConfigError, match="is open in this process with fsync=no")
+    with millstream.connect(f"{url}?fsync=no"), millstream.connect(url), refused:
+        millstream.connect(f"{url}?fsync=always")
+
+
+def test_dropped_client_is_a_closed_one(tmp_path: Path) -> None:
+    """A client that nobody refers to any more lets the directory go, even out of a cycle."""
+    client = millstream.connect(tmp_path.as_uri())
+    client.xadd("s", {"a": "b"})
+    cycle = [client]
+    cycle.append(cycle)  # type: ignore[arg-type]  # a list that holds itself, for the collector
+    del client, cycle
+    gc.collect()
+    log, _ = Log.open(tmp_path)
+    log.close()
+    assert keepers() == 0
+
+
+def test_close_wakes_who_waits() -> None:
+    """A thread that waits when the store is closed is told; it does not wait for ever."""
+    client, told = millstream.connect(), []
+
+    def wait() -> None:
+        try:
+            client.xread({"s": "$"}, block=0)
+        except redis.ConnectionError as error:
+            told.append(str(error))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    eventually(lambda: client.info("clients")["blocked_clients"] == 1, what="the reader waits")
+    client.close()
+    thread.join(30)
+    assert len(told) == 1
+
+
+def test_shutdown_ends_every_connection() -> None:
+    """SHUTDOWN ends what a server's would: the connections; the store lives as long as its clients."""
+    with millstream.connect("memory://down") as client, millstream.connect("memory://down") as other:
+        other.set("word", "x")
+        client.shutdown()
+        assert client.get("word") == b"x"
+
+
+def test_too_many_clients_are_refused() -> None:
+    """``maxclients`` holds as on a server."""
+    with millstream.connect("memory://few") as client:
+        client.config_set("maxclients", 1)
+        with millstream.connect("memory://few") as other, pytest.raises(redis.ConnectionError, match="max number"):
+            other.ping()
+
+
+def test_subscriber_that_takes_nothing_is_cut() -> None:
+    """Messages nobody reads are not kept for ever: the limit of a server's output buffer holds."""
+    with millstream.connect() as client, client.pubsub() as listener:
+        client.config_set("client-output-buffer-limit", "normal 1mb 0 0")
+        listener.subscribe("news")
+        for _ in range(20):
+            client.publish("news", "x" * 100_000)
+        assert client.pubsub_numsub("news") == [(b"news", 0)]
+
+
+def test_password_is_asked_for() -> None:
+    """``requirepass`` holds in process too."""
+    with millstream.connect("memory://secret") as client:
+        client.config_set("requirepass", "open sesame")
+        with millstream.connect("memory://secret", password="open sesame") as other:
+            assert other.ping()
+        with millstream.connect("memory://secret") as other, pytest.raises(redis.AuthenticationError):
+            other.get("word")
+
+
+def test_broken_bytes_end_the_connection() -> None:
+    """What is not RESP gets Redis's error, and the connection ends behind it."""
+    with millstream.connect() as client:
+        connection = client.connection_pool.get_connection()
+        connection.send_packed_command([b"*1\r\nPING\r\n"])
+        with pytest.raises(redis.ResponseError, match=r"Protocol error: expected '\$', got 'P'"):
+            connection.read_response()
+        with pytest.raises(redis.ConnectionError):
+            connection.read_response()
+        client.connection_pool.release(connection)
+        assert client.ping()
+
+
+def test_what_is_dropped_inside_a_guard_is_closed_outside() -> None:
+    """The collector may run while a command does: closing waits until the thread holds nothing."""
+    first, second, closed = Guard(), Guard(), []
+    with first:
+        with second:
+            outside(lambda: closed.append("late"))
+            assert closed == []
+        assert closed == []
+    assert closed == ["late"]
+    outside(lambda: closed.append("now"))
+    assert closed == ["late", "now"]
+
+
+def test_what_is_dropped_by_a_helper_is_closed_by_another() -> None:
+    """A thread that others wait for while closing never closes anything itself."""
+    closed: list[str] = []
+
+    def help_out() -> None:
+        guard.be_helper()
+        outside(lambda: closed.append(threading.current_thread().name))
+        with Guard():
+            pass
+        guard.catch_up()
+
+    thread = threading.Thread(target=help_out, name="helper")
+    thread.start()
+    thread.join()
+    assert closed == []
+    with Guard():
+        pass
+    assert closed == [threading.current_thread().name]
+
+
+@pytest.mark.parametrize(
+    ("url", "match"),
+    [
+        ("memory://a/b", "takes a name and no path"),
+        ("memory://a?fsync=no", "takes no option but db, not fsync"),
+        ("memory://?db=16", "db is a number from 0 to 15"),
+        ("memory://?db=x", "db is a number from 0 to 15"),
+        ("file://data", "absolute path"),
+        ("file:///", "absolute path"),
+        ("file://", "absolute path"),
+        ("file:///tmp/x?fsync=sometimes", "fsync is always, everysec or no"),
+        ("file:///tmp/x?colour=red", "takes no option but db and fsync, not colour"),
+        ("http://x", "a server URL starts with one of"),
+    ],
+)
+def test_urls_that_mean_nothing_are_refused(url: str, match: str) -> None:
+    """One sentence says what is wrong, before anything is opened."""
+    with pytest.raises(ConfigError, match=match):
+        millstream.connect(url)

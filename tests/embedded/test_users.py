@@ -1,0 +1,144 @@
+"""Those who use the engine in process: tests with a clock turned by hand, workers in one process, and who cannot."""
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from click.testing import CliRunner
+
+import millstream
+from millstream import App, Message, Retry, StreamSub
+from millstream.cli.main import main
+from millstream.demo.run import preflight
+from millstream.demo.settings import Keys, Settings
+from millstream.errors import ConfigError
+from millstream.server.thread import ServerThread
+from millstream.spark.options import parse as parse_spark
+from millstream.testing import Clock
+from support.waiting import aeventually, eventually
+
+
+def test_turned_clock_ends_a_wait(millstream_memory: redis.Redis, millstream_clock: Clock) -> None:
+    """A read that blocks for a minute ends when the test says that a minute has passed, not before."""
+    replies: list[Any] = []
+    thread = threading.Thread(target=lambda: replies.append(millstream_memory.xread({"s": "$"}, block=60_000)))
+    thread.start()
+    eventually(lambda: millstream_memory.info("clients")["blocked_clients"] == 1, what="the reader waits")
+    millstream_clock.advance(59_999)
+    assert millstream_memory.info("clients")["blocked_clients"] == 1
+    millstream_clock.advance(1)
+    thread.join(30)
+    assert not replies[0]
+
+
+def test_turned_clock_is_what_clients_see(millstream_memory: redis.Redis, millstream_clock: Clock) -> None:
+    """Ids, idle times and expiry go by it."""
+    client = millstream_memory
+    entry = client.xadd("s", {"a": "b"})
+    assert entry == f"{millstream_clock.wall}-0"
+    client.xgroup_create("s", "g", id="0")
+    client.xreadgroup("g", "anna", {"s": ">"})
+    client.set("word", "x", ex=60)
+    millstream_clock.advance(60_000)
+    (row,) = client.xpending_range("s", "g", "-", "+", 10)
+    assert row["time_since_delivered"] == 60_000
+    assert client.get("word") == "x", "as in Redis, a key dies when its time is over, not when it has come"
+    millstream_clock.advance(1)
+    assert client.get("word") is None
+    millstream_clock.jump(-1000)
+    assert client.time() == (millstream_clock.wall // 1000, millstream_clock.wall % 1000 * 1000)
+
+
+async def test_all_kinds_of_client_meet_at_the_url(millstream_url: str, millstream_memory: redis.Redis) -> None:
+    """The program under test may make its own clients from the URL."""
+    async with millstream.connect_async(millstream_url, decode_responses=True) as client:
+        entry = await client.xadd("s", {"a": "b"})
+    assert millstream_memory.xrange("s") == [(entry, {"a": "b"})]
+
+
+def test_server_fixture_serves(millstream_server: ServerThread) -> None:
+    """For what needs a socket."""
+    with redis.Redis.from_url(millstream_server.url) as client:
+        assert client.ping()
+
+
+def test_plugin_serves_users_tests(tmp_path: Path) -> None:
+    """One line in a user's conftest.py gives the fixtures, with warnings as errors."""
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["millstream.testing"]\n')
+    (tmp_path / "test_it.py").write_text(
+        "import millstream\n"
+        "def test_memory(millstream_memory, millstream_clock):\n"
+        "    millstream_memory.set('word', 'x', px=5)\n"
+        "    millstream_clock.advance(6)\n"
+        "    assert millstream_memory.get('word') is None\n"
+        "def test_any(millstream_any_url):\n"
+        "    with millstream.connect(millstream_any_url) as client:\n"
+        "        assert client.dbsize() == 0\n"
+        "        client.set('word', 'x')\n"
+    )
+    words = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:asyncio", str(tmp_path)]
+    ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    assert "4 passed" in ended.stdout, ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize("kind", ["memory", "file"])
+async def test_worker_in_one_process(tmp_path: Path, kind: str) -> None:
+    """An app reads, retries, buries and publishes without a server, together with clients of the same process."""
+    url = "memory://jobs" if kind == "memory" else tmp_path.as_uri()
+    app, seen = App(url), []
+
+    @app.subscriber(
+        StreamSub("jobs", group="g", min_idle_time=200),
+        retry=Retry(max_deliveries=2, base=0.01, jitter=False),
+    )
+    async def work(x: int, msg: Message) -> None:
+        seen.append((x, msg.delivery_count))
+        await app.publish("effects", {"x": x})
+        if x == 2:
+            raise ValueError("unlucky")
+
+    with millstream.connect(url, decode_responses=True) as client:
+        async with app.running():
+            for number in range(4):
+                client.xadd("jobs", {"x": number})
+
+            def all_done() -> bool:
+                (group,) = client.xinfo_groups("jobs")
+                return bool(group["pending"] == 0 and group["lag"] == 0)
+
+            await aeventually(all_done, what="every job is done or dead")
+        assert sorted(seen) == [(0, 1), (1, 1), (2, 1), (2, 2), (3, 1)]
+        assert client.xlen("effects") == 5
+        assert sum(client.xlen(key) for key in client.keys("*dead*")) == 1
+
+
+def test_worker_needs_a_name() -> None:
+    """A worker has several connections and its producers more: a store of one client's own would be empty for ever."""
+    with pytest.raises(ConfigError, match="give it a name, as in memory://orders"):
+        _ = App("memory://").url
+
+
+@pytest.mark.parametrize("url", ["memory://jobs", "file:///tmp/jobs"])
+def test_processes_of_their_own_are_refused(url: str, tmp_path: Path) -> None:
+    """``run``, the demo and Spark use several processes: one sentence says what to do, before anything is started."""
+    ended = CliRunner().invoke(main, ["run", "jobs:app", "--url", url])
+    assert ended.exit_code == 2
+    assert "lives in one process, and this needs several: run `millstream serve --dir" in ended.output
+    (tmp_path / "jobs.py").write_text(f"from millstream import App\napp = App({url!r})\n")
+    words = [sys.executable, "-m", "millstream.worker.child", "jobs:app"]
+    child = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert child.returncode == 78
+    assert "lives in one process" in child.stderr
+    with pytest.raises(ConfigError, match="lives in one process"):
+        parse_spark({"url": url, "stream": "s"})
+
+
+@pytest.mark.spark
+def test_demo_refuses_them_too(tmp_path: Path) -> None:
+    """The demo's workers and Spark are processes as well."""
+    with pytest.raises(ConfigError, match="lives in one process"):
+        preflight(Settings(tmp_path, Keys.under("x:"), 1000, "memory://jobs", kill_server=False, keep=False))
