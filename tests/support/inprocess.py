@@ -124,7 +124,8 @@ class World:
         self.node.outbox.clear()
         for session, outcome in sent:
             found = self._clients[session.id]
-            found.inbox.append(found.open(outcome))
+            if outcome.buffers:  # else it is told to close
+                found.inbox.append(found.open(outcome))
 
     def advance(self, ms: int) -> None:
         """Let time pass, and the node do what is due."""

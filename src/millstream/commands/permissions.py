@@ -166,7 +166,7 @@ class Selector:
             raise RuleError(KEYS_OPEN, rule)
         letters, _, pattern = rule.partition(b"~")
         how = letters[1:].upper()
-        if (letters and (how not in {b"R", b"W", b"RW", b"WR"} or b"~" not in rule)) or has_spaces(pattern):
+        if (letters and how not in {b"R", b"W", b"RW", b"WR"}) or has_spaces(pattern):
             raise RuleError(SYNTAX, rule)
         reads, writes = (b"R" in how, b"W" in how) if letters else (True, True)
         for known in self.keys:
