@@ -215,6 +215,7 @@ def test_an_unreachable_server_is_named_without_its_password(tasks: Any) -> None
     assert running.returncode == 69
     assert "me:***@127.0.0.1" in out
     assert "hunter2" not in out
+    assert len(out.splitlines()) == 2, "said once when it begins to try, once when it gives up"
 
 
 def test_passwords_are_hidden_in_any_url() -> None:

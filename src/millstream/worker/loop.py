@@ -491,8 +491,8 @@ class SubscriberLoop:
     async def _leave(self) -> None:
         """Remove our consumer, if its name was made for this process and it has nothing pending."""
         member = self.member
-        if not self._own_name or self._unfinished:
-            return
+        if not self._own_name or self._unfinished or not self._reader_line.connects:
+            return  # where nobody ever got through there is no consumer to remove
         hooks.reach("before_forget")
         try:
             rows = await member.line.call("XPENDING", member.stream, member.group, "-", "+", 1, member.consumer)
