@@ -74,7 +74,8 @@ ASYNC_PARTS = frozenset({"server", "embedded", "client", "worker", "console", "d
 # third-party package -> (parts that may import it, the extra of pyproject.toml that brings it; "" is the core)
 THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "click": (frozenset({"cli"}), ""),
-    "hiredis": (frozenset({"protocol", "engine", "client", "spark"}), ""),
+    "hiredis": (frozenset({"protocol", "engine", "node", "client", "spark"}), ""),
+    "lupa": (frozenset({"node"}), "server"),
     "msgpack": (frozenset({"persistence", "node"}), ""),
     "redis": (frozenset({"embedded", "client", "worker", "spark", "demo", "testing"}), ""),
     "pytest": (frozenset({"testing"}), "dev"),

@@ -34,7 +34,7 @@ def read(data: bytes, at: int) -> tuple[object, int]:
     at = end + 2
     if kind == b":":
         return int(rest), at
-    if kind == b"$":
+    if kind in b"$=":  # a verbatim string keeps its format before the colon
         size = int(rest)
         if size < 0:
             return None, at
@@ -67,6 +67,8 @@ def _scalar(kind: bytes, rest: bytes) -> object:
         return Error(rest.decode("utf-8", "surrogateescape"))
     if kind == b",":
         return float(rest)
+    if kind == b"(":
+        return int(rest)
     if kind == b"#":
         return {b"t": True, b"f": False}[rest]
     assert (kind, rest) == (b"_", b""), f"not RESP: {(kind + rest)[:60]!r}"

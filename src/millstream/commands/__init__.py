@@ -18,6 +18,7 @@ FAMILIES = (
     "zsets",
     "lists",
     "sets",
+    "scripting",
     "connection",
     "clients",
     "acl",

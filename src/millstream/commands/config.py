@@ -142,6 +142,9 @@ PARAMETERS: dict[str, Parameter] = {
         Parameter("proto-max-bulk-len", "512mb", memory(0, LLONG_MAX), mutable=False),
         Parameter("tcp-keepalive", "300", integer(0, 2**31 - 1), mutable=False),
         Parameter("timeout", "0", integer(0, 0), mutable=False),
+        # how long a script may run, in milliseconds, 0 for no limit; both names are one parameter
+        Parameter("busy-reply-threshold", "5000", integer(0, 2**31 - 1)),
+        Parameter("lua-time-limit", "5000", integer(0, 2**31 - 1)),
         # where the server is
         Parameter("bind", "", text, mutable=False),
         Parameter("port", "0", integer(0, 65535), mutable=False),
@@ -162,6 +165,9 @@ PARAMETERS: dict[str, Parameter] = {
     )
 }
 
+# Names of one and the same parameter
+_SAME = dict.fromkeys(("busy-reply-threshold", "lua-time-limit"), ("busy-reply-threshold", "lua-time-limit"))
+
 
 class Config:
     """Present values of the parameters.
@@ -181,6 +187,7 @@ class Config:
         max_clients: ``maxclients``.
         is_protected: ``protected-mode``.
         output_limit: ``client-output-buffer-limit``.
+        script_limit: ``busy-reply-threshold``.
 
     Raises:
         ConfigError: a name is unknown or a value refused; the text says which.
@@ -198,7 +205,7 @@ class Config:
         if name not in PARAMETERS:
             raise ConfigError(f"there is no parameter {name!r}; the parameters are: {', '.join(sorted(PARAMETERS))}")
         try:
-            self.values[name] = PARAMETERS[name].parse(value)
+            self._put(name, PARAMETERS[name].parse(value))
         except ValueError as reason:
             raise ConfigError(f"parameter {name} cannot be {value!r}: {reason}") from None
 
@@ -216,6 +223,7 @@ class Config:
         limit = self.values["client-output-buffer-limit"]
         assert isinstance(limit, OutputLimit)
         self.output_limit = limit
+        self.script_limit = self._int("busy-reply-threshold")
 
     def _int(self, name: str) -> int:
         value = self.values[name]
@@ -248,8 +256,13 @@ class Config:
                 parsed[key] = PARAMETERS[key].parse(value)
             except ValueError as reason:
                 raise _refused(name, str(reason)) from None
-        self.values.update(parsed)
+        for key, found in parsed.items():
+            self._put(key, found)
         self._cache()
+
+    def _put(self, name: str, value: object) -> None:
+        for same in _SAME.get(name, (name,)):
+            self.values[same] = value
 
 
 def _refused(name: str, reason: str) -> CommandError:

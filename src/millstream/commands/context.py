@@ -22,10 +22,37 @@ if TYPE_CHECKING:
     from millstream.commands.config import Config
     from millstream.commands.permissions import Denial
     from millstream.commands.table import Command
+    from millstream.replies import Reply
 
 WRONGTYPE = "WRONGTYPE Operation against a key holding the wrong kind of value"
 
 V = TypeVar("V", bound=Value)
+
+
+class ScriptHost(Protocol):
+    """What the node offers to EVAL and SCRIPT; the runtime is its own business."""
+
+    def load(self, source: bytes) -> bytes:
+        """Keep a script; its SHA-1 in hexadecimal."""
+        ...
+
+    def exists(self, sha: bytes) -> bool:
+        """Whether a script of that SHA-1 is kept."""
+        ...
+
+    def flush(self) -> None:
+        """Forget all scripts."""
+        ...
+
+    def run_source(
+        self, ctx: "Context", source: bytes, keys: list[bytes], args: list[bytes], *, read_only: bool
+    ) -> "Reply":
+        """Run a script and keep it."""
+        ...
+
+    def run_sha(self, ctx: "Context", sha: bytes, keys: list[bytes], args: list[bytes], *, read_only: bool) -> "Reply":
+        """Run a script that is kept."""
+        ...
 
 
 class Host(Protocol):
@@ -36,6 +63,11 @@ class Host(Protocol):
     keyspace: Keyspace
     channels: Channels[Session]
     patterns: Channels[Session]
+
+    @property
+    def scripts(self) -> ScriptHost:
+        """The scripts of the node."""
+        ...
 
     def publish(self, channel: bytes, message: bytes) -> int:
         """Send a message to a channel's listeners; how many there are."""

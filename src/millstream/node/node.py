@@ -35,6 +35,7 @@ from millstream.node import codec
 from millstream.node.blocking import Waiter, Waits
 from millstream.node.chores import Chores
 from millstream.node.facts import Surroundings, gather
+from millstream.node.scripts import Scripts
 from millstream.node.stats import Stats
 from millstream.protocol.encoder import encode
 from millstream.replies import NIL_ARRAY, QUEUED, Buffer, Error, Push, Reply
@@ -118,6 +119,7 @@ class Node:
         self.surroundings = Surroundings()
         self.waits = Waits()
         self.chores = Chores()
+        self.scripts = Scripts(self)
         self._log = log
         self._hard = 0  # position of the last record that replies wait for
         self._sessions: dict[int, Session] = {}
@@ -295,6 +297,22 @@ class Node:
             return Error(line)
         finally:
             stats.nanoseconds += time.perf_counter_ns() - started
+
+    def script_context(self, ctx: Context, session: Session) -> Context:
+        """For the commands of a script that ``ctx`` runs: the same time, the same record, nobody served in between."""
+        return self._context(session, ctx.now, may_block=False)
+
+    def run_inside(self, ctx: Context, row: Command, argv: list[bytes]) -> Reply:
+        """Run one command of a script."""
+        ctx.db = self.keyspace.databases[ctx.session.db]  # SELECT inside the script
+        refused = self.refusal(ctx.session, row, argv, ctx.now, "lua")
+        if refused is not None:
+            return Error(f"ERR ACL failure in script: {refused[1]}")
+        reply = self._run(ctx, row, argv)
+        if self._log is not None and row.name.startswith("xinfo"):
+            # It shows what is logged softly, before this script and in it
+            self._hard, self._is_hard = self._log.appended, self._is_hard or bool(self._steps)
+        return reply
 
     def _exec(self, session: Session, queue: list[list[bytes]], now: Now) -> Reply:
         """Run a transaction: one time, one record, and nobody served in between."""

@@ -1,0 +1,459 @@
+"""Lua scripts: one runtime for the node, a cache of scripts by SHA-1, and the bridge between a script and the commands.
+
+The Lua side is in ``lua/sandbox.lua`` (what a script sees, how it is run, how its result becomes a reply) and
+``lua/cjson.lua``. Rules of the bridge: a host function never raises into Lua, takes no Lua tables, and switches the
+memory limit off while Python makes Lua values, since an allocation that fails there cannot be handled.
+"""
+
+import hashlib
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib import resources
+from typing import TYPE_CHECKING, Any, Protocol
+
+import hiredis
+
+from millstream.commands.context import Context
+from millstream.commands.info import REDIS_VERSION
+from millstream.commands.session import Session
+from millstream.commands.table import Command, find
+from millstream.errors import CommandError
+from millstream.node.tailcalls import kept
+from millstream.protocol import doubles
+from millstream.replies import Error, Map, NilArray, Push, Raw, Reply, Set, Simple, Verbatim
+
+if TYPE_CHECKING:
+    from millstream.commands.config import Config
+
+log = logging.getLogger("millstream.script")
+
+# Bytes all scripts' Lua values may take together
+MEMORY = 256 * 1024 * 1024
+# Scripts kept of those that only EVAL brought; SCRIPT LOAD's are kept until SCRIPT FLUSH
+EVAL_KEPT = 500
+NOT_INSTALLED = "ERR Lua scripts need the package lupa: pip install 'millstream[server]'"
+NO_SCRIPT = "NOSCRIPT No matching script. Please use EVAL."
+_LEVELS = (logging.DEBUG, logging.DEBUG, logging.INFO, logging.WARNING)
+_FLAGS = frozenset({"no-writes", "allow-oom", "allow-stale", "no-cluster", "allow-cross-slot-keys"})
+_MASK = 0xFFFFFFFF
+
+
+class Runner(Protocol):
+    """What scripts need of the node."""
+
+    config: "Config"
+
+    def script_context(self, ctx: Context, session: Session) -> Context:
+        """A context for a script's commands, sharing the log record of the command that runs the script."""
+        ...
+
+    def run_inside(self, ctx: Context, row: Command, argv: list[bytes]) -> Reply:
+        """Run one command of a script."""
+        ...
+
+
+@dataclass(slots=True)
+class Script:
+    """One script.
+
+    Attributes:
+        sha: its SHA-1 in hexadecimal.
+        source: its text.
+        is_loaded: SCRIPT LOAD brought it.
+        read_only: its first line says ``flags=no-writes``.
+        body: the compiled function, of the present runtime.
+    """
+
+    sha: bytes
+    source: bytes
+    is_loaded: bool = False
+    read_only: bool = False
+    body: Any = None
+
+
+@dataclass(slots=True)
+class _Run:
+    """The script that runs now."""
+
+    ctx: Context
+    read_only: bool
+    resp: int = 2
+    ends: float | None = None
+    limit: int = 0
+
+
+class Scripts:
+    """The scripts of one node.
+
+    Args:
+        runner: the node.
+    """
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._scripts: dict[bytes, Script] = {}
+        self._lua: Any = None
+        self._compile: Any = None
+        self._execute: Any = None
+        self._run: _Run | None = None
+
+    # ------------------------------------------------------------------ the cache
+
+    def load(self, source: bytes) -> bytes:
+        """SCRIPT LOAD: keep a script; its SHA-1.
+
+        Raises:
+            CommandError: it does not compile, or there is no Lua.
+        """
+        script = self._known(source)
+        script.is_loaded = True
+        return script.sha
+
+    def exists(self, sha: bytes) -> bool:
+        """SCRIPT EXISTS of one."""
+        return sha.lower() in self._scripts
+
+    def flush(self) -> None:
+        """SCRIPT FLUSH: forget all scripts, and the runtime with them."""
+        self._scripts.clear()
+        self._lua = None
+
+    def _known(self, source: bytes) -> Script:
+        sha = hashlib.sha1(source, usedforsecurity=False).hexdigest().encode()
+        script = self._scripts.get(sha)
+        if script is None:
+            script = Script(sha, source)
+            self._prepare(script)
+            self._scripts[sha] = script
+            self._forget_oldest()
+        return script
+
+    def _forget_oldest(self) -> None:
+        brought = [sha for sha, script in self._scripts.items() if not script.is_loaded]
+        if len(brought) > EVAL_KEPT:
+            del self._scripts[brought[0]]
+
+    def _prepare(self, script: Script) -> None:
+        """Compile, after reading the first line's flags."""
+        text = script.source
+        if text.startswith(b"#!"):
+            first, _, rest = text.partition(b"\n")
+            script.read_only = "no-writes" in _flags(first.decode("utf-8", "surrogateescape"))
+            text = b"\n" + rest
+        if self._lua is None:
+            self._start()
+        body, problem = self._compile(kept(text), b"@user_script"), None
+        if isinstance(body, tuple):
+            body, problem = body
+        if body is None:
+            reason = problem.decode("utf-8", "surrogateescape") if problem else ""
+            raise CommandError(f"ERR Error compiling script (new function): {reason}")
+        script.body = body
+
+    # ------------------------------------------------------------------ running
+
+    def run_source(
+        self, ctx: Context, source: bytes, keys: list[bytes], args: list[bytes], *, read_only: bool
+    ) -> Reply:
+        """EVAL."""
+        return self._call(ctx, self._known(source), keys, args, read_only=read_only)
+
+    def run_sha(self, ctx: Context, sha: bytes, keys: list[bytes], args: list[bytes], *, read_only: bool) -> Reply:
+        """EVALSHA."""
+        script = self._scripts.get(sha.lower())
+        if script is None:
+            raise CommandError(NO_SCRIPT)
+        return self._call(ctx, script, keys, args, read_only=read_only)
+
+    def _call(self, ctx: Context, script: Script, keys: list[bytes], args: list[bytes], *, read_only: bool) -> Reply:
+        if self._lua is None or script.body is None:
+            self._prepare(script)
+        shadow = replace(ctx.session, queue=None, resp=2, reply_mode="on")
+        inner = self._runner.script_context(ctx, shadow)
+        limit = self._runner.config.script_limit
+        ends = time.monotonic() + limit / 1000 if limit > 0 else None
+        self._run = _Run(inner, read_only or script.read_only, ends=ends, limit=limit)
+        lua = self._lua
+        try:
+            answer = self._execute(script.body, lua.table_from(keys), lua.table_from(args), ctx.session.resp == 3)
+        except MemoryError:
+            answer = (False, b"ERR not enough memory", None, None)
+        except Exception as error:  # noqa: BLE001 - lupa's own errors; the runtime is not trusted afterwards
+            answer = (False, f"ERR {type(error).__name__} in Lua: {error}".encode("utf-8", "replace"), None, None)
+            self._drop()
+        finally:
+            ctx.dirty += inner.dirty
+            self._run = None
+        if answer[0]:
+            self._relax()
+            return Raw([answer[1]])
+        if b"not enough memory" in answer[1]:
+            self._drop()
+        return Error(_told(script, *answer[1:]))
+
+    def _relax(self) -> None:
+        """Collect what a large script left, rather than keep it until the next."""
+        if self._lua.get_memory_used() > MEMORY // 4:
+            self._lua.gccollect()
+
+    def _drop(self) -> None:
+        """Give the runtime up; scripts are compiled again when they are next asked for."""
+        self._lua = None
+        for script in self._scripts.values():
+            script.body = None
+
+    # ------------------------------------------------------------------ the runtime
+
+    def _start(self) -> None:
+        """Make the runtime.
+
+        Raises:
+            CommandError: lupa is not installed.
+        """
+        try:
+            from lupa import lua51  # noqa: PLC0415 - only servers that run scripts need Lua
+        except ImportError:
+            raise CommandError(NOT_INSTALLED) from None
+        self._lua = lua = lua51.LuaRuntime(
+            encoding=None, register_eval=False, register_builtins=False, max_memory=MEMORY, attribute_filter=_nothing
+        )
+        lua.set_max_memory(0)
+        host: dict[bytes, Any] = {name.encode(): function for name, function in self._functions(lua).items()}
+        host[b"json"] = _load(lua, "cjson")()
+        host[b"version"] = REDIS_VERSION.encode()
+        major, minor, patch = map(int, REDIS_VERSION.split("."))
+        host[b"version_number"] = major << 16 | minor << 8 | patch
+        self._compile, self._execute = _load(lua, "sandbox")(lua.table_from(host))
+        self._drop_bodies()
+
+    def _drop_bodies(self) -> None:
+        for script in self._scripts.values():
+            script.body = None
+
+    def _functions(self, lua: Any) -> dict[str, Callable[..., Any]]:
+        """What the sandbox calls; each keeps the rules of the module."""
+        to_lua = _Values(lua)
+
+        def call(*words: bytes) -> Any:
+            lua.set_max_memory(0)
+            run = self._run
+            assert run is not None
+            return to_lua.convert(self._command(run, list(words)), run.resp)
+
+        def set_resp(version: float) -> None:
+            if self._run is not None:
+                self._run.resp = self._run.ctx.session.resp = int(version)
+
+        def sha1(text: bytes) -> bytes:
+            lua.set_max_memory(0)
+            return hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
+
+        def hexadecimal(value: float, digits: float) -> bytes:
+            lua.set_max_memory(0)
+            text = f"{_word(value):08x}"[-min(abs(int(digits)), 8) or 8 :]
+            return (text.upper() if digits < 0 else text).encode()
+
+        def tell(level: float, text: bytes) -> None:
+            lua.set_max_memory(0)
+            log.log(_LEVELS[int(level)], "%s", text.decode("utf-8", "replace"))
+
+        return {
+            "call": call,
+            "arm": lambda: lua.set_max_memory(MEMORY),
+            "disarm": lambda: lua.set_max_memory(0),
+            "is_over": self._is_over,
+            "stop_line": self._stop_line,
+            "resp": lambda: 2 if self._run is None else self._run.resp,
+            "set_resp": set_resp,
+            "sha1": sha1,
+            "hex": hexadecimal,
+            "log": tell,
+            "bits": _bits,
+        }
+
+    def _is_over(self) -> bool:
+        run = self._run
+        return run is not None and run.ends is not None and time.monotonic() >= run.ends
+
+    def _stop_line(self) -> bytes:
+        run = self._run
+        assert run is not None
+        wrote = "; what it had written stays" if run.ctx.dirty else ""
+        return f"ERR Script stopped after {run.limit} ms (busy-reply-threshold){wrote}".encode()
+
+    def _command(self, run: _Run, argv: list[bytes]) -> Reply:
+        """One redis.call."""
+        row = find(argv)
+        if row is None or (row.handler is None and len(argv) > 1):
+            return Error("ERR Unknown Redis command called from script")
+        if row.handler is None or (row.arity > 0 and len(argv) != row.arity) or len(argv) < -row.arity:
+            return Error("ERR Wrong number of args calling Redis command from script")
+        if "noscript" in row.flags:
+            return Error("ERR This Redis command is not allowed from script")
+        if run.read_only and "write" in row.flags:
+            return Error("ERR Write commands are not allowed from read-only scripts.")
+        return self._runner.run_inside(run.ctx, row, argv)
+
+
+def _flags(line: str) -> set[str]:
+    """The flags of a script's first line, ``#!lua flags=a,b``."""
+    words = line.split()
+    if words[0] != "#!lua":
+        raise CommandError(f"ERR Unexpected engine in script shebang: {words[0]}")
+    flags: set[str] = set()
+    for word in words[1:]:
+        if not word.startswith("flags="):
+            raise CommandError(f"ERR Unknown lua shebang option: {word}")
+        flags |= set(filter(None, word.removeprefix("flags=").split(",")))
+    for flag in flags - _FLAGS:
+        raise CommandError(f"ERR Unexpected flag in script shebang: {flag}")
+    return flags
+
+
+def _told(script: Script, text: bytes, source: bytes | None = None, line: int | None = None) -> str:
+    """The error line of a script that failed."""
+    told = text.decode("utf-8", "surrogateescape")
+    if source is None or line is None or line < 1:  # a tail call of the script's own: its place is lost
+        return told
+    place = source.decode("utf-8", "surrogateescape")
+    return f"{told} script: {script.sha.decode()}, on {place}:{line}."
+
+
+def _load(lua: Any, name: str) -> Any:
+    """A file of ours as a Lua function."""
+    text = resources.files("millstream.node").joinpath("lua", f"{name}.lua").read_bytes()
+    return lua.compile(text, name=b"=" + name.encode())
+
+
+def _nothing(found: object, name: object, is_setting: bool) -> object:  # noqa: ARG001 - lupa's signature
+    """No attribute of any Python object is for Lua."""
+    raise AttributeError("not for scripts")
+
+
+class _Values:
+    """Reply values as Lua values, as Redis converts them.
+
+    Args:
+        lua: the runtime.
+    """
+
+    def __init__(self, lua: Any) -> None:
+        self._table = lua.table_from
+        self._kinds: dict[type, Callable[[Any, int], Any]] = {
+            bytes: lambda value, resp: value,  # noqa: ARG005 - one signature
+            int: lambda value, resp: value,  # noqa: ARG005 - one signature
+            type(None): _null,
+            NilArray: _null,
+            bool: lambda value, resp: value if resp == 3 else int(value),
+            float: self._float,
+            Simple: lambda value, resp: self._table({b"ok": value.text}),  # noqa: ARG005 - one signature
+            Error: self._error,
+            Raw: self._raw,
+            list: self._list,
+            Map: self._map,
+            Set: self._set,
+            Push: lambda value, resp: self._list(value.items, resp),
+            Verbatim: self._verbatim,
+        }
+
+    def convert(self, value: Reply, resp: int) -> Any:
+        """One value, under the protocol version the script asked for."""
+        return self._kinds[type(value)](value, resp)
+
+    def _float(self, value: float, resp: int) -> Any:
+        return self._table({b"double": value}) if resp == 3 else doubles.text(value)
+
+    def _error(self, value: Error, resp: int) -> Any:  # noqa: ARG002 - one signature
+        line = value.line.encode("utf-8", "surrogateescape")
+        return self._table({b"err": line, b"ignore_error_stats_update": True})
+
+    def _raw(self, value: Raw, resp: int) -> Any:
+        reader = hiredis.Reader()
+        for buffer in value.buffers:
+            reader.feed(bytes(buffer))
+        return self.convert(reader.gets(), resp)
+
+    def _list(self, value: list[Reply], resp: int) -> Any:
+        table = self._table([])
+        for at, item in enumerate(value, 1):
+            found = self.convert(item, resp)
+            if found is not None:
+                table[at] = found
+        return table
+
+    def _pairs(self, pairs: list[tuple[Any, Any]]) -> Any:
+        table = self._table([])
+        for key, item in pairs:
+            if key is not None and item is not None:
+                table[key] = item
+        return table
+
+    def _map(self, value: Map, resp: int) -> Any:
+        if resp == 2:
+            return self._list([word for pair in value.pairs for word in pair], resp)
+        pairs = [(self.convert(key, resp), self.convert(item, resp)) for key, item in value.pairs]
+        return self._table({b"map": self._pairs(pairs)})
+
+    def _set(self, value: Set, resp: int) -> Any:
+        if resp == 2:
+            return self._list(list(value.items), resp)
+        return self._table({b"set": self._pairs([(self.convert(item, resp), True) for item in value.items])})
+
+    def _verbatim(self, value: Verbatim, resp: int) -> Any:
+        if resp == 2:
+            return value.text
+        return self._table({b"verbatim_string": self._table({b"format": value.format, b"string": value.text})})
+
+
+def _null(value: object, resp: int) -> bool | None:  # noqa: ARG001 - one signature
+    return None if resp == 3 else False
+
+
+# ---------------------------------------------------------------------- bit operations
+
+
+def _word(value: float) -> int:
+    """A Lua number's 32 bits."""
+    return round(value) & _MASK if abs(value) < 2**63 else 0
+
+
+def _signed(word: int) -> int:
+    return word - 2**32 if word & 0x80000000 else word
+
+
+def _rotated(word: int, count: int) -> int:
+    count &= 31
+    return (word << count | word >> (32 - count)) & _MASK
+
+
+def _bits(name: bytes, *numbers: float) -> int:
+    """One operation of the ``bit`` library."""
+    first, *rest = map(_word, numbers)
+    count = rest[0] & 31 if rest else 0
+    match name:
+        case b"band":
+            for word in rest:
+                first &= word
+        case b"bor":
+            for word in rest:
+                first |= word
+        case b"bxor":
+            for word in rest:
+                first ^= word
+        case b"bnot":
+            first = ~first & _MASK
+        case b"bswap":
+            first = int.from_bytes(first.to_bytes(4, "little"), "big")
+        case b"lshift":
+            first = first << count & _MASK
+        case b"rshift":
+            first >>= count
+        case b"arshift":
+            first = _signed(first) >> count & _MASK
+        case b"rol":
+            first = _rotated(first, count)
+        case b"ror":
+            first = _rotated(first, 32 - count)
+    return _signed(first)

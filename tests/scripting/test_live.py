@@ -1,0 +1,42 @@
+"""Scripts on our node and on a living redis-server: the same replies, in RESP2 and RESP3, one after another.
+
+``KNOWN`` lists every difference that is allowed, with its reason.
+"""
+
+import pytest
+
+from conformance.pipe import Pipe
+from scripting.scripts import BLOCKS, SAME, SETUP
+from support.inprocess import World, to_words
+from support.servers import ServerProcess
+
+pytestmark = pytest.mark.realserver
+
+ARGUMENTS = ["2", "k1", "k2", "a1", b"\x00\xff", "3"]
+
+# Script -> why its reply differs
+KNOWN = {
+    "return {double=1e300}": "7.2 writes doubles with the fewest digits",
+    "return redis.call('xread','block',10,'streams','stream','$')": "7.2 takes BLOCK in scripts and does not wait",
+    "return redis.call('xread','block',0,'streams','none','$')": "the same",
+}
+
+
+@pytest.mark.parametrize("resp", [2, 3])
+def test_scripts_answer_as_redis_does(real_redis: ServerProcess, resp: int) -> None:
+    """Values, errors, places of errors, the sandbox and the libraries, script by script on the same data."""
+    client = World().client(resp)
+    pipe = Pipe(real_redis.port)
+    differences = []
+    try:
+        pipe.ask([[b"HELLO", b"%d" % resp]])
+        for line in SETUP:
+            assert client.call(*line) == pipe.ask([to_words(line)])[0]
+        for script in [*SAME, *BLOCKS]:
+            words = to_words(["EVAL", script, *ARGUMENTS])
+            ours, (theirs,) = client.call(*words), pipe.ask([words])
+            if ours != theirs and script not in KNOWN:
+                differences.append(f"{script!r}\n  redis: {theirs!r}\n  here:  {ours!r}")
+    finally:
+        pipe.close()
+    assert not differences, f"{len(differences)} differ:\n" + "\n".join(differences)

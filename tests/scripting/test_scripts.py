@@ -1,0 +1,377 @@
+"""What scripts may and may not do to the server: limits, the sandbox, the log, who waits, and the cache of scripts."""
+
+import hashlib
+import logging
+import sys
+
+import pytest
+
+from millstream.node import scripts
+from millstream.node.tailcalls import kept
+from millstream.replies import Error, Simple
+from support.inprocess import WAITING, Client, World
+from support.state import snapshot
+
+
+@pytest.fixture
+def world() -> World:
+    return World({"busy-reply-threshold": "300"})
+
+
+@pytest.fixture
+def client(world: World) -> Client:
+    return world.client()
+
+
+def line_of(reply: object) -> str:
+    """An error reply's text."""
+    assert isinstance(reply, Error), reply
+    return reply.line
+
+
+def run(client: Client, script: str, *args: str) -> object:
+    return client.call("EVAL", script, "0", *args)
+
+
+# ---------------------------------------------------------------------- limits
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "script",
+    [
+        "while true do end",
+        "while true do pcall(function() while true do end end) end",
+        "while true do xpcall(function() while true do end end, function() end) end",
+        "local c = coroutine.wrap(function() while true do end end) c()",
+        "while true do local c = coroutine.create(function() while true do end end) coroutine.resume(c) end",
+        "local t = setmetatable({}, {__index = function() while true do end end}) return t.x",
+        "loadstring('while true do end')()",
+        "while true do redis.call('ping') end",
+    ],
+)
+def test_a_script_that_runs_for_ever_is_stopped(client: Client, script: str) -> None:
+    """Nothing a script does keeps it going past the limit, and the next command works."""
+    assert "stopped after 300 ms" in line_of(run(client, script))
+    assert run(client, "return 1") == 1
+
+
+def test_what_a_stopped_script_wrote_stays_and_is_one_record(world: World, client: Client) -> None:
+    """As with any error after a write: nothing is undone, and the log has exactly what is there."""
+    line = line_of(run(client, "redis.call('set','a','1') redis.call('set','b','2') while true do end"))
+    assert "what it had written stays" in line
+    assert client.call("MGET", "a", "b") == [b"1", b"2"]
+    assert len(world.log.payloads) == 1
+    assert snapshot(world.recovered()) == snapshot(world.node)
+
+
+def test_no_limit_is_none(world: World) -> None:
+    """0 lets a script take the time it takes; both names of the parameter are one."""
+    client = world.client()
+    assert client.call("CONFIG", "SET", "lua-time-limit", "0") == Simple(b"OK")
+    assert client.call("CONFIG", "GET", "busy-reply-threshold") == [b"busy-reply-threshold", b"0"]
+    assert run(client, "local n = 0 for i = 1, 3000000 do n = n + 1 end return n") == 3000000
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    "script",
+    [
+        "local t = {} for i = 1, 1e9 do t[i] = ('x'):rep(1000) .. i end",
+        "local s = 'x' while true do s = s .. s end",
+        "return ('x'):rep(2^30)",
+        "local t = {} for i = 1, 1e9 do t[i] = redis.call('get', 'big') .. i end",
+        "local t = {} while true do t[#t + 1] = redis.call('lrange', 'list', 0, -1) end",
+        "local t = {} while true do pcall(function() t[#t + 1] = ('x'):rep(1e6) .. #t end) end",
+    ],
+)
+def test_a_script_that_eats_memory_is_stopped(client: Client, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """The limit holds for the script's own values and for replies, and the next script finds a clean runtime."""
+    monkeypatch.setattr(scripts, "MEMORY", 16 * 1024 * 1024)
+    client.call("CONFIG", "SET", "busy-reply-threshold", "0")
+    client.call("SET", "big", "y" * 100_000)
+    client.call("RPUSH", "list", *[f"element {number}" for number in range(1000)])
+    assert "not enough memory" in line_of(run(client, script))
+    assert run(client, "return redis.call('strlen','big')") == 100_000
+
+
+@pytest.mark.parametrize("depth", [10, 5000])
+def test_deep_results_do_not_break_the_server(client: Client, depth: int) -> None:
+    """Past a thousand levels the rest is an error inside the reply; a table inside itself is no end of levels."""
+    reply = client.send("EVAL", f"local t = 1 for i = 1, {min(depth, 400)} do t = {{t}} end return t", "0")
+    for _ in range(min(depth, 400)):
+        assert isinstance(reply, list)
+        (reply,) = reply
+    assert reply == 1
+    outcome = client.world.node.execute(
+        client.session, [b"EVAL", b"local t = {} t[1] = t return t", b"0"], client.world.clock.now()
+    )
+    assert outcome is not None
+    wire = b"".join(outcome.buffers)
+    assert wire.startswith(b"*1\r\n*1\r\n")
+    assert wire.endswith(b"-ERR reached lua stack limit\r\n")
+
+
+def test_endless_recursion_is_an_error(client: Client) -> None:
+    """Lua's own limit; a deep cycle in JSON as well."""
+    assert "stack overflow" in line_of(run(client, "local function f() return 1 + f() end return f()"))
+    assert "excessive depth" in line_of(run(client, "local t = {} t[1] = t return cjson.encode(t)"))
+    assert "too many nested" in line_of(run(client, "return cjson.decode(('['):rep(2000))"))
+
+
+# ---------------------------------------------------------------------- the sandbox
+
+
+OUTSIDE = (
+    "os io package require loadfile dofile debug module newproxy getfenv setfenv print python lupa host arm "
+    "string.dump coroutine.debug redis.host cjson.new"
+)
+
+
+@pytest.mark.parametrize("name", OUTSIDE.split())
+def test_what_reaches_outside_is_not_there(client: Client, name: str) -> None:
+    """No files, processes, other environments, compiled code or host objects, under any name."""
+    reply = run(client, f"return type({name})")
+    assert reply == b"nil" if "." in name else "nonexistent global variable" in line_of(reply)
+
+
+def test_no_object_of_the_host_can_be_reached(client: Client) -> None:
+    """Walking everything a script can reach finds functions, tables and plain values of Lua only."""
+    script = """
+        local seen, kinds = {}, {}
+        local function walk(value)
+          local kind = type(value)
+          kinds[kind] = true
+          if kind == 'table' and not seen[value] then
+            seen[value] = true
+            for k, v in pairs(value) do walk(k) walk(v) end
+            local meta = getmetatable(value)
+            if type(meta) == 'table' then walk(meta) end
+          end
+        end
+        for _, name in ipairs({'string','table','math','coroutine','bit','redis','cjson','_G','KEYS','ARGV'}) do
+          walk(_G[name])
+        end
+        walk(getmetatable(''))
+        for _, f in ipairs({redis.call, redis.pcall, pcall, error, cjson.encode, bit.band}) do walk(f) end
+        return kinds.userdata == nil and kinds.thread == nil
+    """
+    assert run(client, script) == 1
+    for words in ("redis.call('get')", "redis.call({})", "bit.band({})", "cjson.decode({})", "redis.sha1hex({})"):
+        assert run(client, f"local ok, e = pcall(function() return {words} end) return type(e)") == b"string"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "string.upper = nil",
+        "redis.call = nil",
+        "_G.pcall = nil",
+        "rawset(string, 'upper', 1)",
+        "setmetatable(string, {})",
+        "rawset(_G, 'leak', 1)",
+        "getmetatable('').__index = nil",
+        "getmetatable(_G).__index = nil",
+        "leak = 1",
+    ],
+)
+def test_nothing_is_left_behind_for_the_next_script(client: Client, script: str) -> None:
+    """What all scripts share cannot be changed."""
+    assert isinstance(run(client, script), Error)
+    assert run(client, "return ('a'):upper() .. tostring(rawget(_G, 'leak')) .. type(pcall)") == b"Anilfunction"
+
+
+def test_compiled_code_is_refused(client: Client) -> None:
+    """Bytes of another compiler could do anything to the process."""
+    assert run(client, "local f, e = loadstring('\\27Lua') return e") == b"attempt to load a binary chunk"
+    assert "binary chunk" in line_of(client.call("EVAL", b"\x1bLuaQ", "0"))
+    assert run(client, "local p = {'\\27', 'Lua'} local f, e = load(function() return table.remove(p, 1) end) return e")
+
+
+def test_keys_and_arguments_are_each_scripts_own(client: Client) -> None:
+    """A script may change its own tables; the next one gets fresh ones."""
+    assert client.call("EVAL", "KEYS[1] = 'x' ARGV[5] = 'y' return KEYS[1]", "1", "k", "a") == b"x"
+    assert client.call("EVAL", "return {KEYS[1], ARGV[5] or 'none'}", "1", "k", "a") == [b"k", b"none"]
+
+
+# ---------------------------------------------------------------------- the log, waits, time
+
+
+def test_a_script_is_one_record(world: World, client: Client) -> None:
+    """All its changes, of every type, are whole in the log or absent; a script that only reads logs nothing."""
+    script = """
+        redis.call('set', 's', '1') redis.call('hset', 'h', 'a', '1') redis.call('zadd', 'z', '1.5', 'm')
+        redis.call('rpush', 'l', 'a', 'b') redis.call('sadd', 'e', 'x') redis.call('xadd', 'x', '*', 'f', 'v')
+        redis.call('select', '3') redis.call('set', 'other', '1')
+        return redis.call('dbsize')
+    """
+    assert run(client, script) == 1
+    assert client.call("DBSIZE") == 6, "SELECT holds inside the script only"
+    assert len(world.log.payloads) == 1
+    assert client.barrier == 1
+    run(client, "return redis.call('get', 's')")
+    assert len(world.log.payloads) == 1
+    assert snapshot(world.recovered()) == snapshot(world.node)
+
+
+def test_time_stands_still_in_a_script(client: Client) -> None:
+    """Ids that the server gives follow one reading of the clock."""
+    script = "return {redis.call('xadd','x','*','f','v'), redis.call('xadd','x','*','f','v'), redis.call('time')[1]}"
+    first, second, _ = run(client, script)
+    assert first.partition(b"-")[0] == second.partition(b"-")[0]
+    assert (first[-2:], second[-2:]) == (b"-0", b"-1")
+
+
+def test_those_who_wait_are_served_after_the_script(world: World, client: Client) -> None:
+    """They see what is left when it is over, once."""
+    reader, popper = world.client(), world.client()
+    assert reader.send("XREAD", "BLOCK", "0", "STREAMS", "x", "$") is WAITING
+    assert popper.send("BLPOP", "l", "0") is WAITING
+    run(
+        client,
+        "for i = 1, 3 do redis.call('xadd', 'x', i .. '-0', 'f', 'v') redis.call('rpush', 'l', i) end "
+        "redis.call('lpop', 'l')",
+    )
+    assert [entry[0] for entry in reader.inbox[0][0][1]] == [b"1-0", b"2-0", b"3-0"]
+    assert popper.inbox == [[b"l", b"2"]]
+
+
+@pytest.mark.parametrize(
+    "command", ["'xread','block','0','streams','none','$'", "'blpop','none','0'", "'brpop','none','0'"]
+)
+def test_commands_do_not_wait_inside_a_script(client: Client, command: str) -> None:
+    """They answer null at once."""
+    assert run(client, f"return redis.call({command})") is None
+
+
+def test_scripts_in_a_transaction(world: World, client: Client) -> None:
+    """EVAL is queued like any command; the transaction is one record with it."""
+    for words in (["MULTI"], ["SET", "a", "1"], ["EVAL", "return redis.call('incr', KEYS[1])", "1", "a"]):
+        client.call(*words)
+    assert client.call("EXEC") == [Simple(b"OK"), 2]
+    assert len(world.log.payloads) == 1
+
+
+def test_a_changed_watch_is_noticed(world: World, client: Client) -> None:
+    """A script's write breaks a WATCH."""
+    other = world.client()
+    client.call("WATCH", "a")
+    run(other, "redis.call('set', 'a', '1')")
+    client.call("MULTI")
+    client.call("PING")
+    assert client.call("EXEC") is None
+
+
+# ---------------------------------------------------------------------- who may, the cache, the rest
+
+
+def test_permissions_hold_inside_a_script(world: World, client: Client) -> None:
+    """A user's script runs what the user may run, on keys the user may use."""
+    client.call("ACL", "SETUSER", "u", "on", "nopass", "+eval", "+get", "+auth", "~k*")
+    user = world.client()
+    user.call("AUTH", "u", "x")
+    refused = line_of(run(user, "return redis.call('set','k','v')"))
+    assert "ACL failure in script: User u has no permissions to run the 'set' command" in refused
+    assert "ACL failure in script" in line_of(run(user, "return redis.call('get','other')"))
+    assert run(user, "return redis.call('get','k')") is None
+
+
+def test_scripts_are_kept_by_their_sha(client: Client) -> None:
+    """EVAL and SCRIPT LOAD keep a script, EVALSHA runs it in any case of letters, SCRIPT FLUSH forgets all."""
+    source = "return ARGV[1]"
+    sha = hashlib.sha1(source.encode()).hexdigest()
+    missing = Error("NOSCRIPT No matching script. Please use EVAL.")
+    assert client.call("EVALSHA", sha, "0", "x") == missing
+    assert client.call("SCRIPT", "LOAD", source) == sha.encode()
+    assert client.call("EVALSHA", sha.upper(), "0", "x") == b"x"
+    assert client.call("EVALSHA_RO", sha, "0", "x") == b"x"
+    assert client.call("SCRIPT", "EXISTS", sha, "0" * 40) == [1, 0]
+    assert client.call("SCRIPT", "FLUSH", "ASYNC") == Simple(b"OK")
+    assert client.call("EVALSHA", sha, "0", "x") == missing
+    run(client, source, "x")
+    assert client.call("EVALSHA", sha, "0", "x") == b"x"
+
+
+def test_only_so_many_scripts_of_eval_are_kept(client: Client) -> None:
+    """A client that makes a new script each time does not fill the memory; loaded scripts stay."""
+    loaded = client.call("SCRIPT", "LOAD", "return 'loaded'")
+    shas = [hashlib.sha1(f"return {number}".encode()).hexdigest() for number in range(scripts.EVAL_KEPT + 10)]
+    for number in range(len(shas)):
+        run(client, f"return {number}")
+    found = client.call("SCRIPT", "EXISTS", *shas)
+    assert found == [0] * 10 + [1] * scripts.EVAL_KEPT
+    assert client.call("SCRIPT", "EXISTS", loaded) == [1]
+
+
+@pytest.mark.parametrize("command", ["EVAL_RO", "EVAL"])
+def test_read_only_scripts_do_not_write(world: World, client: Client, command: str) -> None:
+    """Asked for by the command or by the script's first line."""
+    head = "#!lua flags=no-writes\n" if command == "EVAL" else ""
+    reply = client.call(command, f"{head}return redis.call('set','a','b')", "0")
+    assert line_of(reply).startswith("ERR Write commands are not allowed from read-only scripts.")
+    assert world.log.payloads == []
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["EVAL", "return 1", "x"], "ERR value is not an integer or out of range"),
+        (["EVAL", "return 1", "1"], "ERR Number of keys can't be greater than number of args"),
+        (["EVAL", "return 1", "-1"], "ERR Number of keys can't be negative"),
+        (["SCRIPT", "KILL"], "NOTBUSY No scripts in execution right now."),
+        (["SCRIPT", "FLUSH", "x"], "ERR SCRIPT FLUSH only support SYNC|ASYNC option"),
+        (["SCRIPT", "NOSUCH"], "ERR unknown subcommand 'NOSUCH'. Try SCRIPT HELP."),
+        (["FUNCTION", "NOSUCH"], "ERR unknown subcommand 'NOSUCH'. Try FUNCTION HELP."),
+        (["FUNCTION", "FLUSH", "x"], "ERR FUNCTION FLUSH only supports SYNC|ASYNC option"),
+    ],
+)
+def test_refusals(client: Client, words: list[str], line: str) -> None:
+    """In Redis's words."""
+    assert client.call(*words) == Error(line)
+
+
+def test_functions_are_none(client: Client) -> None:
+    """Redis's own test harness flushes them, and lists them."""
+    assert client.call("FUNCTION", "FLUSH") == Simple(b"OK")
+    assert client.call("FUNCTION", "LIST", "LIBRARYNAME", "*", "WITHCODE") == []
+    assert any(b"LOAD" in line.text for line in client.call("SCRIPT", "HELP"))
+
+
+def test_a_script_writes_to_the_servers_log(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    """redis.log with its level, as one line of our logger."""
+    with caplog.at_level(logging.DEBUG, "millstream.script"):
+        run(client, "redis.log(redis.LOG_WARNING, 'careful', 7)")
+    assert [(record.levelname, record.message) for record in caplog.records] == [("WARNING", "careful 7")]
+
+
+def test_without_lupa_the_error_says_what_to_install(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server runs without it; only scripts need it."""
+    monkeypatch.setitem(sys.modules, "lupa", None)
+    assert "pip install 'millstream[server]'" in line_of(run(client, "return 1"))
+    assert client.call("SCRIPT", "EXISTS", "0" * 40) == [0]
+
+
+def test_versions_are_those_clients_are_told(client: Client) -> None:
+    """As in INFO."""
+    assert run(client, "return {redis.REDIS_VERSION, redis.REDIS_VERSION_NUM}") == [b"8.10.0", 0x080A00]
+
+
+@pytest.mark.parametrize(
+    ("source", "after"),
+    [
+        (b"return redis.call('a', f(1))", b"return (redis.call('a', f(1)))"),
+        (b"return redis.call('a').b", b"return (redis.call('a')).b"),
+        (
+            b"x = [[return redis.call(')]] return\ncjson.decode(')')",
+            b"x = [[return redis.call(')]] return\n(cjson.decode(')'))",
+        ),
+        (b"-- return redis.call(1)\nreturn 1", b"-- return redis.call(1)\nreturn 1"),
+        (b"local redis = {} return redis.call(1)", b"local redis = {} return redis.call(1)"),
+        (b"return redis.call(", b"return redis.call("),
+        (b"return redisx.call(1)", b"return redisx.call(1)"),
+        (b"return redis.call 'ping'", b"return redis.call 'ping'"),
+    ],
+)
+def test_library_calls_are_taken_out_of_the_tail(source: bytes, after: bytes) -> None:
+    """Only calls of our libraries in code, never in text or comments, and nothing that is not closed."""
+    assert kept(source) == after
