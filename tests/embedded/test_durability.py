@@ -15,10 +15,11 @@ import pytest
 import redis
 
 import millstream
+from millstream.clock import Now, SystemClock
 from millstream.embedded.place import parse_place
 from millstream.embedded.store import Store
 from millstream.embedded.stores import Lease
-from millstream.errors import ConfigError, DiskError, LogLockedError
+from millstream.errors import ConfigError, LogLockedError, StorageError
 from millstream.persistence.disk import RealDisk, RealFile
 from support.servers import millstream_server
 from support.waiting import eventually
@@ -289,7 +290,7 @@ async def test_failed_disk_reveals_no_reply(url: str, disk: GatedDisk, kind: str
 
     with pytest.raises(redis.ConnectionError, match=r"cannot sync .*the medium is gone"):
         await add()
-    with pytest.raises((DiskError, redis.ConnectionError), match=r"cannot sync .*the medium is gone"):
+    with pytest.raises((StorageError, redis.ConnectionError), match=r"cannot sync .*the medium is gone"):
         await add()
 
 
@@ -307,3 +308,51 @@ def test_directory_opens_again_after_its_disk_failed(url: str, tmp_path: Path) -
     with millstream.connect(url) as again:
         assert again.xrange("s")[0] == (entry, {b"a": b"b"})
         assert again.xadd("s", {"a": "d"})
+
+
+@pytest.mark.parametrize(("fsync", "syncs"), [("everysec", 1), ("no", 0)])
+def test_weaker_fsync_answers_before_the_sync(tmp_path: Path, fsync: str, syncs: int) -> None:
+    """The reply does not wait for the medium; ``everysec`` syncs by itself soon after, ``no`` when it is closed."""
+    disk = GatedDisk()
+    lease = Lease(parse_place(f"{tmp_path.as_uri()}?fsync={fsync}"), disk=disk)
+    with millstream.connect(tmp_path.as_uri()) as client:
+        disk.shut()
+        assert client.xadd("s", {"a": "b"})
+        if syncs:
+            assert disk.entered.wait(30)
+        disk.gate.set()
+        assert client.xadd("s", {"a": "c"})
+        assert disk.syncs == syncs
+    lease.give_up()
+    assert disk.syncs > syncs
+    with millstream.connect(tmp_path.as_uri()) as client:
+        assert client.xlen("s") == 2
+
+
+class InterruptedClock(SystemClock):
+    """A clock during whose reading Ctrl-C is pressed, once it is armed."""
+
+    armed = False
+
+    def now(self) -> Now:
+        if self.armed:
+            self.armed = False
+            raise KeyboardInterrupt
+        return super().now()
+
+
+def test_command_that_was_interrupted_is_not_gone_on_from(url: str) -> None:
+    """After Ctrl-C inside a command nobody reads what may be half of it; the directory has whole commands only."""
+    clock = InterruptedClock()
+    lease = Lease(parse_place(url), clock=clock)
+    with millstream.connect(url) as client, millstream.connect(url) as other:
+        entry = client.xadd("s", {"a": "b"})
+        assert other.ping()
+        clock.armed = True
+        with pytest.raises(KeyboardInterrupt):
+            client.xadd("s", {"a": "c"})
+        with pytest.raises((StorageError, redis.ConnectionError), match="was interrupted half-way"):
+            other.xrange("s")
+    lease.give_up()
+    with millstream.connect(url) as again:
+        assert again.xrange("s") == [(entry, {b"a": b"b"})]

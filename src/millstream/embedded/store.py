@@ -48,6 +48,12 @@ FORKED = (
     "memory:// of its own, or serve the data (millstream serve --dir DIR) and connect to the server from both"
 )
 
+# Ctrl-C may strike anywhere; what the log has is whole commands, what is in memory may be half of one.
+INTERRUPTED = (
+    "a command on {url} was interrupted half-way ({error}), so what is in memory is not to be trusted; close all its "
+    "clients and connect again"
+)
+
 TOO_MANY = "ERR max number of clients reached"
 
 # What clients see as their own address and the server's: there is neither host nor port.
@@ -166,8 +172,12 @@ class Store:
         """Run the commands a client sends."""
         self._check_process()
         with self._guard:
-            channel.feed(data)
-            self._settle()
+            try:
+                channel.feed(data)
+                self._settle()
+            except BaseException as error:
+                self._fail(StorageError(INTERRUPTED.format(url=self.place.url, error=repr(error))))
+                raise
 
     def hang_up(self, channel: Channel) -> None:
         """The client is gone."""
