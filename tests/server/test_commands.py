@@ -8,6 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from millstream.clock import ManualClock
+from millstream.commands.categories import categories
 from millstream.commands.clients import describe
 from millstream.commands.config import PARAMETERS, Config
 from millstream.commands.info import (
@@ -20,7 +21,6 @@ from millstream.commands.info import (
     human,
     render,
 )
-from millstream.commands.categories import categories
 from millstream.commands.session import Session
 from millstream.commands.table import TABLE, Command
 from millstream.errors import CommandError, ConfigError
