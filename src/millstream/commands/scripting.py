@@ -167,7 +167,7 @@ container("function", since="7.0.0", group="scripting", summary="Libraries of fu
 @command(
     "function|flush",
     -2,
-    flags="noscript",
+    flags="write noscript",
     since="7.0.0",
     group="scripting",
     syntax="[ASYNC | SYNC]",
@@ -195,3 +195,20 @@ def function_list(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a
     if words not in ([], [b"WITHCODE"]) and not (len(words) in {2, 3} and b"LIBRARYNAME" in words):
         raise SYNTAX
     return []
+
+
+_FUNCTION_HELP = (
+    "FUNCTION <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "FLUSH [ASYNC|SYNC]",
+    "    Forget all functions: there are none.",
+    "LIST [LIBRARYNAME <pattern>] [WITHCODE]",
+    "    List the functions: there are none.",
+    "HELP",
+    "    Print this help.",
+)
+
+
+@command("function|help", 2, since="7.0.0", group="scripting", summary="Tells the subcommands of FUNCTION.")
+def function_help(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """One line of text each."""
+    return [Simple(line.encode()) for line in _FUNCTION_HELP]
