@@ -184,6 +184,20 @@ def test_what_is_dropped_inside_a_guard_is_closed_outside() -> None:
     assert closed == ["late", "now"]
 
 
+def test_failed_closing_is_logged_and_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    """Whose command happened to run has nothing to do with what was dropped meanwhile."""
+    closed: list[str] = []
+
+    def fail() -> None:
+        raise OSError("the medium is gone")
+
+    with Guard():
+        outside(fail)
+        outside(lambda: closed.append("next"))
+    assert closed == ["next"]
+    assert "the medium is gone" in caplog.text
+
+
 def test_what_is_dropped_by_a_helper_is_closed_by_another() -> None:
     """A thread that others wait for while closing never closes anything itself."""
     closed: list[str] = []

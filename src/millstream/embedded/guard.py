@@ -7,9 +7,12 @@ meanwhile is put off until it has left the outermost. A thread that others wait 
 leaves such work to them altogether.
 """
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+
+log = logging.getLogger("millstream.embedded")
 
 
 class _Here(threading.local):
@@ -66,7 +69,7 @@ def be_helper() -> None:
 
 
 def catch_up() -> None:
-    """Do what was put off."""
+    """Do what was put off; what goes wrong is logged."""
     if _here.is_helper:
         return
     for jobs in (_here.late, _left_over):
@@ -75,4 +78,7 @@ def catch_up() -> None:
                 job = jobs.popleft()
             except IndexError:  # another thread took it
                 break
-            job()
+            try:
+                job()
+            except Exception:  # whose thread this is has nothing to do with it
+                log.exception("closing what was dropped failed")
