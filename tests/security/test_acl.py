@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+import random
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,26 @@ def test_keys_of_a_group_read_are_found_as_the_handler_finds_them(world: World, 
     assert keys_of(TABLE[b"xreadgroup"], words) == [b"k"]
 
 
+_READ_WORDS = ["STREAMS", "streams", "GROUP", "group", "g", "c", "COUNT", "1", "BLOCK", "CLAIM", "0", ">", "$", "0-0"]
+_READ_WORDS += ["NOACK", "MAXCOUNT", "MAXSIZE", "a", "xread", ""]
+
+
+def test_no_order_of_words_reads_a_key_without_permission(world: World, admin: Client) -> None:
+    """Whatever stands where in XREAD, XREADGROUP and EVAL, who may use no key gets an error, and nothing waits."""
+    for key in ("a", "g", "c", "1", "STREAMS", "0"):
+        admin.call("XADD", key, "1-1", "f", "v")
+        for group in ("g", "STREAMS", "GROUP"):
+            admin.call("XGROUP", "CREATE", key, group, "0")
+    client = user(world, "+xread +xreadgroup +eval")
+    rng = random.Random(3)
+    for _ in range(20_000):
+        words = rng.choices(_READ_WORDS, k=rng.randint(0, 8))
+        head = rng.choice([["XREAD"], ["XREADGROUP"], ["XREADGROUP", "GROUP", "g", "c"], ["EVAL", "return KEYS"]])
+        line = [*head, *words, *rng.choice([[], ["STREAMS", "a", "0"], ["STREAMS", "a", ">"]])]
+        reply = client.send(*line)
+        assert getattr(reply, "line", None) or line[:3] == ["EVAL", "return KEYS", "0"], (line, reply)
+
+
 def test_changes_hold_at_once_for_those_who_are_in(world: World, admin: Client) -> None:
     """The next command sees them, whether more or less is allowed."""
     client = user(world, "+get ~a*")
@@ -221,12 +242,13 @@ def test_a_wait_ends_with_a_refusal_when_it_is_not_allowed_any_more(world: World
 
 
 def test_sessions_of_a_deleted_user_are_closed(world: World, admin: Client) -> None:
-    """Waiting ones too; an entry that arrives in the same transaction is not delivered to them."""
+    """Waiting ones too; what arrives in the same transaction is not for them, though a new user has their name."""
     admin.call("XGROUP", "CREATE", "s", "g", "$", "MKSTREAM")
     idle, waiting = user(world, "+@all ~*"), user(world, "+@all ~*")
     waiting.send("XREADGROUP", "GROUP", "g", "c", "BLOCK", 0, "STREAMS", "s", ">")
     admin.call("MULTI")
     admin.call("ACL", "DELUSER", "u", "nobody")
+    admin.call("ACL", "SETUSER", "u", "on", "nopass", "+@all", "~*")
     admin.call("XADD", "s", "1-1", "f", "v")
     assert admin.call("EXEC")[0] == 1
     assert idle.session.closing

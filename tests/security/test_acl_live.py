@@ -4,12 +4,14 @@ Redis 7.0 words a refusal without the user's name and orders a user's command ru
 and ours are the later ones. So the texts are brought to one form, and of the rules only what they allow is compared.
 """
 
+import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from millstream.commands.categories import CATEGORIES
 from millstream.commands.keyspecs import uses_of
 from millstream.commands.table import Command, every
 from millstream.server.thread import ServerThread
@@ -176,6 +178,32 @@ def test_the_same_is_allowed(pair: Pair, rules: str) -> None:
         real, ours = map(plain, pair.ask("ACL", "DRYRUN", "u", *line.split(" ")))
         if real != ours:
             different.append((line, real, ours))
+    assert not different
+
+
+def random_rules(rng: random.Random, names: list[str]) -> str:
+    """A line of rules, most of them sensible."""
+    atoms = [sign + rng.choice(names) for sign in "++-"] + [f"{sign}@{rng.choice(CATEGORIES)}" for sign in "++-"]
+    atoms += ["~s", "~t*", "%R~s*", "%W~t", "&c", "&c*", "+select|0", "(+get ~s)", "(+@all %R~* &news)"]
+    atoms += ["+@all", "-@all", "resetkeys", "resetchannels", "clearselectors", "reset", "allkeys", "nopass"]
+    return " ".join(rng.choice(atoms) for _ in range(rng.randint(1, 9)))
+
+
+def test_random_rules_allow_the_same(pair: Pair) -> None:
+    """Four hundred lines of random rules, one upon the other, and ten commands after each."""
+    rng = random.Random(20)
+    names = [row.name for row in every() if row.handler and known(row, pair)]
+    different = []
+    pair.ask("ACL", "DELUSER", "u")
+    for _ in range(400):
+        rules = random_rules(rng, names)
+        real, ours = map(str, pair.ask("ACL", "SETUSER", "u", *rules.split(" ")))
+        if real != ours:
+            different.append((rules, real, ours))
+        for line in rng.sample(COMMANDS, 10):
+            real, ours = map(str, map(plain, pair.ask("ACL", "DRYRUN", "u", *line.split(" "))))
+            if real != ours:
+                different.append((f"{rules}: {line}", real, ours))
     assert not different
 
 
