@@ -13,6 +13,8 @@ FAMILIES = (
     "keys",
     "dump",
     "expiry",
+    "persistence",
+    "debug",
     "strings",
     "hashes",
     "zsets",

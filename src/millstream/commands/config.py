@@ -22,12 +22,14 @@ class Parameter:
         default: value at start.
         parse: text to value; raises ``ValueError`` with Redis's reason.
         mutable: whether CONFIG SET may change it.
+        is_given: whether it may be given at the start, though CONFIG SET cannot change it.
     """
 
     name: str
     default: str
     parse: Callable[[str], object]
     mutable: bool = True
+    is_given: bool = False
 
 
 def integer(low: int, high: int) -> Callable[[str], int]:
@@ -141,6 +143,7 @@ PARAMETERS: dict[str, Parameter] = {
         Parameter("client-query-buffer-limit", "1gb", memory(0, LLONG_MAX), mutable=False),
         Parameter("proto-max-bulk-len", "512mb", memory(0, LLONG_MAX), mutable=False),
         Parameter("tcp-keepalive", "300", integer(0, 2**31 - 1), mutable=False),
+        Parameter("enable-debug-command", "no", choice("no", "yes", "local"), mutable=False, is_given=True),
         Parameter("timeout", "0", integer(0, 0), mutable=False),
         # how long a script may run, in milliseconds, 0 for no limit; both names are one parameter
         Parameter("busy-reply-threshold", "5000", integer(0, 2**31 - 1)),
@@ -149,17 +152,18 @@ PARAMETERS: dict[str, Parameter] = {
         Parameter("bind", "", text, mutable=False),
         Parameter("port", "0", integer(0, 65535), mutable=False),
         Parameter("unixsocket", "", text, mutable=False),
-        Parameter("databases", "16", integer(16, 16), mutable=False),
-        # where the data is
-        Parameter("dir", "", text, mutable=False),
-        Parameter("appendonly", "no", yes_no, mutable=False),
-        Parameter("appendfsync", "always", choice("always", "everysec", "no"), mutable=False),
-        Parameter("save", "", text, mutable=False),
         Parameter("tls-port", "0", integer(0, 65535), mutable=False),
         Parameter("tls-cert-file", "", text, mutable=False),
         Parameter("tls-key-file", "", text, mutable=False),
         Parameter("tls-ca-cert-file", "", text, mutable=False),
         Parameter("tls-auth-clients", "yes", choice("no", "optional", "yes"), mutable=False),
+        Parameter("databases", "16", integer(16, 16), mutable=False),
+        # where the data is
+        Parameter("dir", "", text, mutable=False),
+        Parameter("appendonly", "no", yes_no, mutable=False),
+        Parameter("appendfsync", "always", choice("always", "everysec", "no"), mutable=False),
+        Parameter("aof-use-rdb-preamble", "no", choice("no"), mutable=False),
+        Parameter("save", "", text, mutable=False),
         Parameter("maxmemory", "0", memory(0, 0), mutable=False),
         Parameter("maxmemory-policy", "noeviction", choice("noeviction"), mutable=False),
     )
@@ -187,6 +191,7 @@ class Config:
         max_clients: ``maxclients``.
         is_protected: ``protected-mode``.
         output_limit: ``client-output-buffer-limit``.
+        expires_unasked: keys are deleted when their time has come, not only when asked for (DEBUG SET-ACTIVE-EXPIRE).
         script_limit: ``busy-reply-threshold``.
 
     Raises:
@@ -194,6 +199,7 @@ class Config:
     """
 
     def __init__(self, given: dict[str, str] | None = None) -> None:
+        self.expires_unasked = True
         self.values: dict[str, object] = {}
         for parameter in PARAMETERS.values():
             self.values[parameter.name] = parameter.parse(parameter.default)
@@ -234,6 +240,13 @@ class Config:
         """Every parameter as CONFIG GET shows it."""
         return {name: str(self.values[name]) for name in PARAMETERS}
 
+    def _is_already(self, parameter: Parameter, value: str) -> bool:
+        """Tools set parameters they have read back to what they were; that changes nothing."""
+        try:
+            return parameter.parse(value) == self.values[parameter.name]
+        except ValueError:
+            return False
+
     def set(self, changes: list[tuple[str, str]]) -> None:
         """Change several parameters, all or none.
 
@@ -246,6 +259,8 @@ class Config:
             if parameter is None:
                 raise CommandError(f"ERR Unknown option or number of arguments for CONFIG SET - '{name}'")
             if not parameter.mutable:
+                if self._is_already(parameter, value):
+                    continue
                 raise _refused(name, "can't set immutable config")
             if parameter.name in chosen:
                 raise _refused(name, "duplicate parameter")

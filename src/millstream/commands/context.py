@@ -118,6 +118,25 @@ class Host(Protocol):
         """Wall seconds of the last moment known at which all that was written was on disk."""
         ...
 
+    def save(self) -> bool:
+        """Bring everything to the disk; False if nothing is kept.
+
+        Raises:
+            StorageError: the disk failed, or is full.
+        """
+        ...
+
+    def rebuild(self, *, from_log: bool) -> list[bytes] | None:
+        """Make the keyspace anew from the log, or from dumps of its values, if that gives the same.
+
+        Returns:
+            Keys that would not be the same, in which case nothing is changed; None if there is no log.
+
+        Raises:
+            StorageError: the log cannot be read.
+        """
+        ...
+
     def shutdown(self) -> None:
         """Ask the process to end as on SIGTERM."""
         ...

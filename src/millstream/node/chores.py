@@ -84,7 +84,7 @@ class Chores:
         return expired
 
     def _expire_keys(self, ctx: "Context") -> int:
-        if not self._expiring:
+        if not self._expiring or not ctx.host.config.expires_unasked:
             return 0
         expired = 0
         has_more = False

@@ -31,7 +31,7 @@ from millstream.commands.transactions import end_transaction
 from millstream.engine.channels import Channels
 from millstream.engine.keyspace import Keyspace, Transition
 from millstream.errors import CommandError
-from millstream.node import codec
+from millstream.node import codec, rebuilding
 from millstream.node.blocking import Waiter, Waits
 from millstream.node.chores import Chores
 from millstream.node.facts import Surroundings, gather
@@ -72,6 +72,18 @@ class LogSink(Protocol):
     @property
     def appended(self) -> int:
         """Position of the last record taken."""
+        ...
+
+    def write(self) -> int:
+        """Hand everything to the operating system."""
+        ...
+
+    def sync(self) -> int:
+        """Bring what was written to the medium."""
+        ...
+
+    def replay(self) -> Iterator[bytes]:
+        """Every record taken so far, oldest first, read from where they are kept."""
         ...
 
 
@@ -556,6 +568,30 @@ class Node:
     def last_save(self) -> int:
         """LASTSAVE."""
         return self.surroundings.log().last_save
+
+    def save(self) -> bool:
+        """SAVE: bring everything to the disk; False if nothing is kept."""
+        if self._log is None:
+            return False
+        self._log.write()
+        self._log.sync()
+        self.stats.dirty = 0
+        return True
+
+    def rebuild(self, *, from_log: bool) -> list[bytes] | None:
+        """DEBUG RELOAD and LOADAOF: see :class:`~millstream.commands.context.Host`."""
+        if not from_log:
+            fresh = rebuilding.from_dumps(self.keyspace)
+        elif self._log is None:
+            return None
+        else:
+            fresh = rebuilding.from_log(self._log.replay())
+        found = rebuilding.differing(self.keyspace, fresh)
+        if not found:
+            rebuilding.adopt(self.keyspace, fresh)
+            for waiter in self.waits.by_session.values():  # what they wait for are other objects now
+                self._ready.update(dict.fromkeys(waiter.places))
+        return found
 
     def shutdown(self) -> None:
         """SHUTDOWN: ask the shell to end the process as on SIGTERM."""
