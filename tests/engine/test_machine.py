@@ -4,14 +4,13 @@ After every command its reply is compared; after every step the rules of the sta
 shows is compared; at the end of every sequence a second node is made from the log alone and must be equal to the first
 in everything a command can show.
 
-A longer campaign (`make test-long`): ``MILLSTREAM_SEQUENCES`` is the number of sequences of 50 commands.
+A longer campaign (`make test-long`): 50,000 sequences of 50 commands, see ``support.campaign``.
 """
 
-import os
 from collections.abc import Callable, Iterable
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -25,6 +24,7 @@ from hypothesis.stateful import (
 from engine.model import Model
 from engine.model_values import ZERO, Id, Read, Refused, Stream, Trim, following, refusal, text
 from millstream.replies import OK, Error
+from support import campaign
 from support.inprocess import Client, Word, World
 from support.resp import Pairs
 from support.state import check, shown, snapshot
@@ -509,11 +509,11 @@ def plain(value: object) -> object:
     return value
 
 
-def campaign(sequences: int, *, random: bool) -> settings:
+def sequences(number: int, *, random: bool) -> settings:
     """How many sequences of 50 commands; always the same ones unless ``random``."""
     skipped: Iterable[HealthCheck] = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
     return settings(
-        max_examples=sequences,
+        max_examples=number,
         stateful_step_count=50,
         deadline=None,
         derandomize=not random,
@@ -526,12 +526,17 @@ def campaign(sequences: int, *, random: bool) -> settings:
 
 def test_commands_answer_as_the_model_and_the_log_says_it_all() -> None:
     """Replies, state and replayed log equal the model's over random sequences (always the same ones)."""
-    run_state_machine_as_test(StreamMachine, settings=campaign(400, random=False))
+    run_state_machine_as_test(StreamMachine, settings=sequences(400, random=False))
+
+
+def hundred_sequences(number: int) -> None:
+    """A piece of the campaign: the same sequences for the same number."""
+    machine = seed(number)(type(f"Seed{number}", (StreamMachine,), {}))
+    run_state_machine_as_test(machine, settings=sequences(100, random=True))
 
 
 @pytest.mark.long
-@pytest.mark.timeout(0)
+@pytest.mark.timeout(campaign.LIMIT)
 def test_commands_answer_as_the_model_in_many_sequences() -> None:
-    """The same over many more sequences, new ones each time; a failure prints how to repeat it."""
-    sequences = int(os.environ.get("MILLSTREAM_SEQUENCES", "20000"))
-    run_state_machine_as_test(StreamMachine, settings=campaign(sequences, random=True))
+    """The same over 50,000 other sequences."""
+    campaign.run("machine", hundred_sequences, range(1, 501), processes=2)

@@ -14,6 +14,7 @@ from millstream.persistence.recovery import RecoveryReport
 from millstream.persistence.segment import Scan, State, judge, read_header
 from millstream.persistence.simdisk import Crash, PowerCut, SimDisk
 from persistence.reference import HOME, disk_with, entropy, files_of, segment_in, written
+from support import campaign
 
 SEAL = FRAME_SIZE
 
@@ -99,11 +100,17 @@ def test_opening_a_cut_log_keeps_the_rest_aside_and_says_so() -> None:
         opens_cut_at(size)
 
 
+def opens_cut_from(size: int) -> None:
+    """A piece of the campaign: 512 sizes."""
+    for some in range(size, min(size + 512, 64 * 1024 + 1)):
+        opens_cut_at(some)
+
+
 @pytest.mark.long
+@pytest.mark.timeout(campaign.LIMIT)
 def test_opening_a_log_cut_at_every_byte() -> None:
     """Bar A4 in full, through recovery."""
-    for size in range(64 * 1024 + 1):
-        opens_cut_at(size)
+    campaign.run("cuts", opens_cut_from, range(0, 64 * 1024 + 1, 512))
 
 
 def test_cut_bytes_are_on_the_medium_in_one_place_or_the_other_at_any_time() -> None:
@@ -198,9 +205,8 @@ def test_every_flipped_bit_of_the_manifest_is_seen() -> None:
             recovered(files | {MANIFEST: flipped(files[MANIFEST], bit)})
 
 
-@pytest.mark.parametrize("rounds", [300, pytest.param(100_000, marks=pytest.mark.long)])
-def test_random_damage_of_a_larger_log_is_seen(rounds: int) -> None:
-    """Bar A5: flips, zeros and garbage in a closed log of several files are refused; over its very end, cut loudly."""
+def damage_at_random(rounds: int, seed: int) -> None:
+    """Each round damages the same log of several files anew."""
     payloads = mixed(400, 100_000)
     disk = SimDisk()
     log, _ = Log.open(HOME, disk, segment_bytes=30_000, entropy=entropy(1))
@@ -212,7 +218,7 @@ def test_random_damage_of_a_larger_log_is_seen(rounds: int) -> None:
     files = files_of(disk)
     names = [name for name in files if name.endswith(".seg")]
     assert len(names) >= 4
-    chance = random.Random(rounds)
+    chance = random.Random(seed)
     for _ in range(rounds):
         name = chance.choice(names)
         data = bytearray(files[name])
@@ -231,6 +237,18 @@ def test_random_damage_of_a_larger_log_is_seen(rounds: int) -> None:
         else:
             with pytest.raises(LogCorruptError):
                 recovered(files | {name: bytes(data)})
+
+
+def test_random_damage_of_a_larger_log_is_seen() -> None:
+    """Bar A5: flips, zeros and garbage in a closed log of several files are refused; over its very end, cut loudly."""
+    damage_at_random(300, 300)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(campaign.LIMIT)
+def test_much_random_damage_of_a_larger_log_is_seen() -> None:
+    """Bar A5 with 100,000 damaged logs."""
+    campaign.run("damage", lambda seed: damage_at_random(1000, seed), range(1000, 1100))
 
 
 def test_a_refusal_changes_nothing_and_says_what_would_be_lost() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from millstream.errors import ProtocolError
 from millstream.protocol import limits
 from millstream.protocol.reader import CommandReader, QueryBufferError
+from support import campaign
 
 Outcome = tuple[list[list[bytes]], str | None]
 
@@ -242,3 +243,46 @@ def test_mutated_input_whole_equals_bytewise(trusted: bool) -> None:
     for _ in range(4000):
         data = mutated(rng)
         assert whole(data, trusted=trusted) == singly(data, trusted=trusted), data
+
+
+def cut(data: bytes, rng: random.Random) -> list[bytes]:
+    """The same bytes in random pieces."""
+    cuts = sorted(rng.randrange(len(data) + 1) for _ in range(rng.randint(1, 6)))
+    return [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)]
+
+
+def damaged_inputs(seed: int) -> None:
+    """Bar C1, 20,000 inputs: whole; a tenth in random pieces, byte by byte and as a stranger's; a tenth are weighed."""
+    rng = random.Random(seed)
+    for number in range(20_000):
+        data = mutated(rng)
+        wanted = whole(data)
+        if number % 10 == 0:
+            assert wanted == singly(data) == read(cut(data, rng)), data
+            assert whole(data, trusted=False) == singly(data, trusted=False), data
+        elif number % 10 == 1:
+            assert weight(data) < 256 * 1024, data
+
+
+def weight(data: bytes) -> int:
+    """The most memory that reading some bytes takes at a time."""
+    tracemalloc.start()
+    try:
+        whole(data)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_memory_is_bounded_whatever_the_damage() -> None:
+    """No damaged input of some hundred bytes takes more than a hiredis list of 9,999 places does."""
+    rng = random.Random(3)
+    heaviest = max(weight(mutated(rng)) for _ in range(1000))
+    assert 1000 < heaviest < 256 * 1024
+
+
+@pytest.mark.long
+@pytest.mark.timeout(campaign.LIMIT)
+def test_a_million_mutated_inputs() -> None:
+    """Bar C1: a million damaged inputs raise nothing but ProtocolError, mean the same however cut, and cost little."""
+    campaign.run("parser", damaged_inputs, range(1, 51))

@@ -2,7 +2,7 @@
 
 Damage to single bytes alone finds little: most of it is refused by the reader. So most commands here are whole, of
 every command there is, with words that often fit; a few have bytes changed on the wire. A failure prints its seed;
-``MILLSTREAM_SEED=n`` runs it again, ``MILLSTREAM_COMMANDS=n`` as many commands as wanted.
+``MILLSTREAM_SEED=n`` runs it again. The long campaign is five million commands, see ``support.campaign``.
 """
 
 import os
@@ -12,7 +12,7 @@ import pytest
 
 from millstream.commands.table import TABLE
 from millstream.server.thread import ServerThread
-from support import state
+from support import campaign, state
 from support.waiting import eventually
 from support.wire import Wire, pack
 
@@ -195,12 +195,11 @@ def run(commands: int, seed: int) -> None:
 
 def test_random_commands_leave_the_server_whole() -> None:
     """20,000 random commands on twelve sessions: no internal error, no session left behind, every rule kept."""
-    run(int(os.environ.get("MILLSTREAM_COMMANDS", "20000")), int(os.environ.get("MILLSTREAM_SEED", "1")))
+    run(20_000, int(os.environ.get("MILLSTREAM_SEED", "1")))
 
 
 @pytest.mark.long
-@pytest.mark.timeout(2700)
-@pytest.mark.parametrize("seed", range(100, 120))
-def test_many_random_commands_leave_the_server_whole(seed: int) -> None:
-    """The same with a million commands in twenty runs, each from its own seed."""
-    run(50_000, seed)
+@pytest.mark.timeout(campaign.LIMIT)
+def test_many_random_commands_leave_the_server_whole() -> None:
+    """The same with five million commands: a hundred servers, each with its own seed."""
+    campaign.run("sessions", lambda seed: run(50_000, seed), range(100, 200))

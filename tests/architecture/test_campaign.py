@@ -1,0 +1,86 @@
+"""Long campaigns: interrupted ones go on, finished ones begin anew, a failure says how to repeat it."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from support import campaign
+
+
+def odd(seed: int) -> None:
+    """A piece that another process can run."""
+    if seed % 2 == 0:
+        raise ValueError(f"{seed} is even")
+
+
+@pytest.fixture(autouse=True)
+def no_wishes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment of the run says nothing about the campaigns tried here."""
+    monkeypatch.delenv("MILLSTREAM_SEED", raising=False)
+    monkeypatch.delenv("MILLSTREAM_FRESH", raising=False)
+
+
+def test_goes_on_where_it_stopped_and_begins_anew_when_done(tmp_path: Path) -> None:
+    """Pieces done before a failure are not run again, the failed one is; after the last, the next run has them all."""
+    ran: list[int] = []
+    broken = {3}
+
+    def piece(seed: int) -> None:
+        ran.append(seed)
+        if seed in broken:
+            raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        campaign.run("x", piece, range(1, 6), folder=tmp_path)
+    assert ran == [1, 2, 3]
+    broken.clear()
+    campaign.run("x", piece, range(1, 6), folder=tmp_path)
+    assert ran == [1, 2, 3, 3, 4, 5]
+    assert json.loads((tmp_path / "x.json").read_text())["last"]["pieces"] == 5
+    campaign.run("x", piece, range(1, 6), folder=tmp_path)
+    assert ran[6:] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("kept", ['{"version": 1, "seconds": 9, "done": [1, 2]}', "half a fi", "[]", None])
+def test_another_version_or_a_broken_record_starts_over(tmp_path: Path, kept: str | None) -> None:
+    """What is recorded counts for the pieces it was recorded for only."""
+    if kept is not None:
+        (tmp_path / "x.json").write_text(kept)
+    ran: list[int] = []
+    campaign.run("x", ran.append, range(1, 4), version=2, folder=tmp_path)
+    assert ran == [1, 2, 3]
+
+
+def test_wishes_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FRESH forgets what is done; SEED runs one piece and leaves the record as it is."""
+    (tmp_path / "x.json").write_text('{"version": 1, "seconds": 9, "done": [1, 2]}')
+    ran: list[int] = []
+    monkeypatch.setenv("MILLSTREAM_SEED", "7")
+    campaign.run("x", ran.append, range(1, 4), folder=tmp_path)
+    assert ran == [7]
+    monkeypatch.delenv("MILLSTREAM_SEED")
+    monkeypatch.setenv("MILLSTREAM_FRESH", "1")
+    campaign.run("x", ran.append, range(1, 4), folder=tmp_path)
+    assert ran == [7, 1, 2, 3]
+
+
+def test_several_processes(tmp_path: Path) -> None:
+    """Pieces in other processes are recorded in the same way, and a failure there is a failure here."""
+    campaign.run("x", odd, range(1, 9, 2), processes=2, folder=tmp_path)
+    with pytest.raises(ValueError, match="4 is even"):
+        campaign.run("x", odd, range(1, 5, 3), processes=2, folder=tmp_path)
+    assert json.loads((tmp_path / "x.json").read_text())["done"] in ([1], [])
+
+
+def test_a_failure_says_how_to_repeat_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line that can be pasted, with the seed and the test."""
+    told: list[str] = []
+    monkeypatch.setattr(campaign, "tell", lambda name, text: told.append(f"{name}: {text}"))
+    with pytest.raises(ValueError, match="2 is even"):
+        campaign.run("x", odd, range(1, 4), folder=tmp_path)
+    assert told[0] == "x: 3 of 3 pieces to do"
+    assert told[1].startswith("x: 1 of 3 pieces in 0 s, about 0 s more")
+    test = os.environ["PYTEST_CURRENT_TEST"].partition(" ")[0]
+    assert told[2] == f"x: failed with seed 2; repeat it with: MILLSTREAM_SEED=2 make test-long ARGS='{test}'"

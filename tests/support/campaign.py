@@ -1,0 +1,158 @@
+"""Long campaigns: independent seeded pieces, so that one that was interrupted goes on where it stopped.
+
+Finished pieces are kept in ``.campaigns/<name>.json`` at the root of the checkout, until all are done; the next run
+then begins anew. What a piece tries must depend on its seed alone, never on the pieces before it. When the pieces
+change, raise the campaign's version: the record of another version is forgotten. The commit does not matter: a campaign
+that stopped at a failure goes on with the failed piece when that is mended; for all of it on one state of the code,
+start over.
+
+``MILLSTREAM_FRESH=1`` starts over. ``MILLSTREAM_SEED=n`` runs the one piece with that seed and records nothing.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parents[2] / ".campaigns"
+LIMIT = 2700
+"""Seconds a campaign may take, 45 minutes: the timeout of its test."""
+
+Piece = Callable[[int], object]
+
+
+def run(name: str, piece: Piece, seeds: range, *, version: int = 1, processes: int = 1, folder: Path = FOLDER) -> None:
+    """Run the pieces that are not done yet.
+
+    Args:
+        name: of the campaign, unique.
+        piece: what is run with each seed, raising if something is wrong; a function at the top of its module if there
+            is more than one process.
+        seeds: of all pieces.
+        version: of the pieces; another one forgets what is recorded.
+        processes: how many pieces run at a time; with one they run in this process.
+        folder: where the record is.
+    """
+    if "MILLSTREAM_SEED" in os.environ:
+        seed = int(os.environ["MILLSTREAM_SEED"])
+        with repeatable(name, seed):
+            piece(seed)
+        return
+    record = Record(folder / f"{name}.json", version, seeds)
+    left = record.left()
+    tell(name, f"{len(left)} of {len(seeds)} pieces to do")
+    for seed in in_turn(name, piece, left) if processes == 1 else at_once(name, piece, left, processes):
+        record.add(seed)
+        tell(name, record.progress())
+    record.finish()
+
+
+class Record:
+    """What is done of a campaign, kept in a file.
+
+    Args:
+        path: of the file; one that cannot be read, or is of another version, counts as none.
+        version: of the pieces.
+        seeds: of all pieces.
+    """
+
+    def __init__(self, path: Path, version: int, seeds: range) -> None:
+        self._path = path
+        self._seeds = seeds
+        self._kept: dict[str, Any] = {"version": version, "seconds": 0.0, "done": []}
+        if not os.environ.get("MILLSTREAM_FRESH"):
+            kept = read(path)
+            if kept.get("version") == version:
+                self._kept |= kept
+        self._started = time.monotonic() - self._kept["seconds"]
+        self._done = set(self._kept["done"])
+        self._before = len(self._done)
+
+    def left(self) -> list[int]:
+        """Seeds of pieces that are still to do, in order."""
+        return [seed for seed in self._seeds if seed not in self._done]
+
+    def add(self, seed: int) -> None:
+        """A piece is done."""
+        self._done.add(seed)
+        self._write()
+
+    def progress(self) -> str:
+        """How far it is, and how long the rest will take at the pace so far."""
+        done = len(self._done & set(self._seeds))
+        seconds = time.monotonic() - self._started
+        rest = seconds / done * (len(self._seeds) - done)
+        return f"{done} of {len(self._seeds)} pieces in {seconds:.0f} s, about {rest:.0f} s more"
+
+    def finish(self) -> None:
+        """All are done: the next run begins anew; how long this one took is kept for whoever wants to know."""
+        self._kept["last"] = {"pieces": len(self._seeds), "seconds": round(time.monotonic() - self._started, 1)}
+        self._done.clear()
+        self._started = time.monotonic()
+        self._write()
+
+    def _write(self) -> None:
+        self._kept["done"] = sorted(self._done)
+        self._kept["seconds"] = round(time.monotonic() - self._started, 1)
+        self._path.parent.mkdir(exist_ok=True)
+        fresh = self._path.with_suffix(".new")
+        fresh.write_text(json.dumps(self._kept))
+        fresh.replace(self._path)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The record in a file; empty if there is none that can be read."""
+    try:
+        kept = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return kept if isinstance(kept, dict) else {}
+
+
+def in_turn(name: str, piece: Piece, seeds: list[int]) -> Iterator[int]:
+    """Run pieces one after the other; yields the seed of each that is done."""
+    for seed in seeds:
+        with repeatable(name, seed):
+            piece(seed)
+        yield seed
+
+
+def at_once(name: str, piece: Piece, seeds: list[int], processes: int) -> Iterator[int]:
+    """Run some pieces at a time, each process on its own; yields the seed of each that is done."""
+    waiting = iter(seeds)
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        running: dict[Future[object], int] = {}
+        while True:
+            for seed in waiting:
+                running[pool.submit(piece, seed)] = seed
+                if len(running) == processes:
+                    break
+            if not running:
+                return
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                seed = running.pop(future)
+                with repeatable(name, seed):
+                    future.result()
+                yield seed
+
+
+@contextmanager
+def repeatable(name: str, seed: int) -> Iterator[None]:
+    """Say how to repeat a piece if it fails."""
+    try:
+        yield
+    except BaseException:
+        test = os.environ.get("PYTEST_CURRENT_TEST", "").partition(" ")[0]
+        tell(name, f"failed with seed {seed}; repeat it with: MILLSTREAM_SEED={seed} make test-long ARGS='{test}'")
+        raise
+
+
+def tell(name: str, text: str) -> None:
+    """One line on standard error, past pytest's capture if there is one: a campaign is watched while it runs."""
+    print(f"campaign {name}: {text}", file=sys.__stderr__, flush=True)
