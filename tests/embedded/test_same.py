@@ -181,8 +181,8 @@ def test_messages_are_published(millstream_any_url: str, protocol: int) -> None:
     """A subscriber gets messages in order, those that came together one by one, and nothing when there is none."""
     options: dict[str, Any] = {"protocol": protocol, "decode_responses": True}
     with millstream.connect(millstream_any_url, **options) as client, client.pubsub() as listener:
-        listener.subscribe("news")
-        assert listener.get_message(timeout=20)["type"] == "subscribe"
+        listener.subscribe("news", "weather")
+        assert [listener.get_message(timeout=1)["channel"] for _ in range(2)] == ["news", "weather"]
         pipe = client.pipeline(transaction=False)
         pipe.publish("news", "one").publish("news", "two")
         assert pipe.execute() == [1, 1]
