@@ -1,13 +1,16 @@
 """The page and its drawings: well-formed, readable without a network, and honest about failures."""
 
+import io
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from millstream.demo import page, svg
 from millstream.demo.checks import Check
 from millstream.demo.evidence import Evidence
+from millstream.demo.progress import board
 from millstream.demo.run import Result
 from millstream.demo.sample import Happening, Sample
 from millstream.demo.settings import Keys, Settings
@@ -26,6 +29,17 @@ def result(out: Path, found: Evidence, *, ok: bool) -> Result:
     return Result(settings, 2_000, "Redis <7>", checks, samples, marks, 12_345, found.routes, 20, {"start": 1.0})
 
 
+def test_bars_end_where_they_should() -> None:
+    """An alert raised twice, after a claim, is told as such: no bar runs past its end."""
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=120)
+    with board(console, Sample(published=10, handled=10, alerts=4, dead=2, spark=10)) as shown:
+        shown.show(Sample(published=10, handled=10, alerts=7, dead=2, spark=10))
+    assert "4 of 4" in screen.getvalue()
+    assert "3 raised again" in screen.getvalue()
+    assert "7 of 4" not in screen.getvalue()
+
+
 @pytest.mark.parametrize("ok", [True, False])
 def test_page_stands_alone_and_tells_the_truth(tmp_path: Path, faultless: Evidence, ok: bool) -> None:
     """One file, nothing fetched from elsewhere, text escaped, and the verdict at its head."""
@@ -37,6 +51,7 @@ def test_page_stands_alone_and_tells_the_truth(tmp_path: Path, faultless: Eviden
     assert ("1 of 1 checks fail" in text) != ok
     assert ("none lost" in text) == ok
     assert "12,345" in text
+    assert "Delays through the days" in text  # these flights are of a few days; only a whole run shows a year
     for drawing in text.split("<svg")[1:]:
         ET.fromstring("<svg" + drawing.split("</svg>")[0] + "</svg>")
     assert text.count("<svg") == 6

@@ -62,9 +62,9 @@ def _document(result: Result, airports: "pd.DataFrame", carriers: "pd.DataFrame"
     yield _header(result)
     yield _figures(result, airports)
     yield section("The run", _flow_words(result), flow_chart(result))
-    window = "a week" if is_long(airports) else "three hours"
+    span, window = ("year", "a week") if is_long(airports) else ("days", "three hours")
     words = f"Mean delay at departure by airport, smoothed over {window}."
-    yield section("Delays through the year", words, year_chart(airports))
+    yield section(f"Delays through the {span}", words, year_chart(airports))
     yield section("When to fly", *hours_chart(airports))
     yield section("Airlines", "Mean delay at departure, and the share of flights cancelled.", carriers_chart(carriers))
     words = (

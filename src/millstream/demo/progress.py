@@ -110,7 +110,10 @@ class BarBoard:
         """Move the bars."""
         more = {"handled": f"{sample.pending:,} pending, lag {sample.lag:,}"}
         for name, task in self._tasks.items():
-            self._progress.update(task, completed=getattr(sample, name), more=more.get(name, ""))
+            found, total = getattr(sample, name), self._progress.tasks[task].total or 0
+            # A claimed event may raise its alert a second time; the checks count those, the bar only says so
+            again = f"{found - total:,.0f} raised again" if found > total else ""
+            self._progress.update(task, completed=min(found, total), more=more.get(name, again))
 
     def note(self, text: str) -> None:
         """A line above the bars."""
