@@ -315,6 +315,10 @@ def test_log_of_refusals(world: World, admin: Client) -> None:
     assert [row[3] for row in entries()] == [b"c", b"b"]
     admin.call("ACL", "LOG", "RESET")
     assert entries() == []
+    told = [b"acl_access_denied_auth:0", b"acl_access_denied_cmd:1", b"acl_access_denied_key:6"]
+    assert all(line in bytes(admin.call("INFO", "stats")) for line in told)
+    admin.call("CONFIG", "RESETSTAT")
+    assert b"acl_access_denied_key:0" in bytes(admin.call("INFO", "stats"))
 
 
 def test_command_rules_are_told_as_they_were_given(admin: Client) -> None:

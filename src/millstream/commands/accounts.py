@@ -61,7 +61,7 @@ class Accounts:
     Attributes:
         unrestricted: names of users for whom there is nothing to check; looked at for each command.
         log: refusals, the latest first.
-        refused: refusals ever, by reason.
+        refused: refusals since the start or the last CONFIG RESETSTAT, by reason, for INFO.
     """
 
     def __init__(self) -> None:
@@ -159,6 +159,10 @@ class Accounts:
         self._take({DEFAULT: self.default, **users})
 
     # ------------------------------------------------------------------ the log of refusals
+
+    def reset_counts(self) -> None:
+        """Count refusals from zero again; the log stays."""
+        self.refused = dict.fromkeys(self.refused, 0)
 
     def note(self, entry: Refusal, most: int) -> None:
         """Remember a refusal, in an entry there is for the like of it, or in a new one.

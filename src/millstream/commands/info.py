@@ -144,6 +144,7 @@ class InfoFacts:
         processed: commands ever run.
         error_replies: in all.
         expired_keys: keys that died of their time.
+        refused: refusals by ACL, by reason.
         commands: counters by full command name.
         errors: error replies by code.
         databases: those that hold keys.
@@ -167,6 +168,7 @@ class InfoFacts:
     processed: int = 0
     error_replies: int = 0
     expired_keys: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
     commands: Mapping[str, CommandFacts] = field(default_factory=dict)
     errors: Mapping[str, int] = field(default_factory=dict)
     databases: Iterable[DatabaseFacts] = ()
@@ -267,6 +269,8 @@ def _stats(facts: InfoFacts) -> Rows:
     yield "pubsub_channels", facts.pubsub_channels
     yield "pubsub_patterns", facts.pubsub_patterns
     yield "total_error_replies", facts.error_replies
+    for reason, word in (("auth", "auth"), ("command", "cmd"), ("key", "key"), ("channel", "channel")):
+        yield f"acl_access_denied_{word}", facts.refused.get(reason, 0)
     yield "client_query_buffer_limit_disconnections", shell.query_buffer_closed
     yield "client_output_buffer_limit_disconnections", shell.output_buffer_closed
     yield "millstream_protocol_errors", shell.protocol_errors

@@ -50,6 +50,7 @@ def gather(node: "Node", wall: int) -> InfoFacts:
         processed=stats.processed,
         error_replies=stats.error_replies,
         expired_keys=stats.expired_keys,
+        refused=node.accounts.refused,
         commands={
             name: CommandFacts(each.calls, each.nanoseconds / 1000, each.rejected, each.failed)
             for name, each in stats.commands.items()

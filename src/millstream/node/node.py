@@ -564,6 +564,7 @@ class Node:
     def reset_stats(self) -> None:
         """CONFIG RESETSTAT."""
         self.stats.reset()
+        self.accounts.reset_counts()
 
     def last_save(self) -> int:
         """LASTSAVE."""
