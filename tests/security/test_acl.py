@@ -286,6 +286,17 @@ def test_channels(world: World, admin: Client) -> None:
     assert not other.session.closing
 
 
+def test_scripts_may_not_do_more_than_their_user(world: World, admin: Client) -> None:
+    """Commands, keys and channels inside a script are checked, declared keys before it runs; ACL LOG says "lua"."""
+    client = user(world, "+eval +set +publish ~a &c")
+    assert told(client.call("EVAL", "return 1", 1, "b")) == NO_KEY
+    for call in ("'get', 'a'", "'set', 'b', '1'", "'publish', 'd', 'm'"):
+        assert told(client.call("EVAL", f"return redis.call({call})", 0)).startswith("ERR ACL failure in script: ")
+    assert "ERR" not in told(client.call("EVAL", "return redis.call('set', KEYS[1], '1')", 1, "a"))
+    assert admin.call("EXISTS", "a", "b") == 1
+    assert [row[5] for row in admin.call("ACL", "LOG")] == [b"lua", b"lua", b"lua", b"toplevel"]
+
+
 def test_log_of_refusals(world: World, admin: Client) -> None:
     """Like ones within a minute are one entry; others are new; the newest is first; RESET forgets; the limit holds."""
     client = user(world, "+get +multi ~a")
