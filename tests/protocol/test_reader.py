@@ -76,6 +76,13 @@ def test_unfinished_command_full_of_stars() -> None:
     assert read([whole_ + cut[:-60], cut[-60:] + whole_]) == ([[b"PING"], [b"SET", b"k", word], [b"PING"]], None)
 
 
+def test_header_cut_by_the_network() -> None:
+    """Where the search for a line's end stood is forgotten with the line, also if the fast way reads the rest of it."""
+    long = packed(b"DEL", *[b"key"] * 9)
+    assert read([long[:3], long[3:], packed(b"PING")[:-3], b"G\r\n"]) == ([[b"DEL", *[b"key"] * 9], [b"PING"]], None)
+    assert read([b"*", packed(b"PING")[1:], b"\r\nPING\r\n"]) == ([[b"PING"], [b"PING"]], None)
+
+
 @pytest.mark.parametrize(
     ("data", "text"),
     [

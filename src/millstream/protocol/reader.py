@@ -115,7 +115,9 @@ class CommandReader:
             return False
         whole = bytes(self._buffer)
         rest = self._read_fast(whole)
-        del self._buffer[: len(whole) - len(rest)]
+        if len(rest) < len(whole):
+            del self._buffer[: len(whole) - len(rest)]
+            self._scanned = 0
         return bool(self._ready)
 
     def _read_fast(self, data: bytes) -> bytes:
