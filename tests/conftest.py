@@ -5,8 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from support import needs
+from support import campaign, needs
 from support.servers import ServerProcess, millstream_server, redis_server
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Campaigns tell how far they are while they run."""
+    capture = config.pluginmanager.getplugin("capturemanager")
+    if capture is not None:
+        campaign.uncaptured = capture.global_and_fixture_disabled
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -256,18 +256,6 @@ def test_slow_reader_is_cut() -> None:
             assert slow.is_closed()
 
 
-def test_soft_output_limit_cuts_after_its_time() -> None:
-    """Above the soft limit a client is cut only when it stays there."""
-    parameters = {"client-output-buffer-limit": "normal 0 4mb 1"}
-    with ServerThread(parameters=parameters) as server, Wire(server.url) as other:
-        other.ask("SET", "big", b"x" * (32 * 1024 * 1024))
-        with Wire(server.url) as slow, Wire(server.url) as quick:
-            slow.send("GET", "big")
-            assert len(quick.ask("GET", "big")) == 32 * 1024 * 1024
-            eventually(lambda: b"client_output_buffer_limit_disconnections:1\r\n" in other.ask("INFO", "stats"))
-            assert quick.ask("PING") == b"PONG"
-
-
 def test_client_that_never_reads_is_not_read_either(server: ServerThread, connect: Connect) -> None:
     """Commands of a client that takes no replies are left unrun, so its replies stay bounded; then it gets them all."""
     other, greedy = connect(), connect()
@@ -407,28 +395,3 @@ def test_defect_in_timed_work_is_contained(
     assert len(calls) == 2
     assert calls[1].mono - calls[0].mono >= 40
     assert wire.ask("PING") == b"PONG"
-
-
-def test_connections_leave_nothing_behind(server: ServerThread, connect: Connect) -> None:
-    """Hundreds of clients that leave at any point of the protocol leave no session, no transport and no waiter."""
-    control = connect()
-    control.ask("XGROUP", "CREATE", "s", "g", "$", "MKSTREAM")
-    endings = [
-        b"",
-        b"*3\r\n$3\r\nSE",
-        pack("MULTI") + pack("SET", "a", 1),
-        pack("WATCH", "a"),
-        pack("SUBSCRIBE", "c"),
-        pack("XREADGROUP", "GROUP", "g", "c", "BLOCK", 0, "STREAMS", "s", ">"),
-        pack("NOSUCH") * 100,
-        b"*x\r\n",
-    ]
-    for number in range(400):
-        with Wire(server.url) as wire:
-            wire.socket.sendall(endings[number % len(endings)])
-    # clients that have left may still wait to be accepted, and are then seen for a moment
-    eventually(lambda: b"total_connections_received:401\r\n" in control.ask("INFO", "stats"))
-    eventually(lambda: b"connected_clients:1\r\n" in control.ask("INFO", "clients"))
-    assert blocked_clients(control) == 0
-    eventually(lambda: len(server.server._transports) == 1)
-    assert not server.server.node._watchers

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,9 @@ LIMIT = 2700
 """Seconds a campaign may take, 45 minutes: the timeout of its test."""
 
 Piece = Callable[[int], object]
+
+# Lets what is written through pytest's capture; conftest.py puts pytest's own way here
+uncaptured: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
 def run(name: str, piece: Piece, seeds: range, *, version: int = 1, processes: int = 1, folder: Path = FOLDER) -> None:
@@ -154,5 +157,6 @@ def repeatable(name: str, seed: int) -> Iterator[None]:
 
 
 def tell(name: str, text: str) -> None:
-    """One line on standard error, past pytest's capture if there is one: a campaign is watched while it runs."""
-    print(f"campaign {name}: {text}", file=sys.__stderr__, flush=True)
+    """One line on standard error, past pytest's capture: a campaign is watched while it runs."""
+    with uncaptured():
+        print(f"campaign {name}: {text}", file=sys.__stderr__, flush=True)

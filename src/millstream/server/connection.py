@@ -88,7 +88,7 @@ class Connection(asyncio.Protocol):
         self._ending = False  # no more commands are run; the connection closes behind the last reply
         self._eof = False  # the client sends no more
         self._closed = False
-        self.slow_since: float | None = None  # loop time since when the soft output limit is passed
+        self.slow_since: int | None = None  # monotonic milliseconds since when the soft output limit is passed
 
     # ------------------------------------------------------------------ the transport's calls
 
@@ -295,11 +295,11 @@ class Connection(asyncio.Protocol):
         if limit.hard and held > limit.hard:
             self._cut_slow(held)
         elif limit.soft and held > limit.soft:
-            now = self._server.loop.time()
+            now = self._server.clock.now().mono
             if self.slow_since is None:
                 self.slow_since = now
                 self._server.watch_slow(self)
-            elif now - self.slow_since >= limit.seconds:
+            elif now - self.slow_since >= limit.seconds * 1000:
                 self._cut_slow(held)
         else:
             self.slow_since = None

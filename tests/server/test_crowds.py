@@ -1,0 +1,260 @@
+"""Very many clients: idle, waiting, hostile, coming and going: what they cost is bounded, and nothing of them stays."""
+
+import asyncio
+import contextlib
+import gc
+import os
+import random
+import resource
+import select
+import socket
+import struct
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from millstream.server.thread import ServerThread
+from support import campaign
+from support.needs import lacking
+from support.servers import ServerProcess, millstream_server
+from support.waiting import eventually
+from support.wire import Wire, pack
+
+SPARE = 200  # descriptors for everything else
+KIB = 1024
+
+
+@contextlib.contextmanager
+def descriptors(count: int) -> Iterator[None]:
+    """Room for so many sockets in this process and in the servers it starts; skips with the reason without it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count + SPARE
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        lacking(f"{count} connections need {wanted} open files, this system allows {hard} (ulimit -Hn)")
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def resident(server: ServerProcess) -> int:
+    """Bytes a server's process has in memory."""
+    assert server.process is not None
+    try:
+        text = Path(f"/proc/{server.process.pid}/statm").read_text()
+    except FileNotFoundError:
+        pytest.skip("the memory of another process is read from /proc, which this system has not")
+    return int(text.split()[1]) * resource.getpagesize()
+
+
+def connected(server: ServerProcess, stack: contextlib.ExitStack, count: int) -> list[socket.socket]:
+    """So many connections, all known to the server."""
+    found = [stack.enter_context(socket.create_connection(("127.0.0.1", server.port), 30)) for _ in range(count)]
+    with server.client() as client:
+        eventually(lambda: client.info("clients")["connected_clients"] > count)
+    return found
+
+
+def idle(folder: Path, count: int) -> float:
+    """Open idle connections and ask beside them; how many bytes the server has for each."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(descriptors(count))
+        server = stack.enter_context(millstream_server(folder, "--memory", "--maxclients", str(count + 50)))
+        with contextlib.ExitStack() as before:  # what the first connections cost in code and caches is not theirs
+            connected(server, before, 50)
+        client = stack.enter_context(Wire(server.url))
+        empty = resident(server)
+        crowd = connected(server, stack, count)
+        assert all(client.ask("PING") == b"PONG" for _ in range(1000))
+        each = (resident(server) - empty) / count
+        for sock in (crowd[0], crowd[count // 2], crowd[-1]):
+            sock.sendall(pack("PING"))
+            assert sock.recv(100) == b"+PONG\r\n"
+    return each
+
+
+def test_a_thousand_idle_connections(tmp_path: Path) -> None:
+    """Bar C4: they cost less than 16 KiB each, and others, and they themselves, are answered."""
+    assert idle(tmp_path, 1000) < 16 * KIB
+
+
+@pytest.mark.long
+def test_ten_thousand_idle_connections(tmp_path: Path) -> None:
+    """Bar C4 in full."""
+    each = idle(tmp_path, 10_000)
+    campaign.tell("idle", f"{each:.0f} bytes a connection")
+    assert each < 16 * KIB
+
+
+def test_hostile_clients_cost_little(tmp_path: Path) -> None:
+    """Bar C3: a thousand clients that promise gigabytes, or send lines without an end, cost less than 64 MiB in all."""
+    hostile = [b"*2147483647\r\n", b"*1\r\n$536870912\r\n", b"x" * 64 * KIB, b"*1048576\r\n$1\r\na\r\n$1\r\n", b"*"]
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(descriptors(1000))
+        server = stack.enter_context(millstream_server(tmp_path, "--memory"))
+        client = stack.enter_context(Wire(server.url))
+        client.ask("PING")
+        empty = resident(server)
+        sent = 0
+        for number, sock in enumerate(connected(server, stack, 1000)):
+            sock.sendall(hostile[number % len(hostile)])
+            sent += len(hostile[number % len(hostile)])
+        eventually(lambda: int(field(client, "stats", "total_net_input_bytes")) >= sent)
+        cost = resident(server) - empty
+        assert cost < 64 * KIB * KIB
+
+
+def field(wire: Wire, section: str, name: str) -> str:
+    """One field of INFO."""
+    text: str = wire.ask("INFO", section).decode()
+    return text.partition(f"{name}:")[2].partition("\r")[0]
+
+
+def readable(sockets: list[socket.socket]) -> list[int]:
+    """Which of them have something to read, without waiting."""
+    poll = select.poll()
+    for sock in sockets:
+        poll.register(sock, select.POLLIN)
+    ready = {descriptor for descriptor, _ in poll.poll(0)}
+    return [number for number, sock in enumerate(sockets) if sock.fileno() in ready]
+
+
+def waiting_crowd(folder: Path, count: int) -> None:
+    """Consumers that wait in one group; entries one by one, some waiters gone meanwhile."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(descriptors(count))
+        server = stack.enter_context(millstream_server(folder, "--memory", "--maxclients", str(count + 50)))
+        control = stack.enter_context(Wire(server.url))
+        control.ask("XGROUP", "CREATE", "s", "g", "$", "MKSTREAM")
+        crowd = connected(server, stack, count)
+        for number, sock in enumerate(crowd):
+            sock.sendall(pack("XREADGROUP", "GROUP", "g", f"c{number}", "BLOCK", 0, "STREAMS", "s", ">"))
+            while int(field(control, "clients", "blocked_clients")) <= number:
+                pass  # asks until it waits, so that they wait in a known order
+        control.ask("XADD", "s", "1-1", "f", "v")
+        assert control.ask("PING") == b"PONG"
+        assert readable(crowd) == [0]
+        assert crowd[0].recv(1000).count(b"1-1") == 1
+        for sock in crowd[1:11]:
+            sock.close()
+        eventually(lambda: int(field(control, "clients", "blocked_clients")) == count - 11)
+        rest = crowd[11:]
+        for number in range(3):
+            control.ask("XADD", "s", f"{number + 2}-1", "f", "v")
+            assert control.ask("PING") == b"PONG"
+            assert readable(rest) == [number]
+            assert rest[number].recv(1000).count(b"%d-1" % (number + 2)) == 1
+        summary = control.ask("XPENDING", "s", "g")
+        assert summary[0] == 4
+        assert sorted(summary[3]) == sorted([[name, b"1"] for name in (b"c0", b"c11", b"c12", b"c13")])
+        for sock in rest:
+            sock.close()
+        eventually(lambda: field(control, "clients", "blocked_clients") == "0")
+        control.ask("XADD", "s", "9-1", "f", "v")
+        assert control.ask("XPENDING", "s", "g")[0] == 4
+
+
+def test_five_hundred_wait_and_one_is_served(tmp_path: Path) -> None:
+    """Bar C6: one entry goes to one waiter, the one that waited longest; those who left get nothing."""
+    waiting_crowd(tmp_path, 500)
+
+
+@pytest.mark.long
+def test_five_thousand_wait_and_one_is_served(tmp_path: Path) -> None:
+    """Bar C6 in full."""
+    waiting_crowd(tmp_path, 5000)
+
+
+ENDINGS = [
+    b"",
+    pack("SET", "a", "x" * 300),
+    pack("MULTI") + pack("SET", "a", 1) + pack("XADD", "t", "MAXLEN", 5, "*", "f", "v"),
+    pack("WATCH", "a", "b") + pack("MULTI") + pack("GET", "a"),
+    pack("SUBSCRIBE", "c", "d") + pack("PSUBSCRIBE", "c*"),
+    pack("XREADGROUP", "GROUP", "g", "c", "BLOCK", 0, "STREAMS", "s", ">"),
+    pack("XREADGROUP", "GROUP", "g", "c", "BLOCK", 5, "CLAIM", 10, "STREAMS", "s", ">") + pack("PING"),
+    pack("BLPOP", "nothing", 0),
+    pack("HELLO", 3) + pack("CLIENT", "REPLY", "OFF") + pack("PING"),
+    pack("NOSUCH") * 100,
+    pack("GET", "big") * 20,
+    pack("QUIT"),
+    b"*x\r\n",
+    b"POST / HTTP/1.1\r\n",
+]
+
+
+class Visits:
+    """Clients of one server that come and leave at any byte of what they would say.
+
+    Args:
+        server: in this process, so that nothing of it is hidden.
+        seed: of when and how they leave.
+    """
+
+    def __init__(self, server: ServerThread, seed: int) -> None:
+        self._server = server
+        self._chance = random.Random(seed)
+
+    def visit(self, count: int) -> None:
+        """So many clients, one after the other."""
+        for _ in range(count):
+            words = self._chance.choice(ENDINGS)
+            with Wire(self._server.url) as wire:
+                with contextlib.suppress(ConnectionError):  # QUIT, HTTP and broken bytes are cut
+                    wire.socket.sendall(words[: self._chance.randint(len(words) // 2, len(words))])
+                    if self._chance.random() < 0.3:
+                        wire.socket.shutdown(socket.SHUT_WR)
+                if self._chance.random() < 0.2:  # a reset instead of an end
+                    wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    def held(self, control: Wire) -> list[int]:
+        """What the server holds once all are gone: descriptors, tasks, sessions, waiters and so on."""
+        server, node = self._server.server, self._server.server.node
+        eventually(lambda: len(server._transports) == 1, what="only the control is connected")
+        eventually(lambda: control.ask("PING") == b"PONG")
+        return [
+            len(os.listdir("/proc/self/fd")),  # noqa: PTH208 - a count, not paths
+            len(asyncio.all_tasks(server.loop)),
+            len(list(node.sessions())),
+            len(server._connections),
+            len(server._slow),
+            len(node.waits),
+            len(node._watchers),
+            len(list(node.channels)) + len(list(node.patterns)),
+        ]
+
+
+def visits(count: int, seed: int) -> None:
+    """Clients come and go; nothing of them is left, and the memory is as before."""
+    if not Path("/proc/self/fd").exists():
+        pytest.skip("open descriptors are counted in /proc, which this system has not")
+    with ServerThread() as server, Wire(server.url) as control:
+        control.ask("XGROUP", "CREATE", "s", "g", "$", "MKSTREAM")
+        control.ask("SET", "big", "x" * 200_000)
+        crowd = Visits(server, seed)
+        crowd.visit(300)  # codes are compiled and caches filled
+        before = crowd.held(control)
+        gc.collect()
+        blocks = sys.getallocatedblocks()
+        crowd.visit(count)
+        eventually(lambda: crowd.held(control) == before, what=f"the server holds what it held before: {before}")
+        gc.collect()
+        grown = (sys.getallocatedblocks() - blocks) / blocks
+        assert abs(grown) < 0.05
+        assert not server.server.facts.internal_errors
+
+
+def test_visitors_leave_nothing_behind() -> None:
+    """Bar C7: a thousand clients that leave at any byte: no descriptor, session, waiter or memory stays."""
+    visits(1000, 1)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(campaign.LIMIT)
+def test_very_many_visitors_leave_nothing_behind() -> None:
+    """Bar C7, ten thousand on each of ten servers."""
+    campaign.run("visitors", lambda seed: visits(10_000, seed), range(2, 12))

@@ -1,0 +1,227 @@
+"""Every limit of the protocol and of a connection, met at its figure and passed by one, before and after AUTH.
+
+``TESTED`` says which test holds each limit of :mod:`millstream.protocol.limits`; a limit without a row fails here. What
+must be damaged or cut in every way at the reader itself is in ``tests/protocol``.
+"""
+
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from millstream.clock import Now, SystemClock
+from millstream.commands.config import Config
+from millstream.protocol import limits
+from millstream.server import app
+from millstream.server.thread import ServerThread
+from support.waiting import eventually
+from support.wire import Wire, pack
+
+HERE = "tests/server/test_limits.py"
+TESTED = {
+    "INLINE_MAX": (f"{HERE}::test_last_size_and_first_too_large", "tests/protocol/test_reader.py::test_broken_input"),
+    "MULTIBULK_MAX": (f"{HERE}::test_last_size_and_first_too_large",),
+    "MULTIBULK_MAX_UNAUTHENTICATED": (f"{HERE}::test_last_size_and_first_too_large",),
+    "BULK_MAX": (f"{HERE}::test_last_size_and_first_too_large",),
+    "BULK_MAX_UNAUTHENTICATED": (f"{HERE}::test_last_size_and_first_too_large",),
+    "QUERY_BUFFER_MAX": (f"{HERE}::test_query_buffer", "tests/server/test_sessions.py::test_query_buffer_limit"),
+    "QUERY_BUFFER_MAX_UNAUTHENTICATED": (f"{HERE}::test_query_buffer",),
+    "OUTPUT_HARD_MAX": (f"{HERE}::test_output_hard_limit", f"{HERE}::test_figures_are_the_defaults"),
+    "OUTPUT_SOFT_MAX": (f"{HERE}::test_output_soft_limit", f"{HERE}::test_figures_are_the_defaults"),
+    "OUTPUT_SOFT_SECONDS": (f"{HERE}::test_output_soft_limit", f"{HERE}::test_figures_are_the_defaults"),
+    "MAX_CLIENTS": ("tests/server/test_sessions.py::test_max_clients", f"{HERE}::test_figures_are_the_defaults"),
+    "KEEPALIVE_SECONDS": (f"{HERE}::test_keepalive",),
+}
+# Limits of Redis that have no figure of ours: what is allotted for an announced size, HTTP, protected mode
+ALSO = (
+    "tests/protocol/test_reader.py::test_hostile_headers_cost_nothing",
+    "tests/server/test_crowds.py::test_hostile_clients_cost_little",
+    f"{HERE}::test_http_is_cut",
+    "tests/server/test_sessions.py::test_protected_mode",
+)
+SECRET = "secret"
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_limit_has_its_test() -> None:
+    """The table names every limit, and tests that are there."""
+    assert set(TESTED) == {name for name in vars(limits) if name.isupper()}
+    for place in (*ALSO, *(place for places in TESTED.values() for place in places)):
+        file, _, name = place.partition("::")
+        assert f"def {name}" in (ROOT / file).read_text(), place
+
+
+@pytest.fixture
+def server() -> Iterator[ServerThread]:
+    """A server with a password."""
+    with ServerThread(parameters={"requirepass": SECRET}) as running:
+        yield running
+
+
+def stranger(server: ServerThread) -> Wire:
+    """A connection before AUTH."""
+    return Wire(server.url)
+
+
+def friend(server: ServerThread) -> Wire:
+    """A connection after AUTH."""
+    wire = Wire(server.url)
+    assert wire.ask("AUTH", SECRET) == b"OK"
+    return wire
+
+
+Open = Callable[[ServerThread], Wire]
+BOTH = pytest.mark.parametrize("who", [stranger, friend])
+
+
+@dataclass
+class Size:
+    """One limit on the wire.
+
+    Attributes:
+        largest: bytes that are still read as the beginning of a command.
+        too_large: one more.
+        error: Redis's words for it.
+    """
+
+    largest: bytes
+    too_large: bytes
+    error: str
+
+
+LINE = b"x" * limits.INLINE_MAX
+INLINE = Size(LINE, LINE + b"x", "too big inline request")
+COUNT_LINE = Size(b"*" + LINE[1:], b"*" + LINE, "too big mbulk count string")
+LENGTH_LINE = Size(b"*1\r\n$" + LINE[1:], b"*1\r\n$" + LINE, "too big bulk count string")
+
+
+@pytest.mark.parametrize(
+    ("who", "size"),
+    [
+        (stranger, INLINE),
+        (friend, INLINE),
+        (stranger, COUNT_LINE),
+        (friend, COUNT_LINE),
+        (stranger, LENGTH_LINE),
+        (friend, LENGTH_LINE),
+        (stranger, Size(b"*10\r\n", b"*11\r\n", "unauthenticated multibulk length")),
+        (friend, Size(b"*2147483647\r\n", b"*2147483648\r\n", "invalid multibulk length")),
+        (stranger, Size(b"*1\r\n$16384\r\n", b"*1\r\n$16385\r\n", "unauthenticated bulk length")),
+        (friend, Size(b"*1\r\n$536870912\r\n", b"*1\r\n$536870913\r\n", "invalid bulk length")),
+    ],
+)
+def test_last_size_and_first_too_large(server: ServerThread, who: Open, size: Size) -> None:
+    """The largest size allowed is waited for; one more is refused in Redis's words, and the connection closed."""
+    with friend(server) as other, who(server) as patient, who(server) as greedy:
+        patient.socket.sendall(size.largest)
+        greedy.socket.sendall(size.too_large)
+        assert str(greedy.read()) == f"ERR Protocol error: {size.error}"
+        assert greedy.is_closed()
+        assert b"millstream_protocol_errors:1\r\n" in other.ask("INFO", "stats")
+        host, port = patient.socket.getsockname()
+        assert f"addr={host}:{port} ".encode() in other.ask("CLIENT", "LIST")
+
+
+@pytest.mark.parametrize(
+    ("who", "limit"), [(stranger, "QUERY_BUFFER_MAX_UNAUTHENTICATED"), (friend, "QUERY_BUFFER_MAX")]
+)
+def test_query_buffer(server: ServerThread, who: Open, limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More waiting than allowed closes the connection without an answer, counted; its own limit holds for each kind."""
+    monkeypatch.setattr(limits, limit, 10_000)
+    with friend(server) as other, who(server) as wire:
+        wire.socket.sendall(b"*2\r\n$15000\r\n" + b"x" * 15_000)
+        assert wire.socket.recv(100) == b""
+        assert b"client_query_buffer_limit_disconnections:1\r\n" in other.ask("INFO", "stats")
+
+
+@BOTH
+@pytest.mark.parametrize("words", [b"POST / HTTP/1.1\r\n", b"Host: x\r\n", pack("post", "/")])
+def test_http_is_cut(server: ServerThread, who: Open, words: bytes) -> None:
+    """What speaks HTTP is cut without an answer, with the password or without, and counted."""
+    with friend(server) as other, who(server) as wire:
+        wire.socket.sendall(words + pack("SET", "smuggled", 1))
+        assert wire.is_closed()
+        assert other.ask("EXISTS", "smuggled") == 0
+        assert b"millstream_cross_protocol_disconnections:1\r\n" in other.ask("INFO", "stats")
+
+
+def test_keepalive(server: ServerThread) -> None:
+    """The kernel looks after a silent peer, after Redis's time."""
+    with friend(server):
+        (connection,) = server.server._transports
+        sock = connection._transport.get_extra_info("socket")
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        if hasattr(socket, "TCP_KEEPIDLE"):
+            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == limits.KEEPALIVE_SECONDS
+
+
+def test_figures_are_the_defaults() -> None:
+    """A server started without a word about limits has these."""
+    config = Config()
+    output = config.output_limit
+    assert config.max_clients == limits.MAX_CLIENTS
+    assert (output.hard, output.soft, output.seconds) == (
+        limits.OUTPUT_HARD_MAX,
+        limits.OUTPUT_SOFT_MAX,
+        limits.OUTPUT_SOFT_SECONDS,
+    )
+
+
+class Ahead:
+    """The system's clocks, some milliseconds ahead."""
+
+    def __init__(self) -> None:
+        self.ms = 0
+        self._system = SystemClock()
+
+    def now(self) -> Now:
+        wall, mono = self._system.now()
+        return Now(wall + self.ms, mono + self.ms)
+
+
+CUT = b"client_output_buffer_limit_disconnections:%d\r\n"
+BIG = 32 * 1024 * 1024
+
+
+def test_output_hard_limit() -> None:
+    """Above the hard limit a client is cut at once and counted; one below it is not, and others are served."""
+    with (
+        ServerThread(parameters={"client-output-buffer-limit": "normal 48mb 0 0"}) as server,
+        Wire(server.url) as other,
+    ):
+        other.ask("SET", "big", b"x" * BIG)
+        with Wire(server.url) as slow, Wire(server.url) as patient:
+            patient.send("GET", "big")
+            slow.socket.sendall(pack("MULTI") + pack("GET", "big") + pack("GET", "big") + pack("EXEC"))
+            eventually(lambda: CUT % 1 in other.ask("INFO", "stats"))
+            assert other.ask("PING") == b"PONG"
+            assert len(patient.read()) == BIG
+            assert slow.is_closed()
+
+
+def test_output_soft_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Above the soft limit a client is cut once it stayed there for the time, not before; who takes replies is not."""
+    monkeypatch.setattr(app, "_SLOW_CHECK", 0.01)
+    parameters = {"client-output-buffer-limit": "normal 0 4mb 60"}
+    with ServerThread(parameters=parameters) as server, Wire(server.url) as other:
+        clock = Ahead()
+        server.server.clock = clock
+        other.ask("SET", "big", b"x" * BIG)
+        with Wire(server.url) as slow, Wire(server.url) as quick:
+            slow.send("GET", "big")
+            assert len(quick.ask("GET", "big")) == BIG
+            eventually(lambda: len(server.server._slow) == 1)
+            clock.ms += 30_000
+            (watched,) = server.server._slow
+            since, checks = watched.slow_since, []
+            check = type(watched).check_output
+            monkeypatch.setattr(type(watched), "check_output", lambda self: checks.append(self) or check(self))
+            eventually(lambda: len(checks) > 2)
+            assert watched.slow_since == since
+            assert CUT % 0 in other.ask("INFO", "stats")
+            clock.ms += 30_000
+            eventually(lambda: CUT % 1 in other.ask("INFO", "stats"))
+            assert quick.ask("PING") == b"PONG"
+            assert slow.is_closed()
