@@ -50,8 +50,15 @@ class _AddOptions:
         self.entry_id = 0
 
 
+# XADD key * ..., which most are
+_AUTO = _AddOptions()
+_AUTO.auto = True
+
+
 def _parse_add(argv: list[bytes]) -> tuple[_AddOptions, int]:
     """The options, and the position of the first field."""
+    if argv[2] == b"*":
+        return _AUTO, 3
     options = _AddOptions()
     at = 2
     while at < len(argv):

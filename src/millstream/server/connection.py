@@ -184,9 +184,11 @@ class Connection(asyncio.Protocol):
                     return
                 outcome = self._execute(argv, now)
                 if outcome is not None:
-                    out += outcome.buffers
-                    barrier = max(barrier, outcome.barrier)  # XINFO waits for more than what follows it
-                    size += sum(map(len, outcome.buffers))
+                    for buffer in outcome.buffers:
+                        out.append(buffer)
+                        size += len(buffer)
+                    if outcome.barrier > barrier:  # XINFO waits for more than what follows it
+                        barrier = outcome.barrier
                 if node.outbox or size > _BATCH:
                     self._send(out, barrier)
                     out, size = [], 0
