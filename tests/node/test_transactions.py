@@ -191,3 +191,16 @@ def test_a_record_is_a_list_of_plain_values(world: World, client: Client) -> Non
     wall, steps = codec.unpack(world.log.payloads[0])
     assert wall == world.clock.wall
     assert [step[0] for step in steps] == ["xnew", "xadd"]
+
+
+def test_a_malformed_exec_ends_the_transaction(world: World, client: Client) -> None:
+    """EXEC with a word too many drops what was queued and what was watched, as Redis's does, and says why."""
+    refused = Error("EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command")
+    assert client.call("EXEC", "now") == refused
+    client.call("WATCH", "k")
+    client.call("MULTI")
+    assert client.call("SET", "k", "1") == QUEUED
+    assert client.call("EXEC", "now") == refused
+    assert client.call("GET", "k") is None
+    assert client.call("EXEC") == Error("ERR EXEC without MULTI")
+    assert not world.node._watchers

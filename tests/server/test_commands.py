@@ -66,6 +66,17 @@ def test_client_list_tells_what_each_does(connect: Connect) -> None:
     assert len(three.ask("CLIENT", "LIST", "TYPE", "pubsub").splitlines()) == 1
 
 
+def test_descriptions_of_clients_are_verbatim_in_resp3(connect: Connect) -> None:
+    """CLIENT LIST and CLIENT INFO are verbatim text in RESP3 and bulk strings in RESP2, an empty list too."""
+    plain, wire = connect(), connect(3)
+    assert wire.ask_exact("CLIENT", "LIST", "ID", "999999") == b"txt:"
+    assert plain.ask_exact("CLIENT", "LIST", "ID", "999999") == b""
+    for word in ("INFO", "LIST"):
+        reply = wire.ask_exact("CLIENT", word)
+        assert isinstance(reply, bytes)
+        assert reply.startswith(b"txt:id=")
+
+
 def test_describe_flags() -> None:
     """Every state of a session has its letter."""
     session = Session(7, blocked=True, closing=True, is_unix=True, no_evict=True, no_touch=True, watch_broken=True)

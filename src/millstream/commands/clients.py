@@ -12,7 +12,7 @@ from millstream.commands.context import Context
 from millstream.commands.session import Session
 from millstream.commands.table import command, container
 from millstream.errors import CommandError
-from millstream.replies import OK, Reply, Simple
+from millstream.replies import OK, Reply, Simple, Verbatim
 
 Test = Callable[[Session], bool]
 
@@ -68,8 +68,9 @@ def describe(session: Session, wall: int) -> str:
     return " ".join(f"{name}={value}" for name, value in fields)
 
 
-def _lines(sessions: Iterable[Session], wall: int) -> bytes:
-    return "".join(describe(session, wall) + "\n" for session in sessions).encode("utf-8", "surrogateescape")
+def _lines(sessions: Iterable[Session], wall: int) -> Verbatim:
+    text = "".join(describe(session, wall) + "\n" for session in sessions)
+    return Verbatim(text.encode("utf-8", "surrogateescape"))
 
 
 def _by_kind(word: bytes, wall: int = 0) -> Test:  # noqa: ARG001 - all filters share one signature

@@ -198,7 +198,7 @@ class Node:
         try:
             row = self._admit(session, argv, now)
         except CommandError as error:
-            return self._refuse(session, argv, error)
+            return self._refuse(session, argv, error, now)
         session.last_command = row.name
         if session.queue is not None and row.name not in _UNQUEUED:
             session.queue.append(argv)
@@ -271,15 +271,21 @@ class Node:
         entry = Refusal(0, reason, context, thing, user, client, now.wall, now.wall)
         self.accounts.note(entry, self.config.acl_log_max)
 
-    def _refuse(self, session: Session, argv: list[bytes], error: CommandError) -> Outcome | None:
-        """The reply to a command that is unknown, malformed or not allowed; a transaction remembers it."""
+    def _refuse(self, session: Session, argv: list[bytes], error: CommandError, now: Now) -> Outcome | None:
+        """The reply to a command that is unknown, malformed or not allowed; a transaction remembers it.
+
+        EXEC refused ends the transaction, as in Redis: nobody could tell otherwise whether it is still open.
+        """
         if session.queue is not None:
             session.queue_failed = True
-        row = find(argv)
+        row, line = find(argv), error.line
         if row is not None:
             self.stats.command(row.name).rejected += 1
-        self.stats.error(error.line)
-        return self._outcome(session, Error(error.line), row)
+        if row is not None and row.name == "exec":
+            end_transaction(self._context(session, now))
+            line = f"EXECABORT Transaction discarded because of: {line.removeprefix('ERR ')}"
+        self.stats.error(line)
+        return self._outcome(session, Error(line), row)
 
     def _context(self, session: Session, now: Now, *, may_block: bool = True) -> Context:
         return Context(self, session, now, self._journal, self._signal, self._notify, may_block=may_block)
