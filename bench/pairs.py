@@ -46,25 +46,28 @@ def running(command: list[str], port: int) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def redis_server() -> Iterator[str]:
-    """A private redis-server that keeps nothing."""
+def redis_server(*, fsync: bool = False) -> Iterator[str]:
+    """A private redis-server that keeps nothing, or everything with an fsync before each reply."""
     program = shutil.which("redis-server")
     if program is None:
         sys.exit("this bench compares with redis-server, which is not installed: apt-get install redis-server")
     port = free_port()
     with tempfile.TemporaryDirectory() as folder:
-        options = ["--port", str(port), "--save", "", "--appendonly", "no", "--dir", folder]
+        options = ["--port", str(port), "--save", "", "--dir", folder, "--appendonly", "yes" if fsync else "no"]
+        options += ["--appendfsync", "always"]
         with running([program, *options], port) as url:
             yield url
 
 
 @contextlib.contextmanager
-def millstream_server(*options: str) -> Iterator[str]:
-    """A private ``millstream serve``; with no options it keeps nothing."""
+def millstream_server(*, fsync: bool = False) -> Iterator[str]:
+    """A private ``millstream serve`` that keeps nothing, or everything with an fsync before each reply."""
     port = free_port()
     program = str(Path(sys.executable).parent / "millstream")
-    with running([program, "serve", "--port", str(port), *(options or ("--memory",))], port) as url:
-        yield url
+    with tempfile.TemporaryDirectory() as folder:
+        keep = ["--dir", folder, "--fsync", "always"] if fsync else ["--memory"]
+        with running([program, "serve", "--port", str(port), *keep], port) as url:
+            yield url
 
 
 def compare(cases: dict[str, Callable[[], float]], rounds: int, unit: str) -> dict[str, list[float]]:

@@ -2,16 +2,20 @@
 
     python bench/server.py [--entries 100000] [--rounds 3]
 
-Neither keeps anything on disk, unless a case says so. The client is redis-py, which is the same for both and takes a
-good part of the time: these are ratios a user of redis-py sees, not ratios of the servers alone.
+The first cases keep nothing on disk. In those of 50 clients each client awaits its reply before it sends again; with
+fsync every reply waits for the disk (``appendfsync always`` there, ``--fsync always`` here). The client is redis-py,
+the same for both, and takes a good part of the time: these are ratios a user of redis-py sees, not ratios of the
+servers alone.
 """
 
 import argparse
+import asyncio
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
 import redis
+import redis.asyncio
 from pairs import compare, millstream_server, redis_server
 
 FIELDS = {"user": "u-12345", "action": "click", "amount": "12.50", "page": "/index", "country": "de"}
@@ -74,11 +78,40 @@ def read_group(client: redis.Redis, entries: int) -> float:
     return entries / (time.perf_counter() - started)
 
 
+CLIENTS = 50
+
+
+def add_from_many(client: redis.Redis, entries: int) -> float:
+    """XADD by 50 asyncio clients at once, each reply awaited."""
+    client.flushall()
+    each = entries // 10 // CLIENTS
+    took = asyncio.run(_add_from_many(client.connection_pool.connection_kwargs["port"], each))
+    assert client.xlen("s") == each * CLIENTS
+    return each * CLIENTS / took
+
+
+async def _add_from_many(port: int, each: int) -> float:
+    async def one() -> None:
+        async with redis.asyncio.Redis(port=port, socket_timeout=None) as client:
+            for _ in range(each):
+                await client.xadd("s", FIELDS)
+
+    started = time.perf_counter()
+    await asyncio.gather(*(one() for _ in range(CLIENTS)))
+    return time.perf_counter() - started
+
+
 CASES: dict[str, Callable[[redis.Redis, int], float]] = {
     "XADD, pipelines of 100": add_pipelined,
     "XADD, one by one": add_singly,
     "XRANGE COUNT 100": read_range,
     "XREADGROUP COUNT 500 + XACK": read_group,
+    "XADD, 50 clients": add_from_many,
+}
+DURABLE: dict[str, Callable[[redis.Redis, int], float]] = {
+    "fsync always, XADD, pipelines of 100": add_pipelined,
+    "fsync always, XADD, one by one": add_singly,
+    "fsync always, XADD, 50 clients": add_from_many,
 }
 
 
@@ -88,20 +121,22 @@ def main() -> None:
     parser.add_argument("--entries", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    with ExitStack() as stack:
-        servers = {
-            "redis-server": redis.Redis.from_url(stack.enter_context(redis_server()), socket_timeout=None),
-            "millstream": redis.Redis.from_url(stack.enter_context(millstream_server()), socket_timeout=None),
-        }
-        for name, case in CASES.items():
-            compare(
-                {
-                    f"{name}: {server}": lambda c=client, f=case: f(c, options.entries)
-                    for server, client in servers.items()
-                },
-                options.rounds,
-                "entries/s",
-            )
+    for fsync, cases in ((False, CASES), (True, DURABLE)):
+        with ExitStack() as stack:
+            started = {"redis-server": redis_server(fsync=fsync), "millstream": millstream_server(fsync=fsync)}
+            servers = {
+                name: redis.Redis.from_url(stack.enter_context(server), socket_timeout=None)
+                for name, server in started.items()
+            }
+            for name, case in cases.items():
+                compare(
+                    {
+                        f"{name}: {server}": lambda c=client, f=case: f(c, options.entries)
+                        for server, client in servers.items()
+                    },
+                    options.rounds,
+                    "entries/s",
+                )
 
 
 if __name__ == "__main__":

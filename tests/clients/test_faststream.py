@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from faststream import AckPolicy
 from faststream.redis import RedisBroker, RedisStreamMessage
 from faststream.redis import StreamSub as TheirSub
@@ -53,6 +54,65 @@ async def test_publish_consume_and_claim(server: ServerProcess) -> None:
             await aeventually(all_done(client, "orders", "g"))
     assert sorted(order["id"] for order in seen) == [0, 1, 2, 4]
     assert claimed == [{"id": 3}]
+
+
+@pytest.mark.parametrize("restart", ["stop", "kill"])
+async def test_app_lives_through_a_restart(server: ServerProcess, restart: str) -> None:
+    """An app that stays up while the server restarts goes on: what was published is read, what failed is claimed."""
+    broker = RedisBroker(server.url, logger=None)
+    seen: list[int] = []
+    refused: list[int] = []
+
+    @broker.subscriber(
+        stream=TheirSub("orders", group="g", consumer="main", polling_interval=10),
+        ack_policy=AckPolicy.NACK_ON_ERROR,
+    )
+    async def handle(order: dict[str, int]) -> None:
+        if order["id"] == 0:
+            refused.append(0)
+            raise ValueError("nacked: it stays pending")
+        seen.append(order["id"])
+
+    async with broker:
+        await broker.start()
+        for number in range(3):
+            await broker.publish({"id": number}, stream="orders")
+        await aeventually(lambda: (sorted(seen), refused) == ([1, 2], [0]))
+        with server.client(decode_responses=True) as client:
+            await aeventually(lambda: len(pending(client, "orders", "g")) == 1)
+            left = pending(client, "orders", "g")
+        code = await asyncio.to_thread(server.stop if restart == "stop" else server.kill)
+        assert code == (0 if restart == "stop" else -9)
+        await asyncio.to_thread(server.start)
+        with server.client(decode_responses=True) as client:
+            assert pending(client, "orders", "g") == left
+        await published(broker, {"id": 3})
+        await aeventually(lambda: 3 in seen)
+
+    backup = RedisBroker(server.url, logger=None)
+
+    @backup.subscriber(stream=TheirSub("orders", group="g", consumer="backup", min_idle_time=10, polling_interval=10))
+    async def rescue(order: dict[str, int]) -> None:
+        seen.append(order["id"])
+
+    async with backup:
+        await backup.start()
+        with server.client(decode_responses=True) as client:
+            await aeventually(all_done(client, "orders", "g"))
+    assert sorted(seen) == [0, 1, 2, 3]
+
+
+async def published(broker: RedisBroker, order: dict[str, int]) -> None:
+    """Publish, also if the broker's pool still holds connections that the restart has broken."""
+
+    async def probe() -> bool:
+        try:
+            await broker.publish(order, stream="orders")
+        except redis.ConnectionError:
+            return False
+        return True
+
+    await aeventually(probe, what="the broker publishes again")
 
 
 async def test_reading_and_claiming_with_one_subscriber(server: ServerProcess) -> None:

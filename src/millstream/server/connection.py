@@ -187,8 +187,7 @@ class Connection(asyncio.Protocol):
                     for buffer in outcome.buffers:
                         out.append(buffer)
                         size += len(buffer)
-                    if outcome.barrier > barrier:  # XINFO waits for more than what follows it
-                        barrier = outcome.barrier
+                    barrier = max(barrier, outcome.barrier)  # XINFO waits for more than what follows it
                 if node.outbox or size > _BATCH:
                     self._send(out, barrier)
                     out, size = [], 0
