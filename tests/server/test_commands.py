@@ -318,6 +318,18 @@ def test_lastsave_follows_the_disk(tmp_path: object) -> None:
         assert told["rdb_last_save_time"] == str(wire.ask("LASTSAVE"))
 
 
+def test_lastsave_tells_of_a_save_in_every_mode(tmp_path: object) -> None:
+    """Tools wait for LASTSAVE to move after BGSAVE: it does with ``--fsync no``, and with nothing new to keep."""
+    with ServerThread(str(tmp_path), fsync="no") as server, Wire(server.url) as wire:
+        wire.ask("SET", "a", "x")
+        for word in ("SAVE", "BGSAVE", "BGREWRITEAOF"):
+            eventually(lambda: int(wire.ask("TIME")[0]) > wire.ask("LASTSAVE"))
+            before = int(wire.ask("TIME")[0])
+            assert not isinstance(wire.ask(word), Exception)
+            assert wire.ask("LASTSAVE") >= before
+            assert section(wire.ask("INFO", "persistence"))["rdb_last_save_time"] == str(wire.ask("LASTSAVE"))
+
+
 @pytest.mark.parametrize(("size", "text"), [(0, "0B"), (1023, "1023B"), (1536, "1.50K"), (3 << 40, "3.00T")])
 def test_human_sizes(size: int, text: str) -> None:
     """Sizes for people are Redis's."""

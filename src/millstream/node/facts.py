@@ -1,7 +1,7 @@
 """What INFO shows, gathered from a node and from what surrounds it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from millstream.commands.info import CommandFacts, DatabaseFacts, InfoFacts, LogFacts, MachineFacts, ShellFacts
@@ -59,7 +59,7 @@ def gather(node: "Node", wall: int) -> InfoFacts:
         databases=[_database(db, wall) for db in node.keyspace.databases],
         shell=around.shell,
         machine=around.machine(),
-        log=around.log(),
+        log=replace(around.log(), last_save=node.last_save()),
     )
 
 

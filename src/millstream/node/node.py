@@ -137,6 +137,7 @@ class Node:
         self._sessions: dict[int, Session] = {}
         self._last_id = 0
         self._wall = 0  # time of the last command, for INFO
+        self._saved_at = 0  # wall seconds of the last SAVE or its kin
         self._steps: list[Transition] = []
         self._is_hard = False
         self._ready: dict[tuple[int, bytes], None] = {}
@@ -574,7 +575,7 @@ class Node:
 
     def last_save(self) -> int:
         """LASTSAVE."""
-        return self.surroundings.log().last_save
+        return max(self.surroundings.log().last_save, self._saved_at)
 
     def save(self) -> bool:
         """SAVE: bring everything to the disk; False if nothing is kept."""
@@ -583,6 +584,7 @@ class Node:
         self._log.write()
         self._log.sync()
         self.stats.dirty = 0
+        self._saved_at = self._wall // 1000
         return True
 
     def rebuild(self, *, from_log: bool) -> list[bytes] | None:
