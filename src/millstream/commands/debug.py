@@ -59,7 +59,7 @@ def _sleep(ctx: Context, words: list[bytes]) -> Reply:  # noqa: ARG001 - one sig
     seconds = read_double(words[0])
     if seconds is None or not 0 <= seconds <= _LONGEST_SLEEP:
         raise CommandError("ERR value is not a valid float")
-    time.sleep(seconds)
+    time.sleep(seconds)  # to stop the whole server is what this command is for
     return OK
 
 

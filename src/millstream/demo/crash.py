@@ -99,7 +99,9 @@ class WorkerCrash:
         """What it held when the server had read the last bytes it ever sent (an acknowledgement may be among them)."""
         last = self._held()
         for _ in range(100):
-            time.sleep(0.01)
+            time.sleep(
+                0.01
+            )  # what a frozen process sent is in the server's buffers; it tells nobody when it has read them
             now = self._held()
             if now == last:
                 break
@@ -113,5 +115,5 @@ def wait_until(condition: Callable[[], bool], timeout: float) -> bool:
     while not condition():
         if time.monotonic() > deadline:
             return False
-        time.sleep(0.005)
+        time.sleep(0.005)  # polls the server, which has no event for this
     return True

@@ -68,7 +68,7 @@ class Flow:
                 self._tick()
             except redis.ConnectionError as error:
                 raise DemoError(f"the server is gone: {error}") from error
-            time.sleep(TICK)
+            time.sleep(TICK)  # how often the figures are looked at and the bars move
         self.incidents.resumptions += self._producer.resumptions
 
     def _over(self) -> bool:

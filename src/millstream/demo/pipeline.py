@@ -181,7 +181,7 @@ def await_server(url: str) -> None:
         except redis.ConnectionError:
             if time.monotonic() > deadline:
                 raise
-            time.sleep(0.1)
+            time.sleep(0.1)  # between attempts to reach a server that is starting again
         else:
             client.close()
             return

@@ -54,7 +54,7 @@ def retrying(work: Callable[[], T], seconds: float = RETRY_SECONDS) -> T:
         except Exception as reason:
             if not lost_contact(reason) or time.monotonic() + pause > deadline:
                 raise
-        time.sleep(pause)
+        time.sleep(pause)  # the server is away; a task has nothing else to do than to try again
         pause = min(1.0, pause * 2)
 
 
