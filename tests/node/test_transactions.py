@@ -101,16 +101,6 @@ def test_transactions_do_not_nest(client: Client) -> None:
         "XADD s 2-0 f v",
         "XDEL s 1-0",
         "XTRIM s MAXLEN 0",
-        "XSETID s 9-0",
-        "XGROUP CREATE s h 0",
-        "XGROUP SETID s g 0",
-        "XGROUP DESTROY s g",
-        "XGROUP CREATECONSUMER s g new",
-        "XGROUP DELCONSUMER s g c",
-        "XACK s g 1-0",
-        "XNACK s g FAIL IDS 1 1-0",
-        "XCLAIM s g c 0 1-0",
-        "XAUTOCLAIM s g c 0 0",
         "XACKDEL s g IDS 1 1-0",
         "XDELEX s IDS 1 1-0",
         "XCFGSET s IDMP-MAXSIZE 5",
@@ -123,7 +113,7 @@ def test_transactions_do_not_nest(client: Client) -> None:
     ],
 )
 def test_a_watched_key_that_changes_stops_the_transaction(world: World, client: Client, line: str) -> None:
-    """Every command that changes what the key holds breaks a watch on it."""
+    """Every command that changes the entries of a stream, or the key itself, breaks a watch on it."""
     other = world.client()
     for words in ("XADD s 1-0 f v", "XGROUP CREATE s g 0", "XREADGROUP GROUP g c STREAMS s >"):
         other.call(*words.split())
@@ -133,6 +123,56 @@ def test_a_watched_key_that_changes_stops_the_transaction(world: World, client: 
     client.call("SET", "k", "x")
     assert client.call("EXEC") is None
     assert client.call("EXISTS", "k") == 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "XSETID s 9-0",
+        "XGROUP CREATE s h 0",
+        "XGROUP SETID s g 0",
+        "XGROUP CREATECONSUMER s g new",
+        "XGROUP DELCONSUMER s g c",
+        "XGROUP DESTROY s g",
+        "XREADGROUP GROUP g new STREAMS s >",
+        "XREADGROUP GROUP g c CLAIM 0 STREAMS s >",
+        "XACK s g 1-0",
+        "XACKDEL s g ACKED IDS 1 1-0",
+        "XNACK s g FAIL IDS 1 1-0",
+        "XCLAIM s g other 0 1-0",
+        "XAUTOCLAIM s g other 0 0",
+        "XDELEX s DELREF IDS 1 2-0",
+    ],
+)
+def test_a_stream_whose_groups_alone_change_lets_it_run(world: World, client: Client, line: str) -> None:
+    """Deliveries, acknowledgements, groups and the last id are no changes to who watches a stream, as in Redis."""
+    other = world.client()
+    for words in ("XADD s 1-0 f v", "XADD s 2-0 f v", "XADD s 3-0 f v", "XGROUP CREATE s g 0", "XGROUP CREATE s g2 0"):
+        other.call(*words.split())
+    other.call(*["XREADGROUP", "GROUP", "g", "c", "COUNT", "2", "STREAMS", "s", ">"])
+    other.call("XDEL", "s", "2-0")
+    client.call("WATCH", "s")
+    written = len(world.log.payloads)
+    assert not isinstance(other.call(*line.split()), Error)
+    assert len(world.log.payloads) > written  # it did change something
+    client.call("MULTI")
+    client.call("SET", "k", "x")
+    assert client.call("EXEC") == [OK]
+
+
+@pytest.mark.parametrize("line", ["XNACK s g FAIL IDS 1 1-0", "XGROUP DESTROY s g"])
+def test_what_breaks_no_watch_still_wakes(world: World, client: Client, line: str) -> None:
+    """A reader that waits hears of entries released and of its group's end, though nobody's watch does."""
+    other, reader = world.client(), world.client()
+    for words in ("XADD s 1-0 f v", "XGROUP CREATE s g 0", "XREADGROUP GROUP g c STREAMS s >"):
+        other.call(*words.split())
+    client.call("WATCH", "s")
+    reader.send(*["XREADGROUP", "GROUP", "g", "d", "BLOCK", "0", "CLAIM", "1000", "STREAMS", "s", ">"])
+    assert reader.waits
+    assert other.call(*line.split()) == 1
+    assert not reader.waits
+    client.call("MULTI")
+    assert client.call("EXEC") == []
 
 
 @pytest.mark.parametrize(

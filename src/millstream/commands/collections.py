@@ -67,5 +67,5 @@ def drop_if_empty(ctx: Context, key: bytes) -> None:
     value = ctx.db.keys[key]
     if not len(value):  # type: ignore[arg-type] # only collections come here
         ctx.commit(("unset", ctx.db.index, key))
-        ctx.signal(key, gone=True)
+        ctx.signal(key)
         ctx.notify("g", "del", key)

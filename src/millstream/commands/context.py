@@ -114,6 +114,14 @@ class Host(Protocol):
         """Forget what a session watches."""
         ...
 
+    def break_watches(self, db: int, key: bytes) -> None:
+        """A key changed: EXEC fails for those who watch it."""
+        ...
+
+    def wake(self, db: int, key: bytes) -> None:
+        """Look again at those who wait for a key, once the command is through."""
+        ...
+
     def last_save(self) -> int:
         """Wall seconds of the last moment known at which all that was written was on disk."""
         ...
@@ -183,7 +191,7 @@ class Context:
         dirty: changes made so far, as Redis counts them (``rdb_changes_since_last_save``).
     """
 
-    __slots__ = ("_journal", "_notify", "_signal", "db", "dirty", "host", "may_block", "now", "session")
+    __slots__ = ("_journal", "_notify", "db", "dirty", "host", "may_block", "now", "session")
 
     def __init__(
         self,
@@ -191,7 +199,6 @@ class Context:
         session: Session,
         now: Now,
         journal: Callable[[Transition, bool], None],
-        signal: Callable[[int, bytes, bool | None], None],
         notify: Callable[[str, str, int, bytes], None],
         *,
         may_block: bool = True,
@@ -201,7 +208,6 @@ class Context:
         self.db: Database = host.keyspace.databases[session.db]
         self.now = now
         self._journal = journal
-        self._signal = signal
         self._notify = notify
         self.may_block = may_block
         self.dirty = 0
@@ -223,7 +229,7 @@ class Context:
         value = db.keys.get(key)
         if value is not None and db.expires and db.is_expired(key, self.now.wall):
             self.commit(("unset", db.index, key))
-            self.signal(key, gone=True, database=db)
+            self.signal(key, db)
             self.notify("x", "expired", key, db)
             return None
         return value
@@ -239,19 +245,24 @@ class Context:
             return value
         raise CommandError(WRONGTYPE)
 
-    def signal(self, key: bytes, *, gone: bool = False, database: Database | None = None) -> None:
+    def signal(self, key: bytes, database: Database | None = None) -> None:
         """The key changed in a way that may end somebody's wait, and breaks WATCHes.
 
         Args:
             key: the key.
-            gone: it was deleted, or replaced as a whole (ends XREADGROUP waits too).
             database: another than the session's.
         """
-        self._signal((database or self.db).index, key, gone)
+        index = (database or self.db).index
+        self.host.break_watches(index, key)
+        self.host.wake(index, key)
 
     def touch(self, key: bytes, database: Database | None = None) -> None:
         """The key changed in a way nobody waits for; only WATCHes break."""
-        self._signal((database or self.db).index, key, None)
+        self.host.break_watches((database or self.db).index, key)
+
+    def wake(self, key: bytes) -> None:
+        """Something happened to a stream's groups that may end somebody's wait, but breaks no WATCH, as in Redis."""
+        self.host.wake(self.db.index, key)
 
     def notify(self, kind: str, event: str, key: bytes, database: Database | None = None) -> None:
         """Publish a keyspace event.

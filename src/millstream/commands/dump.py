@@ -116,7 +116,7 @@ def restore(ctx: Context, argv: list[bytes]) -> Reply:
         return OK
     payload = argv[3] if dumping.is_ours(argv[3]) else dumping.dump(value)
     ctx.commit(("restore", ctx.db.index, key, payload, expires_at))
-    ctx.signal(key, gone=old is not None)
+    ctx.signal(key)
     ctx.notify("g", "restore", key)
     ctx.dirty += 1
     return OK

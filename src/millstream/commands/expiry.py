@@ -13,7 +13,7 @@ from millstream.replies import Reply
 def delete_key(ctx: Context, key: bytes, event: str = "del") -> None:
     """Delete a key that exists, ending waits on it."""
     ctx.commit(("unset", ctx.db.index, key))
-    ctx.signal(key, gone=True)
+    ctx.signal(key)
     ctx.notify("g", event, key)
     ctx.dirty += 1
 

@@ -203,8 +203,8 @@ def dbsize(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handle
 
 def _rename(ctx: Context, old: bytes, new: bytes) -> None:
     ctx.commit(("move", ctx.db.index, old, ctx.db.index, new))
-    ctx.signal(old, gone=True)
-    ctx.signal(new, gone=True)
+    ctx.signal(old)
+    ctx.signal(new)
     ctx.notify("g", "rename_from", old)
     ctx.notify("g", "rename_to", new)
     ctx.dirty += 1
@@ -279,7 +279,7 @@ def copy(ctx: Context, argv: list[bytes]) -> Reply:
     if ctx.lookup(source) is None or (ctx.lookup(wanted, target) is not None and not replace):
         return 0
     ctx.commit(("copy", ctx.db.index, source, target.index, wanted))
-    ctx.signal(wanted, gone=True, database=target)
+    ctx.signal(wanted, database=target)
     ctx.notify("g", "copy_to", wanted, target)
     ctx.dirty += 1
     return 1
@@ -303,8 +303,8 @@ def move(ctx: Context, argv: list[bytes]) -> Reply:
     if ctx.lookup(key) is None or ctx.lookup(key, target) is not None:
         return 0
     ctx.commit(("move", ctx.db.index, key, target.index, key))
-    ctx.signal(key, gone=True)
-    ctx.signal(key, gone=True, database=target)
+    ctx.signal(key)
+    ctx.signal(key, database=target)
     ctx.notify("g", "move_from", key)
     ctx.notify("g", "move_to", key, target)
     ctx.dirty += 1
@@ -339,8 +339,8 @@ def swapdb(ctx: Context, argv: list[bytes]) -> Reply:
         return OK
     ctx.commit(("swap", one.index, two.index))
     for key in one.keys.keys() | two.keys.keys():
-        ctx.signal(key, gone=True, database=one)
-        ctx.signal(key, gone=True, database=two)
+        ctx.signal(key, database=one)
+        ctx.signal(key, database=two)
     return OK
 
 
@@ -353,7 +353,7 @@ def _flush(ctx: Context, databases: list[Database], argv: list[bytes]) -> Reply:
             ctx.commit(("flush", base.index))
             ctx.dirty += len(gone)
             for key in gone:
-                ctx.signal(key, gone=True, database=base)
+                ctx.signal(key, database=base)
     return OK
 
 

@@ -82,7 +82,6 @@ def xgroup_create(ctx: Context, argv: list[bytes]) -> Reply:
     entries_read = min(entries_read, stream.entries_added)
     ctx.commit(("gnew", ctx.db.index, key, name, ids.pack(last), entries_read))
     ctx.notify("t", "xgroup-create", key)
-    ctx.touch(key)
     ctx.dirty += 1
     return OK
 
@@ -115,7 +114,6 @@ def xgroup_setid(ctx: Context, argv: list[bytes]) -> Reply:
     entries_read = min(entries_read, stream.entries_added)
     ctx.commit(("gset", ctx.db.index, key, name, ids.pack(last), entries_read))
     ctx.notify("t", "xgroup-setid", key)
-    ctx.touch(key)
     ctx.dirty += 1
     return OK
 
@@ -138,7 +136,7 @@ def xgroup_destroy(ctx: Context, argv: list[bytes]) -> Reply:
         return 0
     ctx.commit(("gdel", ctx.db.index, key, name))
     ctx.notify("t", "xgroup-destroy", key)
-    ctx.signal(key, gone=True)
+    ctx.wake(key)
     ctx.dirty += 1
     return 1
 
@@ -161,7 +159,6 @@ def xgroup_createconsumer(ctx: Context, argv: list[bytes]) -> Reply:
         return 0
     ctx.commit(("cseen", ctx.db.index, key, name, consumer, ctx.now.wall))
     ctx.notify("t", "xgroup-createconsumer", key)
-    ctx.touch(key)
     ctx.dirty += 1
     return 1
 
@@ -184,7 +181,6 @@ def xgroup_delconsumer(ctx: Context, argv: list[bytes]) -> Reply:
         return 0
     dropped: int = ctx.commit(("cdel", ctx.db.index, key, name, consumer))
     ctx.notify("t", "xgroup-delconsumer", key)
-    ctx.touch(key)
     ctx.dirty += 1
     return dropped
 

@@ -72,7 +72,6 @@ def xack(ctx: Context, argv: list[bytes]) -> Reply:
 
 def _forget(ctx: Context, key: bytes, group: bytes, there: list[int]) -> None:
     ctx.commit(("gack", ctx.db.index, key, group, ids.pack_all(there)))
-    ctx.touch(key)
     ctx.dirty += len(there)
 
 
@@ -185,7 +184,7 @@ def xnack(ctx: Context, argv: list[bytes]) -> Reply:
         final = [counts[entry] for entry in released]
         ctx.commit(("gnack", ctx.db.index, key, name, ids.pack_all(released), final))
         ctx.dirty += len(released)
-        ctx.signal(key)
+        ctx.wake(key)
     return len(released)
 
 
@@ -386,8 +385,6 @@ class _Claimer:
 
     def reply(self) -> Reply:
         """The entries or ids claimed."""
-        if self._count:
-            self._ctx.touch(self._key)
         return array_of(self._count, self._rows)
 
 

@@ -472,7 +472,6 @@ class _GroupRead:
             self._deliver(claim=claim)
         self._answer.end(self._key, self._count, self._buffers)
         self._ctx.dirty += 1
-        self._ctx.touch(self._key)
 
     def _stale(self) -> list[Pending]:
         """Records idle long enough whose entries exist, in time order, no more than may be taken."""
@@ -559,7 +558,6 @@ def attend(ctx: Context, key: bytes, group_name: bytes, group: Group, consumer: 
     if consumer not in group.consumers:
         ctx.commit(("cseen", ctx.db.index, key, group_name, consumer, ctx.now.wall))
         ctx.notify("t", "xgroup-createconsumer", key)
-        ctx.touch(key)
         ctx.dirty += 1
 
 

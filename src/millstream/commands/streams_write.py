@@ -307,7 +307,6 @@ def unreference(ctx: Context, key: bytes, stream: Stream, entry: int) -> None:
     """Drop the entry's pending records in every group, if there are any."""
     if any(entry in group.pending for group in stream.groups.values()):
         ctx.commit(("xunref", ctx.db.index, key, ids.pack(entry)))
-        ctx.touch(key)
         ctx.dirty += 1
 
 
@@ -361,7 +360,6 @@ def xsetid(ctx: Context, argv: list[bytes]) -> Reply:
     packed = ids.pack(max_deleted) if max_deleted else None
     ctx.commit(("xsetid", ctx.db.index, argv[1], ids.pack(last), added, packed))
     ctx.notify("t", "xsetid", argv[1])
-    ctx.touch(argv[1])
     ctx.dirty += 1
     return OK
 

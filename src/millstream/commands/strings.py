@@ -46,9 +46,8 @@ def get_string(ctx: Context, key: bytes) -> bytes | None:
 
 def put_string(ctx: Context, key: bytes, data: bytes, expires_at: int | None) -> None:
     """Put a string at a key whatever it held, ending waits on what it replaces."""
-    replaced = key in ctx.db.keys
     ctx.commit(("set", ctx.db.index, key, data, expires_at))
-    ctx.signal(key, gone=replaced)
+    ctx.signal(key)
     ctx.dirty += 1
 
 
@@ -230,7 +229,7 @@ def getdel(ctx: Context, argv: list[bytes]) -> Reply:
     found = get_string(ctx, argv[1])
     if found is not None:
         ctx.commit(("unset", ctx.db.index, argv[1]))
-        ctx.signal(argv[1], gone=True)
+        ctx.signal(argv[1])
         ctx.notify("g", "del", argv[1])
         ctx.dirty += 1
     return found
@@ -274,7 +273,7 @@ def getex(ctx: Context, argv: list[bytes]) -> Reply:
         at = expiry(ctx, expires[0], expires[1], "getex", absolute=expires[2])
         if at <= ctx.now.wall:
             ctx.commit(("unset", ctx.db.index, key))
-            ctx.signal(key, gone=True)
+            ctx.signal(key)
             ctx.notify("g", "del", key)
         else:
             ctx.commit(("expire", ctx.db.index, key, at))

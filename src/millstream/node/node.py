@@ -289,7 +289,7 @@ class Node:
         return self._outcome(session, Error(line), row)
 
     def _context(self, session: Session, now: Now, *, may_block: bool = True) -> Context:
-        return Context(self, session, now, self._journal, self._signal, self._notify, may_block=may_block)
+        return Context(self, session, now, self._journal, self._notify, may_block=may_block)
 
     def _run(self, ctx: Context, row: Command, argv: list[bytes]) -> Reply:
         """Call the handler; count, and turn what it raises into a reply."""
@@ -429,13 +429,16 @@ class Node:
 
     # ------------------------------------------------------------------ waiting
 
-    def _signal(self, db: int, key: bytes, gone: bool | None) -> None:
-        place = (db, key)
+    def break_watches(self, db: int, key: bytes) -> None:
+        """Break the watches on a key."""
         if self._watchers:
-            for session in self._watchers.get(place, ()):
+            for session in self._watchers.get((db, key), ()):
                 session.watch_broken = True
-        if gone is not None and place in self.waits.lines:
-            self._ready[place] = None
+
+    def wake(self, db: int, key: bytes) -> None:
+        """Look again at those who wait for a key, once the command is through."""
+        if (db, key) in self.waits.lines:
+            self._ready[db, key] = None
 
     def _serve_ready(self, now: Now) -> None:
         """Run again the commands that waited for what changed, in the order in which they began to wait."""

@@ -1,0 +1,123 @@
+"""What breaks a WATCH, command by command, here and on a living redis-server."""
+
+import pytest
+
+from conformance.pipe import Pipe
+from millstream.replies import Error
+from support.inprocess import World, to_words
+from support.servers import ServerProcess
+
+pytestmark = pytest.mark.realserver
+
+SETUP = (
+    "XADD s 1-1 a b",
+    "XADD s 2-1 a b",
+    "XADD s 2-2 a b",
+    "XADD s 3-1 a b",
+    "XGROUP CREATE s g 0",
+    "XGROUP CREATE s g0 0",
+    "XREADGROUP GROUP g c COUNT 3 STREAMS s >",
+    "XDEL s 2-2",
+    "SET str abc",
+    "HSET h a b",
+    "ZADD z 1 a",
+    "SADD st a",
+    "RPUSH l a",
+    "EXPIRE st 100",
+)
+
+LINES = (
+    "XADD s 9-9 a b",
+    "XADD s MAXLEN 1 9-9 a b",
+    "XADD none NOMKSTREAM 9-9 a b",
+    "XADD s 1-1 a b",
+    "XDEL s 1-1",
+    "XDEL s 7-7",
+    "XTRIM s MAXLEN 1",
+    "XTRIM s MAXLEN 100",
+    "XSETID s 9-9",
+    "XGROUP CREATE s g2 0",
+    "XGROUP CREATE n g2 0 MKSTREAM",
+    "XGROUP CREATE s g2 0 MKSTREAM",
+    "XGROUP SETID s g 0",
+    "XGROUP DESTROY s g",
+    "XGROUP CREATECONSUMER s g c9",
+    "XGROUP DELCONSUMER s g c",
+    "XGROUP DELCONSUMER s g c8",
+    "XREADGROUP GROUP g c STREAMS s >",
+    "XREADGROUP GROUP g new STREAMS s >",
+    "XREADGROUP GROUP g new STREAMS s 0",
+    "XREADGROUP GROUP g c STREAMS s 0",
+    "XREADGROUP GROUP g c NOACK STREAMS s >",
+    "XACK s g 1-1",
+    "XCLAIM s g c2 0 1-1",
+    "XCLAIM s g c2 0 2-2",
+    "XCLAIM s g c2 0 3-1 FORCE",
+    "XCLAIM s g c2 0 9-9 LASTID 3-1",
+    "XAUTOCLAIM s g c2 0 0",
+    "XAUTOCLAIM s g c2 99999999 0",
+    "EXPIRE s 100",
+    "EXPIRE s -1",
+    "EXPIRE st 1000 LT",
+    "EXPIRE st 50 NX",
+    "PERSIST st",
+    "PERSIST s",
+    "COPY str s REPLACE",
+    "COPY s d",
+    "RENAME s d",
+    "MOVE s 1",
+    "FLUSHDB",
+    "FLUSHALL",
+    "SWAPDB 0 1",
+    "SWAPDB 0 0",
+    "TOUCH s",
+    "DEL none",
+    "UNLINK s",
+    "SET str abc",
+    "SET str a NX",
+    "SET none a XX",
+    "SETNX str a",
+    "GETSET str v",
+    "GETDEL str",
+    "GETEX str",
+    "GETEX str EX 100",
+    "GETEX str PERSIST",
+    "APPEND str x",
+    "INCR str",
+    "INCR n",
+    "HSET h a b",
+    "HDEL h x",
+    "HINCRBY h n 0",
+    "ZADD z 1 a",
+    "ZINCRBY z 0 a",
+    "ZREM z x",
+    "SADD st a",
+    "LPUSH l a",
+    "LPOP l",
+    "PUBLISH s a",
+)
+
+
+def test_the_same_commands_break_a_watch(real_redis: ServerProcess) -> None:
+    """Each line, run by one connection, stops another's EXEC exactly where Redis's does; the replies are the same."""
+    writer, watcher = Pipe(real_redis.port), Pipe(real_redis.port)
+    found, wanted = {}, {}
+    try:
+        for line in LINES:
+            writer.ask([to_words(words.split()) for words in ("SELECT 1", "FLUSHALL", "SELECT 0", *SETUP)])
+            watcher.ask([to_words(["WATCH", "s", "str", "h", "z", "st", "l", "n", "d", "none"])])
+            reply = writer.ask([to_words(line.split())])[0]
+            wanted[line] = (reply, watcher.ask([[b"MULTI"], [b"EXEC"]])[1] is None)
+            world = World()
+            ours, watching = world.client(), world.client()
+            for words in SETUP:
+                assert not isinstance(ours.call(*words.split()), Error), words
+            watching.call(*["WATCH", "s", "str", "h", "z", "st", "l", "n", "d", "none"])
+            reply = ours.call(*line.split())
+            watching.call("MULTI")
+            found[line] = (reply, watching.call("EXEC") is None)
+    finally:
+        writer.close()
+        watcher.close()
+    assert found == wanted
+    assert len({broken for _, broken in wanted.values()}) == 2
