@@ -1,12 +1,14 @@
 """What the tests of the log share: a data directory in memory, a reference workload and the rule it is judged by."""
 
+import contextlib
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from millstream.errors import DiskFullError
+from millstream.errors import DiskError, DiskFullError
 from millstream.persistence.log import Log
+from millstream.persistence.rewrite import contents, make
 from millstream.persistence.simdisk import Inode, SimDisk
 
 HOME = Path("/data")
@@ -88,8 +90,11 @@ class Caller:
     seed: int = 0
     lazy: bool = False
     segment_bytes: int = 700
+    rewrites: bool = False  # the log is rewritten all the while, one step after each commit
     commits: int = 0
     step: str = ""  # what is being done
+    rewriting: Iterator[str] | None = None
+    adopted: int = 0
 
     def open(self) -> None:
         """Open, and compare what is recovered with the ledger."""
@@ -98,8 +103,10 @@ class Caller:
             HOME, self.disk, segment_bytes=self.segment_bytes, entropy=entropy(self.disk.operations + self.seed)
         )
         payloads = list(recovery.payloads())
-        assert recovery.report.records == len(payloads) == recovery.report.last
+        report = recovery.report
+        assert report.snapshot_last + report.records == len(payloads) == report.last
         self.ledger.judge(payloads)
+        self.rewriting = None
 
     def heed(self) -> None:
         """After a failure: what the log calls durable is a promise, whatever call raised."""
@@ -123,6 +130,40 @@ class Caller:
         if not self.lazy or self.commits % 3 == 0:
             assert self.log.sync() == len(self.ledger.appended)
         self.ledger.durable = self.log.durable
+        if self.rewrites:
+            self.rewrite_on()
+
+    def rewrite_on(self) -> None:
+        """One step of a rewriting; the disk may be too full for it, which does no harm."""
+        self.rewriting = self.rewriting or self.rewrite()
+        try:
+            self.step = next(self.rewriting, "")
+        except DiskFullError:
+            self.step = ""
+        if not self.step:
+            self.rewriting = None
+
+    def rewrite(self) -> Iterator[str]:
+        """The steps of a rewriting; records are their own snapshot here, so that what is recovered can be compared."""
+        self.step = "seal off"
+        rewrite = self.log.seal_off()
+        if rewrite is None:
+            return
+        yield "make"
+        try:
+            payloads = list(contents(self.disk, HOME, rewrite))
+            assert payloads == self.ledger.appended[: rewrite.target.last], "the snapshot would not hold the log"
+            size = make(self.disk, HOME, rewrite, payloads)
+        except (OSError, DiskError):  # the process that does this ends; the log goes on
+            with contextlib.suppress(DiskError):
+                self.log.sweep()
+            return
+        yield "adopt"
+        self.log.adopt(rewrite, size)
+        self.adopted += 1
+        yield "sweep"
+        with contextlib.suppress(DiskError):
+            self.log.sweep()
 
     def run(self) -> None:
         """The reference workload: batches of many sizes over several log files, reopened in between."""

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from millstream.errors import DiskError, LogCorruptError
 from millstream.persistence.disk import Disk, RealDisk
-from millstream.persistence.frame import FormatError
+from millstream.persistence.frame import HEADER_SIZE, FormatError
 from millstream.persistence.lockfile import Owner, read_owner
-from millstream.persistence.manifest import Manifest, SegmentEntry, is_segment_name, read_manifest
+from millstream.persistence.manifest import Manifest, SegmentEntry, SnapshotEntry, is_segment_name, read_manifest
 from millstream.persistence.segment import State, Verdict, read_header
+from millstream.persistence.snapshot import damage, examine_snapshot
 from millstream.persistence.survey import examine, gap, holds_records, size_of, unnamed
 
 
@@ -23,7 +24,7 @@ class FileReport:
     Attributes:
         name: in the directory.
         bytes: its size.
-        verdict: for a log file that could be read; otherwise None.
+        verdict: for a log file or snapshot that could be read; otherwise None.
     """
 
     name: str
@@ -57,7 +58,7 @@ class CheckReport:
         owner: who the lock file names; it may have ended since.
         files: every file found, by name.
         problems: what is wrong, in the order of the log.
-        records: whole records before the first problem; a start would have these.
+        records: whole records in log files before the first problem; a start would have these, and the snapshot.
         lost_records: whole records behind the first problem, which cutting there would lose.
         lost_bytes: bytes behind the first problem, whole records or not.
     """
@@ -102,6 +103,8 @@ def _log_files(disk: Disk, report: CheckReport, names: list[str]) -> dict[str, V
     manifest = _manifest(disk, report)
     entries = manifest.segments if manifest else _entries_by_header(disk, report, names)
     verdicts: dict[str, Verdict] = {}
+    if manifest is not None and manifest.snapshot is not None:
+        _snapshot(disk, report, manifest.snapshot, verdicts)
     for number, entry in enumerate(entries):
         following = entries[number + 1] if number + 1 < len(entries) else None
         before = not report.problems
@@ -128,6 +131,19 @@ def _log_files(disk: Disk, report: CheckReport, names: list[str]) -> dict[str, V
     return verdicts
 
 
+def _snapshot(disk: Disk, report: CheckReport, entry: SnapshotEntry, verdicts: dict[str, Verdict]) -> None:
+    path = report.directory / entry.name
+    try:
+        verdict = verdicts[entry.name] = examine_snapshot(disk, report.directory, entry)
+    except (LogCorruptError, FormatError) as error:
+        _add(report, error, path)
+        report.lost_bytes += size_of(disk, path)
+        return
+    if broken := damage(report.directory, entry, verdict):
+        _add(report, broken, path)
+        report.lost_bytes += verdict.rest
+
+
 def _manifest(disk: Disk, report: CheckReport) -> Manifest | None:
     try:
         return read_manifest(disk, report.directory)
@@ -142,14 +158,14 @@ def _entries_by_header(disk: Disk, report: CheckReport, names: list[str]) -> lis
     for name in filter(is_segment_name, names):
         path = report.directory / name
         size = size_of(disk, path)
-        if not report.problems and holds_records(name, size):
+        if not report.problems and size > HEADER_SIZE:
             report.problems.append(Problem(str(path), 0, "there are records, but there is no manifest", refuses=True))
         file = disk.open_read(path)
         try:
             header = read_header(file, path)
             entries.append(SegmentEntry(name, header.first, header.identity))
         except (LogCorruptError, FormatError) as error:
-            if holds_records(name, size):
+            if size > HEADER_SIZE:
                 _add(report, error, path)
         finally:
             file.close()
@@ -158,7 +174,7 @@ def _entries_by_header(disk: Disk, report: CheckReport, names: list[str]) -> lis
 
 def _unnamed(disk: Disk, report: CheckReport, manifest: Manifest) -> None:
     for name, size in unnamed(disk, report.directory, manifest):
-        if holds_records(name, size):
+        if holds_records(disk, report.directory, manifest, name, size):
             path = str(report.directory / name)
             report.problems.append(
                 Problem(path, 0, "it holds records, but the manifest does not name it", refuses=True)

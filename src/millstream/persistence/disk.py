@@ -13,12 +13,14 @@ import errno
 import fcntl
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from millstream.errors import DiskError, DiskFullError
 
 Data = bytes | bytearray | memoryview
+T = TypeVar("T")
 
 
 class DiskFile(Protocol):
@@ -119,6 +121,14 @@ def disk_error(doing: str, error: OSError) -> DiskError:
     """The error to raise for one of the system's: ``DiskFullError`` if space or quota ran out."""
     kind = DiskFullError if error.errno in FULL else DiskError
     return kind(f"{doing}: {error.strerror or error}")
+
+
+def tried(read: Callable[[], T], doing: str) -> T:
+    """What reading gives. Only the disk's errors become ours, not those of whoever takes what a generator reads."""
+    try:
+        return read()
+    except OSError as error:
+        raise disk_error(doing, error) from error
 
 
 def put(file: DiskFile, data: Data) -> None:

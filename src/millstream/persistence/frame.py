@@ -1,4 +1,4 @@
-r"""How bytes lie in a log file: the file header and the frames, their exact layout, and why.
+r"""How bytes lie in a log file or a snapshot: the file header and the frames, their exact layout, and why.
 
 All integers are little-endian and unsigned. Sizes and offsets are in bytes.
 
@@ -8,12 +8,14 @@ File header, ``HEADER_SIZE`` = 32 bytes, once at offset 0:
 offset  size  field        meaning
 ======  ====  ===========  =============================================================================================
 0       8     magic        ``89 4D 53 4C 4F 47 0D 0A`` (``\x89MSLOG\r\n``): no text file starts so, and a copy that
-                           strips the eighth bit or rewrites line ends destroys it
+                           strips the eighth bit or rewrites line ends destroys it. A snapshot (``snapshot.py``) has
+                           ``89 4D 53 53 4E 50 0D 0A`` (``\x89MSSNP\r\n``) instead
 8       2     version      format version, 1; a reader refuses versions it does not know
 10      2     header size  32; where the frames start
 12      4     mark         random, each byte nonzero; starts every frame of this file
 16      4     seed         random; starts the CRC of every frame head of this file
-20      8     first        position of the first record this file may hold
+20      8     first        position of the first record this file may hold; in a snapshot, of the first record that
+                           is not in it
 28      4     crc          CRC-32 of bytes 0 to 27
 ======  ====  ===========  =============================================================================================
 
@@ -50,9 +52,11 @@ from zlib import crc32
 from millstream.errors import StorageError
 
 MAGIC = b"\x89MSLOG\r\n"
+SNAPSHOT_MAGIC = b"\x89MSSNP\r\n"
 FORMAT_VERSION = 1
 MAX_PAYLOAD = 2**31 - 1
 
+_KINDS = {MAGIC: "log file", SNAPSHOT_MAGIC: "snapshot"}
 _HEADER = struct.Struct("<8sHH4sIQ")
 _HEAD = struct.Struct("<III")
 _CRC = struct.Struct("<I")
@@ -79,23 +83,31 @@ class FormatError(StorageError):
 
 @dataclass(frozen=True, slots=True)
 class FileHeader:
-    """The header of one log file.
+    """The header of one file.
 
     Attributes:
         mark: four bytes that start each frame.
         seed: start value of each head CRC.
-        first: position of the first record.
+        first: position of the first record; of a snapshot, the first that is not in it.
+        magic: what kind of file it is.
     """
 
     mark: bytes
     seed: int
     first: int
+    magic: bytes = MAGIC
 
     @classmethod
-    def new(cls, first: int, entropy: Entropy) -> "FileHeader":
+    def new(cls, first: int, entropy: Entropy, magic: bytes = MAGIC) -> "FileHeader":
         """A header with fresh random mark and seed; ``entropy(n)`` returns n random bytes."""
         mark = bytes(byte or 0xA5 for byte in entropy(4))
-        return cls(mark, int.from_bytes(entropy(4), "little"), first)
+        return cls(mark, int.from_bytes(entropy(4), "little"), first, magic)
+
+    @classmethod
+    def of(cls, identity: str, first: int, magic: bytes = MAGIC) -> "FileHeader":
+        """The header of a file of which a manifest says this."""
+        data = bytes.fromhex(identity)
+        return cls(data[:4], int.from_bytes(data[4:], "little"), first, magic)
 
     @property
     def identity(self) -> str:
@@ -104,25 +116,29 @@ class FileHeader:
 
     def encode(self) -> bytes:
         """The 32 bytes."""
-        body = _HEADER.pack(MAGIC, FORMAT_VERSION, HEADER_SIZE, self.mark, self.seed, self.first)
+        body = _HEADER.pack(self.magic, FORMAT_VERSION, HEADER_SIZE, self.mark, self.seed, self.first)
         return body + _CRC.pack(crc32(body))
 
     @classmethod
-    def decode(cls, data: bytes) -> "FileHeader":
+    def decode(cls, data: bytes, kind: bytes = MAGIC) -> "FileHeader":
         """Read a header.
 
+        Args:
+            data: the file's first bytes.
+            kind: the magic it must have.
+
         Raises:
-            FormatError: too short, not a log file, damaged, or of an unknown version.
+            FormatError: too short, not of this kind, damaged, or of an unknown version.
         """
         if len(data) < HEADER_SIZE:
             raise FormatError(f"the file header is cut short: {len(data)} of {HEADER_SIZE} bytes")
         body, (crc,) = data[: _HEADER.size], _CRC.unpack_from(data, _HEADER.size)
         magic, version, _, mark, seed, first = _HEADER.unpack(body)
-        if crc32(body) != crc:
-            raise FormatError("the file header is damaged" if magic == MAGIC else "this is not a log file")
+        if crc32(body) != crc or magic != kind:
+            raise FormatError("the file header is damaged" if magic == kind else f"this is not a {_KINDS[kind]}")
         if version != FORMAT_VERSION:
             raise FormatError(f"format version {version}; this program reads version {FORMAT_VERSION}", version=version)
-        return cls(mark, seed, first)
+        return cls(mark, seed, first, magic)
 
 
 class Head(NamedTuple):

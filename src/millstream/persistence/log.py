@@ -20,23 +20,34 @@ What the caller must do when the disk fails:
     ``write`` again when there is space (``free()`` tells). Reads of what is durable go on. To meet a full disk before
     a write fails, watch ``free()`` and turn writes away while it is below a floor.
 
-Files of a data directory: ``MANIFEST`` (see ``manifest``), ``log-<first position>.seg`` (see ``frame``), ``lock`` (see
-``lockfile``), and ``torn-<log file>-<offset>-<n>``: bytes that recovery cut, kept for a person to look at.
+Files of a data directory: ``MANIFEST`` (see ``manifest``), ``log-<first position>.seg`` (see ``frame``),
+``snapshot-<last position>-<identity>.snap`` (see ``snapshot``), ``lock`` (see ``lockfile``), and
+``torn-<log file>-<offset>-<n>``: bytes that recovery cut, kept for a person to look at.
+
+A consistent copy of a directory in use: read the manifest (``read_manifest``), copy the files it names in its order
+(the snapshot, then the log files), then write what was read as the copy's manifest. Each of these files stays as it is
+while it is named, but for the last log file, which grows: a copy of it may end in the middle of a record, and a start
+from the copy cuts that, as after a crash. A rewriting may remove a file before it is copied (``FileNotFoundError``, or
+the open file stays readable): begin again with the manifest. Such a copy holds every record that was durable when it
+was begun, whole, and perhaps later ones.
 """
 
 import contextlib
 import os
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from millstream.errors import DiskError, DiskFullError, UsageError
 from millstream.persistence.disk import FULL, Disk, DiskLock, RealDisk, datasync, disk_error, put
 from millstream.persistence.frame import HEADER_SIZE, MAX_PAYLOAD, Entropy, encode_records, encode_seal
 from millstream.persistence.lockfile import Owner, take_lock
-from millstream.persistence.manifest import NEW_NAME, Manifest, segment_name
+from millstream.persistence.manifest import NEW_NAME, Manifest, is_snapshot_name, segment_name
 from millstream.persistence.recovery import Opened, Recovery, recover, stage_segment, switch_manifest
-from millstream.persistence.survey import Progress, payloads_of, survey
+from millstream.persistence.rewrite import Rewrite
+from millstream.persistence.snapshot import new_entry, snapshot_payloads
+from millstream.persistence.survey import Progress, payloads_of, survey, unnamed
 
 SEGMENT_BYTES = 64 << 20
 
@@ -62,6 +73,7 @@ class Log:
         self._file = opened.file
         self._header = opened.header
         self._size = opened.size
+        self._others = opened.sizes  # bytes of the log's other files, by name
         self._sealed = opened.sealed
         self._segment_bytes = segment_bytes
         self._entropy = entropy
@@ -118,6 +130,17 @@ class Log:
     def directory(self) -> Path:
         """The data directory."""
         return self._directory
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all files of the log."""
+        return self._size + sum(tuple(self._others.values()))
+
+    @property
+    def snapshot_bytes(self) -> int:
+        """Bytes of the snapshot, 0 without one."""
+        made = self._manifest.snapshot
+        return 0 if made is None else self._others[made.name]
 
     def announce(self, address: str) -> None:
         """Write into the lock file where this process serves, such as ``"unix:/run/x.sock"``, so that others attach.
@@ -206,7 +229,7 @@ class Log:
             return self.durable
 
     def replay(self) -> Iterator[bytes]:
-        """Every record appended so far, oldest first, read back from the files; nobody may append meanwhile.
+        """The snapshot's payloads and every record appended since, read back; nobody may append meanwhile.
 
         Raises:
             DiskFullError: what was buffered could not be written.
@@ -215,8 +238,81 @@ class Log:
         """
         with self._io:
             self.write()
-            for found, _ in survey(self._disk, self._directory, self._manifest):
+            surveyed = [found for found, _ in survey(self._disk, self._directory, self._manifest)]
+            if self._manifest.snapshot is not None:
+                yield from snapshot_payloads(self._disk, self._directory, self._manifest.snapshot)
+            for found in surveyed:
                 yield from payloads_of(self._disk, self._directory, found, lambda _: None)
+
+    def seal_off(self) -> Rewrite | None:
+        """Go on in a new log file, so that all written so far is in files that change no more; see ``rewrite``.
+
+        Returns:
+            What can be rewritten now; None if there is nothing.
+
+        Raises:
+            DiskFullError: there is no space for a new log file; the log goes on in the old one.
+            DiskError: the disk failed; the log is poisoned.
+        """
+        with self._io:
+            self._check()
+            if self.written >= self._header.first:
+                self._roll()
+            sealed = self._manifest.segments[:-1]
+            if not sealed:
+                return None
+            return Rewrite(Manifest(sealed, self._manifest.snapshot), new_entry(self.written, self._entropy))
+
+    def adopt(self, rewrite: Rewrite, size: int) -> None:
+        """Let the snapshot that was made take the place of what it was made from. It must be whole and synced.
+
+        Args:
+            rewrite: from :meth:`seal_off` of this log.
+            size: bytes of the snapshot.
+
+        Raises:
+            DiskFullError: there is no space for a new manifest; the log is as it was.
+            DiskError: the disk failed; the log is poisoned, and the next start finds either.
+        """
+        with self._io:
+            self._check()
+            old = self._manifest
+            count = len(rewrite.source.segments)
+            if (old.segments[:count], old.snapshot) != (rewrite.source.segments, rewrite.source.snapshot):
+                raise UsageError("the log is not the one that was sealed off: call seal_off() again")
+            try:
+                there = frozenset(self._disk.list(self._directory))
+            except OSError as error:
+                raise self._poison("read the directory of", error) from error
+            obsolete = tuple(entry for entry in (*old.obsolete, *rewrite.source.segments) if entry.name in there)
+            manifest = Manifest(old.segments[count:], rewrite.target, obsolete)
+            self._sync_names()  # of the snapshot
+            try:
+                switch_manifest(self._disk, self._directory, manifest)
+            except OSError as error:
+                if error.errno in FULL and self._discard(NEW_NAME):
+                    raise disk_error(f"cannot write a manifest in {self._directory}", error) from error
+                raise self._poison("name the snapshot beside", error) from error
+            self._sync_names()
+            self._manifest = manifest
+            kept = {name: number for name, number in self._others.items() if name in manifest.names}
+            self._others = kept | {rewrite.target.name: size}
+
+    def sweep(self) -> None:
+        """Remove what rewriting left: snapshots that are not part of the log, and log files that one replaced.
+
+        May be called beside anything else, but not while a snapshot is being made. Large files take long to remove.
+
+        Raises:
+            DiskError: something could not be removed. That does no harm, and the next start tries again.
+        """
+        manifest = self._manifest
+        try:
+            for name, _ in unnamed(self._disk, self._directory, manifest):
+                if is_snapshot_name(name) or any(entry.name == name for entry in manifest.obsolete):
+                    self._disk.remove(self._directory / name)
+        except OSError as error:
+            raise disk_error(f"cannot remove files that are not needed from {self._directory}", error) from error
 
     def close(self) -> None:
         """Write, sync and seal what is left, and let the directory go. A second call does nothing.
@@ -316,7 +412,7 @@ class Log:
         try:
             entry, header = stage_segment(self._disk, self._directory, first, self._entropy)
             self._sync_names()
-            manifest = Manifest((*self._manifest.segments, entry))
+            manifest = replace(self._manifest, segments=(*self._manifest.segments, entry))
             switch_manifest(self._disk, self._directory, manifest)
         except OSError as error:
             if error.errno in FULL and self._discard(segment_name(first), NEW_NAME):
@@ -328,6 +424,7 @@ class Log:
         except OSError as error:
             raise self._poison("open the log file after", error) from error
         self._file.close()
+        self._others = self._others | {self._manifest.segments[-1].name: self._size}
         self._file, self._header, self._manifest = file, header, manifest
         self._size, self._sealed = HEADER_SIZE, False
 

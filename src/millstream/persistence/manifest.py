@@ -3,24 +3,29 @@
 ``MANIFEST`` is two lines of text: JSON, then ``crc32 `` and the CRC-32 of the first line (without its line end) as
 eight hex digits. The JSON object has
 
-- ``format``: 1;
-- ``snapshot``: null; reserved for the file that stands for all records before the first segment;
+- ``format``: 1 as long as there was never a snapshot, else 2, which programs that know no snapshots refuse;
+- ``snapshot``: null, or ``{"name", "last", "identity"}``: the file that stands for all records before the first
+  segment: its name, the position of the last record in it, and the mark and seed of its header;
 - ``segments``: a list of ``{"name", "first", "identity"}``: file name, position of its first record, and the mark and
-  seed of its header, so that a file of the same name from elsewhere is noticed. Only the last is appended to.
+  seed of its header, so that a file of the same name from elsewhere is noticed. Only the last is appended to;
+- ``obsolete`` (format 2): segments that the snapshot made superfluous, in the same form. They may still be there, and
+  may be removed; no other file of records ever is.
 """
 
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 from millstream.errors import LogCorruptError
 from millstream.persistence.disk import Disk
-from millstream.persistence.frame import FORMAT_VERSION, FormatError
+from millstream.persistence.frame import FormatError
 
 NAME = "MANIFEST"
 NEW_NAME = "MANIFEST.new"
 MAX_BYTES = 1 << 26  # a manifest is read whole; this is a million segments
+FORMATS = (1, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +44,61 @@ class SegmentEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotEntry:
+    """A snapshot: one file that stands for every record up to a position.
+
+    Attributes:
+        name: inside the data directory.
+        last: position of the last record in it.
+        identity: ``FileHeader.identity`` of it.
+    """
+
+    name: str
+    last: int
+    identity: str
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
-    """The log's files in order; the last one is appended to."""
+    """The log's files.
+
+    Attributes:
+        segments: in order; the last one is appended to.
+        snapshot: what stands for the records before them, if anything.
+        obsolete: segments whose records are in the snapshot.
+    """
 
     segments: tuple[SegmentEntry, ...]
+    snapshot: SnapshotEntry | None = None
+    obsolete: tuple[SegmentEntry, ...] = ()
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The files that hold the log's records."""
+        names = {segment.name for segment in self.segments}
+        return frozenset(names if self.snapshot is None else names | {self.snapshot.name})
+
+    @property
+    def begin(self) -> int:
+        """Position of the first record that is not in the snapshot."""
+        return 1 if self.snapshot is None else self.snapshot.last + 1
 
     def encode(self) -> bytes:
         """The file's bytes."""
-        segments = [{"name": s.name, "first": s.first, "identity": s.identity} for s in self.segments]
-        line = json.dumps({"format": FORMAT_VERSION, "snapshot": None, "segments": segments}).encode()
+        line = json.dumps(self.facts()).encode()
         return line + b"\ncrc32 %08x\n" % crc32(line)
+
+    def facts(self) -> dict[str, Any]:
+        """The JSON object."""
+        made = self.snapshot
+        facts: dict[str, Any] = {
+            "format": 1 if made is None else 2,
+            "snapshot": None if made is None else {"name": made.name, "last": made.last, "identity": made.identity},
+            "segments": _listed(self.segments),
+        }
+        if made is not None:
+            facts["obsolete"] = _listed(self.obsolete)
+        return facts
 
     @classmethod
     def decode(cls, data: bytes, path: Path) -> "Manifest":
@@ -68,13 +118,31 @@ class Manifest:
                 f"{path} is damaged, and it names the files of the log. Nothing was changed", path=str(path), offset=0
             )
         facts = json.loads(line)
-        if facts["format"] != FORMAT_VERSION or facts["snapshot"] is not None:
+        if facts["format"] not in FORMATS or (facts["format"] == 1 and facts["snapshot"] is not None):
             raise FormatError(
                 f"{path} is of format {facts['format']} with a snapshot of {facts['snapshot']!r}; "
-                f"this program reads format {FORMAT_VERSION} without one",
+                "this program reads format 1 without one, and format 2",
                 version=int(facts["format"]),
             )
-        return cls(tuple(SegmentEntry(s["name"], s["first"], s["identity"]) for s in facts["segments"]))
+        return cls.of(facts)
+
+    @classmethod
+    def of(cls, facts: dict[str, Any]) -> "Manifest":
+        """The manifest that :meth:`facts` tells of."""
+        made = facts["snapshot"]
+        return cls(
+            _entries(facts["segments"]),
+            None if made is None else SnapshotEntry(made["name"], made["last"], made["identity"]),
+            _entries(facts.get("obsolete", [])),
+        )
+
+
+def _listed(segments: tuple[SegmentEntry, ...]) -> list[dict[str, Any]]:
+    return [{"name": s.name, "first": s.first, "identity": s.identity} for s in segments]
+
+
+def _entries(facts: list[dict[str, Any]]) -> tuple[SegmentEntry, ...]:
+    return tuple(SegmentEntry(s["name"], s["first"], s["identity"]) for s in facts)
 
 
 def segment_name(first: int) -> str:
@@ -85,6 +153,21 @@ def segment_name(first: int) -> str:
 def is_segment_name(name: str) -> bool:
     """Whether :func:`segment_name` could have made it."""
     return name.startswith("log-") and name.endswith(".seg")
+
+
+def snapshot_name(last: int, identity: str) -> str:
+    """The name of the snapshot of this identity that holds all up to this position. No two have the same."""
+    return f"snapshot-{last:020d}-{identity}.snap"
+
+
+def is_snapshot_name(name: str) -> bool:
+    """Whether :func:`snapshot_name` could have made it."""
+    return name.startswith("snapshot-") and name.endswith(".snap") and name[9:29].isdigit()
+
+
+def snapshot_last(name: str) -> int:
+    """The position in the name of a snapshot."""
+    return int(name[9:29])
 
 
 def read_manifest(disk: Disk, directory: Path) -> Manifest | None:

@@ -7,9 +7,10 @@ from pathlib import Path
 from millstream.persistence import manifest as manifests
 from millstream.persistence.disk import Data, Disk, DiskFile, datasync, put
 from millstream.persistence.frame import HEADER_SIZE, Entropy, FileHeader
-from millstream.persistence.manifest import Manifest, SegmentEntry, read_manifest, segment_name
+from millstream.persistence.manifest import Manifest, SegmentEntry, SnapshotEntry, read_manifest, segment_name
 from millstream.persistence.segment import CHUNK, State
-from millstream.persistence.survey import Meter, Progress, Surveyed, gap, payloads_of, strays, survey
+from millstream.persistence.snapshot import snapshot_payloads
+from millstream.persistence.survey import Meter, Progress, Surveyed, gap, payloads_of, size_of, strays, survey
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,8 @@ class RecoveryReport:
         torn_offset: where the cut was made in the last file.
         torn_path: file the cut bytes were put in; None if nothing was cut.
         torn_reason: what was wrong there; empty if nothing.
+        snapshot_last: position of the last record that the snapshot stands for; 0 without one.
+        snapshot_bytes: bytes of the snapshot; 0 without one.
     """
 
     records: int
@@ -39,10 +42,14 @@ class RecoveryReport:
     torn_offset: int = 0
     torn_path: Path | None = None
     torn_reason: str = ""
+    snapshot_last: int = 0
+    snapshot_bytes: int = 0
 
     def sentence(self) -> str:
         """One line for a person: what was recovered, and what was cut."""
         text = f"{self.records} records in {self.segments} log files ({self.bytes} bytes)"
+        if self.snapshot_last:
+            text = f"a snapshot of the first {self.snapshot_last} records ({self.snapshot_bytes} bytes) and {text}"
         if not self.torn_path:
             return text
         return (
@@ -59,22 +66,35 @@ class Recovery:
     """
 
     def __init__(
-        self, disk: Disk, directory: Path, files: list[Surveyed], report: RecoveryReport, on_progress: Progress | None
+        self,
+        disk: Disk,
+        directory: Path,
+        snapshot: SnapshotEntry | None,
+        files: list[Surveyed],
+        report: RecoveryReport,
+        on_progress: Progress | None,
     ) -> None:
         self.report = report
         self._disk = disk
         self._directory = directory
+        self._snapshot = snapshot
         self._files = files
         self._on_progress = on_progress
 
     def payloads(self) -> Iterator[bytes]:
-        """Each record's payload in order, position ``report.first`` first; memory is bounded by the largest record.
+        """The snapshot's payloads, then each record's in order, position ``report.first`` first.
+
+        Memory is bounded by the largest.
 
         Raises:
-            LogCorruptError: a record that was whole at opening is so no longer.
+            LogCorruptError: what was whole at opening is so no longer.
             DiskError: the disk cannot be read.
         """
-        meter = Meter("load", sum(found.verdict.end for found in self._files), self._on_progress)
+        base = self.report.snapshot_bytes
+        meter = Meter("load", base + sum(found.verdict.end for found in self._files), self._on_progress)
+        if self._snapshot is not None:
+            yield from snapshot_payloads(self._disk, self._directory, self._snapshot, meter.at)
+            meter.base += base
         for found in self._files:
             yield from payloads_of(self._disk, self._directory, found, meter.at)
             meter.base += found.verdict.end
@@ -92,6 +112,7 @@ class Opened:
         size: its bytes.
         last: position of the last record.
         sealed: nothing was written since the last seal.
+        sizes: bytes of the log's other files, by name.
     """
 
     manifest: Manifest
@@ -100,6 +121,7 @@ class Opened:
     size: int
     last: int
     sealed: bool
+    sizes: dict[str, int]
 
 
 def write_whole(disk: Disk, path: Path, data: Data) -> None:
@@ -191,13 +213,17 @@ def _open_tail(
                 torn_path = _keep_aside(disk, directory, file, last)
             file.truncate(verdict.end)
             if last.header is None:
-                put(file, _header_of(last.entry).encode())
+                put(file, FileHeader.of(last.entry.identity, last.entry.first).encode())
             datasync(file)
     except BaseException:
         file.close()
         raise
     records = sum(one.verdict.records for one in found)
     first = manifest.segments[0].first
+    made = manifest.snapshot
+    sizes = {one.entry.name: one.verdict.end for one in found[:-1]}
+    if made is not None:
+        sizes[made.name] = size_of(disk, directory / made.name)
     report = RecoveryReport(
         records,
         sum(one.verdict.end for one in found),
@@ -209,17 +235,13 @@ def _open_tail(
         torn_offset=verdict.end,
         torn_path=torn_path,
         torn_reason=verdict.reason,
+        snapshot_last=0 if made is None else made.last,
+        snapshot_bytes=0 if made is None else sizes[made.name],
     )
-    header = last.header or _header_of(last.entry)
+    header = last.header or FileHeader.of(last.entry.identity, last.entry.first)
     size = max(verdict.end, HEADER_SIZE)
-    opened = Opened(manifest, file, header, size, report.last, verdict.sealed)
-    return opened, Recovery(disk, directory, found, report, on_progress)
-
-
-def _header_of(entry: SegmentEntry) -> FileHeader:
-    """The header that the manifest says the file had."""
-    identity = bytes.fromhex(entry.identity)
-    return FileHeader(identity[:4], int.from_bytes(identity[4:], "little"), entry.first)
+    opened = Opened(manifest, file, header, size, report.last, verdict.sealed, sizes)
+    return opened, Recovery(disk, directory, made, found, report, on_progress)
 
 
 def _keep_aside(disk: Disk, directory: Path, file: DiskFile, last: Surveyed) -> Path:

@@ -10,6 +10,7 @@ from millstream.persistence.disk import DiskFile
 from millstream.persistence.frame import (
     FRAME_SIZE,
     HEADER_SIZE,
+    MAGIC,
     FileHeader,
     FormatError,
     Head,
@@ -59,16 +60,21 @@ class Verdict:
         return self.size - self.end
 
 
-def read_header(file: DiskFile, path: Path) -> FileHeader:
+def read_header(file: DiskFile, path: Path, expected: FileHeader | None = None) -> FileHeader:
     """The header of an open file.
 
+    Args:
+        file: a log file, or what ``expected`` says.
+        path: of the file, for the error's text.
+        expected: what the manifest says the header is; None for any log file's.
+
     Raises:
-        LogCorruptError: it is damaged.
+        LogCorruptError: it is damaged, or another file's.
         FormatError: it is whole, but of a version this program does not read.
     """
     data = file.read_at(0, HEADER_SIZE)
     try:
-        return FileHeader.decode(data)
+        header = FileHeader.decode(data, expected.magic if expected else MAGIC)
     except FormatError as error:
         if error.version:
             raise FormatError(f"{path}: {error}", version=error.version) from None
@@ -76,6 +82,9 @@ def read_header(file: DiskFile, path: Path) -> FileHeader:
         raise LogCorruptError(
             f"{path}: {error}; none of its {size} bytes can be read as records", path=str(path), offset=0
         ) from None
+    if expected is not None and header != expected:
+        raise LogCorruptError(f"{path} is not the file that the manifest names", path=str(path), offset=0)
+    return header
 
 
 class Scan:

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from millstream.errors import LogCorruptError
 from millstream.persistence import manifest as manifests
-from millstream.persistence.disk import Disk, disk_error
-from millstream.persistence.frame import HEADER_SIZE, FileHeader
+from millstream.persistence.disk import Disk, DiskFile, disk_error, tried
+from millstream.persistence.frame import HEADER_SIZE, FileHeader, FormatError
 from millstream.persistence.manifest import Manifest, SegmentEntry
 from millstream.persistence.segment import Scan, State, Verdict, judge, read_header
+from millstream.persistence.snapshot import damage, examine_snapshot
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done (``"check"`` or ``"load"``), bytes done and bytes in all; about once a megabyte."""
@@ -71,6 +72,23 @@ def examine(disk: Disk, directory: Path, entry: SegmentEntry, tick: Callable[[in
         LogCorruptError: the file is missing, or its header is damaged or another file's.
         FormatError: it is of a version this program does not read.
     """
+    file, header = _open(disk, directory, entry)
+    try:
+        size = file.size()
+        if header is None:
+            reason = f"the file header is cut short: {size} of {HEADER_SIZE} bytes"
+            return Surveyed(entry, None, Verdict(State.TORN, entry.first, 0, 0, size, reason=reason))
+        scan = Scan(file, header, size)
+        for _ in scan.runs():
+            if tick is not None:
+                tick(scan.end)
+        return Surveyed(entry, header, judge(scan))
+    finally:
+        file.close()
+
+
+def _open(disk: Disk, directory: Path, entry: SegmentEntry) -> tuple[DiskFile, FileHeader | None]:
+    """A log file and its header; None if the file is shorter than one."""
     path = directory / entry.name
     try:
         file = disk.open_read(path)
@@ -79,20 +97,13 @@ def examine(disk: Disk, directory: Path, entry: SegmentEntry, tick: Callable[[in
             f"{path} is missing, which holds the records from {entry.first} on", path=str(path), offset=0
         ) from None
     try:
-        size = file.size()
-        if size < HEADER_SIZE:
-            reason = f"the file header is cut short: {size} of {HEADER_SIZE} bytes"
-            return Surveyed(entry, None, Verdict(State.TORN, entry.first, 0, 0, size, reason=reason))
-        header = read_header(file, path)
-        if header.identity != entry.identity or header.first != entry.first:
-            raise LogCorruptError(f"{path} is not the file that the manifest names", path=str(path), offset=0)
-        scan = Scan(file, header, size)
-        for _ in scan.runs():
-            if tick is not None:
-                tick(scan.end)
-        return Surveyed(entry, header, judge(scan))
-    finally:
+        if file.size() < HEADER_SIZE:
+            return file, None
+        header = read_header(file, path, FileHeader.of(entry.identity, entry.first))
+    except BaseException:
         file.close()
+        raise
+    return file, header
 
 
 def gap(directory: Path, found: Surveyed, following: SegmentEntry | None) -> LogCorruptError | None:
@@ -122,29 +133,52 @@ def gap(directory: Path, found: Surveyed, following: SegmentEntry | None) -> Log
 
 
 def unnamed(disk: Disk, directory: Path, manifest: Manifest | None) -> list[tuple[str, int]]:
-    """Log files that the manifest does not name, and a manifest that was not switched to; each with its size."""
-    named = {entry.name for entry in manifest.segments} if manifest else set()
+    """Files of the log that the manifest does not name, and one that was not switched to; each with its size."""
+    named = manifest.names if manifest else frozenset()
     return [
         (name, size_of(disk, directory / name))
         for name in disk.list(directory)
-        if name == manifests.NEW_NAME or (manifests.is_segment_name(name) and name not in named)
+        if name == manifests.NEW_NAME
+        or (name not in named and (manifests.is_segment_name(name) or manifests.is_snapshot_name(name)))
     ]
 
 
-def holds_records(name: str, size: int) -> bool:
-    """Whether a file that no manifest names may hold records, so that it must not be passed over."""
-    return manifests.is_segment_name(name) and size > HEADER_SIZE
+def holds_records(disk: Disk, directory: Path, manifest: Manifest | None, name: str, size: int) -> bool:
+    """Whether a file that the manifest does not name may hold records that are nowhere else.
+
+    It does not if it has none, if the snapshot made it superfluous, or if it is a snapshot of records that the log has:
+    one that was never finished, or was followed by another.
+    """
+    if manifests.is_snapshot_name(name):
+        return manifest is None or manifests.snapshot_last(name) >= manifest.segments[-1].first
+    if not manifests.is_segment_name(name) or size <= HEADER_SIZE:
+        return False
+    return manifest is None or not _is_obsolete(disk, directory, manifest, name)
+
+
+def _is_obsolete(disk: Disk, directory: Path, manifest: Manifest, name: str) -> bool:
+    identities = {entry.name: entry.identity for entry in manifest.obsolete}
+    if name not in identities:
+        return False
+    try:
+        file = disk.open_read(directory / name)
+        try:
+            return read_header(file, directory / name).identity == identities[name]
+        finally:
+            file.close()
+    except (LogCorruptError, FormatError):
+        return False
 
 
 def strays(disk: Disk, directory: Path, manifest: Manifest | None) -> list[str]:
-    """The unnamed files, all safe to remove: a crash while a log file is being added leaves one without records.
+    """The unnamed files, all safe to remove: what a crash leaves while a log file or a snapshot is being added.
 
     Raises:
         LogCorruptError: one holds records.
     """
     found = unnamed(disk, directory, manifest)
     for name, size in found:
-        if holds_records(name, size):
+        if holds_records(disk, directory, manifest, name, size):
             path = directory / name
             missing = "there is no manifest" if manifest is None else "the manifest does not name it"
             raise LogCorruptError(
@@ -171,9 +205,24 @@ def size_of(disk: Disk, path: Path) -> int:
 def survey(
     disk: Disk, directory: Path, manifest: Manifest, on_progress: Progress | None = None
 ) -> Iterator[tuple[Surveyed, SegmentEntry | None]]:
-    """Examine each log file in order; yields it with the manifest's next."""
+    """Examine the snapshot and each log file in order; yields a log file with the manifest's next.
+
+    Raises:
+        LogCorruptError: the snapshot is damaged, a file is missing, or a header is damaged or another file's.
+        FormatError: a file is of a version this program does not read.
+    """
     sizes = [size_of(disk, directory / entry.name) for entry in manifest.segments]
-    meter = Meter("check", sum(sizes), on_progress)
+    made = manifest.snapshot
+    base = 0 if made is None else size_of(disk, directory / made.name)
+    meter = Meter("check", base + sum(sizes), on_progress)
+    if made is not None:
+        if error := damage(directory, made, examine_snapshot(disk, directory, made, meter.at)):
+            raise error
+        meter.base += base
+        first = manifest.segments[0]
+        if first.first != made.last + 1:
+            text = f"{directory / first.name} begins with record {first.first}, but the snapshot ends with {made.last}"
+            raise LogCorruptError(text, path=str(directory / first.name), offset=0)
     for number, entry in enumerate(manifest.segments):
         following = manifest.segments[number + 1] if number + 1 < len(manifest.segments) else None
         yield examine(disk, directory, entry, meter.at), following
@@ -199,7 +248,7 @@ def payloads_of(disk: Disk, directory: Path, found: Surveyed, tick: Callable[[in
     try:
         scan = Scan(file, header, verdict.end)
         runs = scan.runs()
-        while (run := _next(runs, doing)) is not None:
+        while (run := tried(lambda: next(runs, None), doing)) is not None:
             yield from run
             tick(scan.end)
         if scan.records != verdict.records:
@@ -213,9 +262,30 @@ def payloads_of(disk: Disk, directory: Path, found: Surveyed, tick: Callable[[in
         file.close()
 
 
-def _next(runs: Iterator[list[bytes]], doing: str) -> list[bytes] | None:
-    """The next records; only the disk's errors become ours, not those of whoever takes the records."""
+def segment_payloads(
+    disk: Disk, directory: Path, entry: SegmentEntry, following: SegmentEntry, tick: Callable[[int], None]
+) -> Iterator[bytes]:
+    """Read a sealed log file once, and prove meanwhile that it is whole and that ``following`` goes on from it.
+
+    Raises:
+        LogCorruptError: it is not, which shows when the records before the damage were handed out.
+        FormatError: it is of a version this program does not read.
+        DiskError: the disk cannot be read.
+    """
+    doing = f"cannot read {directory / entry.name}"
     try:
-        return next(runs, None)
+        file, header = _open(disk, directory, entry)
     except OSError as error:
         raise disk_error(doing, error) from error
+    try:
+        if header is None:
+            raise LogCorruptError(f"{directory / entry.name} is cut short", path=entry.name, offset=0)
+        scan = Scan(file, header, tried(file.size, doing))
+        runs = scan.runs()
+        while (run := tried(lambda: next(runs, None), doing)) is not None:
+            yield from run
+            tick(scan.end)
+        if hole := gap(directory, Surveyed(entry, header, tried(lambda: judge(scan), doing)), following):
+            raise hole
+    finally:
+        file.close()

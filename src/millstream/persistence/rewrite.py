@@ -1,0 +1,86 @@
+"""Rewriting the log: what its sealed files hold is made into one snapshot, beside the log that goes on being written.
+
+The steps, and what a crash between any two of them leaves::
+
+    Log.seal_off()      a new log file is begun; those before it take no more    the log as it was, in one file more
+    contents, make      the snapshot is written, by another process              ... and a file that nothing names
+    Log.adopt()         the manifest names the snapshot, not those files         the new log, and files it does not need
+    Log.sweep()         what is not needed is removed                            the new log
+
+Making the snapshot reads files that do not change and writes one that nobody else has, so it needs no lock, and may be
+given up at any moment. Every file is proved whole while it is read.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from millstream.persistence.disk import Disk
+from millstream.persistence.manifest import Manifest, SegmentEntry, SnapshotEntry
+from millstream.persistence.snapshot import damage, examine_snapshot, snapshot_payloads, write_snapshot
+from millstream.persistence.survey import Meter, Progress, segment_payloads, size_of
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """What one rewriting turns into what.
+
+    Attributes:
+        source: the sealed log files, and the snapshot before them if there is one.
+        target: the snapshot to make.
+    """
+
+    source: Manifest
+    target: SnapshotEntry
+
+    def encode(self) -> str:
+        """One line of JSON."""
+        target = self.target
+        facts = {"name": target.name, "last": target.last, "identity": target.identity}
+        return json.dumps({"source": self.source.facts(), "target": facts})
+
+    @classmethod
+    def decode(cls, line: str) -> "Rewrite":
+        """What :meth:`encode` encoded."""
+        facts = json.loads(line)
+        target = facts["target"]
+        return cls(Manifest.of(facts["source"]), SnapshotEntry(target["name"], target["last"], target["identity"]))
+
+
+def contents(disk: Disk, directory: Path, rewrite: Rewrite, on_progress: Progress | None = None) -> Iterator[bytes]:
+    """The payloads of the source in order; if this comes to its end, they were all there.
+
+    Raises:
+        LogCorruptError: a file is damaged, or not the one that is meant.
+        DiskError: the disk cannot be read.
+    """
+    source = rewrite.source
+    names = [] if source.snapshot is None else [source.snapshot.name]
+    names += [entry.name for entry in source.segments]
+    sizes = [size_of(disk, directory / name) for name in names]
+    meter = Meter("rewrite", sum(sizes), on_progress)
+    if source.snapshot is not None:
+        yield from snapshot_payloads(disk, directory, source.snapshot, meter.at)
+        meter.base += sizes.pop(0)
+    end = SegmentEntry("", rewrite.target.last + 1, "")
+    for entry, following, size in zip(source.segments, (*source.segments[1:], end), sizes, strict=True):
+        yield from segment_payloads(disk, directory, entry, following, meter.at)
+        meter.base += size
+    meter.finish()
+
+
+def make(disk: Disk, directory: Path, rewrite: Rewrite, payloads: Iterable[bytes]) -> int:
+    """Write the target, and read it back.
+
+    Returns:
+        Its bytes.
+
+    Raises:
+        LogCorruptError: what was written cannot be read back.
+        OSError: the disk failed or is full.
+    """
+    size = write_snapshot(disk, directory, rewrite.target, payloads)
+    if error := damage(directory, rewrite.target, examine_snapshot(disk, directory, rewrite.target)):
+        raise error
+    return size

@@ -1,0 +1,132 @@
+"""A snapshot: one file that stands for every record of the log up to a position. Written once, then only read.
+
+The file is a header and frames as in a log file (see ``frame``), with a magic of its own: each frame holds one opaque
+payload, numbered 0, 1, 2, ..., and a seal ends it. Its name tells the position and its identity. Nothing names it while
+it is being made; it becomes part of the log when the manifest does, and that only after it was synced and read back.
+Damage is never cut away, since nothing else holds what it holds: a start is refused.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from millstream.errors import LogCorruptError
+from millstream.persistence.disk import Disk, DiskFile, datasync, disk_error, put, tried
+from millstream.persistence.frame import SNAPSHOT_MAGIC, Entropy, FileHeader, encode_records, encode_seal
+from millstream.persistence.manifest import SnapshotEntry, snapshot_name
+from millstream.persistence.segment import Scan, State, Verdict, judge, read_header
+
+# Bytes after which what was written is synced: one sync of a large file holds up those of the log beside it
+SYNC_BYTES = 8 << 20
+
+
+def new_entry(last: int, entropy: Entropy) -> SnapshotEntry:
+    """Name and identity for a snapshot of all records up to a position."""
+    identity = FileHeader.new(last + 1, entropy, SNAPSHOT_MAGIC).identity
+    return SnapshotEntry(snapshot_name(last, identity), last, identity)
+
+
+def write_snapshot(disk: Disk, directory: Path, entry: SnapshotEntry, payloads: Iterable[bytes]) -> int:
+    """Make the file, sealed and on the medium; its name is durable after ``sync_directory``.
+
+    Returns:
+        Its bytes.
+
+    Raises:
+        OSError: the disk failed or is full; a part of the file may be left.
+    """
+    header = FileHeader.of(entry.identity, entry.last + 1, SNAPSHOT_MAGIC)
+    file = disk.create(directory / entry.name)
+    try:
+        put(file, header.encode())
+        number = unsynced = 0
+        for payload in payloads:
+            put(file, b"".join(encode_records(header, (payload,), number, 0)))
+            number += 1
+            unsynced += len(payload)
+            if unsynced >= SYNC_BYTES:
+                datasync(file)
+                unsynced = 0
+        put(file, encode_seal(header, number))
+        datasync(file)
+        file.drop_cache()
+        return file.size()
+    finally:
+        file.close()
+
+
+def _open(disk: Disk, directory: Path, entry: SnapshotEntry) -> tuple[DiskFile, FileHeader]:
+    path = directory / entry.name
+    try:
+        file = disk.open_read(path)
+    except FileNotFoundError:
+        raise LogCorruptError(
+            f"{path} is missing, which holds all records up to {entry.last}", path=str(path), offset=0
+        ) from None
+    try:
+        header = read_header(file, path, FileHeader.of(entry.identity, entry.last + 1, SNAPSHOT_MAGIC))
+    except BaseException:
+        file.close()
+        raise
+    return file, header
+
+
+def examine_snapshot(
+    disk: Disk, directory: Path, entry: SnapshotEntry, tick: Callable[[int], None] | None = None
+) -> Verdict:
+    """Read a snapshot to its end; the verdict's ``records`` are its payloads.
+
+    Raises:
+        LogCorruptError: it is missing, or its header is damaged or another file's.
+        FormatError: it is of a version this program does not read.
+    """
+    file, header = _open(disk, directory, entry)
+    try:
+        scan = Scan(file, header, file.size())
+        for _ in scan.runs():
+            if tick is not None:
+                tick(scan.end)
+        return judge(scan)
+    finally:
+        file.close()
+
+
+def damage(directory: Path, entry: SnapshotEntry, verdict: Verdict) -> LogCorruptError | None:
+    """Why a snapshot cannot be used: the error to raise, or None."""
+    if verdict.state is State.WHOLE and verdict.sealed:
+        return None
+    path = directory / entry.name
+    lost = f"{verdict.rest} bytes with {verdict.whole_behind} whole payloads behind it" if verdict.rest else "its end"
+    return LogCorruptError(
+        f"{path}: the snapshot is damaged or cut short at byte {verdict.end}, behind {verdict.records} whole payloads; "
+        f"starting without the rest would lose {lost}. It alone holds the records up to {entry.last}. "
+        "Nothing was changed",
+        path=str(path),
+        offset=verdict.end,
+    )
+
+
+def snapshot_payloads(
+    disk: Disk, directory: Path, entry: SnapshotEntry, tick: Callable[[int], None] | None = None
+) -> Iterator[bytes]:
+    """The payloads in order, a whole snapshot's or an error at the end; memory is bounded by the largest.
+
+    Raises:
+        LogCorruptError: the file is damaged; payloads that were handed out already are as they were written.
+        DiskError: the disk cannot be read.
+    """
+    doing = f"cannot read {directory / entry.name}"
+    try:
+        file, header = _open(disk, directory, entry)
+    except OSError as error:
+        raise disk_error(doing, error) from error
+    try:
+        scan = Scan(file, header, tried(file.size, doing))
+        runs = scan.runs()
+        while (run := tried(lambda: next(runs, None), doing)) is not None:
+            yield from run
+            if tick is not None:
+                tick(scan.end)
+        if broken := damage(directory, entry, tried(lambda: judge(scan), doing)):
+            raise broken
+    finally:
+        file.close()
