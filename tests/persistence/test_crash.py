@@ -70,8 +70,9 @@ def test_a_crash_at_any_operation_of_a_recovery_loses_nothing_durable(way: str) 
     whole = SimDisk()
     Caller(whole, Ledger(), **WAYS[way]).run()
     reached = set()
+    every = 5 if way == "rewriting" else 1  # its recoveries are longer, and there are more of them
     for point, (what, _) in enumerate(whole.trace, 1):
-        if what in {"append", "rename"}:
+        if what == "rename" or (what == "append" and point % every == 0):
             crash = (Crash.TORN, Crash.REORDERED, Crash.DATA_LOST)[point % 3]
             reached |= crash_in_recovery(point, crash, way)
     assert {"create", "append", "truncate", "datasync", "sync_directory", "remove", "rename"} <= reached
@@ -122,8 +123,11 @@ def test_any_operation_may_fail_and_nothing_durable_is_lost(fault: Fault, way: s
     The restart finds the page cache of the failed one (PROCESS), where a failed sync looks like one that worked, and
     loses power later; or it loses power at once (TORN).
     """
-    points = range(1, operations(way) + 1)
-    saw = {fail_at(point, fault, crash, way) for point in points for crash in (Crash.PROCESS, Crash.TORN)}
+    crashes = (Crash.PROCESS, Crash.TORN)
+    saw = set()
+    for point in range(1, operations(way) + 1):
+        for crash in crashes if way == "synced" else crashes[point % 2 :][:1]:
+            saw.add(fail_at(point, fault, crash, way))
     expected = {
         Fault.EIO: {"failed"} if way == "synced" else {"failed", "nothing"},  # what makes the snapshot may fail alone
         Fault.ENOSPC: {"full", "failed", "nothing"},
