@@ -59,7 +59,7 @@ def ping(ctx: Context, argv: list[bytes]) -> Reply:
 @command(
     "echo",
     2,
-    flags="fast",
+    flags="loading stale fast",
     since="1.0.0",
     group="connection",
     syntax="message",

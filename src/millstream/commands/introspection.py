@@ -7,30 +7,54 @@ from millstream.commands.args import SYNTAX
 from millstream.commands.categories import categories
 from millstream.commands.context import Context
 from millstream.commands.glob import matcher
-from millstream.commands.keyspecs import NO_KEYS, has_keys, keys_of
+from millstream.commands.hints import FLAG_ORDER, KEY_NOTES, KEY_USES, MORE_FLAGS, TIPS
+from millstream.commands.keyspecs import MOVABLE, NO_KEYS, flags_of_keys, has_keys
 from millstream.commands.table import TABLE, Command, command, every
 from millstream.errors import CommandError
 from millstream.replies import NIL_ARRAY, Map, Reply, Set, Simple
 
+# Where the word STREAMS is looked for
+_AFTER_STREAMS = {"xread": 1, "xreadgroup": 4}
+
 
 def _specs(row: Command) -> list[Reply]:
-    """The key specification, for commands with keys at a fixed place or behind STREAMS."""
+    """The key specifications: one, or one for each key that is used in a way of its own."""
+    uses = KEY_USES.get(row.name, (("RW", "access", "update"),))
     first, last, step = row.keys
-    begin: Reply
-    if row.name in {"xread", "xreadgroup"}:
-        begin = _spec(b"keyword", (b"keyword", b"STREAMS"), (b"startfrom", 4 if row.name == "xreadgroup" else 1))
-        last, step, limit, access = -1, 1, 2, b"RO"
-    elif first:
-        begin = _spec(b"index", (b"index", first))
-        last, limit, access = (last if last < 0 else last - first), 0, b"RO" if "readonly" in row.flags else b"RW"
-    else:
+    if row.name in _AFTER_STREAMS:
+        begin = _spec(b"keyword", (b"keyword", b"STREAMS"), (b"startfrom", _AFTER_STREAMS[row.name]))
+        return [_described(row, uses[0], begin, _range(-1, 1, 2))]
+    if row.name in MOVABLE:  # EVAL and its like: a number, then so many keys
+        find = _spec(b"keynum", (b"keynumidx", 0), (b"firstkey", 1), (b"keystep", 1))
+        return [_described(row, uses[0], _spec(b"index", (b"index", 2)), find)]
+    if not first:
         return []
-    find = _spec(b"range", (b"lastkey", last), (b"keystep", step), (b"limit", limit))
-    return [Map([(b"flags", Set([Simple(access)])), (b"begin_search", begin), (b"find_keys", find)])]
+    if len(uses) > 1:
+        return [
+            _described(row, use, _spec(b"index", (b"index", at)), _range(0, 1, 0)) for at, use in enumerate(uses, first)
+        ]
+    reach = last if last < 0 else last - first
+    return [_described(row, uses[0], _spec(b"index", (b"index", first)), _range(reach, step, 0))]
+
+
+def _described(row: Command, use: tuple[str, ...], begin: Reply, find: Reply) -> Reply:
+    flags = Set([Simple(word.encode()) for word in use])
+    pairs: list[tuple[Reply, Reply]] = [(b"flags", flags), (b"begin_search", begin), (b"find_keys", find)]
+    note = KEY_NOTES.get(row.name)
+    return Map(pairs if note is None else [(b"notes", note), *pairs])
+
+
+def _range(last: int, step: int, limit: int) -> Reply:
+    return _spec(b"range", (b"lastkey", last), (b"keystep", step), (b"limit", limit))
 
 
 def _spec(kind: bytes, *fields: tuple[Reply, Reply]) -> Reply:
     return Map([(b"type", kind), (b"spec", Map(list(fields)))])
+
+
+def flags_of(row: Command) -> list[str]:
+    """All flags of a command, in Redis's order."""
+    return sorted(row.flags.union(MORE_FLAGS.get(row.name, ())), key=FLAG_ORDER.index)
 
 
 def describe(row: Command) -> Reply:
@@ -38,12 +62,12 @@ def describe(row: Command) -> Reply:
     return [
         row.name.encode(),
         row.arity,
-        Set([Simple(flag.encode()) for flag in sorted(row.flags)]),
+        Set([Simple(flag.encode()) for flag in flags_of(row)]),
         *row.keys,
         Set([Simple(category.encode()) for category in categories(row)]),
-        [],
-        _specs(row),
-        [describe(sub) for sub in row.subcommands.values()],
+        Set([tip.encode() for tip in TIPS.get(row.name, ())]),
+        Set(_specs(row)),
+        [describe(sub) for sub in row.subcommands.values()] or Set([]),
     ]
 
 
@@ -170,7 +194,25 @@ def command_list(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a 
 )
 def command_getkeys(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """The keys in order."""
-    words = argv[2:]
+    return [key for key, _ in _keys(argv[2:])]
+
+
+@command(
+    "command|getkeysandflags",
+    -3,
+    flags="loading stale",
+    since="7.0.0",
+    group="server",
+    acl="connection",
+    syntax="command [arg [arg ...]]",
+    summary="Answers which words of a command are keys, and what is done with each.",
+)
+def command_getkeysandflags(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """The keys in order, each with the flags of its key specification."""
+    return [[key, Set([Simple(word.encode()) for word in words])] for key, words in _keys(argv[2:])]
+
+
+def _keys(words: list[bytes]) -> list[tuple[bytes, tuple[str, ...]]]:
     row = TABLE.get(words[0].lower())
     if row is not None and row.subcommands and len(words) > 1:
         row = row.subcommands.get(words[1].lower())
@@ -180,7 +222,12 @@ def command_getkeys(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 -
         raise CommandError(NO_KEYS)
     if (row.arity > 0 and len(words) != row.arity) or len(words) < -row.arity:
         raise CommandError("ERR Invalid number of arguments specified for command")
-    return list(keys_of(row, words))
+    try:
+        return flags_of_keys(row, words)
+    except CommandError:
+        if "no_mandatory_keys" in flags_of(row):
+            return []
+        raise
 
 
 _HELP = (
@@ -193,6 +240,8 @@ _HELP = (
     "    What commands do.",
     "GETKEYS <command> [<arg> ...]",
     "    Which words of a command are keys.",
+    "GETKEYSANDFLAGS <command> [<arg> ...]",
+    "    Which words of a command are keys, and what is done with each.",
     "INFO [<command> [<command> ...]]",
     "    Describe some commands.",
     "LIST [FILTERBY (MODULE|ACLCAT|PATTERN) <value>]",

@@ -7,9 +7,11 @@ Source: https://redis.io/docs/latest/develop/reference/key-specs/
 """
 
 from collections.abc import Callable
+from itertools import cycle
 from typing import NamedTuple
 
 from millstream.commands.args import read_integer
+from millstream.commands.hints import KEY_USES
 from millstream.commands.table import Command
 from millstream.errors import CommandError
 
@@ -24,24 +26,7 @@ class Use(NamedTuple):
     writes: bool
 
 
-_LOOK, _READ, _WRITE, _BOTH = Use(False, False), Use(True, False), Use(False, True), Use(True, True)
-
-# Commands that tell of a key, but not what is in it
-_LOOKERS = frozenset(
-    {"exists", "touch", "type", "watch", "object|encoding", "object|refcount", "memory|usage", "xlen", "strlen"}
-    | {"hlen", "hexists", "hstrlen", "llen", "zcard", "scard", "sismember"}
-)
-# Commands that write and, as Redis sees it, do not tell what was there. A writing command that is in no list needs both
-# permissions, so that one forgotten here is refused too often, never too seldom.
-_WRITERS = frozenset(
-    {"xadd", "xtrim", "xdel", "xdelex", "xsetid", "xcfgset", "xidmprecord", "xack", "xackdel", "xnack", "xclaim"}
-    | {"xautoclaim", "xgroup|create", "xgroup|setid", "xgroup|destroy", "xgroup|createconsumer", "xgroup|delconsumer"}
-    | {"expire", "pexpire", "expireat", "pexpireat", "persist", "del", "unlink", "restore"}
-    | {"setnx", "setex", "psetex", "mset", "append", "hset", "hmset", "hsetnx", "hdel", "lpush", "rpush"}
-    | {"zadd", "zrem", "zremrangebyscore", "zremrangebyrank", "sadd", "srem"}
-)
-# Commands whose keys are used in different ways, in the order of the keys
-_BY_PLACE = {"rename": (_BOTH, _WRITE), "renamenx": (_BOTH, _WRITE), "copy": (_READ, _WRITE)}
+_WRITING = frozenset({"insert", "update", "delete"})
 
 # Words between XREAD and STREAMS that take a value
 _VALUED = frozenset({b"COUNT", b"BLOCK", b"MAXCOUNT", b"MAXSIZE", b"CLAIM"})
@@ -53,10 +38,7 @@ def _after_streams(argv: list[bytes]) -> range:
     while at < len(argv):
         word = argv[at].upper()
         if word == b"STREAMS":
-            named = len(argv) - at - 1
-            if not named or named % 2:
-                break
-            return range(at + 1, at + 1 + named // 2)
+            return range(at + 1, at + 1 + (len(argv) - at - 1) // 2)  # an odd number is the handler's to refuse
         at += 3 if word == b"GROUP" else 2 if word in _VALUED else 1
     raise CommandError(INVALID)
 
@@ -65,7 +47,7 @@ def _counted(argv: list[bytes]) -> range:
     """EVAL and its like: as many as the word behind the script says."""
     count = read_integer(argv[2])
     if count is None or not 0 <= count <= len(argv) - 3:
-        raise CommandError("ERR Invalid number of keys" if count is not None and count < 0 else INVALID)
+        raise CommandError(INVALID)
     return range(3, 3 + count)
 
 
@@ -117,18 +99,22 @@ def uses_of(row: Command, argv: list[bytes]) -> list[tuple[int, Use]]:
         places = places_of(row, argv)
     except CommandError:
         return []
-    by_place = _BY_PLACE.get(row.name)
-    if by_place is not None:
-        return list(zip(places, by_place, strict=True))
-    use = _use_of(row, argv)
-    return [(at, use) for at in places]
+    return [(at, Use("access" in words, not _WRITING.isdisjoint(words))) for at, words in _told(row, argv, places)]
 
 
-def _use_of(row: Command, argv: list[bytes]) -> Use:
+def flags_of_keys(row: Command, argv: list[bytes]) -> list[tuple[bytes, tuple[str, ...]]]:
+    """The keys of a command line with the key specification's words for what is done with each.
+
+    Raises:
+        CommandError: the command has none, or the words do not suit it.
+    """
+    return [(argv[at], words) for at, words in _told(row, argv, places_of(row, argv))]
+
+
+def _told(row: Command, argv: list[bytes], places: range) -> list[tuple[int, tuple[str, ...]]]:
+    # A command forgotten in the table needs both permissions: it is refused too often, never too seldom
+    uses = KEY_USES.get(row.name, (("RW", "access", "update"),))
     if row.name == "set":
-        return _BOTH if any(word.upper() == b"GET" for word in argv[3:]) else _WRITE
-    if row.name in _LOOKERS:
-        return _LOOK
-    if row.name == "xreadgroup" or "readonly" in row.flags or row.name.endswith("_ro"):
-        return _READ
-    return _WRITE if row.name in _WRITERS else _BOTH
+        reads = any(word.upper() == b"GET" for word in argv[3:])
+        uses = (("RW", "access", "update") if reads else ("OW", "update"),)
+    return list(zip(places, uses if len(uses) > 1 else cycle(uses), strict=False))

@@ -155,7 +155,14 @@ _SCRIPT_HELP = (
 )
 
 
-@command("script|help", 2, since="5.0.0", group="scripting", summary="Tells the subcommands of SCRIPT.")
+@command(
+    "script|help",
+    2,
+    flags="loading stale",
+    since="5.0.0",
+    group="scripting",
+    summary="Tells the subcommands of SCRIPT.",
+)
 def script_help(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """One line of text each."""
     return [Simple(line.encode()) for line in _SCRIPT_HELP]
@@ -208,7 +215,14 @@ _FUNCTION_HELP = (
 )
 
 
-@command("function|help", 2, since="7.0.0", group="scripting", summary="Tells the subcommands of FUNCTION.")
+@command(
+    "function|help",
+    2,
+    flags="loading stale",
+    since="7.0.0",
+    group="scripting",
+    summary="Tells the subcommands of FUNCTION.",
+)
 def function_help(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """One line of text each."""
     return [Simple(line.encode()) for line in _FUNCTION_HELP]

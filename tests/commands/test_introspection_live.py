@@ -1,0 +1,176 @@
+"""COMMAND INFO, GETKEYS, GETKEYSANDFLAGS and LIST beside a living redis-server: clients read their tables there."""
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from conformance.pipe import Pipe
+from millstream.commands.hints import KEY_NOTES
+from millstream.commands.table import every
+from support.inprocess import World, to_words
+from support.resp import Pairs
+from support.servers import ServerProcess
+
+pytestmark = pytest.mark.realserver
+
+NAMES = [row.name for row in every()]
+FIELDS = ("name", "arity", "flags", "first", "last", "step", "categories", "tips", "specs")
+
+# (command, field) that 7.0 tells otherwise than 7.2 and later
+CHANGED = {
+    ("blpop", "flags"): "noscript until 7.0: scripts may call them since, and do not wait",
+    ("brpop", "flags"): "the same",
+    ("zrank", "arity"): "WITHSCORE came with 7.2",
+    ("zrevrank", "arity"): "the same",
+    ("command|getkeys", "arity"): "-4 until 7.0 by mistake",
+    ("command|getkeysandflags", "arity"): "the same",
+    ("client|setname", "tips"): "told to proxies since 7.2",
+    ("acl|setuser", "tips"): "the same",
+    ("acl|deluser", "tips"): "the same",
+    ("acl|save", "tips"): "the same",
+    ("config|resetstat", "tips"): "the same",
+    ("config|rewrite", "tips"): "the same",
+    ("scan", "tips"): "the same",
+    ("randomkey", "tips"): "the same",
+}
+
+LINES = (
+    "XREADGROUP GROUP g c STREAMS a b >",
+    "XREADGROUP GROUP g c STREAMS a b > >",
+    "XREADGROUP GROUP streams c STREAMS a 0",
+    "XREAD STREAMS a b 0",
+    "XREAD STREAMS a",
+    "XREAD COUNT 1 STREAMS a b 0 0",
+    "XREAD foo a b",
+    "SET a b",
+    "SET a b GET",
+    "GET a",
+    "PING x",
+    "EVAL x 2 a b",
+    "EVAL x 0",
+    "EVAL x -1 a",
+    "EVAL x 5 a",
+    "EVAL_RO x 1 a",
+    "MSET a b c d",
+    "MSET a b c",
+    "RENAME a b",
+    "COPY a b DB 1",
+    "XINFO STREAM k",
+    "XINFO k",
+    "BLPOP a b 0",
+    "OBJECT ENCODING a",
+    "DEL a b",
+    "XGROUP CREATE s g 0",
+    "RESTORE a 0 x",
+    "XADD k",
+    "WATCH a b",
+    "PUBLISH a b",
+    "NOSUCH a",
+    "GETEX a",
+    "XADD s * f v",
+    "XAUTOCLAIM s g c 0 0",
+    "ZPOPMIN z",
+)
+
+
+@pytest.fixture(params=[2, 3])
+def resp(request: pytest.FixtureRequest) -> int:
+    """The protocol's version."""
+    version: int = request.param
+    return version
+
+
+@pytest.fixture
+def pipe(real_redis: ServerProcess, resp: int) -> Iterator[Pipe]:
+    """A connection to redis-server."""
+    pipe = Pipe(real_redis.port)
+    pipe.ask([[b"HELLO", b"%d" % resp]])
+    yield pipe
+    pipe.close()
+
+
+def without_notes(name: str, specs: object) -> object:
+    """Key specifications without their notes, which are in our own words."""
+    assert isinstance(specs, list)
+    if name not in KEY_NOTES:
+        return specs
+    spec = specs[0]
+    assert spec[0][0] == b"notes" if isinstance(spec, Pairs) else spec[0] == b"notes"
+    return [spec[1:] if isinstance(spec, Pairs) else spec[2:]]
+
+
+def test_commands_are_described_as_redis_describes_them(pipe: Pipe, resp: int) -> None:
+    """Arity, flags, keys, categories, tips and key specifications, in Redis's order, for each command that it has."""
+    client = World().client(resp)
+    theirs = pipe.ask([[b"COMMAND", b"INFO", name.encode()] for name in NAMES])
+    compared, differing = 0, []
+    for name, reply in zip(NAMES, theirs, strict=True):
+        (ours,) = client.call("COMMAND", "INFO", name)
+        (wanted,) = reply
+        if wanted is None:  # newer than this server
+            continue
+        compared += 1
+        for at, field in enumerate(FIELDS):
+            got, told = ours[at], wanted[at]
+            if field == "specs":
+                got, told = without_notes(name, got), without_notes(name, told)
+            if got != told and (name, field) not in CHANGED:
+                differing.append(f"{name} {field}\n  redis: {told}\n  here:  {got}")
+    assert not differing, "\n".join(differing)
+    assert compared > 150
+
+
+def raw(client_words: list[bytes], port: int, resp: int) -> bytes:
+    """One reply of redis-server, undecoded."""
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as wire:
+        for words in ([b"HELLO", b"%d" % resp], client_words):
+            wire.sendall(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words))
+        wire.sendall(b"PING\r\n")
+        data = b""
+        while not data.endswith(b"+PONG\r\n"):
+            data += wire.recv(65536)
+    _, _, rest = data.partition(b"modules\r\n*0\r\n")
+    return rest.removesuffix(b"+PONG\r\n")
+
+
+@pytest.mark.parametrize(
+    "name", ["get", "mget", "xadd", "xreadgroup", "lastsave", "rename", "evalsha", "object|encoding"]
+)
+def test_descriptions_are_equal_to_the_byte(real_redis: ServerProcess, resp: int, name: str) -> None:
+    """Arrays, sets and maps are where Redis has them, in both protocols."""
+    world = World()
+    client = world.client(resp)
+    words = [b"COMMAND", b"INFO", name.encode()]
+    outcome = world.node.execute(client.session, words, world.clock.now())
+    assert outcome is not None
+    ours, theirs = b"".join(map(bytes, outcome.buffers)), raw(words, real_redis.port, resp)
+    note = b"$5\r\nnotes\r\n"
+    if note in theirs:
+        ours, theirs = ours.partition(b"$5\r\nflags")[2], theirs.partition(b"$5\r\nflags")[2]
+    assert ours == theirs
+
+
+def test_keys_are_found_where_redis_finds_them(pipe: Pipe, resp: int) -> None:
+    """GETKEYS and GETKEYSANDFLAGS, for lines that a handler would refuse too."""
+    client = World().client(resp)
+    for name in ("GETKEYS", "GETKEYSANDFLAGS"):
+        for line in LINES:
+            words = to_words(["COMMAND", name, *line.split()])
+            if len(words) > 3:
+                assert client.call(*words) == pipe.ask([words])[0], line
+
+
+def test_lists_of_commands_are_filtered_alike(pipe: Pipe, resp: int) -> None:
+    """By pattern and by category; of the commands that both have, both name the same."""
+    client = World().client(resp)
+    both = set(map(str.encode, NAMES)) & set(pipe.ask([to_words(["COMMAND", "LIST", "FILTERBY", "PATTERN", "*"])])[0])
+    assert len(both) > 150
+    for line in ("PATTERN x*", "PATTERN XGROUP*", "PATTERN nothing", "ACLCAT stream", "ACLCAT STREAM", "ACLCAT nosuch"):
+        words = to_words(["COMMAND", "LIST", "FILTERBY", *line.split()])
+        ours, theirs = client.call(*words), pipe.ask([words])[0]
+        assert set(ours) & both == set(theirs) & both, line
+    for line in ("", "FILTERBY", "FILTERBY BAD x", "FILTERBY MODULE none", "FILTERBY PATTERN x y", "BAD ACLCAT stream"):
+        words = to_words(["COMMAND", "LIST", *line.split()])
+        ours, theirs = client.call(*words), pipe.ask([words])[0]
+        assert line == "" or ours == theirs, line
