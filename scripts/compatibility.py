@@ -7,10 +7,12 @@ from collections import defaultdict
 from pathlib import Path
 
 from millstream.commands import load_all
+from millstream.commands.syntax import options, parse, shown
 from millstream.commands.table import TABLE, Command
 
 PAGE = Path(__file__).parents[1] / "docs" / "compatibility.md"
 BEGIN, END = "<!-- begin: written by make docs -->\n", "<!-- end -->\n"
+HEAD = "| command | option | since | status | |\n|---|---|---|---|---|\n"
 
 
 def tables() -> str:
@@ -21,12 +23,36 @@ def tables() -> str:
         groups[row.group] += row.subcommands.values() if row.subcommands else [row]
     text = ""
     for group in sorted(groups, key=lambda name: (name != "stream", name)):
-        text += f"\n### {group.capitalize()}\n\n| command | arguments | since | |\n|---|---|---|---|\n"
-        for row in groups[group]:
-            name = row.name.upper().replace("|", " ")
-            syntax = f"`{row.syntax}`".replace("|", "\\|") if row.syntax else ""
-            text += f"| {name} | {syntax} | {row.since} | {row.summary} |\n"
+        text += f"\n### {group.capitalize()}\n\n{HEAD}{''.join(line for row in groups[group] for line in lines(row))}"
     return text + "\n"
+
+
+def lines(row: Command) -> list[str]:
+    """The row of a command, a row for each of its option words, and a row for what else a later version changed."""
+    name = row.name.upper().replace("|", " ")
+    arguments = f"{_code(shown(row.syntax))}: " if row.syntax else ""
+    found = [f"| {name} | | {row.since} | {status(row)} | {arguments}{row.summary} |\n"]
+    inner = f"[differs](#{row.differs})" if row.differs else "same"
+    seen: set[tuple[str, str]] = set()
+    for word, since in options(row.since, parse(row.syntax)):
+        if (word, since) not in seen:
+            seen.add((word, since))
+            found.append(f"| | {_code(word)} | {since} | {inner} | |\n")
+    found += [f"| | | {since} | {inner} | {text} |\n" for since, text in row.history]
+    return found
+
+
+def status(row: Command) -> str:
+    """Whether ours is the same, or what is missing, or where the page says what differs."""
+    differs = row.differs or ("texts" if row.name.endswith("|help") else "")
+    told = [f"limited: {row.limited}"] if row.limited else []
+    if differs:
+        told.append(f"[differs](#{differs})")
+    return "; ".join(told) or "same"
+
+
+def _code(text: str) -> str:
+    return f"`{text}`".replace("|", "\\|")
 
 
 def rewritten(page: str) -> str:

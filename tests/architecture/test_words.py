@@ -4,10 +4,12 @@ import ast
 import importlib.util
 import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from millstream.cli.main import COMMANDS
+from millstream.commands.table import every
 from support.source import ROOT
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -71,13 +73,31 @@ def test_python_in_documents_is_python(page: Path) -> None:
                 assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == []
 
 
-def test_compatibility_page_lists_the_commands_that_exist() -> None:
-    """The page says of every command since when Redis has it and what it takes; ``make docs`` writes it anew."""
+def compatibility() -> ModuleType:
+    """The script behind ``make docs``."""
     specification = importlib.util.spec_from_file_location("compatibility", ROOT / "scripts/compatibility.py")
     assert specification is not None
     assert specification.loader is not None
     script = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(script)
+    return script
+
+
+def test_compatibility_page_lists_the_commands_that_exist() -> None:
+    """The page says of every command and option since when Redis has it, and how ours stands."""
+    script = compatibility()
     page = script.PAGE.read_text()
     assert page == script.rewritten(page)
     assert "| XREADGROUP |" in page
+    assert "| | `CLAIM` | 8.4.0 | same |" in page
+    assert "| limited: BYLEX is not there |" in page
+    assert "| BGSAVE | | 1.0.0 | [differs](#saving) |" in page
+
+
+def test_what_differs_is_explained_on_the_page() -> None:
+    """Each link within the page leads to a heading of it, and each row that differs to one with a text."""
+    page = compatibility().PAGE.read_text()
+    headings = re.findall(r"^##+ (.*)$", page, flags=re.MULTILINE)
+    anchors = {re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    assert {row.differs for row in every() if row.differs} <= anchors
+    assert set(re.findall(r"\]\(#([^)]*)\)", page)) <= anchors

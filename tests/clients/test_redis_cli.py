@@ -1,7 +1,14 @@
 """redis-cli, unmodified, against our server: RESP2 and RESP3, TCP and unix socket, before and after a restart."""
 
+import fcntl
 import json
+import os
+import pty
+import re
+import select
+import struct
 import subprocess
+import termios
 from pathlib import Path
 
 import pytest
@@ -101,3 +108,50 @@ def test_unix_socket_and_scan(tmp_path: Path) -> None:
         assert sorted(cli.lines("--scan", "--pattern", "stream:1*")) == sorted(
             f"stream:{number}" for number in (1, *range(10, 20))
         )
+
+
+@pytest.mark.realserver
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["XNACK"], "key group SILENT|FAIL|FATAL IDS numids id [id ...] [RETRYCOUNT count] [FORCE]"),
+        (["XGROUP", "DESTROY"], "key group"),
+        (["XACKDEL"], "key group [KEEPREF|DELREF|ACKED] IDS numids id [id ...]"),
+    ],
+)
+def test_help_knows_commands_that_this_redis_cli_is_too_old_for(
+    our_server: ServerProcess, words: list[str], shown: str
+) -> None:
+    """``redis-cli help`` asks the server: arguments, summary, version and group are ours."""
+    told = Cli("-p", str(our_server.port)).lines("help", *words)
+    plain = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in told]
+    assert f"{' '.join(words)} {shown}" in plain
+    assert [line.partition(":")[0] for line in plain if ":" in line] == ["summary", "since", "group"]
+
+
+@pytest.mark.realserver
+def test_hints_while_typing(our_server: ServerProcess) -> None:
+    """At a terminal the rest of the command is shown behind the cursor, and shrinks with each word."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 200, 0, 0))  # wide enough for one line
+    command = [program("redis-cli"), "-p", str(our_server.port)]
+    environment = os.environ | {"TERM": "xterm", "HOME": str(our_server.log.parent)}
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as running:
+        os.close(theirs)
+        _read_until(ours, "> ")
+        os.write(ours, b"XNACK ")
+        _read_until(ours, "key group SILENT|FAIL|FATAL IDS numids id [id ...] [RETRYCOUNT count] [FORCE]")
+        os.write(ours, b"orders billing FAIL ")
+        _read_until(ours, "FAIL IDS numids id [id ...] [RETRYCOUNT count] [FORCE]")
+        os.write(ours, b"\x03")
+        running.wait(timeout=60)
+        os.close(ours)
+
+
+def _read_until(terminal: int, wanted: str) -> None:
+    """Read what the terminal is sent, colours and movements of the cursor taken out, until ``wanted`` was there."""
+    seen = ""
+    while wanted not in re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", seen):
+        ready, _, _ = select.select([terminal], [], [], 60)
+        assert ready, seen
+        seen += os.read(terminal, 65536).decode()

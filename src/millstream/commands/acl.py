@@ -64,6 +64,7 @@ def _enforce(ctx: Context) -> None:
     group="server",
     syntax="username [rule [rule ...]]",
     summary="Makes a user, or changes one.",
+    differs="users-and-permissions",
 )
 def acl_setuser(ctx: Context, argv: list[bytes]) -> Reply:
     """All rules or none."""
@@ -196,7 +197,7 @@ def acl_cat(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handl
     flags="noscript loading stale",
     since="6.0.0",
     group="server",
-    syntax="[bits]",
+    syntax="[bits:integer]",
     summary="Makes up a password.",
 )
 def acl_genpass(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
@@ -219,7 +220,7 @@ def acl_genpass(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a h
     flags="admin noscript loading stale",
     since="6.0.0",
     group="server",
-    syntax="[count | RESET]",
+    syntax="operation=[count:integer | RESET]",
     summary="Tells who was refused what.",
 )
 def acl_log(ctx: Context, argv: list[bytes]) -> Reply:
@@ -290,6 +291,7 @@ def _file(ctx: Context) -> Path:
     since="6.0.0",
     group="server",
     summary="Reads the users from the ACL file.",
+    differs="users-and-permissions",
 )
 def acl_load(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """All of the file or nothing of it."""

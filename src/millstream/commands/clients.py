@@ -112,8 +112,9 @@ def client_info(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a h
     flags="admin noscript loading stale",
     since="2.4.0",
     group="connection",
-    syntax="[TYPE normal | master | replica | pubsub] [ID id [id ...]]",
+    syntax="[TYPE client-type=<NORMAL | MASTER | REPLICA | PUBSUB>]@5.0.0 [ID client-id:integer [client-id ...]]@6.2.0",
     summary="Describes all connections.",
+    limited="one filter at a time: TYPE or ID",
 )
 def client_list(ctx: Context, argv: list[bytes]) -> Reply:
     """One line each, oldest first."""
@@ -167,7 +168,7 @@ def client_getname(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - 
     flags="noscript loading stale",
     since="7.2.0",
     group="connection",
-    syntax="LIB-NAME libname | LIB-VER libver",
+    syntax="attr=<LIB-NAME libname | LIB-VER libver>",
     summary="Tells the server which library the client uses.",
 )
 def client_setinfo(ctx: Context, argv: list[bytes]) -> Reply:
@@ -196,7 +197,7 @@ def _on_off(word: bytes) -> bool:
     flags="admin noscript loading stale",
     since="7.0.0",
     group="connection",
-    syntax="ON | OFF",
+    syntax="enabled=<ON | OFF>",
     summary="Marks the connection as one to keep.",
 )
 def client_no_evict(ctx: Context, argv: list[bytes]) -> Reply:
@@ -211,7 +212,7 @@ def client_no_evict(ctx: Context, argv: list[bytes]) -> Reply:
     flags="noscript loading stale",
     since="7.2.0",
     group="connection",
-    syntax="ON | OFF",
+    syntax="enabled=<ON | OFF>",
     summary="Marks the connection as one that changes no times of access.",
 )
 def client_no_touch(ctx: Context, argv: list[bytes]) -> Reply:
@@ -226,7 +227,7 @@ def client_no_touch(ctx: Context, argv: list[bytes]) -> Reply:
     flags="noscript loading stale",
     since="3.2.0",
     group="connection",
-    syntax="ON | OFF | SKIP",
+    syntax="action=<ON | OFF | SKIP>",
     summary="Says whether the client wants replies.",
 )
 def client_reply(ctx: Context, argv: list[bytes]) -> Reply:
@@ -245,8 +246,9 @@ def client_reply(ctx: Context, argv: list[bytes]) -> Reply:
     flags="noscript loading stale",
     since="6.0.0",
     group="connection",
-    syntax="ON | OFF",
+    syntax="status=<ON | OFF>",
     summary="Only OFF: the server tells nobody which keys changed.",
+    limited="ON is an error, so its options are not there",
 )
 def client_tracking(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """OK to OFF, an error to ON."""
@@ -276,7 +278,7 @@ def client_getredir(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 -
     flags="admin noscript loading stale",
     since="5.0.0",
     group="connection",
-    syntax="client-id [TIMEOUT | ERROR]",
+    syntax="client-id:integer unblock-type=[TIMEOUT | ERROR]",
     summary="Ends another connection's wait.",
 )
 def client_unblock(ctx: Context, argv: list[bytes]) -> Reply:
@@ -336,7 +338,9 @@ def _close(ctx: Context, session: Session) -> None:
     flags="admin noscript loading stale",
     since="2.4.0",
     group="connection",
-    syntax="ip:port | <filter value [filter value ...]>",
+    syntax="filter=<old-format=ip:port | new-format=([ID client-id:integer] "
+    "[TYPE client-type=<NORMAL | MASTER@3.2.0 | SLAVE | REPLICA@5.0.0 | PUBSUB>] [USER username] [ADDR addr=ip:port] "
+    "[LADDR laddr=ip:port]@6.2.0 [SKIPME skipme=<YES | NO>] [MAXAGE maxage:integer]@7.4.0)@2.8.12>",
     summary="Closes connections.",
 )
 def client_kill(ctx: Context, argv: list[bytes]) -> Reply:

@@ -28,6 +28,8 @@ class Family:
         since: str,
         syntax: str,
         summary: str,
+        *,
+        limited: str = "",
     ) -> Callable[[Handler], Handler]:
         """Register a command whose only key is its first argument."""
         return command(
@@ -39,6 +41,7 @@ class Family:
             group=self.group,
             syntax=syntax,
             summary=summary,
+            limited=limited,
         )
 
     def changed(self, ctx: Context, key: bytes, event: str, dirty: int) -> None:

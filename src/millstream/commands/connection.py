@@ -76,7 +76,7 @@ def echo(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler'
     flags="noscript loading stale fast no_auth",
     since="1.0.0",
     group="connection",
-    syntax="[username] password",
+    syntax="[username]@6.0.0 password",
     summary="Proves who the client is.",
 )
 def auth(ctx: Context, argv: list[bytes]) -> Reply:
@@ -95,7 +95,7 @@ def auth(ctx: Context, argv: list[bytes]) -> Reply:
     flags="noscript loading stale fast no_auth",
     since="6.0.0",
     group="connection",
-    syntax="[protover [AUTH username password] [SETNAME clientname]]",
+    syntax="arguments=[protover:integer [AUTH auth=(username password)] [SETNAME clientname]]",
     summary="Chooses the protocol version and tells who the server is.",
 )
 def hello(ctx: Context, argv: list[bytes]) -> Reply:
@@ -157,7 +157,7 @@ def _hello_options(argv: list[bytes]) -> tuple[bytes | None, tuple[bytes, bytes]
     flags="loading stale fast",
     since="1.0.0",
     group="connection",
-    syntax="index",
+    syntax="index:integer",
     summary="Changes the database of the connection.",
 )
 def select(ctx: Context, argv: list[bytes]) -> Reply:

@@ -108,8 +108,10 @@ _SUBCOMMANDS = {
     flags="admin noscript loading stale",
     since="1.0.0",
     group="server",
-    syntax="<LOADAOF | LOG message | RELOAD | SET-ACTIVE-EXPIRE <0 | 1> | SLEEP seconds | HELP>",
+    syntax="<LOADAOF | LOG message | RELOAD | SET-ACTIVE-EXPIRE <0 | 1> | SLEEP seconds:double | HELP>",
     summary="For tests of servers; refused unless enable-debug-command allows it.",
+    limited="the subcommands that suites of streams use",
+    differs="debug",
 )
 def debug(ctx: Context, argv: list[bytes]) -> Reply:
     """What the subcommand says."""

@@ -32,6 +32,7 @@ BAD_TTL = "ERR Invalid TTL value, must be >= 0"
     group="generic",
     syntax="key",
     summary="Answers a key's value as bytes for RESTORE.",
+    differs="dumps",
 )
 def dump(ctx: Context, argv: list[bytes]) -> Reply:
     """Null for no key. The time to live is not in it."""
@@ -93,9 +94,12 @@ def _loaded(ctx: Context, payload: bytes) -> Value:
     keys=(1, 1, 1),
     since="2.6.0",
     group="generic",
-    syntax="key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]",
+    syntax="key ttl:integer serialized-value [REPLACE]@3.0.0 [ABSTTL]@5.0.0 [IDLETIME seconds:integer]@5.0.0 "
+    "[FREQ frequency:integer]@5.0.0",
     summary="Makes a key from what DUMP answered.",
     acl="dangerous",
+    limited="payloads of strings and streams",
+    differs="dumps",
 )
 def restore(ctx: Context, argv: list[bytes]) -> Reply:
     """OK; a time to live that is already over leaves no key."""

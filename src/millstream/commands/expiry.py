@@ -65,7 +65,8 @@ def _expire(ctx: Context, argv: list[bytes], unit: int, name: str, *, absolute: 
 
 
 def _register_setter(name: str, unit: int, since: str, *, absolute: bool) -> Handler:
-    what = "unix-time" if absolute else "time"
+    what = "seconds" if unit == 1000 else "milliseconds"
+    what = f"unix-time-{what}:unix-time" if absolute else f"{what}:integer"
 
     @command(
         name,
@@ -74,7 +75,7 @@ def _register_setter(name: str, unit: int, since: str, *, absolute: bool) -> Han
         keys=(1, 1, 1),
         since=since,
         group="generic",
-        syntax=f"key {what}-in-{'seconds' if unit == 1000 else 'milliseconds'} [NX | XX | GT | LT]",
+        syntax=f"key {what} condition=[NX | XX | GT | LT]@7.0.0",
         summary="Sets when a key dies.",
     )
     def handler(ctx: Context, argv: list[bytes]) -> Reply:

@@ -114,7 +114,9 @@ def hstrlen(ctx: Context, argv: list[bytes]) -> Reply:
     return len(_fields(ctx, argv[1]).get(argv[2], b""))
 
 
-@HASH.command("hincrby", 4, "write denyoom fast", "2.0.0", "key field increment", "Adds to a number kept in a field.")
+@HASH.command(
+    "hincrby", 4, "write denyoom fast", "2.0.0", "key field increment:integer", "Adds to a number kept in a field."
+)
 def hincrby(ctx: Context, argv: list[bytes]) -> Reply:
     """The new value; what does not exist counts as 0."""
     step = integer(argv[3])
@@ -135,7 +137,7 @@ def hincrby(ctx: Context, argv: list[bytes]) -> Reply:
     -3,
     "readonly",
     "2.8.0",
-    "key cursor [MATCH pattern] [COUNT count] [NOVALUES]",
+    "key cursor:integer [MATCH pattern] [COUNT count:integer] [NOVALUES]@7.4.0",
     "Walks the fields of a hash.",
 )
 def hscan(ctx: Context, argv: list[bytes]) -> Reply:

@@ -6,6 +6,7 @@ Source: https://redis.io/docs/latest/commands/command/
 from millstream.commands.args import SYNTAX
 from millstream.commands.categories import categories
 from millstream.commands.context import Context
+from millstream.commands.documents import document
 from millstream.commands.glob import matcher
 from millstream.commands.hints import FLAG_ORDER, KEY_NOTES, KEY_USES, MORE_FLAGS, TIPS
 from millstream.commands.keyspecs import MOVABLE, NO_KEYS, flags_of_keys, has_keys
@@ -69,18 +70,6 @@ def describe(row: Command) -> Reply:
         Set(_specs(row)),
         [describe(sub) for sub in row.subcommands.values()] or Set([]),
     ]
-
-
-def document(row: Command) -> Reply:
-    """One command as COMMAND DOCS answers it."""
-    pairs: list[tuple[Reply, Reply]] = [
-        (b"summary", row.summary.encode()),
-        (b"since", row.since.encode()),
-        (b"group", row.group.encode()),
-    ]
-    if row.subcommands:
-        pairs.append((b"subcommands", Map([(sub.name.encode(), document(sub)) for sub in row.subcommands.values()])))
-    return Map(pairs)
 
 
 def named(word: bytes) -> Command | None:
@@ -147,6 +136,7 @@ def command_info(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a 
     acl="connection",
     syntax="[command-name [command-name ...]]",
     summary="Documents commands.",
+    differs="texts",
 )
 def command_docs(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Names with what they do; names there is no command of are left out."""
@@ -161,7 +151,7 @@ def command_docs(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a 
     since="7.0.0",
     group="server",
     acl="connection",
-    syntax="[FILTERBY <MODULE module-name | ACLCAT category | PATTERN pattern>]",
+    syntax="[FILTERBY filterby=<MODULE module-name | ACLCAT category | PATTERN pattern>]",
     summary="Names the commands.",
 )
 def command_list(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature

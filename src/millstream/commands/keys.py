@@ -144,7 +144,7 @@ def keys(ctx: Context, argv: list[bytes]) -> Reply:
     flags="readonly",
     since="2.8.0",
     group="generic",
-    syntax="cursor [MATCH pattern] [COUNT count] [TYPE type]",
+    syntax="cursor:integer [MATCH pattern] [COUNT count:integer] [TYPE type]@6.0.0",
     summary="Walks the keys in steps.",
 )
 def scan(ctx: Context, argv: list[bytes]) -> Reply:
@@ -256,7 +256,7 @@ def renamenx(ctx: Context, argv: list[bytes]) -> Reply:
     keys=(1, 2, 1),
     since="6.2.0",
     group="generic",
-    syntax="source destination [DB destination-db] [REPLACE]",
+    syntax="source:key destination:key [DB destination-db:integer] [REPLACE]",
     summary="Copies a key.",
 )
 def copy(ctx: Context, argv: list[bytes]) -> Reply:
@@ -292,7 +292,7 @@ def copy(ctx: Context, argv: list[bytes]) -> Reply:
     keys=(1, 1, 1),
     since="1.0.0",
     group="generic",
-    syntax="key db",
+    syntax="key db:integer",
     summary="Moves a key to another database.",
 )
 def move(ctx: Context, argv: list[bytes]) -> Reply:
@@ -324,7 +324,7 @@ def _number(word: bytes, which: str) -> int:
     flags="write fast",
     since="4.0.0",
     group="server",
-    syntax="index1 index2",
+    syntax="index1:integer index2:integer",
     summary="Exchanges two databases.",
     acl="keyspace dangerous",
 )
@@ -363,7 +363,7 @@ def _flush(ctx: Context, databases: list[Database], argv: list[bytes]) -> Reply:
     flags="write",
     since="1.0.0",
     group="server",
-    syntax="[ASYNC | SYNC]",
+    syntax="flush-type=[ASYNC@4.0.0 | SYNC@6.2.0]",
     summary="Deletes all keys of the database.",
     acl="keyspace dangerous",
 )
@@ -378,7 +378,7 @@ def flushdb(ctx: Context, argv: list[bytes]) -> Reply:
     flags="write",
     since="1.0.0",
     group="server",
-    syntax="[ASYNC | SYNC]",
+    syntax="flush-type=[ASYNC@4.0.0 | SYNC@6.2.0]",
     summary="Deletes all keys of all databases.",
     acl="keyspace dangerous",
 )

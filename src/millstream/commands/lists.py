@@ -78,19 +78,21 @@ def _pop(ctx: Context, argv: list[bytes], *, left: bool) -> Reply:
     return list(_take(ctx, argv[1], min(count, len(value)), left=left)) if count else []
 
 
-@LIST.command("lpop", -2, "write fast", "1.0.0", "key [count]", "Takes elements from the head of a list.")
+@LIST.command("lpop", -2, "write fast", "1.0.0", "key [count:integer]@6.2.0", "Takes elements from the head of a list.")
 def lpop(ctx: Context, argv: list[bytes]) -> Reply:
     """One element, or an array of them where a count is given; null for no key."""
     return _pop(ctx, argv, left=True)
 
 
-@LIST.command("rpop", -2, "write fast", "1.0.0", "key [count]", "Takes elements from the tail of a list.")
+@LIST.command("rpop", -2, "write fast", "1.0.0", "key [count:integer]@6.2.0", "Takes elements from the tail of a list.")
 def rpop(ctx: Context, argv: list[bytes]) -> Reply:
     """As LPOP."""
     return _pop(ctx, argv, left=False)
 
 
-@LIST.command("lrange", 4, "readonly", "1.0.0", "key start stop", "Answers the elements between two positions.")
+@LIST.command(
+    "lrange", 4, "readonly", "1.0.0", "key start:integer stop:integer", "Answers the elements between two positions."
+)
 def lrange(ctx: Context, argv: list[bytes]) -> Reply:
     """Both ends included; negative positions count from the tail."""
     rank_range(argv[2], argv[3], 0)  # the words are looked at before the key
@@ -135,7 +137,7 @@ def _blocking_pop(ctx: Context, argv: list[bytes], *, left: bool) -> Reply:
     keys=(1, -2, 1),
     since="2.0.0",
     group="list",
-    syntax="key [key ...] timeout",
+    syntax="key [key ...] timeout:double",
     summary="Takes an element from the head of the first list that has one, waiting for one if none has.",
 )
 def blpop(ctx: Context, argv: list[bytes]) -> Reply:
@@ -150,7 +152,7 @@ def blpop(ctx: Context, argv: list[bytes]) -> Reply:
     keys=(1, -2, 1),
     since="2.0.0",
     group="list",
-    syntax="key [key ...] timeout",
+    syntax="key [key ...] timeout:double",
     summary="Takes an element from the tail of the first list that has one, waiting for one if none has.",
 )
 def brpop(ctx: Context, argv: list[bytes]) -> Reply:

@@ -31,6 +31,7 @@ def _save(ctx: Context) -> None:
     since="1.0.0",
     group="server",
     summary="Brings everything to the disk.",
+    differs="saving",
 )
 def save(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """OK once all that was written so far would survive a power cut, in every fsync mode."""
@@ -44,8 +45,9 @@ def save(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler'
     flags="admin noscript",
     since="1.0.0",
     group="server",
-    syntax="[SCHEDULE]",
+    syntax="[SCHEDULE]@3.2.2",
     summary="Brings everything to the disk.",
+    differs="saving",
 )
 def bgsave(ctx: Context, argv: list[bytes]) -> Reply:
     """The same as SAVE, with Redis's answer; it is done when the answer comes, never scheduled."""
@@ -62,6 +64,7 @@ def bgsave(ctx: Context, argv: list[bytes]) -> Reply:
     since="1.0.0",
     group="server",
     summary="Brings everything to the disk; the log is not made smaller.",
+    differs="saving",
 )
 def bgrewriteaof(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """A line that says what was done; Redis would say that a rewriting has started, and none has."""

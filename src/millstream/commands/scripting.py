@@ -36,7 +36,7 @@ def _evalsha(ctx: Context, argv: list[bytes], *, read_only: bool) -> Reply:
     flags="noscript stale movablekeys",
     since="2.6.0",
     group="scripting",
-    syntax="script numkeys [key [key ...]] [arg [arg ...]]",
+    syntax="script numkeys:integer [key [key ...]] [arg [arg ...]]",
     summary="Runs a Lua script.",
 )
 def eval_(ctx: Context, argv: list[bytes]) -> Reply:
@@ -50,7 +50,7 @@ def eval_(ctx: Context, argv: list[bytes]) -> Reply:
     flags="noscript stale readonly movablekeys",
     since="7.0.0",
     group="scripting",
-    syntax="script numkeys [key [key ...]] [arg [arg ...]]",
+    syntax="script numkeys:integer [key [key ...]] [arg [arg ...]]",
     summary="Runs a Lua script that may not write.",
 )
 def eval_ro(ctx: Context, argv: list[bytes]) -> Reply:
@@ -64,7 +64,7 @@ def eval_ro(ctx: Context, argv: list[bytes]) -> Reply:
     flags="noscript stale movablekeys",
     since="2.6.0",
     group="scripting",
-    syntax="sha1 numkeys [key [key ...]] [arg [arg ...]]",
+    syntax="sha1 numkeys:integer [key [key ...]] [arg [arg ...]]",
     summary="Runs a Lua script that the server has, by its SHA-1.",
 )
 def evalsha(ctx: Context, argv: list[bytes]) -> Reply:
@@ -78,7 +78,7 @@ def evalsha(ctx: Context, argv: list[bytes]) -> Reply:
     flags="noscript stale readonly movablekeys",
     since="7.0.0",
     group="scripting",
-    syntax="sha1 numkeys [key [key ...]] [arg [arg ...]]",
+    syntax="sha1 numkeys:integer [key [key ...]] [arg [arg ...]]",
     summary="Runs a Lua script that the server has and that may not write, by its SHA-1.",
 )
 def evalsha_ro(ctx: Context, argv: list[bytes]) -> Reply:
@@ -123,7 +123,7 @@ def script_exists(ctx: Context, argv: list[bytes]) -> Reply:
     flags="noscript",
     since="2.6.0",
     group="scripting",
-    syntax="[ASYNC | SYNC]",
+    syntax="flush-type=[ASYNC | SYNC]@6.2.0",
     summary="Forgets all scripts.",
 )
 def script_flush(ctx: Context, argv: list[bytes]) -> Reply:
@@ -177,8 +177,9 @@ container("function", since="7.0.0", group="scripting", summary="Libraries of fu
     flags="write noscript",
     since="7.0.0",
     group="scripting",
-    syntax="[ASYNC | SYNC]",
+    syntax="flush-type=[ASYNC | SYNC]",
     summary="Forgets all functions: there are none.",
+    limited="there are no functions",
 )
 def function_flush(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Always OK."""
@@ -193,8 +194,9 @@ def function_flush(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - 
     flags="noscript",
     since="7.0.0",
     group="scripting",
-    syntax="[LIBRARYNAME pattern] [WITHCODE]",
+    syntax="[LIBRARYNAME library-name-pattern] [WITHCODE]",
     summary="Lists the functions: there are none.",
+    limited="there are no functions",
 )
 def function_list(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Always empty."""

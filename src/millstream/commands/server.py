@@ -44,6 +44,7 @@ def time_(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler
     syntax="[section [section ...]]",
     acl="dangerous",
     summary="Tells the state of the server.",
+    limited="the fields that clients and tools read",
 )
 def info(ctx: Context, argv: list[bytes]) -> Reply:
     """Text of ``name:value`` lines in sections."""
@@ -71,8 +72,9 @@ def lastsave(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a hand
     flags="admin noscript loading stale no_multi",
     since="1.0.0",
     group="server",
-    syntax="[NOSAVE | SAVE] [NOW] [FORCE]",
+    syntax="save-selector=[NOSAVE | SAVE] [NOW]@7.0.0 [FORCE]@7.0.0",
     summary="Ends the server as SIGTERM does.",
+    limited="ABORT is not there: nothing can be under way",
 )
 def shutdown(ctx: Context, argv: list[bytes]) -> Reply:
     """No reply but the end of the connection; everything is on disk first, whatever the options say."""
@@ -95,6 +97,7 @@ container("config", since="2.0.0", group="server", summary="Looks at the server'
     group="server",
     syntax="parameter [parameter ...]",
     summary="Answers parameters by name or pattern.",
+    limited="the parameters this server has, and facts tools ask for",
 )
 def config_get(ctx: Context, argv: list[bytes]) -> Reply:
     """Names with their values, each once."""
@@ -116,6 +119,7 @@ def _encoded(value: str) -> bytes:
     group="server",
     syntax="parameter value [parameter value ...]",
     summary="Changes parameters, all or none.",
+    differs="parameters",
 )
 def config_set(ctx: Context, argv: list[bytes]) -> Reply:
     """They hold until the server ends; at the start they come from the command line."""
@@ -188,8 +192,9 @@ container("memory", since="4.0.0", group="server", summary="Tells what keys take
     keys=(2, 2, 1),
     since="4.0.0",
     group="server",
-    syntax="key [SAMPLES count]",
+    syntax="key [SAMPLES count:integer]",
     summary="Estimates the bytes a key takes.",
+    limited="an estimate, from what is stored",
 )
 def memory_usage(ctx: Context, argv: list[bytes]) -> Reply:
     """An estimate: wire bytes of the entries and typical sizes of what surrounds them. SAMPLES changes nothing."""

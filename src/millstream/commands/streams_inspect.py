@@ -49,8 +49,15 @@ def _stream_fields(stream: Stream) -> list[tuple[Reply, Reply]]:
     keys=(2, 2, 1),
     since="5.0.0",
     group="stream",
-    syntax="key [FULL [COUNT count]]",
+    syntax="key full-block=[FULL [COUNT count:integer]]@6.0.0",
     summary="Tells the state of a stream.",
+    differs="radix-trees",
+    history=(
+        ("7.0.0", "max-deleted-entry-id, entries-added, recorded-first-entry-id; of groups entries-read and lag."),
+        ("7.2.0", "active-time of consumers; seen-time is that of the last attempt."),
+        ("8.6.0", "Six fields of idempotent adding."),
+        ("8.8.0", "nacked-count of groups."),
+    ),
 )
 def xinfo_stream(ctx: Context, argv: list[bytes]) -> Reply:
     """A stream's counters with its first and last entry, or everything in it (FULL)."""
@@ -143,6 +150,7 @@ def _own_row(record: Pending) -> Reply:
     group="stream",
     syntax="key",
     summary="Lists the consumer groups of a stream.",
+    history=(("7.0.0", "entries-read and lag."),),
 )
 def xinfo_groups(ctx: Context, argv: list[bytes]) -> Reply:
     """Every group, by name."""
@@ -169,6 +177,7 @@ def xinfo_groups(ctx: Context, argv: list[bytes]) -> Reply:
     group="stream",
     syntax="key group",
     summary="Lists the consumers of a group.",
+    history=(("7.2.0", "inactive."),),
 )
 def xinfo_consumers(ctx: Context, argv: list[bytes]) -> Reply:
     """Every consumer, by name."""

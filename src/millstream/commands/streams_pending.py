@@ -82,7 +82,7 @@ def _forget(ctx: Context, key: bytes, group: bytes, there: list[int]) -> None:
     keys=(1, 1, 1),
     since="8.2.0",
     group="stream",
-    syntax="key group [KEEPREF | DELREF | ACKED] IDS numids id [id ...]",
+    syntax="key group condition=[KEEPREF | DELREF | ACKED] IDS ids=(numids:integer id [id ...])",
     summary="Acknowledges entries and deletes them, in one step.",
 )
 def xackdel(ctx: Context, argv: list[bytes]) -> Reply:
@@ -160,7 +160,8 @@ def _parse_nack(argv: list[bytes]) -> _Nack:
     keys=(1, 1, 1),
     since="8.8.0",
     group="stream",
-    syntax="key group <SILENT | FAIL | FATAL> IDS numids id [id ...] [RETRYCOUNT count] [FORCE]",
+    syntax="key group mode=<SILENT | FAIL | FATAL> IDS ids=(numids:integer id [id ...]) [RETRYCOUNT "
+    "count:integer] [FORCE]",
     summary="Releases pending entries so that any consumer may claim them at once.",
 )
 def xnack(ctx: Context, argv: list[bytes]) -> Reply:
@@ -203,8 +204,9 @@ def _nacked_count(count: int, mode: bytes, retry_count: int | None) -> int:
     keys=(1, 1, 1),
     since="5.0.0",
     group="stream",
-    syntax="key group [[IDLE min-idle-time] start end count [consumer]]",
+    syntax="key group filters=[[IDLE min-idle-time:integer]@6.2.0 start end count:integer [consumer]]",
     summary="Lists what is pending in a group.",
+    history=(("6.2.0", "A parenthesis before an id leaves that id out."),),
 )
 def xpending(ctx: Context, argv: list[bytes]) -> Reply:
     """The summary of a group's pending entries, or rows of a range of them."""
@@ -313,8 +315,8 @@ def _parse_claim(argv: list[bytes], at: int, now: int) -> _Claim:
     keys=(1, 1, 1),
     since="5.0.0",
     group="stream",
-    syntax="key group consumer min-idle-time id [id ...] [IDLE ms] [TIME unix-time-ms] [RETRYCOUNT count] "
-    "[FORCE] [JUSTID] [LASTID lastid]",
+    syntax="key group consumer min-idle-time id [id ...] [IDLE ms:integer] [TIME "
+    "unix-time-milliseconds:unix-time] [RETRYCOUNT count:integer] [FORCE] [JUSTID] [LASTID lastid]",
     summary="Makes a consumer the holder of pending entries.",
 )
 def xclaim(ctx: Context, argv: list[bytes]) -> Reply:
@@ -395,8 +397,9 @@ class _Claimer:
     keys=(1, 1, 1),
     since="6.2.0",
     group="stream",
-    syntax="key group consumer min-idle-time start [COUNT count] [JUSTID]",
+    syntax="key group consumer min-idle-time start [COUNT count:integer] [JUSTID]",
     summary="Makes a consumer the holder of whatever has been pending too long.",
+    history=(("7.0.0", "The reply has a third element: ids of deleted entries, which leave the pending list."),),
 )
 def xautoclaim(ctx: Context, argv: list[bytes]) -> Reply:
     """Claim stale entries from an id on; replies the next cursor, the entries or ids, and ids that are gone."""

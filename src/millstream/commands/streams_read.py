@@ -70,8 +70,9 @@ def _range(ctx: Context, argv: list[bytes], *, backwards: bool) -> Reply:
     keys=(1, 1, 1),
     since="5.0.0",
     group="stream",
-    syntax="key start end [COUNT count]",
+    syntax="key start end [COUNT count:integer]",
     summary="Replies the entries between two ids, oldest first.",
+    history=(("6.2.0", "A parenthesis before an id leaves that id out."),),
 )
 def xrange(ctx: Context, argv: list[bytes]) -> Reply:
     """Entries between two ids, oldest first."""
@@ -85,8 +86,9 @@ def xrange(ctx: Context, argv: list[bytes]) -> Reply:
     keys=(1, 1, 1),
     since="5.0.0",
     group="stream",
-    syntax="key end start [COUNT count]",
+    syntax="key end start [COUNT count:integer]",
     summary="Replies the entries between two ids, newest first.",
+    history=(("6.2.0", "A parenthesis before an id leaves that id out."),),
 )
 def xrevrange(ctx: Context, argv: list[bytes]) -> Reply:
     """Entries between two ids, newest first."""
@@ -303,8 +305,10 @@ class _Answer:
     flags="readonly blocking movablekeys",
     since="5.0.0",
     group="stream",
-    syntax="[COUNT count] [MAXCOUNT count] [MAXSIZE bytes] [BLOCK milliseconds] STREAMS key [key ...] id [id ...]",
+    syntax="[COUNT count:integer] [MAXCOUNT maxcount:integer]@8.10.0 [MAXSIZE maxsize:integer]@8.10.0 [BLOCK "
+    "milliseconds:integer] STREAMS streams=(key [key ...] id [id ...])",
     summary="Replies entries above the given ids, waiting for some if asked to.",
+    history=(("7.4.0", "The id + asks for the last entry."),),
 )
 def xread(ctx: Context, argv: list[bytes]) -> Reply:
     """Entries above an id, of several streams."""
@@ -358,8 +362,9 @@ MEANINGLESS = (
     flags="write blocking movablekeys",
     since="5.0.0",
     group="stream",
-    syntax="GROUP group consumer [COUNT count] [MAXCOUNT count] [MAXSIZE bytes] [BLOCK milliseconds] "
-    "[CLAIM min-idle-time] [NOACK] STREAMS key [key ...] id [id ...]",
+    syntax="GROUP group-block=(group consumer) [COUNT count:integer] [MAXCOUNT maxcount:integer]@8.10.0 [MAXSIZE "
+    "maxsize:integer]@8.10.0 [BLOCK milliseconds:integer] [CLAIM min-idle-time:integer]@8.4.0 [NOACK] "
+    "STREAMS streams=(key [key ...] id [id ...])",
     summary="Delivers new, stale or own pending entries of streams to a consumer of a group.",
 )
 def xreadgroup(ctx: Context, argv: list[bytes]) -> Reply:

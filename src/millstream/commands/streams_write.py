@@ -112,9 +112,11 @@ def _take_id(options: _AddOptions, word: bytes) -> None:
     keys=(1, 1, 1),
     since="5.0.0",
     group="stream",
-    syntax="key [NOMKSTREAM] [KEEPREF | DELREF | ACKED] [IDMPAUTO pid | IDMP pid iid] "
-    "[MAXLEN | MINID [= | ~] threshold [LIMIT count]] <* | id> field value [field value ...]",
+    syntax="key [NOMKSTREAM]@6.2.0 condition=[KEEPREF | DELREF | ACKED]@8.2.0 idempotency=[IDMPAUTO pid | IDMP "
+    "idmp=(pid iid)]@8.6.0 trim=[strategy=<MAXLEN | MINID@6.2.0> operator=[= | ~] threshold [LIMIT "
+    "count:integer]@6.2.0] id-selector=<* | id> field value [field value ...]",
     summary="Adds an entry to a stream.",
+    history=(("7.0.0", "The sequence of an id may be left to the server: ms-*."),),
 )
 def xadd(ctx: Context, argv: list[bytes]) -> Reply:
     """Add an entry; replies its id, or null where NOMKSTREAM found no stream."""
@@ -194,7 +196,8 @@ def _next_id(ctx: Context, stream: Stream | None, options: _AddOptions) -> int:
     keys=(1, 1, 1),
     since="5.0.0",
     group="stream",
-    syntax="key [KEEPREF | DELREF | ACKED] <MAXLEN | MINID> [= | ~] threshold [LIMIT count]",
+    syntax="key condition=[KEEPREF | DELREF | ACKED]@8.2.0 trim=(strategy=<MAXLEN | MINID@6.2.0> operator=[= | "
+    "~] threshold [LIMIT count:integer]@6.2.0)",
     summary="Removes the oldest entries of a stream.",
 )
 def xtrim(ctx: Context, argv: list[bytes]) -> Reply:
@@ -272,7 +275,7 @@ def parse_id_block(argv: list[bytes], at: int) -> tuple[bytes, list[bytes]]:
     keys=(1, 1, 1),
     since="8.2.0",
     group="stream",
-    syntax="key [KEEPREF | DELREF | ACKED] IDS numids id [id ...]",
+    syntax="key condition=[KEEPREF | DELREF | ACKED] IDS ids=(numids:integer id [id ...])",
     summary="Deletes entries by id, with a choice of what happens to their pending records.",
 )
 def xdelex(ctx: Context, argv: list[bytes]) -> Reply:
@@ -333,7 +336,7 @@ def xlen(ctx: Context, argv: list[bytes]) -> Reply:
     keys=(1, 1, 1),
     since="5.0.0",
     group="stream",
-    syntax="key last-id [ENTRIESADDED entries-added] [MAXDELETEDID max-deleted-id]",
+    syntax="key last-id [ENTRIESADDED entries-added:integer]@7.0.0 [MAXDELETEDID max-deleted-id]@7.0.0",
     summary="Sets the last id of a stream, and its counters.",
 )
 def xsetid(ctx: Context, argv: list[bytes]) -> Reply:
@@ -381,7 +384,7 @@ def _check_last_id(stream: Stream, last: int, added: int | None) -> None:
     keys=(1, 1, 1),
     since="8.6.0",
     group="stream",
-    syntax="key [IDMP-DURATION seconds] [IDMP-MAXSIZE count]",
+    syntax="key [IDMP-DURATION idmp-duration:integer] [IDMP-MAXSIZE idmp-maxsize:integer]",
     summary="Sets how long and how many messages a stream remembers for idempotent adding.",
 )
 def xcfgset(ctx: Context, argv: list[bytes]) -> Reply:
@@ -420,9 +423,9 @@ def xcfgset(ctx: Context, argv: list[bytes]) -> Reply:
     5,
     flags="write denyoom fast",
     keys=(1, 1, 1),
-    since="8.8.0",
+    since="8.6.2",
     group="stream",
-    syntax="key pid iid id",
+    syntax="key pid iid stream-id",
     summary="Records which entry a producer's message became.",
 )
 def xidmprecord(ctx: Context, argv: list[bytes]) -> Reply:

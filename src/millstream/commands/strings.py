@@ -98,8 +98,11 @@ def _set_options(argv: list[bytes]) -> _SetOptions:
     keys=(1, 1, 1),
     since="1.0.0",
     group="string",
-    syntax="key value [NX | XX] [GET] [EX seconds | PX ms | EXAT unix-seconds | PXAT unix-ms | KEEPTTL]",
+    syntax="key value condition=[NX | XX]@2.6.12 [GET]@6.2.0 expiration=[EX seconds:integer@2.6.12 | PX "
+    "milliseconds:integer@2.6.12 | EXAT unix-time-seconds:unix-time@6.2.0 | PXAT "
+    "unix-time-milliseconds:unix-time@6.2.0 | KEEPTTL@6.0.0]",
     summary="Sets a key to a string.",
+    limited="the conditions IFEQ, IFNE, IFDEQ and IFDNE of Redis 8.4 are not there",
 )
 def set_(ctx: Context, argv: list[bytes]) -> Reply:
     """Put a string, perhaps only if the key is new or old, perhaps answering what was there."""
@@ -173,7 +176,7 @@ def _set_for(ctx: Context, argv: list[bytes], unit: int, name: str) -> Reply:
     keys=(1, 1, 1),
     since="2.0.0",
     group="string",
-    syntax="key seconds value",
+    syntax="key seconds:integer value",
     summary="Sets a key to a string that dies after some seconds.",
 )
 def setex(ctx: Context, argv: list[bytes]) -> Reply:
@@ -188,7 +191,7 @@ def setex(ctx: Context, argv: list[bytes]) -> Reply:
     keys=(1, 1, 1),
     since="2.6.0",
     group="string",
-    syntax="key milliseconds value",
+    syntax="key milliseconds:integer value",
     summary="Sets a key to a string that dies after some milliseconds.",
 )
 def psetex(ctx: Context, argv: list[bytes]) -> Reply:
@@ -259,7 +262,8 @@ def _getex_options(argv: list[bytes]) -> tuple[bool, tuple[bytes, int, bool] | N
     keys=(1, 1, 1),
     since="6.2.0",
     group="string",
-    syntax="key [EX seconds | PX ms | EXAT unix-seconds | PXAT unix-ms | PERSIST]",
+    syntax="key expiration=[EX seconds:integer | PX milliseconds:integer | EXAT unix-time-seconds:unix-time | "
+    "PXAT unix-time-milliseconds:unix-time | PERSIST]",
     summary="Answers a string and changes when its key dies.",
 )
 def getex(ctx: Context, argv: list[bytes]) -> Reply:
@@ -408,7 +412,7 @@ def decr(ctx: Context, argv: list[bytes]) -> Reply:
     keys=(1, 1, 1),
     since="1.0.0",
     group="string",
-    syntax="key increment",
+    syntax="key increment:integer",
     summary="Adds to a number kept as a string.",
 )
 def incrby(ctx: Context, argv: list[bytes]) -> Reply:
@@ -423,7 +427,7 @@ def incrby(ctx: Context, argv: list[bytes]) -> Reply:
     keys=(1, 1, 1),
     since="1.0.0",
     group="string",
-    syntax="key decrement",
+    syntax="key decrement:integer",
     summary="Takes from a number kept as a string.",
 )
 def decrby(ctx: Context, argv: list[bytes]) -> Reply:

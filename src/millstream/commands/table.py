@@ -26,10 +26,13 @@ class Command:
         keys: first key, last key (negative counts from the end), step; (0, 0, 0) for none.
         since: the Redis version that introduced it.
         group: COMMAND DOCS group (``stream``, ``generic``, ``connection``, ``server``, ``string``, ``transactions``).
-        syntax: arguments as documentation writes them, without the name.
+        syntax: the arguments, without the name, in the notation of :mod:`millstream.commands.syntax`.
         summary: one line, our own words.
         handler: called with the context and the whole argument list.
         subcommands: for a container, by lower-case name without the container's.
+        history: versions that changed it otherwise than by a word of the syntax, oldest first, with what they changed.
+        limited: what of Redis's command is not there; empty if nothing is missing.
+        differs: the heading of docs/compatibility.md, as an anchor, that says how it differs; empty if it does not.
         acl: ACL categories beside those that follow from flags and group (see :mod:`millstream.commands.categories`).
     """
 
@@ -44,6 +47,9 @@ class Command:
     handler: Handler | None
     subcommands: dict[bytes, "Command"] = field(default_factory=dict)
     acl: frozenset[str] = frozenset()
+    history: tuple[tuple[str, str], ...] = ()
+    limited: str = ""
+    differs: str = ""
 
     def check_arity(self, argc: int) -> None:
         """Raise Redis's arity error unless ``argc`` words suit this command."""
@@ -65,6 +71,9 @@ def command(
     syntax: str = "",
     summary: str = "",
     acl: str = "",
+    history: tuple[tuple[str, str], ...] = (),
+    limited: str = "",
+    differs: str = "",
 ) -> Callable[[Handler], Handler]:
     """Register the decorated handler under ``name``; ``flags`` and ``acl`` are space-separated lists.
 
@@ -72,8 +81,8 @@ def command(
     """
 
     def register(handler: Handler) -> Handler:
-        words = frozenset(flags.split())
-        row = Command(name, arity, words, keys, since, group, syntax, summary, handler, acl=frozenset(acl.split()))
+        row = Command(name, arity, frozenset(flags.split()), keys, since, group, syntax, summary, handler)
+        row.acl, row.history, row.limited, row.differs = frozenset(acl.split()), history, limited, differs
         head, _, sub = name.partition("|")
         home = TABLE[head.encode()].subcommands if sub else TABLE
         home[(sub or head).encode()] = row

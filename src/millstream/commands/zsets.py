@@ -105,7 +105,8 @@ def _add(ctx: Context, key: bytes, conditions: frozenset[bytes], pairs: list[tup
     -4,
     "write denyoom fast",
     "1.2.0",
-    "key [NX | XX] [GT | LT] [CH] [INCR] score member [score member ...]",
+    "key condition=[NX | XX]@3.0.2 comparison=[GT | LT]@6.2.0 [change=CH]@3.0.2 [increment=INCR]@3.0.2 "
+    "score:double member [score member ...]",
     "Adds members with scores to a sorted set, or changes scores.",
 )
 def zadd(ctx: Context, argv: list[bytes]) -> Reply:
@@ -115,7 +116,9 @@ def zadd(ctx: Context, argv: list[bytes]) -> Reply:
     return _add(ctx, argv[1], conditions, pairs)
 
 
-@ZSET.command("zincrby", 4, "write denyoom fast", "1.2.0", "key increment member", "Adds to the score of a member.")
+@ZSET.command(
+    "zincrby", 4, "write denyoom fast", "1.2.0", "key increment:integer member", "Adds to the score of a member."
+)
 def zincrby(ctx: Context, argv: list[bytes]) -> Reply:
     """The new score; a member that does not exist counts as 0."""
     return _add(ctx, argv[1], frozenset({b"INCR"}), [(argv[3], _score(argv[2]))])
@@ -159,13 +162,17 @@ def _rank(ctx: Context, argv: list[bytes], *, reverse: bool) -> Reply:
     return [rank, value.scores[argv[2]]] if len(argv) == 4 else rank
 
 
-@ZSET.command("zrank", -3, "readonly fast", "2.0.0", "key member [WITHSCORE]", "Tells how many members score less.")
+@ZSET.command(
+    "zrank", -3, "readonly fast", "2.0.0", "key member [WITHSCORE]@7.2.0", "Tells how many members score less."
+)
 def zrank(ctx: Context, argv: list[bytes]) -> Reply:
     """The position from the lowest score, or null."""
     return _rank(ctx, argv, reverse=False)
 
 
-@ZSET.command("zrevrank", -3, "readonly fast", "2.0.0", "key member [WITHSCORE]", "Tells how many members score more.")
+@ZSET.command(
+    "zrevrank", -3, "readonly fast", "2.0.0", "key member [WITHSCORE]@7.2.0", "Tells how many members score more."
+)
 def zrevrank(ctx: Context, argv: list[bytes]) -> Reply:
     """The position from the highest score, or null."""
     return _rank(ctx, argv, reverse=True)
@@ -203,7 +210,9 @@ class _Scores:
         return first, max(value.first_at(self.high, exclusive=not self.below_high), first)
 
 
-@ZSET.command("zcount", 4, "readonly fast", "2.0.0", "key min max", "Counts the members in a range of scores.")
+@ZSET.command(
+    "zcount", 4, "readonly fast", "2.0.0", "key min:double max:double", "Counts the members in a range of scores."
+)
 def zcount(ctx: Context, argv: list[bytes]) -> Reply:
     """Bounds are as in ZRANGEBYSCORE."""
     scores = _Scores.read(argv[2], argv[3])
@@ -292,15 +301,16 @@ def _range(ctx: Context, argv: list[bytes], options: _RangeOptions) -> Reply:
     -4,
     "readonly",
     "1.2.0",
-    "key start stop [BYSCORE] [REV] [LIMIT offset count] [WITHSCORES]",
+    "key start stop [BYSCORE]@6.2.0 [REV]@6.2.0 [LIMIT limit=(offset:integer count:integer)]@6.2.0 [WITHSCORES]",
     "Answers the members in a range of ranks or scores.",
+    limited="BYLEX is not there",
 )
 def zrange(ctx: Context, argv: list[bytes]) -> Reply:
     """Lowest first, unless REV."""
     return _range(ctx, argv, _range_options(argv, free=True))
 
 
-@ZSET.command("zrevrange", -4, "readonly", "1.2.0", "key start stop [WITHSCORES]", "ZRANGE with REV.")
+@ZSET.command("zrevrange", -4, "readonly", "1.2.0", "key start:integer stop:integer [WITHSCORES]", "ZRANGE with REV.")
 def zrevrange(ctx: Context, argv: list[bytes]) -> Reply:
     """Ranks count from the highest score."""
     return _range(ctx, argv, _range_options(argv, reverse=True))
@@ -311,7 +321,7 @@ def zrevrange(ctx: Context, argv: list[bytes]) -> Reply:
     -4,
     "readonly",
     "1.0.5",
-    "key min max [WITHSCORES] [LIMIT offset count]",
+    "key min:double max:double [WITHSCORES]@2.0.0 [LIMIT limit=(offset:integer count:integer)]",
     "Answers the members in a range of scores.",
 )
 def zrangebyscore(ctx: Context, argv: list[bytes]) -> Reply:
@@ -324,7 +334,7 @@ def zrangebyscore(ctx: Context, argv: list[bytes]) -> Reply:
     -4,
     "readonly",
     "2.2.0",
-    "key max min [WITHSCORES] [LIMIT offset count]",
+    "key max:double min:double [WITHSCORES] [LIMIT limit=(offset:integer count:integer)]",
     "Answers the members in a range of scores, highest first.",
 )
 def zrevrangebyscore(ctx: Context, argv: list[bytes]) -> Reply:
@@ -349,7 +359,9 @@ def zrem(ctx: Context, argv: list[bytes]) -> Reply:
     return _remove(ctx, argv[1], going, "zrem")
 
 
-@ZSET.command("zremrangebyscore", 4, "write", "1.2.0", "key min max", "Deletes the members in a range of scores.")
+@ZSET.command(
+    "zremrangebyscore", 4, "write", "1.2.0", "key min:double max:double", "Deletes the members in a range of scores."
+)
 def zremrangebyscore(ctx: Context, argv: list[bytes]) -> Reply:
     """How many there were."""
     scores = _Scores.read(argv[2], argv[3])
@@ -358,7 +370,9 @@ def zremrangebyscore(ctx: Context, argv: list[bytes]) -> Reply:
     return _remove(ctx, argv[1], [member for _, member in rows], "zremrangebyscore")
 
 
-@ZSET.command("zremrangebyrank", 4, "write", "2.0.0", "key start stop", "Deletes the members in a range of ranks.")
+@ZSET.command(
+    "zremrangebyrank", 4, "write", "2.0.0", "key start:integer stop:integer", "Deletes the members in a range of ranks."
+)
 def zremrangebyrank(ctx: Context, argv: list[bytes]) -> Reply:
     """How many there were."""
     rank_range(argv[2], argv[3], 0)
@@ -385,13 +399,13 @@ def _pop(ctx: Context, argv: list[bytes], *, highest: bool) -> Reply:
     return _rows(ctx, rows)
 
 
-@ZSET.command("zpopmin", -2, "write fast", "5.0.0", "key [count]", "Takes the members with the lowest scores.")
+@ZSET.command("zpopmin", -2, "write fast", "5.0.0", "key [count:integer]", "Takes the members with the lowest scores.")
 def zpopmin(ctx: Context, argv: list[bytes]) -> Reply:
     """Members and scores, lowest first."""
     return _pop(ctx, argv, highest=False)
 
 
-@ZSET.command("zpopmax", -2, "write fast", "5.0.0", "key [count]", "Takes the members with the highest scores.")
+@ZSET.command("zpopmax", -2, "write fast", "5.0.0", "key [count:integer]", "Takes the members with the highest scores.")
 def zpopmax(ctx: Context, argv: list[bytes]) -> Reply:
     """Members and scores, highest first."""
     return _pop(ctx, argv, highest=True)

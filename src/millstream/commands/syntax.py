@@ -1,0 +1,184 @@
+"""The notation in which a row of the command table writes its arguments, and what is read out of it.
+
+It is what documentation shows (``key [NOMKSTREAM] <* | id> field value [field value ...]``) with what COMMAND DOCS
+tells beside it, in four marks that :func:`shown` takes out again:
+
+* ``count:integer``: the type, where it is not ``string`` (a ``key`` is a key and a ``pattern`` a pattern anyway);
+* ``[LIMIT count]@6.2.0``: the version that brought it, where it is not that of the command, or of what it stands in;
+* ``trim=[...]``, ``change=CH``: the name clients see, where it is not the word itself;
+* ``(group consumer)``: words that are one argument together, as behind ``GROUP``.
+
+A word without a lower-case letter is a token; what follows it in the same place, if not itself optional, is its value.
+Source: https://redis.io/docs/latest/commands/command-docs/
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+TYPES = frozenset({"string", "integer", "double", "key", "pattern", "unix-time"})
+SYMBOLS = {"*": "auto-id", "$": "new-id", "=": "equal", "~": "approximately"}
+_PIECE = re.compile(r"\s*(?:(@\d+\.\d+\.\d+)|([a-z][a-z0-9_-]*=(?=\S))|([\[\]<>()|])|([^\s\[\]<>()|@]+))")
+_CLOSING = {"[": "]", "<": ">", "(": ")"}
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument as COMMAND DOCS tells it.
+
+    Attributes:
+        name: what clients call it.
+        type: one of :data:`TYPES`, ``pure-token`` (a word to be given as it is), ``oneof`` or ``block``.
+        display: the word documentation shows; empty for ``oneof`` and ``block``.
+        token: the word to be given before the value, or the word itself for a ``pure-token``; empty for none.
+        since: the version that brought it; empty for that of what it stands in.
+        optional: whether it may be left out.
+        multiple: whether it may be repeated.
+        parts: the alternatives of a ``oneof``, the members of a ``block``.
+    """
+
+    name: str
+    type: str
+    display: str = ""
+    token: str = ""
+    since: str = ""
+    optional: bool = False
+    multiple: bool = False
+    parts: tuple["Argument", ...] = field(default=())
+
+
+def shown(syntax: str) -> str:
+    """The arguments as documentation shows them, the marks taken out."""
+    text = ""
+    for since, name, bracket, word in _PIECE.findall(syntax):
+        if since or name or bracket in {"(", ")"}:
+            continue
+        piece = bracket or _typed(word)[0]
+        text += piece if not text or text[-1] in "[<" or piece in {"]", ">"} else " " + piece
+    return text
+
+
+def parse(syntax: str) -> tuple[Argument, ...]:
+    """The arguments of a row.
+
+    Raises:
+        ValueError: the notation is broken.
+    """
+    pieces = list(_PIECE.findall(syntax))
+    if "".join("".join(piece) for piece in pieces) != "".join(syntax.split()):
+        raise ValueError(f"cannot be read: {syntax}")
+    reader = _Reader(pieces)
+    found = reader.alternatives("")
+    return found[0] if len(found) == 1 else (_one_of(found),)
+
+
+def options(row_since: str, arguments: tuple[Argument, ...]) -> Iterator[tuple[str, str]]:
+    """Every option word with the version that brought it, in the order of the syntax."""
+    for argument in arguments:
+        since = argument.since or row_since
+        if argument.token:
+            yield argument.token, since
+        yield from options(since, argument.parts)
+
+
+class _Reader:
+    """Goes through the pieces of one syntax, a method a bracket."""
+
+    def __init__(self, pieces: list[tuple[str, str, str, str]]) -> None:
+        self._pieces = pieces
+        self._at = 0
+
+    def alternatives(self, closing: str) -> list[tuple[Argument, ...]]:
+        """What stands between ``|`` up to ``closing``; the end of the text is the empty string."""
+        found: list[tuple[Argument, ...]] = []
+        while True:
+            items, ended = self._sequence()
+            found.append(items)
+            if ended != "|":
+                if ended != closing:
+                    raise ValueError(f"{ended or 'the end'} where {closing or 'the end'} is due")
+                return found
+
+    def _sequence(self) -> tuple[tuple[Argument, ...], str]:
+        items: list[Argument] = []
+        name = ""
+        while self._at < len(self._pieces):
+            since, named, bracket, word = self._pieces[self._at]
+            self._at += 1
+            if bracket in {"|", "]", ">", ")"}:
+                return _with_values(items), bracket
+            if since:
+                items[-1] = replace(items[-1], since=since[1:])
+            elif named:
+                name = named[:-1]
+            elif bracket == "[" and (again := self._repeats()):
+                items[-again:] = [_repeated(items[-again:])]
+            else:
+                items.append(self._group(bracket, name) if bracket else _word(word, name))
+                name = ""
+        return _with_values(items), ""
+
+    def _group(self, bracket: str, name: str) -> Argument:
+        found = self.alternatives(_CLOSING[bracket])
+        if bracket == "[":
+            single = found[0][0] if len(found) == 1 and len(found[0]) == 1 else None
+            inner = single or _one_of(found, name)
+            return replace(inner, optional=True)
+        return _one_of(found, name)
+
+    def _repeats(self) -> int:
+        """How many items ``[x y ...]`` repeats, the bracket being open; 0 if it is another kind of bracket."""
+        for length in range(1, len(self._pieces) - self._at):
+            _, _, bracket, word = self._pieces[self._at + length]
+            if word == "...":
+                self._at += length + 2
+                return length
+            if bracket:
+                return 0
+        return 0
+
+
+def _typed(word: str) -> tuple[str, str]:
+    """A word without its type, and the type; ``ip:port`` is a word."""
+    plain, colon, kind = word.rpartition(":")
+    if colon and kind in TYPES:
+        return plain, kind
+    return word, word if word in {"key", "pattern"} else "string"
+
+
+def _word(word: str, name: str) -> Argument:
+    plain, kind = _typed(word)
+    if plain == plain.upper():
+        called = name or SYMBOLS.get(plain, plain.lower())
+        return Argument(called, "pure-token", called, plain)
+    return Argument(name or plain, kind, plain)
+
+
+def _one_of(found: list[tuple[Argument, ...]], name: str = "") -> Argument:
+    """Alternatives as one argument; a single one is a block."""
+    if len(found) == 1:
+        return Argument(name or "block", "block", parts=found[0])
+    parts = tuple(items[0] if len(items) == 1 else _block(items) for items in found)
+    return Argument(name or "choice", "oneof", parts=parts)
+
+
+def _block(items: tuple[Argument, ...]) -> Argument:
+    return Argument("-".join(item.name for item in items), "block", parts=items)
+
+
+def _repeated(items: list[Argument]) -> Argument:
+    single = items[0] if len(items) == 1 else Argument("data", "block", parts=tuple(items))
+    return replace(single, multiple=True)
+
+
+def _with_values(items: list[Argument]) -> tuple[Argument, ...]:
+    """Each token joined with the value behind it."""
+    joined: list[Argument] = []
+    for item in items:
+        before = joined[-1] if joined else None
+        takes = before and before.type == "pure-token" and not before.optional and before.token not in SYMBOLS
+        if before and takes and item.type != "pure-token" and not item.optional and not item.token:
+            joined[-1] = replace(item, token=before.token, since=item.since or before.since)
+        else:
+            joined.append(item)
+    return tuple(joined)
