@@ -10,6 +10,7 @@ from millstream.engine.keyspace import Value
 from millstream.engine.plain import MalformedError
 from millstream.replies import Error, Simple
 from support.inprocess import World
+from support.resp import fields
 from support.servers import ServerProcess
 from support.state import check, snapshot
 from support.wire import Wire
@@ -224,7 +225,7 @@ MEMORY = [100, 100, 0, 0, []]
         [1, 0, 0, MEMORY, [[ENTRY]], []],
         [2, 0, 2, MEMORY, [[ENTRY], [ENTRY]], []],
         [1, 0, 1, MEMORY, [[]], []],
-        [1, 0, 1, MEMORY, [[[1, True, b"a", b"b"]]], []],
+        [1, 0, 1, MEMORY, [[ENTRY, [1, False, b"a", b"b"]]], []],
         [1, 0, 1, MEMORY, [[[1, False, b"a"]]], []],
         [1, 0, 1, MEMORY, [[[1, False, b"a", 5]]], []],
         [1, 0, 1, MEMORY, [[[1, 0, b"a", b"b"]]], []],
@@ -449,3 +450,24 @@ def test_every_type_of_value_has_a_payload() -> None:
     values: list[Value] = [StringValue(b""), Stream(1, 1), HashValue(), ListValue(), SetValue(), ZSetValue()]
     kinds = [dumping.dump(value)[0] for value in values]
     assert sorted(kinds) == list(range(dumping.FIRST_TYPE, dumping.LAST_TYPE + 1))
+
+
+def test_a_stream_with_nothing_but_tombstones_comes_back() -> None:
+    """Its node is there again, and takes entries; so are ids that were used, removed, and are free again."""
+    world = World()
+    client = world.client()
+    for number in range(1, 5):
+        client.call("XADD", "s", f"{number}-0", "f", "v")
+    client.call("XDEL", "s", "3", "4")
+    client.call("XTRIM", "s", "MINID", "3")
+    client.call("XSETID", "s", "4", "MAXDELETEDID", "1")
+    assert client.call("XSETID", "s", "2") == OK
+    client.call("RESTORE", "t", 0, client.call("DUMP", "s"))
+    assert client.call("DUMP", "t") == client.call("DUMP", "s")
+    for key in ("s", "t"):
+        assert fields(client.call("XINFO", "STREAM", key))[b"radix-tree-keys"] == 1
+        assert client.call("XADD", key, "4-0", "f", "w") == b"4-0"
+        assert client.call("XDEL", key, "4-0") == 1
+        assert client.call("XLEN", key) == 0
+    check(world.node)
+    assert snapshot(world.recovered()) == snapshot(world.node)

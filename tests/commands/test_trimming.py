@@ -4,6 +4,7 @@ import pytest
 
 from support.inprocess import Client, World, to_words
 from support.resp import fields
+from support.state import snapshot
 
 
 @pytest.fixture
@@ -195,3 +196,87 @@ def test_trimming_is_logged_by_what_it_did() -> None:
     assert outcome is not None
     assert b"".join(outcome.buffers) == b":7\r\n"
     assert len(twin.keyspace.databases[0].keys[b"s"].entries.blocks) == 2  # type: ignore[attr-defined] # a stream
+
+
+def nodes(client: Client) -> object:
+    return fields(client.call("XINFO", "STREAM", "s"))[b"radix-tree-keys"]
+
+
+@pytest.mark.parametrize("policy", ["KEEPREF", "DELREF", "ACKED"])
+def test_a_node_emptied_by_an_id_among_its_tombstones_stays(client: Client, policy: str) -> None:
+    """Redis looks at the last id the node ever held: with that in front of the threshold, the node is only thinned."""
+    fill(client, 7)
+    client.call("XDEL", "s", "4", "5")
+    assert client.call("XTRIM", "s", "MINID", "5", policy) == 3
+    assert (left(client), nodes(client)) == ([6, 7], 2)
+    assert client.call("XTRIM", "s", "MINID", "~", "5", policy) == 0
+    assert nodes(client) == 2
+    assert client.call("XTRIM", "s", "MINID", "~", "5-1", policy) == 0
+    assert (left(client), nodes(client)) == ([6, 7], 1)
+
+
+@pytest.mark.parametrize("policy", ["KEEPREF", "DELREF", "ACKED"])
+def test_an_emptied_node_goes_with_the_next_that_is_counted_away(client: Client, policy: str) -> None:
+    """MAXLEN drops it whole as soon as there is anything to drop, and not before."""
+    fill(client, 7)
+    client.call("XDEL", "s", "5")
+    client.call("XTRIM", "s", "MINID", "5")
+    assert client.call("XTRIM", "s", "MAXLEN", "2", policy) == 0
+    assert nodes(client) == 2
+    assert client.call("XTRIM", "s", "MAXLEN", "1", policy) == 1
+    assert (left(client), nodes(client)) == ([7], 1)
+
+
+def test_an_emptied_node_that_is_the_last_takes_entries(client: Client) -> None:
+    """The stream is empty, its node is there, has its tombstones, and is as full as they make it."""
+    fill(client, 3)
+    client.call("XDEL", "s", "3")
+    assert client.call("XTRIM", "s", "MINID", "3") == 2
+    found = fields(client.call("XINFO", "STREAM", "s"))
+    shown = [found[name] for name in (b"length", b"radix-tree-keys", b"recorded-first-entry-id", b"first-entry")]
+    assert shown == [0, 1, b"0-0", None]
+    assert (found[b"last-entry"], client.call("XREVRANGE", "s", "+", "-"), left(client)) == (None, [], [])
+    client.call("XADD", "s", "4-0", "f", "v")
+    client.call("XADD", "s", "5-0", "f", "v")
+    assert (left(client), nodes(client)) == ([4, 5], 1)
+    client.call("XADD", "s", "6-0", "f", "v")
+    assert (left(client), nodes(client)) == ([4, 5, 6], 2)
+    client.call("XDEL", "s", "4", "5")
+    assert (left(client), nodes(client)) == ([6], 1)
+
+
+def test_dropping_an_emptied_node_breaks_no_watch_and_is_in_the_log() -> None:
+    """To clients nothing has happened, as in Redis; what is recovered has the same nodes."""
+    world = World({"stream-node-max-entries": "5"})
+    client, other = world.client(3), world.client(3)
+    fill(client, 7)
+    client.call("XDEL", "s", "5")
+    client.call("XTRIM", "s", "MINID", "5")
+    client.call("WATCH", "s")
+    assert other.call("XTRIM", "s", "MINID", "6") == 0
+    assert nodes(other) == 1
+    client.call("MULTI")
+    client.call("XLEN", "s")
+    assert client.call("EXEC") == [2]
+    assert snapshot(world.recovered()) == snapshot(world.node)
+
+
+def test_acked_looks_no_further_than_the_first_node_that_must_stay(client: Client) -> None:
+    """Four are too many; but the oldest node could not go as a whole, all in it is needed, and there it ends."""
+    fill(client, 12)
+    read(client, 12)
+    client.call("XACK", "s", "g", *range(6, 13))
+    assert client.call("XTRIM", "s", "MAXLEN", "8", "ACKED") == 0
+    assert client.call("XTRIM", "s", "MAXLEN", "7", "ACKED") == 5
+    assert left(client) == [1, 2, 3, 4, 5, 11, 12]
+
+
+def test_acked_drops_nodes_in_the_middle_and_at_the_end(client: Client) -> None:
+    """The node before the newest is the newest again when that goes, and takes entries if it has room."""
+    fill(client, 12)
+    read(client, 12)
+    client.call("XACK", "s", "g", *range(2, 13))
+    assert client.call("XTRIM", "s", "MINID", "99", "ACKED") == 11
+    assert (left(client), nodes(client)) == ([1], 1)
+    client.call("XDEL", "s", "1")
+    assert nodes(client) == 0

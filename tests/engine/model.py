@@ -148,21 +148,28 @@ class Model:
     def trim(self, stream: Stream, trim: Trim) -> int:
         removed = 0
         limit = 100 * self.node_entries if trim.limit is None else trim.limit
-        for node in [list(node) for node in stream.nodes]:
+        for node in list(stream.nodes):
             live = [entry for entry in node if entry in stream.entries]
+            if isinstance(trim.threshold, int) and len(stream.entries) <= trim.threshold:
+                break
             if trim.approximate and limit and removed + len(live) > limit:
                 break
-            if trim.approximate and trim.policy == "KEEPREF" and not self.whole(stream, node, len(live), trim):
+            whole = self.whole(stream, node, len(live), trim)
+            if trim.approximate and trim.policy == "KEEPREF" and not whole:
                 break
             for entry in live:
                 if not self.surplus(stream, entry, trim):
-                    return removed
+                    break
                 if trim.policy == "ACKED" and stream.referenced(entry):
                     continue
-                stream.remove(entry)
+                del stream.entries[entry]
                 removed += 1
                 if trim.policy == "DELREF":
                     stream.unreference(entry)
+            if not whole:
+                break  # this node stays, with or without something in it
+            if not any(entry in stream.entries for entry in node):
+                stream.nodes.remove(node)
         return removed
 
     @staticmethod
@@ -174,7 +181,7 @@ class Model:
     @staticmethod
     def whole(stream: Stream, node: list[Id], live: int, trim: Trim) -> bool:
         if isinstance(trim.threshold, int):
-            return len(stream.entries) > trim.threshold and len(stream.entries) - live >= trim.threshold
+            return len(stream.entries) - live >= trim.threshold
         return node[-1] < trim.threshold
 
     def xdel(self, key: bytes, ids: list[Id]) -> int:
@@ -213,6 +220,7 @@ class Model:
         if stream.entries and added is not None and added < len(stream.entries):
             raise Refused("ERR The entries_added specified in XSETID is smaller than the target stream length")
         stream.last = last
+        stream.bury_above(last)
         stream.trusted = False
         stream.added = stream.added if added is None else added
         stream.gone = gone if gone != ZERO else stream.gone

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 Id = tuple[int, int]
+# A removed entry of which only its place in its node matters: the id after which it lies, its own, its position
+Buried = tuple[int, int, Id, int]
 ZERO: Id = (0, 0)
 TOP: Id = (2**64 - 1, 2**64 - 1)
 MOST = 2**63 - 1
@@ -97,7 +99,7 @@ class Stream:
     duration: int = 100
     maxsize: int = 100
     entries: dict[Id, list[bytes]] = field(default_factory=dict)
-    nodes: list[list[Id]] = field(default_factory=list)
+    nodes: list[list[Id | Buried]] = field(default_factory=list)
     last: Id = ZERO
     gone: Id = ZERO
     added: int = 0
@@ -106,17 +108,18 @@ class Stream:
     remembered: int = 0
     duplicates: int = 0
     trusted: bool = True
-    ever: dict[Id, list[bytes]] = field(default_factory=dict)
+    ever: dict[Id | Buried, list[bytes]] = field(default_factory=dict)
 
-    def node_size(self, node: list[Id]) -> int:
+    def node_size(self, node: list[Id | Buried]) -> int:
         """Bytes of a node's packed list: seven of frame, its counts, the first entry's names, its entries."""
-        names = self.ever[node[0]][::2]
         live = sum(entry in self.entries for entry in node)
+        ids = [entry if len(entry) == 2 else entry[2] for entry in node]
+        names = self.ever[node[0]][::2]
         words: list[bytes | int] = [live, len(node) - live, len(names), *names, 0]
-        for entry in node:
-            fields = self.ever[entry]
+        for stored, entry in zip(node, ids, strict=True):
+            fields = self.ever[stored]
             pairs = len(fields) // 2
-            words += [0, entry[0] - node[0][0], entry[1] - node[0][1]]
+            words += [0, entry[0] - ids[0][0], entry[1] - ids[0][1]]
             words += [*fields[1::2], pairs + 3] if fields[::2] == names else [pairs, *fields, 2 * pairs + 4]
         return 7 + sum(map(element_size, words))
 
@@ -132,8 +135,17 @@ class Stream:
         if entry not in self.entries:
             return False
         del self.entries[entry]
-        self.nodes = [node for node in self.nodes if any(one in self.entries for one in node)]
+        self.nodes = [node for node in self.nodes if entry not in node or any(one in self.entries for one in node)]
         return True
+
+    def bury_above(self, last: Id) -> None:
+        """The ids above ``last`` are given again: removed entries there keep their places, but not their ids."""
+        self.nodes = [node for node in self.nodes if node[0] <= last]
+        for node in self.nodes:
+            for at, one in enumerate(node):
+                if one > last:
+                    node[at] = (*last, one if len(one) == 2 else one[2], at)
+                    self.ever[node[at]] = self.ever[one]
 
     def unreference(self, entry: Id) -> None:
         for group in self.groups.values():

@@ -12,8 +12,8 @@ FIELDS = [b"f", b"v"]
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("add"), st.integers(1, 3)),
-        st.tuples(st.just("remove"), st.integers(0, 60)),
-        st.tuples(st.just("below"), st.integers(0, 60)),
+        st.tuples(st.sampled_from(["remove", "remove and keep"]), st.integers(0, 60)),
+        st.tuples(st.sampled_from(["below", "below and keep", "emptied", "back"]), st.integers(0, 60)),
     ),
     max_size=50,
 )
@@ -43,12 +43,18 @@ def test_the_store_is_a_sorted_dictionary(
             last += number
             store.append(last, FIELDS, fresh=store.needs_block(2, 0, node))
             alive.append(last)
-        elif what == "remove":
-            assert store.remove(number) == (number in alive)
+        elif what.startswith("remove"):
+            assert store.remove(number, keep="keep" in what) == (number in alive)
             alive = [one for one in alive if one != number]
-        else:
-            assert store.remove_below(number) == [one for one in alive if one < number]
+        elif what.startswith("below"):
+            assert store.remove_below(number, keep="keep" in what) == [one for one in alive if one < number]
             alive = [one for one in alive if one >= number]
+        elif what == "emptied":
+            store.drop_emptied(number)
+            assert not store.emptied(number)
+        else:
+            last = min(last, max([number, *alive]))
+            store.reach_back(last)
         check_entries(store)
         assert list(store.ids()) == alive
     limit = None if count < 0 else count
@@ -95,7 +101,7 @@ def test_a_copy_is_independent() -> None:
     for number in range(1, 8):
         store.append(number, FIELDS, fresh=store.needs_block(2, 0, 3))
     twin = store.copy()
-    twin.remove_below(5)
+    twin.remove_below(5, keep=True)
     twin.append(9, FIELDS, fresh=False)
     store.append(8, FIELDS, fresh=False)
     assert list(store.ids()) == [1, 2, 3, 4, 5, 6, 7, 8]
@@ -117,3 +123,34 @@ def test_a_block_that_is_last_again_takes_entries_again() -> None:
     check_entries(store)
     assert list(store.ids()) == [1, 3]
     assert bytes(shared) == encode_entry(1, FIELDS)
+
+
+def test_ids_given_again_are_found_behind_the_tombstones_of_their_first_holders() -> None:
+    """XSETID may take the last id back below entries that are gone; what is then added can be read and deleted."""
+    store = EntryStore()
+    for number in range(1, 5):
+        store.append(number, FIELDS, fresh=number == 1)
+    store.remove(3)
+    store.remove(4)
+    size, held = store.blocks[0].size(), len(store.blocks[0].ids)
+    store.reach_back(2)
+    assert (store.blocks[0].size(), len(store.blocks[0].ids)) == (size, held), "the node is as full as before"
+    store.append(3, FIELDS, fresh=False)
+    check_entries(store)
+    assert list(store.ids(2, 3)) == [2, 3]
+    assert store.remove(3)
+    assert 2 in store
+
+
+def test_a_block_that_lies_above_the_last_id_goes() -> None:
+    """It has tombstones only, and would lie in front of older ids that come."""
+    store = EntryStore()
+    for number in range(1, 5):
+        store.append(number, FIELDS, fresh=number % 2 == 1)
+    store.remove(3)
+    store.remove(4, keep=True)
+    assert (len(store.blocks), store.last_live_id) == (2, 2)
+    store.reach_back(2)
+    store.append(3, FIELDS, fresh=False)
+    check_entries(store)
+    assert len(store.blocks) == 1

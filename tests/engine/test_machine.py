@@ -77,7 +77,9 @@ class StreamMachine(RuleBasedStateMachine):
     def pick(self, key: bytes, number: int) -> Id:
         """Some id worth trying: mostly one that is, or was, in the stream."""
         stream = self.model.streams.get(key, Stream())
-        known = sorted({one for node in stream.nodes for one in node} | {stream.last, stream.gone, ZERO, (3, 1)})
+        known = sorted(
+            {(one[0], one[1]) for node in stream.nodes for one in node} | {stream.last, stream.gone, ZERO, (3, 1)}
+        )
         known += [following(stream.last), record_id(stream)]
         return known[number % len(known)]
 
@@ -191,6 +193,26 @@ class StreamMachine(RuleBasedStateMachine):
             )
         else:
             self.same(["XTRIM", key, *words, policy], lambda: self.model.xtrim(key, trim))
+
+    @rule(key=keys, number=picks, policy=policies, rare=small)
+    def empty_a_node(self, key: bytes, number: int, policy: str, rare: int) -> None:
+        """Delete a node's newest entry, then trim up to its id; rarely, its id is then to be given again."""
+        stream = self.model.streams.get(key, Stream())
+        if not stream.entries:
+            return
+        nodes = [node for node in stream.nodes if any(one in stream.entries for one in node)]
+        end = max(one for one in nodes[number % 2 % len(nodes)] if one in stream.entries)
+        last = (end[0], end[1])
+        self.same(["XDEL", key, text(last)], lambda: self.model.xdel(key, [last]))
+        trim = Trim(last, policy=policy)
+        self.same(["XTRIM", key, "MINID", text(last), policy], lambda: self.model.xtrim(key, trim))
+        if rare == 0:
+            low = stream.newest if stream.newest != ZERO else (0, 1)
+            self.fine(
+                ["XSETID", key, text(stream.last), "MAXDELETEDID", "0-1"],
+                lambda: self.model.xsetid(key, stream.last, None, (0, 1)),
+            )
+            self.fine(["XSETID", key, text(low)], lambda: self.model.xsetid(key, low, None, ZERO))
 
     @rule(key=keys, message=st.sampled_from([b"1", b"2", b"3"]), producer=st.sampled_from([b"p", b"q"]))
     def add_once(self, key: bytes, message: bytes, producer: bytes) -> None:

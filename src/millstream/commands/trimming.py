@@ -105,17 +105,25 @@ def parse_trim_options(argv: list[bytes], at: int) -> Trim:
 
 
 def run_trim(ctx: "Context", key: bytes, stream: "Stream", trim: Trim) -> int:
-    """Remove what the options say; how many entries went."""
+    """Remove what the options say; how many entries went.
+
+    Nodes without a live entry may go although no entry does: that is logged, and otherwise as if nothing had happened.
+    """
     budget = trim.budget(ctx.host.config.node_max_entries)
+    entries, db, removed = stream.entries, ctx.db.index, 0
     if trim.policy == b"ACKED":
-        gone = _unreferenced(stream, trim, budget)
-        return ctx.commit(("xdrop", ctx.db.index, key, ids.pack_all(gone))) if gone else 0
+        gone, floor = _unreferenced(stream, trim, budget)
+        if gone or entries.emptied(floor):
+            removed = ctx.commit(("xdrop", db, key, ids.pack_all(gone), _packed(floor)))
+        return removed
     bound = _bound(stream, trim, budget)
-    if bound is None or stream.length == 0 or bound <= stream.first_id:
-        return 0
-    packed = None if bound > ids.MAX_ID else ids.pack(bound)
-    removed: int = ctx.commit(("xtrim", ctx.db.index, key, packed, trim.policy == b"DELREF"))
+    if bound is not None and entries.ends_below(bound):
+        removed = ctx.commit(("xtrim", db, key, _packed(bound), trim.policy == b"DELREF", True))
     return removed
+
+
+def _packed(bound: int) -> bytes | None:
+    return None if bound > ids.MAX_ID else ids.pack(bound)
 
 
 def _droppable(block: Block, trim: Trim, length: int) -> bool:
@@ -147,27 +155,32 @@ def _bound(stream: "Stream", trim: Trim, budget: int) -> int | None:
             break
         if trim.strategy == "MINID":
             return trim.threshold
-        surplus = length - trim.threshold
-        live = [entry for at, entry in enumerate(block.ids) if at not in block.dead]
-        return live[surplus] if surplus < len(live) else block.ids[-1] + 1
+        return block.live_ids()[length - trim.threshold]
     return bound
 
 
-def _unreferenced(stream: "Stream", trim: Trim, budget: int) -> list[int]:
-    """Entries to remove one by one because no group needs them any more; others are passed over."""
+def _unreferenced(stream: "Stream", trim: Trim, budget: int) -> tuple[list[int], int]:
+    """Entries to remove one by one because no group needs them any more; others are passed over.
+
+    The first node that could not go whole, whoever needs its entries, is the last one looked at.
+
+    Returns:
+        The ids, and the id below which nodes go that have no live entry then.
+    """
     gone: list[int] = []
     length = stream.length
     for block in stream.entries.blocks:
         if trim.strategy == "MAXLEN" and length <= trim.threshold:
-            break
+            return gone, block.ids[0]
         if budget and len(gone) + block.live > budget:
-            break
-        for at, entry in enumerate(block.ids):
-            if at in block.dead:
-                continue
+            return gone, block.ids[0]
+        is_last = not _droppable(block, trim, length)
+        for entry in block.live_ids():
             if length <= trim.threshold if trim.strategy == "MAXLEN" else entry >= trim.threshold:
-                return gone
+                break
             if not stream.is_referenced(entry):
                 gone.append(entry)
                 length -= 1
-    return gone
+        if is_last:
+            return gone, block.ids[0]
+    return gone, ids.MAX_ID + 1

@@ -196,6 +196,7 @@ def build_stream(content: object) -> Stream:
     stream.entries_added = _number(added, LLONG_MAX)
     if stream.entries.last_live_id > stream.last_id or stream.max_deleted > stream.last_id:
         raise MalformedError("an id above the last")
+    stream.entries.reach_back(stream.last_id)
     if stream.length > stream.entries_added:
         raise MalformedError("more entries than were added")
     for each in _want(groups, list):
@@ -232,14 +233,15 @@ def _store_of(blocks: list[Any]) -> EntryStore:
             if len(_want(entry, list)) < 4 or len(entry) % 2:
                 raise MalformedError("an entry without its fields")
             entry_id, is_dead, *fields = entry
-            if _number(entry_id, MAX_ID) <= last or not all(isinstance(each, bytes) for each in fields):
+            # A tombstone may share its id with what lies before it, see EntryStore.reach_back
+            if _number(entry_id, MAX_ID) < last + (not is_dead) or not all(isinstance(each, bytes) for each in fields):
                 raise MalformedError("entries out of order, or not of bytes")
             last = entry_id
             store.append(entry_id, fields, fresh=at == 0)
             if _want(is_dead, bool):
                 dead.append(at)
-        if len(dead) == len(entries):
-            raise MalformedError("a block without a live entry")
+        if not entries:
+            raise MalformedError("a block without entries")
         for at in dead:
             store.blocks[-1].remove(at)
         store.length -= len(dead)

@@ -4,8 +4,10 @@ PURE. A block holds the entries of one Redis node *in the form in which they are
 fields and values. A range of n contiguous entries is then a few slices, and the same bytes serve RESP2 and RESP3. A
 block that takes no more entries is sealed to immutable ``bytes``, so replies may hold on to it without copying.
 
-Deleting marks a tombstone; a block goes when its last live entry does. Both show in Redis (node counts, ``~``
-trimming), so both are exact here: see :mod:`millstream.engine.listpack` for the sizes.
+Deleting marks a tombstone; a block goes when its last live entry does. There is one exception: trimming removes a
+block for the ids it ever held, so it can empty one whose newest entries had been deleted before, and that one stays,
+with nothing but tombstones. All this shows in Redis (node counts, ``~`` trimming), so it is exact here: see
+:mod:`millstream.engine.listpack` for the sizes.
 """
 
 from bisect import bisect_left, bisect_right
@@ -38,13 +40,13 @@ class Block:
     """One node.
 
     Attributes:
-        ids: every id ever stored here, tombstones included, ascending.
+        ids: every id ever stored here, tombstones included, ascending; equal ones: see :meth:`EntryStore.reach_back`.
         offsets: where each entry starts in ``wire``.
         wire: the entries' bytes; ``bytes`` once sealed.
         dead: positions of tombstones.
         live: entries that are not tombstones.
-        low: position of the first live entry.
-        high: position behind the last live entry.
+        low: position of the first live entry; without one, behind the last tombstone.
+        high: position behind the last live entry; 0 without one.
         fields: names of the first entry's fields: later entries with the same names take less room in a node.
         payload: listpack bytes of everything but the two counters at its head.
     """
@@ -90,6 +92,12 @@ class Block:
             return size + listpack.strings(fields[1::2], added) + listpack.integer(count + 3)
         size += listpack.strings(fields, added)
         return size + listpack.integer(count) + listpack.integer(2 * count + 4)
+
+    def live_ids(self) -> list[int]:
+        """Ids of the live entries, ascending."""
+        if not self.dead:
+            return self.ids.copy()
+        return [entry for at, entry in enumerate(self.ids) if at not in self.dead]
 
     def size(self) -> int:
         """Bytes this node's listpack would have."""
@@ -146,7 +154,7 @@ class EntryStore:
     """A stream's entries.
 
     Attributes:
-        blocks: oldest first; none is without a live entry.
+        blocks: oldest first.
         length: live entries.
     """
 
@@ -182,18 +190,18 @@ class EntryStore:
     @property
     def first_id(self) -> int:
         """Id of the oldest live entry, 0 if there is none."""
-        if not self.blocks:
-            return 0
-        block = self.blocks[0]
-        return block.ids[block.low]
+        for block in self.blocks:
+            if block.live:
+                return block.ids[block.low]
+        return 0
 
     @property
     def last_live_id(self) -> int:
         """Id of the newest live entry, 0 if there is none."""
-        if not self.blocks:
-            return 0
-        block = self.blocks[-1]
-        return block.ids[block.high - 1]
+        for block in reversed(self.blocks):
+            if block.live:
+                return block.ids[block.high - 1]
+        return 0
 
     def _find(self, entry_id: int) -> tuple[int, int] | None:
         """Index of the block and position in it of a live entry."""
@@ -216,30 +224,36 @@ class EntryStore:
             return None
         return self.blocks[found[0]].slice(found[1], found[1] + 1)
 
-    def remove(self, entry_id: int) -> bool:
-        """Delete one entry; whether it was there."""
+    def remove(self, entry_id: int, *, keep: bool = False) -> bool:
+        """Delete one entry; whether it was there. Its block stays without a live entry only if ``keep``."""
         found = self._find(entry_id)
         if found is None:
             return False
         index, position = found
         block = self.blocks[index]
-        if block.live == 1:
-            del self.blocks[index], self._firsts[index]
-            if index == len(self.blocks) and index:
-                self.blocks[-1].unseal()
+        if block.live == 1 and not keep:
+            self._drop(index)
         else:
             block.remove(position)
         self.length -= 1
         return True
 
-    def remove_below(self, bound: int) -> list[int]:
-        """Delete every entry with an id below ``bound``; their ids, ascending."""
+    def remove_below(self, bound: int, *, keep: bool) -> list[int]:
+        """Delete every entry with an id below ``bound``, and every block that ends below it.
+
+        Args:
+            bound: the smallest id that stays.
+            keep: the block in which the bound lies stays even if nothing in it lives.
+
+        Returns:
+            The ids deleted, ascending.
+        """
         removed: list[int] = []
         whole = 0
         for block in self.blocks:
-            if block.ids[block.high - 1] >= bound:
+            if block.ids[-1] >= bound:
                 break
-            removed += [block.ids[at] for at in range(block.low, block.high) if at not in block.dead]
+            removed += block.live_ids()
             whole += 1
         del self.blocks[:whole], self._firsts[:whole]
         if self.blocks:
@@ -248,8 +262,43 @@ class EntryStore:
                 if at not in block.dead:
                     removed.append(block.ids[at])
                     block.remove(at)
+            if not block.live and not keep:
+                self._drop(0)
         self.length -= len(removed)
         return removed
+
+    def ends_below(self, bound: int) -> bool:
+        """Whether :meth:`remove_below` would change anything."""
+        first = self.first_id
+        return bool(self.blocks) and (self.blocks[0].ids[-1] < bound or 0 < first < bound)
+
+    def emptied(self, bound: int) -> list[int]:
+        """Indexes of blocks that end below ``bound`` and have no live entry."""
+        return [at for at, block in enumerate(self.blocks) if not block.live and block.ids[-1] < bound]
+
+    def drop_emptied(self, bound: int) -> None:
+        """Drop the blocks that end below ``bound`` and have no live entry."""
+        for index in reversed(self.emptied(bound)):
+            self._drop(index)
+
+    def _drop(self, index: int) -> None:
+        del self.blocks[index], self._firsts[index]
+        if index and index == len(self.blocks):
+            self.blocks[-1].unseal()
+
+    def reach_back(self, last: int) -> None:
+        """Make room above ``last``, an id at or above every live one, for entries to come.
+
+        Tombstones above it would be in the way of finding what is stored at their ids later. Those of a block that
+        begins at or below ``last`` count as stored at ``last`` from now on, so that the block is as full as before.
+        Blocks that lie above as a whole go; Redis keeps them, and then finds its own nodes out of order.
+        """
+        while self.blocks and self.blocks[-1].ids[0] > last:
+            self._drop(len(self.blocks) - 1)
+        if self.blocks:
+            ids = self.blocks[-1].ids
+            above = bisect_right(ids, last)
+            ids[above:] = [last] * (len(ids) - above)
 
     def runs(self, start: int, end: int, count: int = -1) -> Iterator[Run]:
         """Live entries with ids in [start, end], oldest first, as runs within blocks.

@@ -188,7 +188,7 @@ def _stream(source: _Source, kind: int, memory: list[Any]) -> list[Any]:
         max_deleted, added = source.entry_id(), source.size()
     if length != sum(not entry[1] for block in blocks for entry in block):
         raise MalformedError("not as many entries as it says")
-    blocks = [block for block in blocks if not all(entry[1] for entry in block)]
+    blocks = [block for block in blocks if block]
     groups = [_group(source, kind) for _ in range(source.size())]
     return [last, max_deleted, added, memory, blocks, groups]
 

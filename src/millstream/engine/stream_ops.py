@@ -40,10 +40,13 @@ def _add(
 
 
 @transition("xtrim")
-def _trim(space: Keyspace, db: int, key: bytes, bound: bytes | None, unref: bool) -> int:
-    """Remove all entries below ``bound`` (None: all), with their records in every group if ``unref``."""
+def _trim(space: Keyspace, db: int, key: bytes, bound: bytes | None, unref: bool, keep: bool = False) -> int:
+    """Remove all entries below ``bound`` (None: all), with their records in every group if ``unref``.
+
+    ``keep``: a node in which the bound lies stays even if nothing in it lives. The first records were without it.
+    """
     stream = _stream(space, db, key)
-    removed = stream.entries.remove_below(MAX_ID + 1 if bound is None else unpack(bound))
+    removed = stream.entries.remove_below(_end(bound), keep=keep)
     if unref and stream.groups:
         for entry_id in removed:
             stream.forget_everywhere(entry_id)
@@ -51,10 +54,19 @@ def _trim(space: Keyspace, db: int, key: bytes, bound: bytes | None, unref: bool
 
 
 @transition("xdrop")
-def _drop(space: Keyspace, db: int, key: bytes, ids: bytes) -> int:
-    """Trim away these entries one by one (ACKED); leaves ``max_deleted`` alone, as trimming does."""
-    stream = _stream(space, db, key)
-    return sum(stream.entries.remove(entry_id) for entry_id in unpack_all(ids))
+def _drop(space: Keyspace, db: int, key: bytes, ids: bytes, floor: bytes | None = None) -> int:
+    """Trim away these entries one by one (ACKED); leaves ``max_deleted`` alone, as trimming does.
+
+    Of the nodes without a live entry, those that end below ``floor`` go (None: all of them).
+    """
+    entries = _stream(space, db, key).entries
+    removed = sum(entries.remove(entry_id, keep=True) for entry_id in unpack_all(ids))
+    entries.drop_emptied(_end(floor))
+    return removed
+
+
+def _end(bound: bytes | None) -> int:
+    return MAX_ID + 1 if bound is None else unpack(bound)
 
 
 @transition("xdel")
@@ -77,6 +89,7 @@ def _set_id(
 ) -> None:
     stream = _stream(space, db, key)
     stream.last_id = unpack(last)
+    stream.entries.reach_back(stream.last_id)
     if entries_added is not None:
         stream.entries_added = entries_added
     if max_deleted is not None:
