@@ -13,6 +13,7 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
+from hiredis import pack_command
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
@@ -131,8 +132,8 @@ class Line:
         connection = self._connection
         if connection is None:
             connection = await self._dial()
-        packed = connection.pack_commands([command for commands, _, _ in batch for command in commands])
-        await connection.send_packed_command(packed)
+        packed = [_pack(command) for commands, _, _ in batch for command in commands]
+        await connection.send_packed_command(b"".join(packed))
         for commands, future, _ in batch:
             replies = [await _reply(connection) for _ in commands]
             if not future.done():
@@ -143,7 +144,7 @@ class Line:
         self._connection = connection
         await connection.connect()
         if self._greet:
-            await connection.send_packed_command(connection.pack_commands(self._greet))
+            await connection.send_packed_command(b"".join(_pack(command) for command in self._greet))
             self.greeting = [await _reply(connection) for _ in self._greet]
         self.connects += 1
         return connection
@@ -162,6 +163,11 @@ class Line:
             if not future.done():
                 future.set_exception(error)
                 future.exception()  # seen: a caller that was cancelled will not ask for it
+
+
+def _pack(command: Command) -> bytes:
+    packed: bytes = pack_command(tuple(command))  # type: ignore[arg-type] # its stub means a tuple of one
+    return packed
 
 
 async def _reply(connection: Any) -> Reply:

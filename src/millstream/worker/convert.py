@@ -16,6 +16,11 @@ from uuid import UUID
 
 from millstream.errors import ConfigError
 
+try:
+    from pydantic_core import from_json as _fast_json
+except ImportError:  # pydantic is for those who use its models
+    _fast_json = json.loads  # type: ignore[assignment] # wider
+
 Convert = Callable[[Any], Any]
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
@@ -40,7 +45,26 @@ def mapping(value: Any) -> dict[str, Any]:
     value = _loaded(value)
     if not isinstance(value, Mapping):
         raise ValueError(f"expected an object, got {type(value).__name__}")  # noqa: TRY004 - one kind of error for content that does not fit
-    return {name: lenient(item) for name, item in value.items()}
+    return as_text(value)
+
+
+def as_text(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with its bytes as text where they are text; what came from JSON has none and is given back as it is."""
+    if type(fields) is dict and bytes not in map(type, fields.values()):
+        return fields
+    return {name: lenient(item) for name, item in fields.items()}
+
+
+def from_json(value: bytes) -> Any:
+    """What this JSON says.
+
+    Raises:
+        ValueError: it is not JSON.
+    """
+    try:
+        return _fast_json(value)
+    except ValueError:  # stricter than the standard library, which has the last word
+        return json.loads(value)
 
 
 def builder(annotation: Any) -> Convert:
@@ -83,7 +107,9 @@ def is_structured(annotation: Any) -> bool:
 
 
 def _loaded(value: Any) -> Any:
-    return json.loads(value) if isinstance(value, bytes | str) else value
+    if isinstance(value, bytes):
+        return from_json(value)
+    return json.loads(value) if isinstance(value, str) else value
 
 
 def _string(value: Any) -> str:

@@ -49,7 +49,7 @@ class Leases:
             return
         third = member.min_idle // 3
         due = [held for held in member.held.values() if held.state in LEASED and now - held.leased >= third]
-        doubtful = [held for held in due if member.stale(held)]
+        doubtful = member.stale_among(due)
         if doubtful:
             await self.verify(doubtful)
         due = [held for held in due if held.state in LEASED]

@@ -152,7 +152,7 @@ class Ledger:
         if not everything:
             return True
         try:
-            doubtful = [held for held in everything if self._member.stale(held)]
+            doubtful = self._member.stale_among(everything)
             if doubtful:
                 await self._leases.verify(doubtful)
                 acks = [held for held in acks if held.state is State.ACKING]
@@ -208,10 +208,12 @@ class Ledger:
     def _settled(self, entries: list[Held], reply: Reply) -> bool:
         """Take note of one reply; False when the server refused for now."""
         if not isinstance(reply, ResponseError):
+            ours = self._member.held
             for held in entries:
-                if held.state not in (State.LOST, State.ACKED):
+                if held.state is not State.LOST and held.state is not State.ACKED:
                     held.step(Event.CONFIRM)
-                self._member.drop(held)
+                if ours.get(held.id) is held:
+                    del ours[held.id]
             return True
         if str(reply).startswith("NOGROUP"):
             for held in entries:

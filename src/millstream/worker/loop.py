@@ -345,11 +345,17 @@ class SubscriberLoop:
                 count -= 1
 
     async def _run(self, held: Held) -> None:
-        member = self.member
         if held.state is not State.BUFFERED:
             return
-        if member.stale(held) and not await self._still_ours(held):
+        if self.member.stale(held) and not await self._still_ours(held):
             return
+        if held.deliveries == 1 and not self._solitude.wanted:
+            await self._start(held)
+        else:
+            await self._run_again(held)
+
+    async def _run_again(self, held: Held) -> None:
+        """Run, or do not, what was delivered before, or what comes while a suspect wants to be alone."""
         if self.subscription.retry.overdue(held.deliveries):
             limit = self.subscription.retry.max_deliveries
             self._outcomes.failed(
@@ -391,18 +397,12 @@ class SubscriberLoop:
             self._reading.sweep_soon()  # for what was handed back
 
     async def _start(self, held: Held) -> None:
-        self._solitude.began()
-        try:
-            await self._handle(held)
-        finally:
-            self._solitude.ended()
-
-    async def _handle(self, held: Held) -> None:
         member = self.member
         if held.deliveries > 1:
             member.stats.suspects += 1
         held.step(Event.START)
         hooks.reach("before_handler")
+        self._solitude.began()
         try:
             await self._call(held)
         except asyncio.CancelledError as error:
@@ -420,7 +420,11 @@ class SubscriberLoop:
         else:
             hooks.reach("after_handler")
             member.stats.handled += 1
-            await self._returned(held)
+            self._returned(held)
+            if self.subscription.ack == "each" and not member.no_ack:
+                await self._ledger.stored(held)
+        finally:
+            self._solitude.ended()
 
     async def _call(self, held: Held) -> None:
         subscription = self.subscription
@@ -436,19 +440,15 @@ class SubscriberLoop:
             for publisher in subscription.publishers:
                 await publisher.publish(result)
 
-    async def _returned(self, held: Held) -> None:
+    def _returned(self, held: Held) -> None:
         if self.subscription.ack == "manual":
             if held.state is State.RUNNING:
                 held.step(Event.LEAVE)
-            return
-        if not self._unsettled(held):
-            return  # the handler settled it by hand
-        if self.member.no_ack:
-            self.member.drop(held)
-            return
-        self._ledger.ack(held)
-        if self.subscription.ack == "each":
-            await self._ledger.stored(held)
+        elif self._unsettled(held):  # the handler did not settle it by hand
+            if self.member.no_ack:
+                self.member.drop(held)
+            else:
+                self._ledger.ack(held)
 
     def _interrupted(self, held: Held) -> None:
         """The grace time is over: what can be cancelled is handed back uncharged; a thread cannot, its entry stays."""

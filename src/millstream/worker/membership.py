@@ -7,7 +7,7 @@ from random import Random
 from millstream.client.capabilities import Capabilities
 from millstream.client.line import Line
 from millstream.clock import Clock
-from millstream.worker.settle import FINAL, Event, State, step
+from millstream.worker.settle import FINAL, TABLE, Event, State, step
 from millstream.worker.stats import Stats
 
 
@@ -35,7 +35,7 @@ class Held:
 
     def step(self, event: Event) -> State:
         """Move on, and wake whoever waits for the end."""
-        state = self.state = step(self.state, event)
+        state = self.state = TABLE[self.state].get(event) or step(self.state, event)
         if self.waiter is not None and state in FINAL and not self.waiter.done():
             self.waiter.set_result(None)
         return state
@@ -80,7 +80,14 @@ class Membership:
 
     def stale(self, held: Held) -> bool:
         """True when so much time went by that somebody else may own the entry."""
-        return not self.no_ack and self.clock.now().mono - held.leased > self.min_idle * 3 // 4
+        return self.clock.now().mono - held.leased > self.min_idle * 3 // 4 and not self.no_ack
+
+    def stale_among(self, entries: list[Held]) -> list[Held]:
+        """Those of them that are stale; the clock is read once."""
+        if self.no_ack:
+            return []
+        fresh = self.clock.now().mono - self.min_idle * 3 // 4
+        return [held for held in entries if held.leased < fresh]
 
     def drop(self, held: Held) -> None:
         """Forget an entry, unless its id has been delivered to us anew."""

@@ -20,7 +20,7 @@ from typing import Any, get_type_hints
 
 from millstream.errors import ConfigError, MillstreamError
 from millstream.worker import envelope
-from millstream.worker.convert import Convert, admits_none, builder, is_structured, lenient
+from millstream.worker.convert import Convert, admits_none, as_text, builder, from_json, is_structured
 from millstream.worker.message import Message
 
 _JSON_FIELD = b"data"
@@ -131,7 +131,7 @@ def unwrap(fields: Sequence[bytes]) -> Any:
             return _open(value)
         if name == _JSON_FIELD and value[:1] in (b"{", b"["):
             try:
-                return json.loads(value)
+                return from_json(value)
             except ValueError:
                 pass  # text that happens to begin with a brace: a field like any other
     return {
@@ -205,14 +205,14 @@ def _open(value: bytes) -> Any:
     found = envelope.parse(value)
     kind = found.headers.get("content-type", "")
     if kind == "application/json" or (not kind and found.body[:1] in (b"{", b"[")):
-        return json.loads(found.body)
+        return from_json(found.body)
     return found.body.decode() if kind.startswith("text/") else found.body
 
 
 def _convert(parameter: _Parameter, value: Any) -> Any:
     try:
         if parameter.anything and isinstance(value, Mapping):
-            return {name: lenient(item) for name, item in value.items()}
+            return as_text(value)
         return parameter.convert(value)
     except (ValueError, TypeError) as error:
         raise PayloadError(f"{parameter.name}: {error}") from error

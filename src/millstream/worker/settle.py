@@ -15,12 +15,12 @@ two outcomes: a second outcome is an :class:`AlreadySettledError`, and an outcom
 nothing is sent for an entry that belongs to someone else.
 """
 
-from enum import Enum
+from enum import IntEnum
 
 from millstream.errors import UsageError
 
 
-class State(Enum):
+class State(IntEnum):
     """Where an entry stands; see the module's picture."""
 
     BUFFERED = 0
@@ -37,7 +37,7 @@ class State(Enum):
     LOST = 11
 
 
-class Event(Enum):
+class Event(IntEnum):
     """What happens to an entry."""
 
     START = 0

@@ -20,13 +20,14 @@ class Solitude:
     def __init__(self) -> None:
         self._open = asyncio.Event()
         self._open.set()
+        self._wanted = False
         self._changed = asyncio.Event()
         self._running = 0
 
     @property
     def wanted(self) -> bool:
         """True while a suspect runs or waits to: nothing else may be started or kept."""
-        return not self._open.is_set()
+        return self._wanted
 
     async def opened(self) -> None:
         """Wait until no suspect wants to be alone."""
@@ -39,13 +40,15 @@ class Solitude:
     def ended(self) -> None:
         """A run, or a read, has ended."""
         self._running -= 1
-        self._changed.set()
+        if self.wanted:
+            self._changed.set()
 
     @contextlib.asynccontextmanager
     async def alone(self, clear: Callable[[], None]) -> AsyncIterator[None]:
         """Alone inside this block; ``clear`` hands back what waits, again and again. Not while ``wanted``."""
         assert not self.wanted
         self._open.clear()
+        self._wanted = True
         try:
             clear()
             with contextlib.suppress(TimeoutError):
@@ -55,6 +58,7 @@ class Solitude:
                         clear()
             yield
         finally:
+            self._wanted = False
             self._open.set()
 
     async def _change(self) -> None:
