@@ -82,6 +82,7 @@ THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "pytest": (frozenset({"testing"}), "dev"),
     "rich": (frozenset({"cli", "demo", "server"}), ""),
     "uvloop": (frozenset({"server"}), "server"),
+    "pydantic_core": (frozenset({"worker"}), "worker"),
     "pydantic": (frozenset({"worker", "demo"}), "worker"),
     "fast_depends": (frozenset({"worker"}), "worker"),
     "pyspark": (frozenset({"spark", "demo"}), "spark"),
