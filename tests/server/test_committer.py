@@ -2,11 +2,16 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import pytest
 
-from millstream.errors import DiskError, StorageError
+from millstream.clock import SystemClock
+from millstream.errors import DiskError, DiskFullError, StorageError
+from millstream.node import codec
+from millstream.node.outage import Outage
+from millstream.node.room import Room
 from millstream.persistence.log import Log
 from millstream.server.committer import Committer
 from millstream.server.thread import ServerThread
@@ -21,18 +26,40 @@ class HeldLog:
         let: one permit for each write or sync that may happen.
         calls: what was done, in order.
         broken: the next call fails.
+        full: writes find no space.
+        space: free bytes.
+        floor: bytes that are to stay free.
+        told: what the node was told: an outage, or None at its end.
     """
+
+    directory = Path("data")
 
     def __init__(self) -> None:
         self.appended = self.written = self.durable = 0
         self.let = threading.Semaphore(0)
         self.calls: list[str] = []
-        self.broken = False
+        self.broken = self.full = False
+        self.space, self.floor = 1000, 0
+        self.told: list[Outage | None] = []
+
+    def free(self) -> int:
+        return self.space
+
+    def held(self) -> list[bytes]:
+        return [codec.pack(0, [("set", 0, b"key", b"value", None)])] * (self.appended - self.written)
+
+    def suspend(self, outage: Outage) -> None:
+        self.told.append(outage)
+
+    def resume(self) -> None:
+        self.told.append(None)
 
     def _step(self, name: str) -> None:
         assert self.let.acquire(timeout=30)
         if self.broken:
             raise DiskError("the disk is broken")
+        if self.full and name == "write":
+            raise DiskFullError("the disk is full")
         self.calls.append(name)
 
     def write(self) -> int:
@@ -46,6 +73,12 @@ class HeldLog:
         self._step("sync")
         self.durable = taken
         return taken
+
+
+def committing(log: HeldLog, policy: str, on_failure: Callable[[StorageError], None]) -> Committer:
+    """A committer of the log, whose room tells the log what a node would be told."""
+    room = Room(log, log, lambda: log.floor, SystemClock())
+    return Committer(log, policy, room, on_failure)  # type: ignore[arg-type] # parametrised
 
 
 class Client:
@@ -75,7 +108,7 @@ async def log() -> AsyncIterator[HeldLog]:
 
 async def test_always_releases_after_the_sync(log: HeldLog) -> None:
     """Under ``always`` a write alone releases nothing."""
-    committer = Committer(log, "always", pytest.fail)
+    committer = committing(log, "always", pytest.fail)
     client = Client(committer, log)
     client.command()
     log.let.release()
@@ -90,7 +123,7 @@ async def test_always_releases_after_the_sync(log: HeldLog) -> None:
 
 async def test_commands_during_a_sync_share_the_next(log: HeldLog) -> None:
     """What runs while the disk is busy becomes one further group, however many it is."""
-    committer = Committer(log, "always", pytest.fail)
+    committer = committing(log, "always", pytest.fail)
     client = Client(committer, log)
     client.command()
     log.let.release()
@@ -109,7 +142,7 @@ async def test_commands_during_a_sync_share_the_next(log: HeldLog) -> None:
 @pytest.mark.parametrize("policy", ["everysec", "no"])
 async def test_others_release_after_the_write(log: HeldLog, policy: str) -> None:
     """Under ``everysec`` and ``no`` a reply waits for the write, not for a sync; closing syncs all the same."""
-    committer = Committer(log, policy, pytest.fail)  # type: ignore[arg-type] # parametrised
+    committer = committing(log, policy, pytest.fail)
     client = Client(committer, log)
     log.let.release()
     client.command()
@@ -123,7 +156,7 @@ async def test_others_release_after_the_write(log: HeldLog, policy: str) -> None
 async def test_everysec_syncs_by_itself(log: HeldLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """Under ``everysec`` what was written is synced after a while with no further command."""
     monkeypatch.setattr("millstream.server.committer.SYNC_SECONDS", 0.01)
-    committer = Committer(log, "everysec", pytest.fail)
+    committer = committing(log, "everysec", pytest.fail)
     log.let.release(10)
     Client(committer, log).command()
     await aeventually(lambda: log.durable == 1)
@@ -133,7 +166,7 @@ async def test_everysec_syncs_by_itself(log: HeldLog, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("policy", ["always", "everysec", "no"])
 async def test_closing_leaves_nothing_behind_for_the_next_turn(log: HeldLog, policy: str) -> None:
     """What was appended in the very turn of the stop is committed by it; nobody writes to the log after it."""
-    committer = Committer(log, policy, pytest.fail)  # type: ignore[arg-type] # parametrised
+    committer = committing(log, policy, pytest.fail)
     client = Client(committer, log)
     log.let.release(10)
     client.command()
@@ -150,7 +183,7 @@ async def test_closing_leaves_nothing_behind_for_the_next_turn(log: HeldLog, pol
 async def test_broken_disk_releases_nothing(log: HeldLog, policy: str) -> None:
     """After a failed write or sync no reply is released, the server is told once, and closing does not try again."""
     told: list[StorageError] = []
-    committer = Committer(log, policy, told.append)  # type: ignore[arg-type] # parametrised
+    committer = committing(log, policy, told.append)
     client = Client(committer, log)
     log.broken = True
     log.let.release(10)
@@ -162,6 +195,82 @@ async def test_broken_disk_releases_nothing(log: HeldLog, policy: str) -> None:
     assert len(told) == 1
     assert client.got == []
     assert log.calls == []
+
+
+@pytest.mark.parametrize("policy", ["always", "everysec", "no"])
+async def test_full_disk_holds_and_goes_on(log: HeldLog, policy: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A full disk is no failure: replies are held, the node is told once, and what was kept is written with space."""
+    committer = committing(log, policy, pytest.fail)
+    client = Client(committer, log)
+    log.full = True
+    log.let.release(1000)
+    client.command()
+    client.command()
+    await aeventually(lambda: log.told)
+    (outage,) = log.told
+    assert outage is not None
+    assert outage.held == 2
+    await aeventually(lambda: log.let._value < 997, what="it was tried again")
+    assert client.got == []
+    assert len(log.told) == 1
+    log.full = False
+    await aeventually(lambda: client.got == [2])
+    assert log.told == [outage, None]
+    assert log.durable == 2
+    client.command()
+    await aeventually(lambda: client.got[-1] == 3)
+    await committer.close()
+    assert len(caplog.records) == 2, "one line for each change of state"
+
+
+@pytest.mark.parametrize("policy", ["always", "everysec", "no"])
+async def test_too_little_space_turns_writes_away_before_one_fails(log: HeldLog, policy: str) -> None:
+    """Below the floor nothing is held and what is under way is released; a quarter above it writes are taken again."""
+    committer = committing(log, policy, pytest.fail)
+    client = Client(committer, log)
+    log.let.release(1000)
+    committer.begin()
+    assert log.told == []
+    log.floor = 1001
+    client.command()
+    await aeventually(lambda: client.got == [1])
+    await aeventually(lambda: log.told)
+    (outage,) = log.told
+    assert outage is not None
+    assert outage.held == 0
+    client.command()
+    await aeventually(lambda: client.got[-1] == 2)
+    log.floor, looks = 801, len(log.calls)
+    await aeventually(lambda: len(log.calls) > looks + 1, what="it was looked at again")
+    assert log.told == [outage]
+    log.floor = 800
+    await aeventually(lambda: log.told == [outage, None])
+    await committer.close()
+
+
+async def test_start_on_a_disk_with_too_little_space(log: HeldLog) -> None:
+    """The first write is turned away already."""
+    committer = committing(log, "always", pytest.fail)
+    log.floor = 1001
+    committer.begin()
+    assert len(log.told) == 1
+    log.let.release(1000)
+    await committer.close()
+
+
+@pytest.mark.parametrize("policy", ["always", "everysec"])
+async def test_closing_on_a_full_disk_releases_nothing(log: HeldLog, policy: str) -> None:
+    """It tries once more, gives up, and leaves what is held to the caller's last word; with space it is released."""
+    for space in (False, True):
+        committer = committing(log, policy, pytest.fail)
+        client = Client(committer, log)
+        log.full, log.told = True, []
+        log.let.release(1000)
+        client.command()
+        await aeventually(lambda: log.told)
+        log.full = not space
+        await committer.close()
+        assert set(client.got) == ({2} if space else set())
 
 
 def test_server_shows_nothing_after_a_failed_sync(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:

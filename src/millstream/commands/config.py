@@ -162,6 +162,7 @@ PARAMETERS: dict[str, Parameter] = {
         Parameter("dir", "", text, mutable=False),
         Parameter("appendonly", "no", yes_no, mutable=False),
         Parameter("appendfsync", "always", choice("always", "everysec", "no"), mutable=False),
+        Parameter("disk-free-floor", "32mb", memory(0, LLONG_MAX)),
         Parameter("aof-use-rdb-preamble", "no", choice("no"), mutable=False),
         Parameter("save", "", text, mutable=False),
         Parameter("maxmemory", "0", memory(0, 0), mutable=False),
@@ -193,6 +194,7 @@ class Config:
         output_limit: ``client-output-buffer-limit``.
         expires_unasked: keys are deleted when their time has come, not only when asked for (DEBUG SET-ACTIVE-EXPIRE).
         script_limit: ``busy-reply-threshold``.
+        disk_floor: ``disk-free-floor``; writes are turned away while less is free, 0 for no such floor.
 
     Raises:
         ConfigError: a name is unknown or a value refused; the text says which.
@@ -230,6 +232,7 @@ class Config:
         assert isinstance(limit, OutputLimit)
         self.output_limit = limit
         self.script_limit = self._int("busy-reply-threshold")
+        self.disk_floor = self._int("disk-free-floor")
 
     def _int(self, name: str) -> int:
         value = self.values[name]

@@ -65,6 +65,11 @@ class Host(Protocol):
     patterns: Channels[Session]
 
     @property
+    def outage(self) -> object | None:
+        """Why nothing may be written now, None if it may."""
+        ...
+
+    @property
     def scripts(self) -> ScriptHost:
         """The scripts of the node."""
         ...
@@ -224,10 +229,12 @@ class Context:
         return result
 
     def lookup(self, key: bytes, database: Database | None = None) -> Value | None:
-        """The key's value, or None; an expired key is deleted on the way."""
+        """The key's value, or None; an expired key is deleted on the way, unless the disk takes no writes."""
         db = self.db if database is None else database
         value = db.keys.get(key)
         if value is not None and db.expires and db.is_expired(key, self.now.wall):
+            if self.host.outage is not None:  # nothing may be written now, so it is only hidden
+                return None
             self.commit(("unset", db.index, key))
             self.signal(key, db)
             self.notify("x", "expired", key, db)

@@ -93,6 +93,9 @@ class LogFacts:
         durable: last position known to survive a power cut.
         recovered: records read at the start.
         last_save: wall seconds of the last moment everything was on disk.
+        disk_state: ``ok``; ``low``: writes are turned away; ``full``: and changes wait for space.
+        disk_since: wall seconds of the last change of that state, 0 if there was none.
+        disk_free: bytes that may still be written, -1 if the system does not say.
     """
 
     enabled: bool = False
@@ -102,6 +105,9 @@ class LogFacts:
     durable: int = 0
     recovered: int = 0
     last_save: int = 0
+    disk_state: str = "ok"
+    disk_since: int = 0
+    disk_free: int = -1
 
 
 @dataclass(slots=True)
@@ -147,7 +153,8 @@ class InfoFacts:
         refused: refusals by ACL, by reason.
         commands: counters by full command name.
         errors: error replies by code.
-        databases: those that hold keys.
+        databases: those that hold keys; none while changes are held.
+        is_holding: changes wait for space on the disk, and nothing may tell of them.
         shell: of the network shell.
         machine: of the process.
         log: of the log.
@@ -172,6 +179,7 @@ class InfoFacts:
     commands: Mapping[str, CommandFacts] = field(default_factory=dict)
     errors: Mapping[str, int] = field(default_factory=dict)
     databases: Iterable[DatabaseFacts] = ()
+    is_holding: bool = False
     shell: ShellFacts = field(default_factory=ShellFacts)
     machine: MachineFacts = field(default_factory=MachineFacts)
     log: LogFacts = field(default_factory=LogFacts)
@@ -248,13 +256,16 @@ def _persistence(facts: InfoFacts) -> Rows:
     yield "aof_rewrite_in_progress", 0
     yield "aof_rewrite_scheduled", 0
     yield "aof_last_bgrewrite_status", "ok"
-    yield "aof_last_write_status", "ok"
+    yield "aof_last_write_status", "ok" if log.disk_state == "ok" else "err"
     if log.enabled:
         yield "aof_current_size", log.size
         yield "millstream_fsync", log.policy
         yield "millstream_log_appended", log.appended
         yield "millstream_log_durable", log.durable
         yield "millstream_log_recovered", log.recovered
+        yield "millstream_disk_state", log.disk_state
+        yield "millstream_disk_state_since", log.disk_since
+        yield "millstream_disk_free", log.disk_free
 
 
 def _stats(facts: InfoFacts) -> Rows:
@@ -319,6 +330,8 @@ def _cluster(facts: InfoFacts) -> Rows:  # noqa: ARG001 - all sections share one
 
 
 def _keyspace(facts: InfoFacts) -> Rows:
+    if facts.is_holding:
+        yield "millstream_keyspace_held", 1  # the figures would tell of changes that may yet be lost
     for base in facts.databases:
         if base.keys:
             yield (

@@ -10,7 +10,8 @@ before are one group), releases the replies that waited for that, and wakes read
     The caller's thread writes at once, and the reply goes out: the end of the process loses nothing. The keeper syncs
     once a second with ``everysec``; with ``no`` the log is synced only when it is closed.
 
-A disk that fails ends it: every connection is cut, with no reply that was not covered, and says why.
+A disk that fails ends it: every connection is cut, with no reply that was not covered, and says why. A disk that is
+full does not: further writes are refused (:mod:`millstream.node.room`), and the keeper tries again what the log kept.
 """
 
 import contextlib
@@ -26,8 +27,9 @@ from millstream.commands.config import Config
 from millstream.commands.info import LogFacts, ShellFacts
 from millstream.embedded.channel import Channel, Sink
 from millstream.embedded.guard import Guard, be_helper
-from millstream.errors import StorageError, UsageError
+from millstream.errors import DiskFullError, StorageError, UsageError
 from millstream.node.node import Node, Outcome
+from millstream.node.room import LOOK_SECONDS, Room, default_floor
 from millstream.persistence.log import Log
 from millstream.protocol.encoder import error_line
 
@@ -74,6 +76,7 @@ class Store:
         fsync: when writes are brought to the disk.
         node: the state.
         released: replies may go out that wait for this position or an earlier one.
+        room: whether the disk takes writes; None for a store in memory.
         waiting: connections with replies that wait for more.
         failure: why the disk failed, or None.
         forked: this is a child's copy of its parent's store.
@@ -100,22 +103,31 @@ class Store:
         self._woken = False  # the keeper has not yet looked since it was last woken
         self._busy = False  # the keeper is writing or syncing, outside the guard
         self._sync_due: float | None = None  # when ``everysec`` syncs next; None if there is nothing to sync
+        self._try_due: float | None = None  # when free space is looked at again; None while writes are taken
+        self._look_at = 0.0  # from when on the weaker policies look at free space again
         self._alarm: int | None = None  # monotonic milliseconds at which the keeper wakes by itself
+        self.room: Room | None
         self.node = self._open(place.directory, disk)
         self.released = 0 if self._log is None else self._log.appended
         self._describe()
+        if self.room is not None:
+            with self._guard:
+                self._look(self.room.measure())
 
     def _open(self, directory: "Path | None", disk: "Disk | None") -> Node:
         if directory is None:
+            self.room = None
             return Node(Config())
         config = Config({"dir": str(directory), "appendonly": "yes", "appendfsync": self.fsync})
         self._log, recovery = Log.open(directory, disk)
         try:
             node = Node(config, self._log)
             self._recovered = node.recover(recovery.payloads())
+            config.set([("disk-free-floor", str(default_floor(self._log.total())))])
         except BaseException:
             self._log.close()
             raise
+        self.room = Room(self._log, node, lambda: config.disk_floor, self.clock)
         return node
 
     def _describe(self) -> None:
@@ -125,8 +137,8 @@ class Store:
         around.max_clients = self.node.config.max_clients
 
     def _read_log(self) -> LogFacts:
-        log_ = self._log
-        if log_ is None:
+        log_, room = self._log, self.room
+        if log_ is None or room is None:
             return LogFacts(last_save=self.node.surroundings.shell.started // 1000)
         size = 0
         for file in log_.directory.glob("log-*"):
@@ -140,6 +152,9 @@ class Store:
             durable=log_.durable,
             recovered=self._recovered,
             last_save=int(self._synced_at),
+            disk_state=room.state,
+            disk_since=room.since // 1000,
+            disk_free=free if (free := room.measure()) is not None else -1,
         )
 
     # ------------------------------------------------------------------ what connections call
@@ -253,9 +268,9 @@ class Store:
 
     def _commit(self) -> None:
         """Write what was appended, or have it written and synced."""
-        log_ = self._log
-        if log_ is None or self.failure is not None or self._busy:
-            return  # the keeper looks again when it is done
+        log_, room = self._log, self.room
+        if log_ is None or room is None or room.is_full or self.failure is not None or self._busy:
+            return  # the keeper looks again when it is done, or when there may be space
         if self.fsync == "always":
             if log_.appended > self.released:
                 self._wake()
@@ -266,6 +281,9 @@ class Store:
             except StorageError as error:
                 self._fail(error)
                 return
+            if time.monotonic() >= self._look_at:
+                self._look_at = time.monotonic() + LOOK_SECONDS
+                self._look(room.measure())
         if self.fsync == "everysec" and self._sync_due is None and log_.durable < log_.appended:
             self._sync_due = time.monotonic() + SYNC_SECONDS
             self._wake()
@@ -294,8 +312,26 @@ class Store:
             )
             self._keeper.start()
 
+    def _look(self, free: int | None) -> None:
+        """Everything was written, and so much is free."""
+        assert self.room is not None
+        self.room.worked(free)
+        self._try_due = None
+        if self.room.state != "ok":
+            self._try_later()
+
+    def _try_later(self) -> None:
+        assert self.room is not None
+        self._try_due = time.monotonic() + self.room.delay()
+        self._wake()
+
     def _fail(self, error: StorageError) -> None:
-        """The disk failed: show nobody anything more."""
+        """The disk failed: show nobody anything more. If it is only full, hold back what it refused."""
+        if isinstance(error, DiskFullError):
+            assert self.room is not None
+            self.room.refused(error)
+            self._try_later()
+            return
         if self.failure is None:
             self.failure = error
             log.critical("%s: %s", self.place.url, error)
@@ -330,13 +366,17 @@ class Store:
             now = self._now()
             self._alarm = None if isinstance(self.clock, ManualClock) else self.node.next_deadline(now)
             moments = [] if self._alarm is None else [(self._alarm - now.mono) / 1000]
-            if self._sync_due is not None:
-                moments.append(self._sync_due - time.monotonic())
+            dues = (self._sync_due, self._try_due)
+            moments.extend(due - time.monotonic() for due in dues if due is not None)
         return max(min(moments), 0.0) if moments else None
 
     def _should_sync(self) -> bool:
-        log_ = self._log
-        if log_ is None or self.failure is not None:
+        log_, room = self._log, self.room
+        if log_ is None or room is None or self.failure is not None:
+            return False
+        if self._try_due is not None and time.monotonic() >= self._try_due:
+            return True
+        if room.is_full:
             return False
         if self.fsync == "always":
             return log_.appended > self.released
@@ -344,13 +384,16 @@ class Store:
 
     def _sync(self) -> None:
         """Write and sync outside the guard, so that commands go on meanwhile; then let out what waited for it."""
-        log_ = self._log
+        log_, room = self._log, self.room
         assert log_ is not None
+        assert room is not None
         failure: StorageError | None = None
         done = 0
+        free: int | None = None
         try:
             log_.write()
             done = log_.sync()
+            free = room.measure()
         except StorageError as error:
             failure = error
         except BaseException as error:  # noqa: BLE001 - whatever it is, no reply may be released after it
@@ -363,6 +406,7 @@ class Store:
                 return
             self._synced_at = time.time()
             self._release(done)
+            self._look(free)
             self._settle()
 
     def _tick(self) -> None:

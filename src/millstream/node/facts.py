@@ -56,7 +56,8 @@ def gather(node: "Node", wall: int) -> InfoFacts:
             for name, each in stats.commands.items()
         },
         errors=stats.errors,
-        databases=[_database(db, wall) for db in node.keyspace.databases],
+        databases=[] if node.is_holding else [_database(db, wall) for db in node.keyspace.databases],
+        is_holding=node.is_holding,
         shell=around.shell,
         machine=around.machine(),
         log=replace(around.log(), last_save=node.last_save()),

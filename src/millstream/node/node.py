@@ -35,6 +35,7 @@ from millstream.node import codec, rebuilding
 from millstream.node.blocking import Waiter, Waits
 from millstream.node.chores import Chores
 from millstream.node.facts import Surroundings, gather
+from millstream.node.outage import Outage
 from millstream.node.scripts import Scripts
 from millstream.node.stats import Stats
 from millstream.protocol.encoder import encode
@@ -116,6 +117,7 @@ class Node:
         outbox: replies to sessions other than the one that just ran a command; the shell empties it.
         stats: what INFO counts.
         stopping: SHUTDOWN was asked for; the shell ends the process.
+        outage: why writes are refused, None while they are taken.
         surroundings: what INFO shows of the shell, the machine and the log; the shell fills it in.
     """
 
@@ -128,6 +130,7 @@ class Node:
         self.stats = Stats()
         self.outbox: list[tuple[Session, Outcome]] = []
         self.stopping = False
+        self.outage: Outage | None = None
         self.surroundings = Surroundings()
         self.waits = Waits()
         self.chores = Chores()
@@ -147,6 +150,7 @@ class Node:
         self._messages: list[tuple[Session, Push]] = []
         self._watchers: dict[tuple[int, bytes], set[Session]] = {}
         self._nobody = Session(0)  # in whose name chores are done
+        self._overdue: list[Waiter] = []  # who could claim, but for the outage
 
     # ------------------------------------------------------------------ sessions
 
@@ -218,9 +222,26 @@ class Node:
             self.stats.dirty += ctx.dirty
         self._flush(now)
         outcome = self._outcome(session, reply, row)
-        if self._ready:
+        if self._ready and self.outage is None:
             self._serve_ready(now)
         return outcome
+
+    # ------------------------------------------------------------------ a disk that takes no writes
+
+    @property
+    def is_holding(self) -> bool:
+        """Changes are in memory that the disk has refused for now; no reply made meanwhile tells of them."""
+        return self.outage is not None and self.outage.held > 0
+
+    def suspend(self, outage: Outage) -> None:
+        """Refuse what the outage refuses, and change nothing unasked, until :meth:`resume`."""
+        self.outage = outage
+        if outage.held:
+            self._hard = 0  # what is answered from here on rests on nothing that waits for the disk
+
+    def resume(self) -> None:
+        """Take writes again; what could not be done meanwhile is due at the next :meth:`tick`."""
+        self.outage = None
 
     def _admit(self, session: Session, argv: list[bytes], now: Now) -> Command:
         """The command's row, if this session may run it now."""
@@ -232,6 +253,8 @@ class Node:
         if session.queue is not None and "no_multi" in row.flags:
             raise CommandError(_NOT_IN_MULTI)
         self._authorize(session, row, argv, now)
+        if self.outage is not None and (line := self.outage.refusal_of(session, row, argv)) is not None:
+            raise CommandError(line)
         if session.resp == 2 and session.is_subscribed and row.name not in ALLOWED_WHILE_SUBSCRIBED:
             raise CommandError(
                 f"ERR Can't execute '{row.name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are "
@@ -327,8 +350,10 @@ class Node:
         refused = self.refusal(ctx.session, row, argv, ctx.now, "lua")
         if refused is not None:
             return Error(f"ERR ACL failure in script: {refused[1]}")
+        if self.outage is not None and (line := self.outage.refusal(row, argv)) is not None:
+            return Error(line)
         reply = self._run(ctx, row, argv)
-        if self._log is not None and row.name.startswith("xinfo"):
+        if self._log is not None and not self.is_holding and row.name.startswith("xinfo"):
             # It shows what is logged softly, before this script and in it
             self._hard, self._is_hard = self._log.appended, self._is_hard or bool(self._steps)
         return reply
@@ -352,7 +377,7 @@ class Node:
             row = resolve(argv)
             refused = self.refusal(session, row, argv, now, "multi")  # the rules may have changed since it was queued
             replies.append(self._run(ctx, row, argv) if refused is None else self._no_longer(row, refused[0]))
-        if self._log is not None and any(argv[0].lower() == b"xinfo" for argv in queue):
+        if self._log is not None and not self.is_holding and any(argv[0].lower() == b"xinfo" for argv in queue):
             # It shows what is logged softly, before this transaction and in it
             self._hard, self._is_hard = self._log.appended, bool(self._steps)
         self.stats.dirty += ctx.dirty
@@ -371,7 +396,8 @@ class Node:
         if log_ is None:
             barrier = 0
         else:
-            barrier = log_.appended if row is not None and row.name.startswith("xinfo") else self._hard
+            shows_soft = row is not None and row.name.startswith("xinfo") and not self.is_holding
+            barrier = log_.appended if shows_soft else self._hard
         return Outcome(encode(reply, session.resp), barrier)
 
     @staticmethod
@@ -506,6 +532,11 @@ class Node:
 
     def tick(self, now: Now) -> None:
         """Whatever is due: waits that time out, claims that have become possible, expired keys, forgotten messages."""
+        if self.outage is None:
+            for waiter in self._overdue:
+                if not waiter.over:
+                    self.waits.set_alarm(waiter, now)
+            self._overdue.clear()
         for waiter in self.waits.ringing(now):
             if waiter.over:
                 continue
@@ -515,20 +546,25 @@ class Node:
                 continue
             waiter.alarm = None
             due = None if waiter.due is None else waiter.due()
-            if due is not None and due <= now.wall:
+            if self.outage is not None:
+                self._overdue.append(waiter)
+            elif due is not None and due <= now.wall:
                 self._retry(waiter, now)
             else:
                 self.waits.set_alarm(waiter, now)  # others took it meanwhile; it keeps its place in the line
-        if self.chores.is_due(now):
+        if self.outage is None and self.chores.is_due(now):
             ctx = self._context(self._nobody, now, may_block=False)
             self.stats.expired_keys += self.chores.run(ctx, now)
             self._flush(now)
-        if self._ready:
+        if self._ready and self.outage is None:
             self._serve_ready(now)
 
     def next_deadline(self, now: Now) -> int | None:  # noqa: ARG002 - the time may matter to other nodes
         """Monotonic milliseconds at which :meth:`tick` is needed next; None if nothing will ever be due."""
-        moments = [moment for moment in (self.waits.next_alarm(), self.chores.next_due()) if moment is not None]
+        if self.outage is None and (self._overdue or self._ready):
+            return 0
+        chores = self.chores.next_due() if self.outage is None else None
+        moments = [moment for moment in (self.waits.next_alarm(), chores) if moment is not None]
         return min(moments) if moments else None
 
     # ------------------------------------------------------------------ what commands may ask of their host

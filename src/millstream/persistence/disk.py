@@ -109,6 +109,10 @@ class Disk(Protocol):
         """Bytes that this user may still write there."""
         ...
 
+    def total(self, directory: Path) -> int:
+        """Bytes the file system has in all."""
+        ...
+
     def lock(self, path: Path) -> DiskLock:
         """Take the exclusive lock of a file, made if it is not there; ``BlockingIOError`` if another has it."""
         ...
@@ -272,6 +276,11 @@ class RealDisk:
         """See :class:`Disk`."""
         facts = os.statvfs(directory)
         return facts.f_bavail * facts.f_frsize
+
+    def total(self, directory: Path) -> int:
+        """See :class:`Disk`."""
+        facts = os.statvfs(directory)
+        return facts.f_blocks * facts.f_frsize
 
     def lock(self, path: Path) -> RealLock:
         """See :class:`Disk`."""

@@ -164,6 +164,22 @@ class Log:
         except OSError as error:
             raise disk_error(f"cannot find the free space of {self._directory}", error) from error
 
+    def total(self) -> int:
+        """Bytes the file system of the data directory has in all.
+
+        Raises:
+            DiskError: the system does not say.
+        """
+        try:
+            return self._disk.total(self._directory)
+        except OSError as error:
+            raise disk_error(f"cannot find the size of the file system of {self._directory}", error) from error
+
+    def held(self) -> list[bytes]:
+        """Records that were appended and are not written, oldest first."""
+        with self._io, self._gate:
+            return [*self._batch, *self._pending]
+
     def append(self, payload: bytes) -> int:
         """Buffer one record; it is whole on disk or not at all.
 

@@ -306,6 +306,11 @@ class SimDisk:
         room = self.room()
         return 1 << 40 if room is None else room
 
+    def total(self, directory: Path) -> int:
+        """See ``Disk``."""
+        self.end(self.begin("total", directory))
+        return 1 << 40 if self.capacity is None else self.capacity
+
     def lock(self, path: Path) -> SimLock:
         """See ``Disk``."""
         self.end(self.begin("lock", path))

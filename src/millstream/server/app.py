@@ -25,8 +25,9 @@ from millstream.clock import Clock, SystemClock
 from millstream.commands import aclfile
 from millstream.commands.accounts import Accounts
 from millstream.commands.info import LogFacts, ShellFacts
-from millstream.errors import StorageError
+from millstream.errors import DiskFullError, StorageError
 from millstream.node.node import Node
+from millstream.node.room import Room, default_floor
 from millstream.persistence.log import Log
 from millstream.protocol import limits
 from millstream.server.committer import Committer
@@ -45,6 +46,10 @@ log = logging.getLogger("millstream.server")
 
 Progress = Callable[[str, int, int], None]
 
+LOST = (
+    "{error}; the last {held} records found no space and are lost, of which nobody was told that they were done; all "
+    "that was acknowledged is on disk; free some space, then start again"
+)
 TOO_MANY = "ERR max number of clients reached"
 DENIED = (
     "DENIED Millstream is running in protected mode: no password is set, so only clients on the server's own machine "
@@ -73,6 +78,7 @@ class Server:
         report: what recovery found, None without a data directory.
         facts: counters INFO shows.
         failure: why the disk made the server stop, or None.
+        room: whether the disk takes writes; None without a data directory.
         stopping: set once the server should stop, or has begun to.
         tls_port: the port for TLS, 0 without.
     """
@@ -84,6 +90,7 @@ class Server:
         self.report: RecoveryReport | None = None
         self.failure: StorageError | None = None
         self.committer: Committer | None = None
+        self.room: Room | None = None
         self.tls_port = 0
         self.node: Node
         self.loop: asyncio.AbstractEventLoop
@@ -118,6 +125,8 @@ class Server:
         try:
             await self._bind()
             self.node = self._open(config)
+            if self.committer is not None:
+                self.committer.begin()
             if self.settings.aclfile is not None:
                 aclfile.load(self.node.accounts, self.settings.aclfile)
             await self._listen()
@@ -134,7 +143,10 @@ class Server:
         node = Node(config, self._log)
         node.recover(recovery.payloads())
         self.report = recovery.report
-        self.committer = Committer(self._log, self.settings.fsync, self.fail)
+        if "disk-free-floor" not in self.settings.parameters:
+            config.set([("disk-free-floor", str(default_floor(self._log.total())))])
+        self.room = Room(self._log, _Host(self, node), lambda: config.disk_floor, self.clock)
+        self.committer = Committer(self._log, self.settings.fsync, self.room, self.fail)
         return node
 
     async def _bind(self) -> None:
@@ -184,8 +196,8 @@ class Server:
         return read_machine()
 
     def _read_log(self) -> LogFacts:
-        log_, committer, report = self._log, self.committer, self.report
-        if log_ is None or committer is None or report is None:
+        log_, committer, report, room = self._log, self.committer, self.report, self.room
+        if log_ is None or committer is None or report is None or room is None:
             return LogFacts(last_save=self.facts.started // 1000)
         since_sync = self.loop.time() - committer.synced_at
         return LogFacts(
@@ -196,6 +208,9 @@ class Server:
             durable=log_.durable,
             recovered=report.records,
             last_save=int(self.clock.now().wall / 1000 - since_sync),
+            disk_state=room.state,
+            disk_since=room.since // 1000,
+            disk_free=free if (free := room.measure()) is not None else -1,
         )
 
     @property
@@ -253,8 +268,11 @@ class Server:
             await self.committer.close()
         if self._log is None:
             return
+        held = len(self._log.held())
         try:
             self._log.close()
+        except DiskFullError as error:
+            self.fail(DiskFullError(LOST.format(error=error, held=held)))
         except StorageError as error:
             self.fail(error)
 
@@ -366,6 +384,25 @@ class Server:
                 self._slow.pop(connection, None)
         if self._slow:
             self.loop.call_later(_SLOW_CHECK, self._look_at_slow)
+
+
+class _Host:
+    """The node and what must be seen to when it takes writes again.
+
+    Args:
+        server: whose it is.
+        node: its node.
+    """
+
+    def __init__(self, server: Server, node: Node) -> None:
+        self._server = server
+        self.suspend = node.suspend
+        self._node = node
+
+    def resume(self) -> None:
+        """See :class:`millstream.node.room.Host`."""
+        self._node.resume()
+        self._server.after_commands()
 
 
 def _size(directory: Path) -> int:

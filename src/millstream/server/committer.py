@@ -13,6 +13,9 @@ Commands append records to the log while they run. When a turn of the event loop
 
 A disk that fails ends it: nothing above the last durable record is ever released, and :attr:`Committer.failure` is
 told to the server, which stops. A second try would lie, since the kernel forgets what a failed fsync did not store.
+
+A disk that is full does not: nothing of the refused group was written, the log keeps it, and the replies stay held. The
+room (:mod:`millstream.node.room`) has further writes turned away; the group is tried again from time to time.
 """
 
 import asyncio
@@ -21,11 +24,16 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from millstream.errors import StorageError
+from millstream.errors import DiskFullError, StorageError
+from millstream.node.room import LOOK_SECONDS, Room
 from millstream.server.settings import Fsync
 
 SYNC_SECONDS = 1.0
 """How often ``everysec`` syncs (Redis: the same)."""
+
+
+Job = Callable[[], tuple[int, int | None]]
+"""What the thread does: it returns the last durable position and the free bytes, if they are known."""
 
 
 class LogFile(Protocol):
@@ -34,6 +42,11 @@ class LogFile(Protocol):
     @property
     def appended(self) -> int:
         """Last position given out."""
+        ...
+
+    @property
+    def durable(self) -> int:
+        """Last position on the medium."""
         ...
 
     def write(self) -> int:
@@ -59,6 +72,7 @@ class Committer:
     Args:
         log: the log; its ``append`` is called by others, in the loop's thread.
         policy: when to sync.
+        room: told of a full disk and of free space.
         on_failure: called once, in the loop, when the disk has failed.
 
     Attributes:
@@ -68,9 +82,10 @@ class Committer:
         synced_at: loop time of the last sync, or of the start.
     """
 
-    def __init__(self, log: LogFile, policy: Fsync, on_failure: Callable[[StorageError], None]) -> None:
+    def __init__(self, log: LogFile, policy: Fsync, room: Room, on_failure: Callable[[StorageError], None]) -> None:
         self._log = log
         self._policy = policy
+        self._room = room
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
         self.released = log.appended
@@ -82,21 +97,29 @@ class Committer:
         self._closing = False  # close() does what is left to do
         self._synced = log.appended
         self._timer: asyncio.TimerHandle | None = None
+        self._next_try: asyncio.TimerHandle | None = None
+        self._look_at = 0.0  # loop time from which free space is looked at again
         self._idle = asyncio.Event()
         self._idle.set()
-        self._jobs: queue.SimpleQueue[Callable[[], int] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="millstream-commit", daemon=True)
         self._thread.start()
 
+    def begin(self) -> None:
+        """Look at the free space before anything is written."""
+        self._look(self._room.measure())
+
     def poke(self) -> None:
         """Commands have run: whatever they appended is to be committed when this turn of the loop is over."""
-        if not self._due and not self._busy and self._log.appended > self.released and self.failure is None:
+        if self._due or self._busy or self._room.is_full:
+            return
+        if self._log.appended > self.released and self.failure is None:
             self._due = True
             self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
         self._due = False
-        if self._busy or self._closing or self.failure is not None:
+        if self._busy or self._closing or self.failure is not None or self._room.is_full:
             return
         if self._policy == "always":
             self._start(self._write_and_sync)
@@ -106,19 +129,25 @@ class Committer:
         except StorageError as error:
             self._fail(error)
             return
+        if self._loop.time() >= self._look_at:
+            self._look_at = self._loop.time() + LOOK_SECONDS
+            self._look(self._room.measure())
         if self._policy == "everysec" and self._timer is None:
             self._timer = self._loop.call_later(SYNC_SECONDS, self._sync_due)
 
     def _sync_due(self) -> None:
         self._timer = None
         if not self._busy and self.failure is None:
-            self._start(self._log.sync)
+            self._start(self._sync)
 
-    def _write_and_sync(self) -> int:
+    def _sync(self) -> tuple[int, int | None]:
+        return self._log.sync(), self._room.measure()
+
+    def _write_and_sync(self) -> tuple[int, int | None]:
         self._log.write()
-        return self._log.sync()
+        return self._sync()
 
-    def _start(self, job: Callable[[], int]) -> None:
+    def _start(self, job: Job) -> None:
         self._busy = True
         self._idle.clear()
         self._jobs.put(job)
@@ -129,13 +158,13 @@ class Committer:
             try:
                 done = job()
             except StorageError as error:
-                self._loop.call_soon_threadsafe(self._done, 0, error)
+                self._loop.call_soon_threadsafe(self._done, 0, None, error)
             except BaseException as error:  # noqa: BLE001 - whatever it is, no reply may be released after it
-                self._loop.call_soon_threadsafe(self._done, 0, StorageError(f"the log failed: {error!r}"))
+                self._loop.call_soon_threadsafe(self._done, 0, None, StorageError(f"the log failed: {error!r}"))
             else:
-                self._loop.call_soon_threadsafe(self._done, done, None)
+                self._loop.call_soon_threadsafe(self._done, *done, None)
 
-    def _done(self, durable: int, error: StorageError | None) -> None:
+    def _done(self, durable: int, free: int | None, error: StorageError | None) -> None:
         self._busy = False
         self._idle.set()
         if error is not None:
@@ -143,8 +172,9 @@ class Committer:
             return
         self._synced = durable
         self.synced_at = self._loop.time()
-        if self._policy == "always":
+        if durable > self.released:  # under the weaker policies most of it was released when it was written
             self._release(durable)
+        self._look(free)
         self.poke()
 
     def _release(self, position: int) -> None:
@@ -152,21 +182,48 @@ class Committer:
         for waiter in list(self.waiting):
             waiter.release()
 
+    def _look(self, free: int | None) -> None:
+        """Everything was written, and so much is free."""
+        self._room.worked(free)
+        if self._room.state != "ok":
+            self._try_later()
+
+    def _try_later(self) -> None:
+        if self._next_try is None and not self._closing:
+            self._next_try = self._loop.call_later(self._room.delay(), self._try_again)
+
+    def _try_again(self) -> None:
+        """Write what is held, if something is, and look at the space; in the thread, whatever the policy."""
+        self._next_try = None
+        if self._busy:  # that one will tell
+            self._try_later()
+        elif self.failure is None:
+            self._start(self._write_and_sync)
+
     def _fail(self, error: StorageError) -> None:
-        if self.failure is None:
+        if isinstance(error, DiskFullError):
+            if self._log.durable > self.released:
+                self._release(self._log.durable)  # by SAVE; nothing of the refused group is in the file
+            self._room.refused(error)
+            self._try_later()
+        elif self.failure is None:
             self.failure = error
             self._on_failure(error)
 
     async def close(self) -> None:
-        """Commit everything appended so far, release it, and end the thread. The log itself stays open."""
+        """Commit everything appended so far, release it, and end the thread. The log itself stays open.
+
+        What a full disk refuses once more stays in the log, and is not released.
+        """
         self._closing = True
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._next_try):
+            if timer is not None:
+                timer.cancel()
         await self._idle.wait()
         if self.failure is None:
             self._start(self._write_and_sync)
             await self._idle.wait()
-        if self.failure is None:
+        if self.failure is None and not self._room.is_full:
             self._release(self._synced)
         self._jobs.put(None)
         self._thread.join()

@@ -1,0 +1,98 @@
+"""What a node refuses while its disk takes no writes, so that nothing is told that a power cut could take back.
+
+Writes are refused as Redis refuses them when its AOF cannot be written (``MISCONF``, PING included). If changes are
+held, made in memory and refused by the disk, then nothing may tell of them: a read of a key that one of them touched is
+refused as well, and so is what looks at all keys. Every other command is answered at once, and its reply waits for
+nothing. Keys count by name, whatever their database.
+
+Source: https://redis.io/docs/latest/operate/oss_and_stack/management/persistence/ (errors writing the AOF)
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from millstream.commands.keyspecs import has_keys, keys_of
+from millstream.commands.table import Command, resolve
+from millstream.errors import CommandError
+from millstream.node import codec
+
+if TYPE_CHECKING:
+    from millstream.commands.session import Session
+
+_REDIS = "MISCONF Errors writing to the AOF file: "  # what clients made for Redis look for
+_WRITES = "Writes are turned away and reads go on; when there is space again writes are taken, without a restart"
+_HELD = (
+    "What this command reads has changes that wait for space on the disk, so it cannot be read before they are "
+    "written; what has none can be read"
+)
+
+
+class Outage:
+    """Why writes are refused, and what may not be read.
+
+    Args:
+        why: what is wrong with the disk, without a full stop.
+        held: records that were refused by the disk, and are to be written when there is space.
+
+    Attributes:
+        why: as given.
+        held: how many records wait.
+    """
+
+    __slots__ = ("_everything", "_seen", "_touched", "held", "why")
+
+    def __init__(self, why: str, held: Iterable[bytes] = ()) -> None:
+        self.why = why
+        self.held = 0
+        self._everything = False  # a whole database was changed
+        self._touched: set[bytes] = set()
+        self._seen: set[bytes] = set()  # only a consumer's times were changed, which XINFO alone shows
+        for payload in held:
+            self.held += 1
+            for step in codec.unpack(payload)[1]:
+                self._note(step)
+
+    def _note(self, step: list[Any]) -> None:
+        if step[0] in {"flush", "swap"}:
+            self._everything = True
+            return
+        names = self._seen if step[0] == "cseen" else self._touched
+        names.add(step[2])
+        if step[0] in {"move", "copy"}:
+            names.add(step[4])
+
+    def refusal(self, row: Command, argv: list[bytes]) -> str | None:
+        """The error line for a command of a script or a transaction, None if it may run."""
+        if "write" in row.flags:
+            return f"{_REDIS}{self.why}. {_WRITES}"
+        if self.held and self._tells(row, argv):
+            return f"{_REDIS}{self.why}. {_HELD}"
+        return None
+
+    def refusal_of(self, session: "Session", row: Command, argv: list[bytes]) -> str | None:
+        """The error line for a client's command, None if it may run."""
+        if row.name == "ping":  # Redis's way to tell those who watch it
+            return f"{_REDIS}{self.why}. {_WRITES}"
+        if row.name != "exec":
+            return self.refusal(row, argv)
+        if any(self._is_touched(key) for _, key in session.watched):  # whether it was broken may rest on a held change
+            return f"{_REDIS}{self.why}. {_HELD}"
+        lines = (self.refusal(resolve(words), words) for words in session.queue or ())
+        return next(filter(None, lines), None)
+
+    def _tells(self, row: Command, argv: list[bytes]) -> bool:
+        """Whether a command that writes nothing may tell of held changes."""
+        if row.group == "scripting":  # the script's own commands are looked at
+            return False
+        if not has_keys(row):  # KEYS, SCAN, DBSIZE and RANDOMKEY look at all keys
+            return "readonly" in row.flags or row.name.startswith("debug")
+        try:
+            keys = keys_of(row, argv)
+        except CommandError:
+            return True
+        if row.name.startswith("xinfo") and not self._seen.isdisjoint(keys):
+            return True
+        return any(map(self._is_touched, keys))
+
+    def _is_touched(self, key: bytes) -> bool:
+        return self._everything or key in self._touched

@@ -1,0 +1,151 @@
+"""Room on the disk: whether writes are taken, turned away for a while, and when to try again.
+
+Three states. ``ok``. ``low``: less is free than the floor, so writes are turned away before one can fail; nothing is
+held. ``full``: a write met a full disk; the log holds its records, nobody was told of what they stand for, and all
+writes are turned away until those are on the disk. A shell tells what became of its writes, and asks when to try
+again; everything but :meth:`Room.measure` belongs to the thread that runs the commands.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from millstream.errors import DiskError, DiskFullError
+from millstream.node.outage import Outage
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from millstream.clock import Clock
+
+log = logging.getLogger("millstream.disk")
+
+State = Literal["ok", "low", "full"]
+
+MIB = 1024 * 1024
+FLOOR = 32 * MIB
+"""Bytes kept free unless the user says otherwise, or the file system is small."""
+FLOOR_PART = 16
+"""At most this part of the file system is kept free unless the user says otherwise."""
+LOOK_SECONDS = 0.05
+"""How often free space is looked at where writes are not synced one by one."""
+# Seconds until the first new try, and at most between two.
+_FIRST_TRY, _LAST_TRY = 0.1, 1.0
+
+
+def default_floor(total: int) -> int:
+    """Bytes kept free on a file system of so many."""
+    return min(FLOOR, total // FLOOR_PART)
+
+
+class HeldLog(Protocol):
+    """What is needed of a log; :class:`millstream.persistence.log.Log` is one."""
+
+    @property
+    def directory(self) -> "Path":
+        """The data directory."""
+        ...
+
+    def free(self) -> int:
+        """Bytes that may still be written."""
+        ...
+
+    def held(self) -> list[bytes]:
+        """Records that are not written."""
+        ...
+
+
+class Host(Protocol):
+    """What is needed of a node; :class:`millstream.node.node.Node` is one."""
+
+    def suspend(self, outage: Outage) -> None:
+        """From now on refuse what the outage refuses."""
+        ...
+
+    def resume(self) -> None:
+        """Take writes again."""
+        ...
+
+
+class Room:
+    """See the module's text.
+
+    Args:
+        log: the log.
+        host: who refuses.
+        floor: tells how many bytes are to stay free; 0 for none.
+        clock: where time comes from.
+
+    Attributes:
+        state: one of the three.
+        since: wall milliseconds of the last change of state, 0 before the first.
+    """
+
+    def __init__(self, log: HeldLog, host: Host, floor: Callable[[], int], clock: "Clock") -> None:
+        self._log = log
+        self._host = host
+        self._floor = floor
+        self._clock = clock
+        self._tries = 0
+        self.state: State = "ok"
+        self.since = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Changes are held: nothing but a new try is to be written."""
+        return self.state == "full"
+
+    def measure(self) -> int | None:
+        """Free bytes, None if the system does not say; from any thread."""
+        try:
+            return self._log.free()
+        except DiskError:
+            return None
+
+    def refused(self, error: DiskFullError) -> None:
+        """A write met a full disk."""
+        if self.state == "full":
+            return
+        held = self._log.held()
+        self._change("full")
+        cause = error.__cause__
+        self._host.suspend(Outage(cause.strerror or str(error) if isinstance(cause, OSError) else str(error), held))
+        log.error(
+            "%s; writes are turned away, %d records that nobody was told of wait for space, reads of all else go on",
+            error,
+            len(held),
+        )
+
+    def worked(self, free: int | None) -> None:
+        """All that was to be written is; so many bytes are free."""
+        floor = self._floor()
+        if free is None or free >= (floor if self.state == "ok" else floor + floor // 4):
+            self._recover()
+        elif self.state != "low":
+            self._change("low")
+            why = f"less than {_size(floor)} are free on the disk (disk-free-floor)"
+            self._host.suspend(Outage(why))
+            log.error("%s free in %s, %s; writes are turned away, reads go on", _size(free), self._log.directory, why)
+
+    def _recover(self) -> None:
+        if self.state == "ok":
+            return
+        seconds = (self._clock.now().wall - self.since) / 1000
+        self._change("ok")
+        self._host.resume()
+        log.warning("there is space in %s again, after %.1f s: writes are taken", self._log.directory, seconds)
+
+    def _change(self, state: State) -> None:
+        self.state = state
+        self.since = self._clock.now().wall
+        self._tries = 0
+
+    def delay(self) -> float:
+        """Seconds until the next try, longer each time."""
+        self._tries += 1
+        return min(_FIRST_TRY * self._tries**2, _LAST_TRY)
+
+
+def _size(count: int) -> str:
+    """Bytes for people."""
+    return f"{count / MIB:.1f} MiB" if count >= MIB else f"{count / 1024:.0f} KiB"
