@@ -66,6 +66,8 @@ class ServerProcess:
         with self.client() as client:
             try:
                 return bool(client.ping())
+            except redis.ResponseError as error:  # its disk takes no writes, and it tells those who watch it
+                return str(error).startswith("MISCONF")
             except redis.RedisError:  # not listening yet, or still loading its log
                 return False
 

@@ -281,7 +281,7 @@ class Store:
             except StorageError as error:
                 self._fail(error)
                 return
-            if time.monotonic() >= self._look_at:
+            if room.is_near or time.monotonic() >= self._look_at:
                 self._look_at = time.monotonic() + LOOK_SECONDS
                 self._look(room.measure())
         if self.fsync == "everysec" and self._sync_due is None and log_.durable < log_.appended:

@@ -28,7 +28,9 @@ FLOOR = 32 * MIB
 FLOOR_PART = 16
 """At most this part of the file system is kept free unless the user says otherwise."""
 LOOK_SECONDS = 0.05
-"""How often free space is looked at where writes are not synced one by one."""
+"""How often free space is looked at where writes are not synced one by one, and there is plenty."""
+PLENTY = 256 * MIB
+"""More than can be written between two such looks."""
 # Seconds until the first new try, and at most between two.
 _FIRST_TRY, _LAST_TRY = 0.1, 1.0
 
@@ -79,6 +81,7 @@ class Room:
     Attributes:
         state: one of the three.
         since: wall milliseconds of the last change of state, 0 before the first.
+        is_near: the floor is, or may be, so near that every write must be looked at.
     """
 
     def __init__(self, log: HeldLog, host: Host, floor: Callable[[], int], clock: "Clock") -> None:
@@ -89,6 +92,7 @@ class Room:
         self._tries = 0
         self.state: State = "ok"
         self.since = 0
+        self.is_near = True
 
     @property
     def is_full(self) -> bool:
@@ -119,6 +123,7 @@ class Room:
     def worked(self, free: int | None) -> None:
         """All that was to be written is; so many bytes are free."""
         floor = self._floor()
+        self.is_near = free is None or free < floor + PLENTY
         if free is None or free >= (floor if self.state == "ok" else floor + floor // 4):
             self._recover()
         elif self.state != "low":

@@ -129,7 +129,7 @@ class Committer:
         except StorageError as error:
             self._fail(error)
             return
-        if self._loop.time() >= self._look_at:
+        if self._room.is_near or self._loop.time() >= self._look_at:
             self._look_at = self._loop.time() + LOOK_SECONDS
             self._look(self._room.measure())
         if self._policy == "everysec" and self._timer is None:

@@ -1,0 +1,32 @@
+"""Bar A7: a server on a really full disk."""
+
+from pathlib import Path
+
+import pytest
+
+from support import campaign
+from support.smalldisk import run_on
+
+ROUND = Path(__file__).with_name("full.py")
+
+
+def filled(folder: Path, fsync: str, seed: int) -> None:
+    """One round on a file system of its own."""
+    small = folder / f"small-{fsync}-{seed}"
+    small.mkdir()
+    run_on(small, "16m", ROUND, fsync, str(seed))
+
+
+@pytest.mark.parametrize(("fsync", "seed"), [("always", 1), ("everysec", 2), ("no", 5)])
+def test_really_full_disk(tmp_path: Path, fsync: str, seed: int) -> None:
+    """Sixteen MiB filled to the floor, then to the brim: reads go on, errors say why, nothing acknowledged is lost."""
+    filled(tmp_path, fsync, seed)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(campaign.LIMIT)
+def test_really_full_disk_twenty_times(tmp_path: Path) -> None:
+    """Bar A7 in full."""
+    campaign.run(
+        "full-disk", lambda seed: filled(tmp_path, ("always", "everysec", "no")[seed % 3], seed), range(10, 30)
+    )
