@@ -94,6 +94,12 @@ def test_compatibility_page_lists_the_commands_that_exist() -> None:
     assert "| BGSAVE | | 1.0.0 | [differs](#saving) |" in page
 
 
+def test_every_page_is_in_the_list_of_pages() -> None:
+    """docs/README.md names each page of its folder, so that a reader finds it."""
+    listed = (ROOT / "docs" / "README.md").read_text() + "(README.md)"
+    assert [page.name for page in (ROOT / "docs").glob("*.md") if f"({page.name})" not in listed] == []
+
+
 def test_what_differs_is_explained_on_the_page() -> None:
     """Each link within the page leads to a heading of it, and each row that differs to one with a text."""
     page = compatibility().PAGE.read_text()

@@ -38,6 +38,7 @@ def _evalsha(ctx: Context, argv: list[bytes], *, read_only: bool) -> Reply:
     group="scripting",
     syntax="script numkeys:integer [key [key ...]] [arg [arg ...]]",
     summary="Runs a Lua script.",
+    differs="scripts",
 )
 def eval_(ctx: Context, argv: list[bytes]) -> Reply:
     """What the script returns."""
@@ -52,6 +53,7 @@ def eval_(ctx: Context, argv: list[bytes]) -> Reply:
     group="scripting",
     syntax="script numkeys:integer [key [key ...]] [arg [arg ...]]",
     summary="Runs a Lua script that may not write.",
+    differs="scripts",
 )
 def eval_ro(ctx: Context, argv: list[bytes]) -> Reply:
     """What the script returns."""
@@ -66,6 +68,7 @@ def eval_ro(ctx: Context, argv: list[bytes]) -> Reply:
     group="scripting",
     syntax="sha1 numkeys:integer [key [key ...]] [arg [arg ...]]",
     summary="Runs a Lua script that the server has, by its SHA-1.",
+    differs="scripts",
 )
 def evalsha(ctx: Context, argv: list[bytes]) -> Reply:
     """What the script returns; NOSCRIPT if the server does not have it."""
@@ -80,6 +83,7 @@ def evalsha(ctx: Context, argv: list[bytes]) -> Reply:
     group="scripting",
     syntax="sha1 numkeys:integer [key [key ...]] [arg [arg ...]]",
     summary="Runs a Lua script that the server has and that may not write, by its SHA-1.",
+    differs="scripts",
 )
 def evalsha_ro(ctx: Context, argv: list[bytes]) -> Reply:
     """What the script returns."""
@@ -134,7 +138,15 @@ def script_flush(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@command("script|kill", 2, flags="noscript", since="2.6.0", group="scripting", summary="Ends the script that runs.")
+@command(
+    "script|kill",
+    2,
+    flags="noscript",
+    since="2.6.0",
+    group="scripting",
+    summary="Ends the script that runs.",
+    differs="scripts",
+)
 def script_kill(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """An error: while a script runs no command is read, and its time limit ends it."""
     raise CommandError("NOTBUSY No scripts in execution right now.")
