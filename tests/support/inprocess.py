@@ -81,6 +81,13 @@ class Client:
         world.deliver()
         return WAITING if outcome is None else self.open(outcome)
 
+    def raw(self, *words: Word) -> bytes:
+        """Run one command that must answer at once; its reply as it goes over the wire."""
+        outcome = self.world.node.execute(self.session, to_words(words), self.world.clock.now())
+        assert outcome is not None, f"{words} waits"
+        self.barrier = outcome.barrier
+        return b"".join(outcome.buffers)
+
     def open(self, outcome: Outcome) -> object:
         self.barrier = outcome.barrier
         return decode(b"".join(outcome.buffers))

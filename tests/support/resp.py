@@ -32,16 +32,17 @@ def read(data: bytes, at: int) -> tuple[object, int]:
         raise Incomplete
     kind, rest = data[at : at + 1], data[at + 1 : end]
     at = end + 2
-    if kind == b":":
-        return int(rest), at
     if kind in b"$=":  # a verbatim string keeps its format before the colon
         size = int(rest)
         if size < 0:
             return None, at
-        if len(data) < at + size + 2:
+        end = at + size
+        if len(data) < end + 2:
             raise Incomplete
-        assert data[at + size : at + size + 2] == b"\r\n"
-        return data[at : at + size], at + size + 2
+        assert data[end : end + 2] == b"\r\n"
+        return data[at:end], end + 2
+    if kind == b":":
+        return int(rest), at
     if kind in b"*~":
         if rest == b"-1":
             return None, at
