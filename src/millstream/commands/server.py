@@ -72,13 +72,18 @@ def lastsave(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a hand
     flags="admin noscript loading stale no_multi",
     since="1.0.0",
     group="server",
-    syntax="save-selector=[NOSAVE | SAVE] [NOW]@7.0.0 [FORCE]@7.0.0",
+    syntax="save-selector=[NOSAVE | SAVE] [NOW]@7.0.0 [FORCE]@7.0.0 [ABORT]@7.0.0",
     summary="Ends the server as SIGTERM does.",
-    limited="ABORT is not there: nothing can be under way",
 )
 def shutdown(ctx: Context, argv: list[bytes]) -> Reply:
-    """No reply but the end of the connection; everything is on disk first, whatever the options say."""
-    if not {word.upper() for word in argv[1:]} <= {b"NOSAVE", b"SAVE", b"NOW", b"FORCE"}:
+    """No reply but the end of the connection; everything is on disk first, whatever the options say.
+
+    ABORT finds nothing to abort: who could send it has lost the connection by then.
+    """
+    words = {word.upper() for word in argv[1:]}
+    if words == {b"ABORT"}:
+        raise CommandError("ERR No shutdown in progress.")
+    if not words <= {b"NOSAVE", b"SAVE", b"NOW", b"FORCE"} or words >= {b"NOSAVE", b"SAVE"}:
         raise SYNTAX
     ctx.session.reply_mode = "off"
     ctx.session.closing = True

@@ -15,6 +15,7 @@ Source: https://redis.io/docs/latest/commands/command-docs/
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 TYPES = frozenset({"string", "integer", "double", "key", "pattern", "unix-time"})
 SYMBOLS = {"*": "auto-id", "$": "new-id", "=": "equal", "~": "approximately"}
@@ -58,6 +59,7 @@ def shown(syntax: str) -> str:
     return text
 
 
+@cache
 def parse(syntax: str) -> tuple[Argument, ...]:
     """The arguments of a row.
 
