@@ -217,7 +217,7 @@ def _rename(ctx: Context, old: bytes, new: bytes) -> None:
     keys=(1, 2, 1),
     since="1.0.0",
     group="generic",
-    syntax="key newkey",
+    syntax="key newkey:key",
     summary="Renames a key, replacing what has the new name.",
 )
 def rename(ctx: Context, argv: list[bytes]) -> Reply:
@@ -236,7 +236,7 @@ def rename(ctx: Context, argv: list[bytes]) -> Reply:
     keys=(1, 2, 1),
     since="1.0.0",
     group="generic",
-    syntax="key newkey",
+    syntax="key newkey:key",
     summary="Renames a key if nothing has the new name.",
 )
 def renamenx(ctx: Context, argv: list[bytes]) -> Reply:
