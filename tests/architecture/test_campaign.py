@@ -43,6 +43,25 @@ def test_goes_on_where_it_stopped_and_begins_anew_when_done(tmp_path: Path) -> N
     assert ran[6:] == [1, 2, 3, 4, 5]
 
 
+def test_the_last_whole_run_is_kept_with_its_count(tmp_path: Path) -> None:
+    """What pieces return is added up over interruptions, and told with time, day and commit; then counted anew."""
+    broken = {3}
+
+    def piece(seed: int) -> int:
+        if seed in broken:
+            raise ValueError("broken")
+        return 10 * seed
+
+    with pytest.raises(ValueError, match="broken"):
+        campaign.run("x", piece, range(1, 4), folder=tmp_path, unit="crashes")
+    broken.clear()
+    for _ in range(2):
+        campaign.run("x", piece, range(1, 4), folder=tmp_path, unit="crashes")
+        last = json.loads((tmp_path / "x.json").read_text())["last"]
+        assert (last["pieces"], last["count"], last["unit"]) == (3, 60, "crashes")
+        assert {"seconds", "commit", "day"} <= set(last)
+
+
 @pytest.mark.parametrize("kept", ['{"version": 1, "seconds": 9, "done": [1, 2]}', "half a fi", "[]", None])
 def test_another_version_or_a_broken_record_starts_over(tmp_path: Path, kept: str | None) -> None:
     """What is recorded counts for the pieces it was recorded for only."""

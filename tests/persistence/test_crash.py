@@ -35,8 +35,8 @@ def go_on(disk: SimDisk, ledger: Ledger, seed: int) -> None:
     Caller(disk, ledger, seed=-seed).open()
 
 
-def crash_everywhere(crash: Crash, seeds: range, way: str) -> None:
-    """Once for each operation and seed."""
+def crash_everywhere(crash: Crash, seeds: range, way: str) -> int:
+    """Once for each operation and seed; how often that was."""
     count = operations(way)
     for seed in (1_000_003 * seed + point for seed in seeds for point in range(count)):
         disk, ledger = SimDisk(seed, crash_after=seed % 1_000_003), Ledger()
@@ -45,6 +45,7 @@ def crash_everywhere(crash: Crash, seeds: range, way: str) -> None:
             caller.run()
         caller.heed()
         go_on(disk.reboot(crash, seed), ledger, seed)
+    return len(seeds) * count
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -61,7 +62,11 @@ def test_a_crash_after_any_operation_loses_nothing_durable(crash: Crash, way: st
 def test_a_crash_after_any_operation_with_many_seeds(crash: Crash, way: str) -> None:
     """Bar A1 with more chances for each way to tear and reorder."""
     name = f"crash-{crash.name.lower()}-{way}"
-    campaign.run(name, lambda seed: crash_everywhere(crash, range(seed, seed + 1), way), range(2, 30))
+
+    def piece(seed: int) -> int:
+        return crash_everywhere(crash, range(seed, seed + 1), way)
+
+    campaign.run(name, piece, range(2, 30), unit="crashes")
 
 
 @pytest.mark.parametrize("way", ["synced", "rewriting"])

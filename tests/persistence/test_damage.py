@@ -100,17 +100,19 @@ def test_opening_a_cut_log_keeps_the_rest_aside_and_says_so() -> None:
         opens_cut_at(size)
 
 
-def opens_cut_from(size: int) -> None:
+def opens_cut_from(size: int) -> int:
     """A piece of the campaign: 512 sizes."""
-    for some in range(size, min(size + 512, 64 * 1024 + 1)):
+    sizes = range(size, min(size + 512, 64 * 1024 + 1))
+    for some in sizes:
         opens_cut_at(some)
+    return len(sizes)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_opening_a_log_cut_at_every_byte() -> None:
     """Bar A4 in full, through recovery."""
-    campaign.run("cuts", opens_cut_from, range(0, 64 * 1024 + 1, 512))
+    campaign.run("cuts", opens_cut_from, range(0, 64 * 1024 + 1, 512), unit="cuts")
 
 
 def test_cut_bytes_are_on_the_medium_in_one_place_or_the_other_at_any_time() -> None:
@@ -205,8 +207,8 @@ def test_every_flipped_bit_of_the_manifest_is_seen() -> None:
             recovered(files | {MANIFEST: flipped(files[MANIFEST], bit)})
 
 
-def damage_at_random(rounds: int, seed: int) -> None:
-    """Each round damages the same log of several files anew."""
+def damage_at_random(rounds: int, seed: int) -> int:
+    """Each round damages the same log of several files anew; how many rounds."""
     payloads = mixed(400, 100_000)
     disk = SimDisk()
     log, _ = Log.open(HOME, disk, segment_bytes=30_000, entropy=entropy(1))
@@ -237,6 +239,7 @@ def damage_at_random(rounds: int, seed: int) -> None:
         else:
             with pytest.raises(LogCorruptError):
                 recovered(files | {name: bytes(data)})
+    return rounds
 
 
 def test_random_damage_of_a_larger_log_is_seen() -> None:
@@ -248,7 +251,7 @@ def test_random_damage_of_a_larger_log_is_seen() -> None:
 @pytest.mark.timeout(campaign.LIMIT)
 def test_much_random_damage_of_a_larger_log_is_seen() -> None:
     """Bar A5 with 100,000 damaged logs."""
-    campaign.run("damage", lambda seed: damage_at_random(1000, seed), range(1000, 1100))
+    campaign.run("damage", lambda seed: damage_at_random(1000, seed), range(1000, 1100), unit="damaged logs")
 
 
 def test_a_refusal_changes_nothing_and_says_what_would_be_lost() -> None:

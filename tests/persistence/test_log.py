@@ -206,6 +206,15 @@ def test_a_directory_that_cannot_be_made_is_a_disk_error(tmp_path: Path) -> None
         Log.open(tmp_path / "file")
 
 
+def test_new_directories_are_synced_into_those_above_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name of a data directory, and of each made for it, is durable before anything is written into it."""
+    synced: list[int] = []
+    sync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.fstat(fd).st_ino), sync(fd))[1])
+    RealDisk().make_directory(tmp_path / "a" / "b")
+    assert synced == [tmp_path.stat().st_ino, (tmp_path / "a").stat().st_ino]
+
+
 def test_free_space_is_told(log: Log) -> None:
     """The server turns writes away before the disk is full."""
     assert 0 < log.free() < 1 << 62

@@ -153,6 +153,21 @@ async def test_others_release_after_the_write(log: HeldLog, policy: str) -> None
     assert log.durable == 1
 
 
+@pytest.mark.parametrize("policy", ["everysec", "no"])
+async def test_others_release_nothing_that_is_not_written(log: HeldLog, policy: str) -> None:
+    """A write that fails has released nothing, nor had it before it failed."""
+    told: list[StorageError] = []
+    committer = Committer(log, policy, told.append)  # type: ignore[arg-type] # parametrised
+    client = Client(committer, log)
+    log.broken = True
+    log.let.release(10)
+    client.command()
+    await aeventually(lambda: told)
+    assert client.got == []
+    assert committer.released == 0
+    await committer.close()
+
+
 async def test_everysec_syncs_by_itself(log: HeldLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """Under ``everysec`` what was written is synced after a while with no further command."""
     monkeypatch.setattr("millstream.server.committer.SYNC_SECONDS", 0.01)

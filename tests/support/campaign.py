@@ -6,16 +6,21 @@ change, raise the campaign's version: the record of another version is forgotten
 that stopped at a failure goes on with the failed piece when that is mended; for all of it on one state of the code,
 start over.
 
+A record also says what the last whole run came to: how much was tried, in how many seconds, on which commit, on which
+day. ``make docs`` writes those figures into docs/promises.md.
+
 ``MILLSTREAM_FRESH=1`` starts over. ``MILLSTREAM_SEED=n`` runs the one piece with that seed and records nothing.
 """
 
 import json
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import UTC, datetime
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -30,17 +35,27 @@ Piece = Callable[[int], object]
 uncaptured: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
-def run(name: str, piece: Piece, seeds: range, *, version: int = 1, processes: int = 1, folder: Path = FOLDER) -> None:
+def run(
+    name: str,
+    piece: Piece,
+    seeds: range,
+    *,
+    version: int = 1,
+    processes: int = 1,
+    folder: Path = FOLDER,
+    unit: str = "pieces",
+) -> None:
     """Run the pieces that are not done yet.
 
     Args:
         name: of the campaign, unique.
         piece: what is run with each seed, raising if something is wrong; a function at the top of its module if there
-            is more than one process.
+            is more than one process. It may return how much it tried, which is then counted.
         seeds: of all pieces.
         version: of the pieces; another one forgets what is recorded.
         processes: how many pieces run at a time; with one they run in this process.
         folder: where the record is.
+        unit: what is counted, in the plural.
     """
     if "MILLSTREAM_SEED" in os.environ:
         seed = int(os.environ["MILLSTREAM_SEED"])
@@ -50,10 +65,10 @@ def run(name: str, piece: Piece, seeds: range, *, version: int = 1, processes: i
     record = Record(folder / f"{name}.json", version, seeds)
     left = record.left()
     tell(name, f"{len(left)} of {len(seeds)} pieces to do")
-    for seed in in_turn(name, piece, left) if processes == 1 else at_once(name, piece, left, processes):
-        record.add(seed)
+    for seed, count in in_turn(name, piece, left) if processes == 1 else at_once(name, piece, left, processes):
+        record.add(seed, count)
         tell(name, record.progress())
-    record.finish()
+    record.finish(unit)
 
 
 class Record:
@@ -68,7 +83,7 @@ class Record:
     def __init__(self, path: Path, version: int, seeds: range) -> None:
         self._path = path
         self._seeds = seeds
-        self._kept: dict[str, Any] = {"version": version, "seconds": 0.0, "done": []}
+        self._kept: dict[str, Any] = {"version": version, "seconds": 0.0, "count": 0, "done": []}
         if not os.environ.get("MILLSTREAM_FRESH"):
             kept = read(path)
             if kept.get("version") == version:
@@ -81,9 +96,10 @@ class Record:
         """Seeds of pieces that are still to do, in order."""
         return [seed for seed in self._seeds if seed not in self._done]
 
-    def add(self, seed: int) -> None:
-        """A piece is done."""
+    def add(self, seed: int, count: int = 1) -> None:
+        """A piece is done, and tried so much."""
         self._done.add(seed)
+        self._kept["count"] += count
         self._write()
 
     def progress(self) -> str:
@@ -93,9 +109,17 @@ class Record:
         rest = seconds / done * (len(self._seeds) - done)
         return f"{done} of {len(self._seeds)} pieces in {seconds:.0f} s, about {rest:.0f} s more"
 
-    def finish(self) -> None:
-        """All are done: the next run begins anew; how long this one took is kept for whoever wants to know."""
-        self._kept["last"] = {"pieces": len(self._seeds), "seconds": round(time.monotonic() - self._started, 1)}
+    def finish(self, unit: str = "pieces") -> None:
+        """All are done: the next run begins anew; what this one came to is kept for whoever wants to know."""
+        self._kept["last"] = {
+            "pieces": len(self._seeds),
+            "count": self._kept["count"],
+            "unit": unit,
+            "seconds": round(time.monotonic() - self._started, 1),
+            "commit": commit(),
+            "day": datetime.now(UTC).date().isoformat(),
+        }
+        self._kept["count"] = 0
         self._done.clear()
         self._started = time.monotonic()
         self._write()
@@ -118,16 +142,30 @@ def read(path: Path) -> dict[str, Any]:
     return kept if isinstance(kept, dict) else {}
 
 
-def in_turn(name: str, piece: Piece, seeds: list[int]) -> Iterator[int]:
-    """Run pieces one after the other; yields the seed of each that is done."""
+def commit() -> str:
+    """The state of the code, as short as git says it; empty where there is no git."""
+    words = ["git", "rev-parse", "--short=9", "HEAD"]
+    try:
+        return subprocess.run(words, cwd=FOLDER.parent, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:
+        return ""
+
+
+def counted(result: object) -> int:
+    """How much a piece tried: what it returned if that is a number, else one."""
+    return result if isinstance(result, int) else 1
+
+
+def in_turn(name: str, piece: Piece, seeds: list[int]) -> Iterator[tuple[int, int]]:
+    """Run pieces one after the other; yields the seed of each that is done, and its count."""
     for seed in seeds:
         with repeatable(name, seed):
-            piece(seed)
-        yield seed
+            result = piece(seed)
+        yield seed, counted(result)
 
 
-def at_once(name: str, piece: Piece, seeds: list[int], processes: int) -> Iterator[int]:
-    """Run some pieces at a time, each process on its own; yields the seed of each that is done."""
+def at_once(name: str, piece: Piece, seeds: list[int], processes: int) -> Iterator[tuple[int, int]]:
+    """Run some pieces at a time, each process on its own; yields the seed of each that is done, and its count."""
     waiting = iter(seeds)
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         running: dict[Future[object], int] = {}
@@ -141,8 +179,8 @@ def at_once(name: str, piece: Piece, seeds: list[int], processes: int) -> Iterat
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 seed = running.pop(future)
                 with repeatable(name, seed):
-                    future.result()
-                yield seed
+                    result = future.result()
+                yield seed, counted(result)
 
 
 @contextmanager

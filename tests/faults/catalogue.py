@@ -1,0 +1,22 @@
+"""All planted faults, in the order of their numbers."""
+
+from faults import engine_faults, log_faults, rewrite_faults, server_faults, spark_faults, worker_faults
+
+FAULTS = (
+    *log_faults.FAULTS,
+    *rewrite_faults.FAULTS,
+    *server_faults.FAULTS,
+    *engine_faults.FAULTS,
+    *worker_faults.FAULTS,
+    *spark_faults.FAULTS,
+)
+
+QUICK = (
+    "durable-before-fsync",
+    "failed-sync-counts",
+    "reply-before-durable",
+    "ack-forgets-the-consumer",
+    "unlimited-retries",
+    "first-batch-not-repeated",
+)
+"""Those that every run of the tests plants, one of each part and each ended in seconds."""

@@ -1,0 +1,156 @@
+"""Planting faults: break one promise in a copy of the source, and see that a named test notices.
+
+The checkout is never touched: a fault is planted in a copy of ``src`` in a folder of its own, and the test runs in a
+process that imports that copy. The same test must pass on a copy without the fault, so that nothing else made it fail;
+and it must fail by what the fault says it shows (an assertion, mostly), so that a typing error proves nothing.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 240
+"""A test of a fault that has not ended by then counts as one that hangs, which is not what a fault may show."""
+
+ASSERTION = ("AssertionError", "Failed")
+"""What a failed assertion and a ``pytest.raises`` that saw nothing raise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One defect that somebody could write.
+
+    Attributes:
+        name: in words with dashes, unique.
+        breaks: the promise that no longer holds.
+        file: below ``src/millstream``.
+        old: text that is there exactly once.
+        new: what takes its place.
+        caught_by: the test that must fail, ``tests/folder/file.py::name``, with or without ``[parameters]``.
+        shows: names of the exceptions by which that test may fail.
+    """
+
+    name: str
+    breaks: str
+    file: str
+    old: str
+    new: str
+    caught_by: str
+    shows: tuple[str, ...] = ASSERTION
+
+    def problem(self) -> str | None:
+        """Why it cannot be planted, or None."""
+        count = (ROOT / "src/millstream" / self.file).read_text().count(self.old)
+        if count != 1:
+            return f"{self.name}: its text is {count} times in {self.file}, not once; adapt the fault to the source"
+        return None
+
+
+class WrongFailure(AssertionError):  # noqa: N818 - the name of what is wrong
+    """A planted fault was not caught, or not by what it should show."""
+
+
+def copy_of_source(folder: Path, fault: Fault | None = None) -> Path:
+    """Copy the source into a folder, with the fault planted if there is one; returns what to put on the path."""
+    source = folder / "src"
+    shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
+    if fault is not None:
+        path = source / "millstream" / fault.file
+        text = path.read_text()
+        assert text.count(fault.old) == 1, fault.problem()
+        path.write_text(text.replace(fault.old, fault.new))
+    return source
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How the test went.
+
+    Attributes:
+        passed: how many tests passed.
+        failures: the exception's name for each that failed, whatever its phase; ``setup`` and the like stand before it.
+        output: of pytest, for people.
+    """
+
+    passed: int
+    failures: tuple[str, ...]
+    output: str
+
+
+def run(folder: Path, tests: Sequence[str], fault: Fault | None = None) -> Run:
+    """Run tests against a copy of the source, up to the first that fails.
+
+    Args:
+        folder: made for it.
+        tests: their node ids.
+        fault: planted in the copy; None for none.
+    """
+    folder.mkdir(parents=True)
+    source = copy_of_source(folder, fault)
+    report = folder / "report.json"
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(source), str(ROOT / "tests")]),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "HYPOTHESIS_STORAGE_DIRECTORY": str(folder / "hypothesis"),
+        "PLANTED_SOURCE": str(source),
+        "PLANTED_REPORT": str(report),
+    }
+    words = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "--tb=short",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "faults.reporter",
+    ]
+    words += ["--hypothesis-seed=0", f"--basetemp={folder / 'tmp'}", *tests]
+    ended = subprocess.run(
+        words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    output = ended.stdout + ended.stderr
+    if not report.exists():
+        return Run(0, ("pytest itself",), output)
+    told = json.loads(report.read_text())
+    return Run(told["passed"], tuple(told["failures"]), output)
+
+
+def judge(fault: Fault, sound: Run, broken: Run) -> None:
+    """Whether the fault was caught as it should be.
+
+    Raises:
+        WrongFailure: with what to do.
+    """
+    if sound.failures or not sound.passed:
+        why = ", ".join(sound.failures) or "it did not run"
+        raise WrongFailure(f"{fault.name}: its test fails without any fault ({why}):\n{sound.output[-3000:]}")
+    if not broken.failures:
+        raise WrongFailure(
+            f"{fault.name} survives {fault.caught_by}: nothing guards this promise: {fault.breaks}. "
+            "Write the test that does, and name it in the fault"
+        )
+    if not set(broken.failures) <= set(fault.shows):
+        raise WrongFailure(
+            f"{fault.name}: {fault.caught_by} fails by {', '.join(broken.failures)}, "
+            f"not by {' or '.join(fault.shows)}: is it the fault that it shows?\n{broken.output[-3000:]}"
+        )
+
+
+def prove(fault: Fault, folder: Path) -> None:
+    """Plant a fault and see it caught; see the same test pass without it.
+
+    Raises:
+        WrongFailure: the fault was not caught as it should be.
+    """
+    sound = run(folder / "sound", [fault.caught_by])
+    judge(fault, sound, run(folder / "broken", [fault.caught_by], fault))

@@ -1,0 +1,84 @@
+"""Faults in the rewriting of the log: ways to lose what the snapshot was made from."""
+
+from faults.planting import ASSERTION, Fault
+
+CRASH = "tests/persistence/test_crash.py::test_a_crash_after_any_operation_loses_nothing_durable"
+RECOVERED = (*ASSERTION, "LogCorruptError")
+
+FAULTS = (
+    Fault(
+        "old-files-removed-first",
+        "Log files are removed when a durable manifest no longer needs them, not before.",
+        "persistence/log.py",
+        "            self._sync_names()  # of the snapshot\n",
+        "            for entry in rewrite.source.segments:\n"
+        "                self._disk.remove(self._directory / entry.name)\n"
+        "            self._sync_names()\n",
+        f"{CRASH}[DROPPED-rewriting]",
+        RECOVERED,
+    ),
+    Fault(
+        "snapshot-not-synced",
+        "A snapshot's content is on the medium before the manifest names it.",
+        "persistence/snapshot.py",
+        "        put(file, encode_seal(header, number))\n        datasync(file)\n        file.drop_cache()\n",
+        "        put(file, encode_seal(header, number))\n",
+        f"{CRASH}[DROPPED-rewriting]",
+        RECOVERED,
+    ),
+    Fault(
+        "snapshot-without-directory-sync",
+        "A snapshot's name is durable before the manifest names it.",
+        "persistence/log.py",
+        "            self._sync_names()  # of the snapshot\n",
+        "",
+        f"{CRASH}[REORDERED-rewriting]",
+        RECOVERED,
+    ),
+    Fault(
+        "snapshot-adopted-without-directory-sync",
+        "Log files are removed when the switch to the manifest without them is durable.",
+        "persistence/log.py",
+        "            self._sync_names()\n            self._manifest = manifest\n",
+        "            self._manifest = manifest\n",
+        f"{CRASH}[REORDERED-rewriting]",
+        RECOVERED,
+    ),
+    Fault(
+        "first-sealed-file-left-out",
+        "A snapshot holds every record of the files that it replaces.",
+        "persistence/rewrite.py",
+        "    for entry, following, size in zip(source.segments, (*source.segments[1:], end), sizes, strict=True):\n",
+        "    rows = zip(source.segments, (*source.segments[1:], end), sizes, strict=True)\n"
+        "    for entry, following, size in list(rows)[-1:]:\n",
+        f"{CRASH}[PROCESS-rewriting]",
+        RECOVERED,
+    ),
+    Fault(
+        "snapshot-before-left-out",
+        "A snapshot holds what the snapshot before it held.",
+        "persistence/rewrite.py",
+        "    if source.snapshot is not None:\n        yield from",
+        "    if source.snapshot is None:\n        yield from",
+        f"{CRASH}[PROCESS-rewriting]",
+        (*RECOVERED, "AttributeError"),
+    ),
+    Fault(
+        "newest-file-replaced-too",
+        "The log file that is written to is not part of what a snapshot replaces.",
+        "persistence/log.py",
+        "            manifest = Manifest(old.segments[count:], rewrite.target, obsolete)\n",
+        "            manifest = Manifest(old.segments[-1:], rewrite.target, obsolete)\n",
+        f"{CRASH}[PROCESS-rewriting]",
+        RECOVERED,
+    ),
+    Fault(
+        "damaged-snapshot-used",
+        "A snapshot that is cut short is refused.",
+        "persistence/snapshot.py",
+        "    if verdict.state is State.WHOLE and verdict.sealed:\n",
+        "    if verdict.records:\n",
+        "tests/persistence/test_rewrite.py::test_a_damaged_snapshot_is_refused",
+        RECOVERED,
+    ),
+)

@@ -1,0 +1,65 @@
+"""Faults in the Spark source: ways to read an entry twice or never."""
+
+from faults.planting import Fault
+
+OFFSETS = "tests/spark/test_offsets.py"
+PLANNER = "tests/spark/test_planner.py"
+
+FAULTS = (
+    Fault(
+        "offsets-in-any-order",
+        "The same offset is the same text.",
+        "spark/offsets.py",
+        "    for key in sorted(offset):\n",
+        "    for key in sorted(offset, reverse=True):\n",
+        f"{OFFSETS}::test_an_offset_survives_the_checkpoint_and_has_one_text",
+    ),
+    Fault(
+        "batch-begins-with-the-last-read",
+        "Batches that follow each other share no entry.",
+        "spark/offsets.py",
+        "        return Position(self.id, self.n, ident, n, holes)\n",
+        "        return Position(self.start, self.start_n, ident, n, holes)\n",
+        f"{PLANNER}::test_the_cap_is_never_exceeded_and_nothing_is_left_out",
+    ),
+    Fault(
+        "first-batch-not-repeated",
+        "A first batch that failed is repeated from its own beginning.",
+        "spark/offsets.py",
+        "        low, low_n = to.start, to.start_n\n        if since is not None and since.id < low:\n",
+        "        low, low_n = to.start, to.start_n\n        if since is not None:\n",
+        f"{OFFSETS}::test_a_first_batch_that_failed_is_repeated_from_its_own_beginning",
+    ),
+    Fault(
+        "loss-passed-over",
+        "Entries that were trimmed before they were read are an error.",
+        "spark/offsets.py",
+        "    gone = state.removed - at.n - at.holes\n    if gone <= 0",
+        "    gone = state.removed - at.n - at.holes\n    if gone >= 0",
+        f"{PLANNER}::test_trimmed_past_the_checkpoint_names_the_range",
+    ),
+    Fault(
+        "old-state-read-on",
+        "A stream that went back is an error.",
+        "spark/offsets.py",
+        "    elif state.added < at.n:\n",
+        "    elif state.added < 0:\n",
+        f"{OFFSETS}::test_going_back_is_seen_by_id_by_count_and_by_absence",
+    ),
+    Fault(
+        "cap-exceeded",
+        "A batch holds no more entries than allowed.",
+        "spark/offsets.py",
+        "        found[key] = min(wanted[key], cap // (len(chosen) - place))\n",
+        "        found[key] = min(wanted[key], cap)\n",
+        f"{OFFSETS}::test_shares_keep_the_cap_and_waste_nothing",
+    ),
+    Fault(
+        "parts-overlap",
+        "The parts of a batch hold each entry once.",
+        "spark/offsets.py",
+        "    starts = [whole.start, *ends[:-1]]\n",
+        "    starts = [whole.start] * len(ends)\n",
+        f"{OFFSETS}::test_parts_cover_the_range_exactly_once",
+    ),
+)

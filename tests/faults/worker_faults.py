@@ -1,0 +1,131 @@
+"""Faults in the worker: ways to lose a job, to run it for ever, or to bury it twice."""
+
+from faults.planting import Fault
+
+CONTRACT = "tests/worker/test_contract.py"
+KILLED = "tests/worker/test_processes.py::test_a_worker_killed_anywhere_loses_nothing"
+POLICY = "tests/worker/test_policy.py"
+
+FAULTS = (
+    Fault(
+        "ack-before-handler",
+        "An entry is acknowledged when its handler has returned, not before.",
+        "worker/loop.py",
+        '        hooks.reach("before_handler")\n',
+        '        await member.line.call("XACK", member.stream, member.group, held.id)\n'
+        '        hooks.reach("before_handler")\n',
+        f"{KILLED}[before_handler]",
+    ),
+    Fault(
+        "noack-reads",
+        "The server keeps an entry pending while it runs.",
+        "worker/reading.py",
+        "        if member.no_ack:\n            command.append",
+        "        if member.group:\n            command.append",
+        f"{KILLED}[before_handler]",
+    ),
+    Fault(
+        "dead-letter-in-two-steps",
+        "A dead letter is written and its entry acknowledged in one step.",
+        "worker/burial.py",
+        '                hooks.reach("in_dead")\n'
+        "                self._sent.update(held.id for held, _ in mine)\n"
+        "                if await member.private.atomic(self._commands(mine)) is not None:\n",
+        "                self._sent.update(held.id for held, _ in mine)\n"
+        "                add, ack = self._commands(mine)\n"
+        "                await member.private.calls([add])\n"
+        '                hooks.reach("in_dead")\n'
+        "                if await member.private.calls([ack]) is not None:\n",
+        f"{KILLED}[in_dead]",
+    ),
+    Fault(
+        "burial-does-not-look",
+        "An entry that another worker buried is not buried again.",
+        "worker/burial.py",
+        "            if rows and rows[0][1] == owner and rows[0][3] == held.deliveries:\n",
+        "            if True:\n",
+        f"{CONTRACT}::test_many_workers_one_poison_storm_each_dead_once",
+    ),
+    Fault(
+        "unlimited-retries",
+        "A failing entry is tried as often as allowed.",
+        "worker/policy.py",
+        "        return bool(self.max_deliveries) and deliveries >= self.max_deliveries\n",
+        "        return False\n",
+        f"{POLICY}::test_the_limit_counts_deliveries_exactly",
+    ),
+    Fault(
+        "one-retry-too-many",
+        "The limit counts deliveries exactly.",
+        "worker/policy.py",
+        "        return bool(self.max_deliveries) and deliveries >= self.max_deliveries\n",
+        "        return bool(self.max_deliveries) and deliveries > self.max_deliveries\n",
+        f"{POLICY}::test_the_limit_counts_deliveries_exactly",
+    ),
+    Fault(
+        "poison-runs-for-ever",
+        "An entry that kills its process is set aside.",
+        "worker/policy.py",
+        "        return bool(self.max_deliveries) and deliveries > self.max_deliveries + 1\n",
+        "        return False\n",
+        f"{CONTRACT}::test_entries_that_kill_their_process_are_not_run_for_ever",
+    ),
+    Fault(
+        "innocents-pay",
+        "What was beside an entry that kills its process is not set aside with it.",
+        "worker/policy.py",
+        "        return bool(self.max_deliveries) and deliveries > self.max_deliveries + 1\n",
+        "        return bool(self.max_deliveries) and deliveries > self.max_deliveries\n",
+        "tests/worker/test_processes.py::test_innocents_do_not_pay_for_an_entry_that_kills_its_process",
+    ),
+    Fault(
+        "no-fencing",
+        "A worker that lost its entry can no longer acknowledge it.",
+        "worker/ledger.py",
+        "            doubtful = [held for held in everything if self._member.stale(held)]\n",
+        "            doubtful: list[Held] = []\n",
+        f"{CONTRACT}::test_a_worker_that_lost_its_entry_can_no_longer_ack_it",
+    ),
+    Fault(
+        "no-heartbeat",
+        "A long handler keeps its entry.",
+        "worker/leases.py",
+        "        for start in range(0, len(due), _CHUNK):\n",
+        "        for start in range(0, len(due) * 0, _CHUNK):\n",
+        f"{CONTRACT}::test_long_handlers_and_waiting_entries_keep_their_lease",
+    ),
+    Fault(
+        "outcomes-lost-with-the-connection",
+        "An outcome is sent until the server has confirmed it.",
+        "worker/ledger.py",
+        "            self._acks[:0] = [held for held in acks if held.state is State.ACKING]\n",
+        "",
+        f"{CONTRACT}::test_a_server_restart_is_survived",
+    ),
+    Fault(
+        "handing-back-is-charged",
+        "What is handed back unrun counts no delivery.",
+        "worker/loop.py",
+        "            self._ledger.release(held, charge=False)\n            self.stats.released += 1\n\n"
+        "    async def _leave",
+        "            self._ledger.release(held, charge=True)\n            self.stats.released += 1\n\n"
+        "    async def _leave",
+        f"{CONTRACT}::test_stop_hands_back_what_was_not_started_uncharged_and_at_once",
+    ),
+    Fault(
+        "stop-keeps-what-it-has",
+        "A stop hands back what was not started.",
+        "worker/loop.py",
+        "        self._hand_back()\n        await self._end_reader()\n        self._hand_back()  #",
+        "        await self._end_reader()\n        self._buffer.clear()  #",
+        f"{CONTRACT}::test_stop_hands_back_what_was_not_started_uncharged_and_at_once",
+    ),
+    Fault(
+        "two-outcomes",
+        "An entry gets one outcome.",
+        "worker/settle.py",
+        "    State.ACKED: {},\n",
+        "    State.ACKED: {Event.RETRY: State.RETRYING},\n",
+        "tests/worker/test_settle.py::test_a_second_outcome_is_an_error_that_says_so",
+    ),
+)

@@ -1,0 +1,246 @@
+"""While the disk syncs, a server shows nobody what is not yet durable: no reply, read, wake-up, event or message."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millstream.persistence.disk import RealFile
+from millstream.server.thread import ServerThread
+from support.waiting import eventually
+from support.wire import Wire, pack
+
+
+class Gate:
+    """Lets syncs of the real disk pass, or holds them.
+
+    Attributes:
+        entered: a sync waits, or passed, since the gate was last shut.
+        syncs: how many were begun.
+    """
+
+    def __init__(self) -> None:
+        self.entered = threading.Event()
+        self.syncs = 0
+        self._open = threading.Event()
+        self._open.set()
+
+    def shut(self) -> None:
+        """From now on syncs wait."""
+        self.entered.clear()
+        self._open.clear()
+
+    def open(self) -> None:
+        """They go on."""
+        self._open.set()
+
+    def passing(self) -> None:
+        """A sync comes by."""
+        self.syncs += 1
+        self.entered.set()
+        assert self._open.wait(60)
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    """In front of every fdatasync of this process."""
+    found, sync = Gate(), RealFile.datasync
+
+    def gated(self: RealFile) -> None:
+        found.passing()
+        sync(self)
+
+    monkeypatch.setattr(RealFile, "datasync", gated)
+    yield found
+    found.open()
+
+
+@pytest.fixture
+def server(tmp_path: Path, gate: Gate) -> Iterator[ServerThread]:
+    """A server with fsync always and every keyspace event; the gate is open whenever it ends."""
+    with ServerThread(tmp_path / "data", parameters={"notify-keyspace-events": "KEA"}) as running:
+        yield running
+        gate.open()
+
+
+@pytest.fixture
+def connect(server: ServerThread) -> Iterator[Callable[[], Wire]]:
+    """Opens connections, all closed at the end."""
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(Wire(server.url))
+
+
+def settle(server: ServerThread) -> None:
+    """Let the server's loop go round a few times, so that whatever it has to send now is sent."""
+    for _ in range(4):
+        gone_by = threading.Event()
+        server.server.loop.call_soon_threadsafe(gone_by.set)
+        assert gone_by.wait(30)
+
+
+def silent(wire: Wire) -> bool:
+    """Whether nothing at all has come."""
+    wire.socket.setblocking(False)
+    try:
+        return not wire.socket.recv(1)
+    except BlockingIOError:
+        return True
+    finally:
+        wire.socket.settimeout(30)
+
+
+def waits(server: ServerThread) -> Callable[[], bool]:
+    """Whether some client waits inside a command."""
+    return lambda: len(server.server.node.waits) > 0
+
+
+class Scene:
+    """Two clients; the writer writes while the disk syncs.
+
+    Attributes:
+        heard: who must hear nothing before the sync is over, and what then.
+    """
+
+    def __init__(self, server: ServerThread, gate: Gate, writer: Wire, observer: Wire) -> None:
+        self.server, self.gate = server, gate
+        self.writer, self.observer = writer, observer
+        self.heard: list[tuple[Wire, Any]] = []
+
+    def write(self, *words: str, reply: object = b"2-0") -> None:
+        """The writer writes; its command is run when this returns, and its sync has begun."""
+        self.gate.shut()
+        self.writer.send(*words)
+        assert self.gate.entered.wait(30)
+        self.heard.append((self.writer, reply))
+
+    def ask(self, wire: Wire, count: int, data: bytes, reply: object) -> None:
+        """Somebody asks; as many commands are run when this returns."""
+        processed = self.server.server.node.stats.processed
+        wire.socket.sendall(data)
+        eventually(lambda: self.server.server.node.stats.processed >= processed + count)
+        self.heard.append((wire, reply))
+
+
+ADD = ("XADD", "s", "2-0", "f", "v")
+ENTRIES = [[b"2-0", [b"f", b"v"]]]
+
+
+def reply(scene: Scene) -> None:
+    scene.write(*ADD)
+
+
+def read(scene: Scene) -> None:
+    scene.write(*ADD)
+    scene.ask(scene.observer, 1, pack("XRANGE", "s", "2", "+"), ENTRIES)
+
+
+def wake_up(scene: Scene) -> None:
+    scene.observer.send("XREAD", "BLOCK", 0, "STREAMS", "s", "$")
+    eventually(waits(scene.server))
+    scene.write(*ADD)
+    scene.heard.append((scene.observer, [[b"s", ENTRIES]]))
+
+
+def group_wake_up(scene: Scene) -> None:
+    assert scene.writer.ask("XGROUP", "CREATE", "s", "g", "$") == b"OK"
+    scene.observer.send("XREADGROUP", "GROUP", "g", "c", "BLOCK", 0, "STREAMS", "s", ">")
+    eventually(waits(scene.server))
+    scene.write(*ADD)
+    scene.heard.append((scene.observer, [[b"s", ENTRIES]]))
+
+
+def event(scene: Scene) -> None:
+    assert scene.observer.ask("SUBSCRIBE", "__keyevent@0__:xadd")[2] == 1
+    scene.write(*ADD)
+    scene.heard.append((scene.observer, [b"message", b"__keyevent@0__:xadd", b"s"]))
+
+
+def message(scene: Scene) -> None:
+    assert scene.observer.ask("SUBSCRIBE", "news")[2] == 1
+    scene.write(*ADD)
+    scene.ask(scene.writer, 1, pack("PUBLISH", "news", "s has 2-0"), 1)
+    scene.heard.append((scene.observer, [b"message", b"news", b"s has 2-0"]))
+
+
+def script(scene: Scene) -> None:
+    scene.write("EVAL", "return redis.call('XADD', 's', '2-0', 'f', 'v')", "0")
+
+
+def transaction(scene: Scene) -> None:
+    assert scene.writer.ask("MULTI") == b"OK"
+    assert scene.writer.ask(*ADD) == b"QUEUED"
+    scene.write("EXEC", reply=[b"2-0"])
+
+
+def xinfo(scene: Scene) -> None:
+    """A look that found nothing is logged for XINFO alone, which must wait for it, whatever is asked behind it."""
+    writer = scene.writer
+    assert writer.ask("XGROUP", "CREATE", "s", "g", "$") == b"OK"
+    for _ in range(2):
+        assert writer.ask("XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", ">") is None
+    eventually(lambda: scene.server.server._log.durable == scene.server.server._log.appended)
+    scene.gate.shut()
+    later = scene.server.server.clock.now().wall
+    eventually(lambda: scene.server.server.clock.now().wall > later)  # an attempt within a millisecond is not logged
+    assert writer.ask("XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", ">") is None
+    assert scene.gate.entered.wait(30)
+    scene.ask(writer, 2, pack("XINFO", "CONSUMERS", "s", "none") + pack("PING"), None)
+
+
+SCENES = [reply, read, wake_up, group_wake_up, event, message, script, transaction, xinfo]
+
+
+@pytest.mark.parametrize("play", SCENES, ids=lambda play: play.__name__.replace("_", "-"))
+def test_nothing_is_shown_before_it_is_durable(
+    server: ServerThread, gate: Gate, connect: Callable[[], Wire], play: Callable[[Scene], None]
+) -> None:
+    """Everything that the write brought about was ready to be sent, and leaves when the sync is over, not before."""
+    scene = Scene(server, gate, connect(), connect())
+    assert scene.writer.ask("XADD", "s", "1-0", "f", "v") == b"1-0"
+    play(scene)
+    settle(server)
+    assert [silent(wire) for wire, _ in scene.heard] == [True] * len(scene.heard)
+    gate.open()
+    for wire, expected in scene.heard:
+        found = wire.read()
+        assert expected is None or found == expected
+
+
+def test_no_reply_overtakes_one_that_waits(server: ServerThread, gate: Gate, connect: Callable[[], Wire]) -> None:
+    """A reply that need not wait itself stays behind one that does."""
+    scene = Scene(server, gate, connect(), connect())
+    scene.writer.ask("XADD", "s", "1-0", "f", "v")
+    xinfo(scene)
+    scene.ask(scene.writer, 1, pack("ECHO", "late"), None)
+    settle(server)
+    assert silent(scene.writer)
+    gate.open()
+    assert [type(scene.writer.read()) is bytes for _ in range(3)] == [False, True, True]
+
+
+def test_a_stop_sends_what_waited_for_the_disk(server: ServerThread, gate: Gate, connect: Callable[[], Wire]) -> None:
+    """A server told to stop while the disk syncs answers when that is over, and closes then."""
+    scene = Scene(server, gate, connect(), connect())
+    scene.write(*ADD)
+    server.server.loop.call_soon_threadsafe(server.server.request_stop)
+    settle(server)
+    assert silent(scene.writer)
+    gate.open()
+    assert scene.writer.read() == b"2-0"
+    assert scene.writer.is_closed()
+
+
+@pytest.mark.parametrize("fsync", ["everysec", "no"])
+def test_save_is_a_sync(tmp_path: Path, gate: Gate, fsync: str) -> None:
+    """SAVE answers when everything is on the medium, whatever the fsync mode."""
+    with ServerThread(tmp_path, fsync=fsync) as server, Wire(server.url) as wire:  # type: ignore[arg-type] # parametrised
+        assert wire.ask("XADD", "s", "1-0", "f", "v") == b"1-0"
+        before = gate.syncs
+        assert wire.ask("SAVE") == b"OK"
+        assert server.server._log is not None
+        assert server.server._log.durable == server.server._log.appended
+        if fsync == "no":
+            assert gate.syncs == before + 1
