@@ -3,6 +3,7 @@
 from faults.planting import ASSERTION, Fault
 
 MACHINE = "tests/engine/test_machine.py::test_commands_answer_as_the_model_and_the_log_says_it_all"
+REFERENCE = "tests/seeds/test_streams_reference.py"
 LAG = "tests/engine/test_lag.py"
 
 FAULTS = (
@@ -13,7 +14,7 @@ FAULTS = (
         "        self.pending.remove(entry_id)\n        if record.consumer is not None:\n"
         "            record.consumer.pending.remove(entry_id)\n        return True\n",
         "        self.pending.remove(entry_id)\n        return True\n",
-        MACHINE,
+        f"{REFERENCE}::test_a_consumers_history_is_what_it_has_not_acknowledged",
     ),
     Fault(
         "claim-leaves-the-old-owner",
@@ -23,7 +24,7 @@ FAULTS = (
         "                    record.consumer.pending.remove(entry_id)\n"
         "                consumer.pending.add(record)\n",
         "                consumer.pending.add(record)\n",
-        MACHINE,
+        "tests/seeds/test_xclaim.py::test_the_way_from_a_failed_consumer_to_another",
     ),
     Fault(
         "released-entry-behind-the-owned",
@@ -55,7 +56,7 @@ FAULTS = (
         "engine/stream_ops.py",
         "        found.assign(entry_id, holder, now, next_count(record.count))\n",
         "        found.assign(entry_id, holder, now, record.count)\n",
-        MACHINE,
+        f"{REFERENCE}::test_reading_again_counts_a_delivery_and_notes_the_time",
     ),
     Fault(
         "lag-of-a-gap-invented",
@@ -79,7 +80,7 @@ FAULTS = (
         "engine/stream.py",
         "        self.max_deleted = max(self.max_deleted, entry_id)\n",
         "",
-        MACHINE,
+        f"{LAG}::test_a_deletion_ahead_makes_the_lag_unknown_until_it_is_passed",
     ),
     Fault(
         "trimmed-entries-stay-pending",
@@ -103,7 +104,7 @@ FAULTS = (
         "engine/stream.py",
         "            if not noack:\n                for entry_id in ids:\n",
         "            if ids:\n                for entry_id in ids:\n",
-        MACHINE,
+        f"{REFERENCE}::test_noack_keeps_no_record",
     ),
     Fault(
         "position-not-moved",

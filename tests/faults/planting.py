@@ -146,11 +146,17 @@ def judge(fault: Fault, sound: Run, broken: Run) -> None:
         )
 
 
-def prove(fault: Fault, folder: Path) -> None:
+def prove(fault: Fault, folder: Path, sound: dict[str, Run]) -> None:
     """Plant a fault and see it caught; see the same test pass without it.
+
+    Args:
+        fault: to be caught.
+        folder: made for it.
+        sound: how tests went without any fault; what is not known yet is found out and kept here.
 
     Raises:
         WrongFailure: the fault was not caught as it should be.
     """
-    sound = run(folder / "sound", [fault.caught_by])
-    judge(fault, sound, run(folder / "broken", [fault.caught_by], fault))
+    if fault.caught_by not in sound:
+        sound[fault.caught_by] = run(folder / "sound", [fault.caught_by])
+    judge(fault, sound[fault.caught_by], run(folder / "broken", [fault.caught_by], fault))

@@ -72,13 +72,4 @@ FAULTS = (
         f"{CRASH}[PROCESS-rewriting]",
         RECOVERED,
     ),
-    Fault(
-        "damaged-snapshot-used",
-        "A snapshot that is cut short is refused.",
-        "persistence/snapshot.py",
-        "    if verdict.state is State.WHOLE and verdict.sealed:\n",
-        "    if verdict.records:\n",
-        "tests/persistence/test_rewrite.py::test_a_damaged_snapshot_is_refused",
-        RECOVERED,
-    ),
 )

@@ -60,9 +60,10 @@ def test_a_planted_fault_is_caught(tmp_path: Path, sound: Run, name: str) -> Non
 def test_every_planted_fault_is_caught(tmp_path: Path) -> None:
     """Bar F1: all of them."""
     version = crc32(" ".join(BY_NAME).encode())
+    sound: dict[str, Run] = {}
     campaign.run(
         "faults",
-        lambda seed: prove(FAULTS[seed], tmp_path / str(seed)),
+        lambda seed: prove(FAULTS[seed], tmp_path / str(seed), sound),
         range(len(FAULTS)),
         version=version,
         unit="planted faults",

@@ -4,10 +4,12 @@ Real commands on a real node and log; only disk and clock are the tests'. The lo
 (``tests/persistence/test_crash.py``) judge records; these judge the keyspace, and what replies had promised.
 """
 
+import copy
 import functools
 import random
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,8 @@ from millstream.commands.config import Config
 from millstream.commands.session import Session
 from millstream.node.node import Node, Outcome
 from millstream.persistence.log import Log
-from millstream.persistence.simdisk import Crash, PowerCut, SimDisk
+from millstream.persistence.rewrite import contents, make
+from millstream.persistence.simdisk import Crash, Fault, SimDisk
 from support import campaign
 from support.inprocess import to_words
 from support.state import check, snapshot
@@ -94,7 +97,15 @@ def trimming(chance: random.Random) -> Iterator[Line]:
         ][number % 8]
 
 
-WORKLOADS = {"add": adding, "group": grouping, "claim": claiming, "trim": trimming}
+def mixing(chance: random.Random) -> Iterator[Line]:
+    """Some of everything; the log is rewritten meanwhile, again and again (see :class:`Life`)."""
+    for one, other in zip(islice(grouping(chance), 45), adding(chance), strict=False):
+        yield one
+        if one[0] != "XGROUP":
+            yield other
+
+
+WORKLOADS = {"add": adding, "group": grouping, "claim": claiming, "trim": trimming, "rewrite": mixing}
 
 
 @dataclass
@@ -104,16 +115,20 @@ class Life:
     Args:
         disk: to run on.
         lazy: syncs every third group, as ``everysec`` does between its seconds.
+        rewrites: rewrites its log all the while, one step after each group.
 
     Attributes:
+        rewritten: how often the log was rewritten.
         promised: log position of the last reply that was let out under ``always``.
         shown: the keyspace's content when the last command had run, and the log's position then.
     """
 
     disk: SimDisk
     lazy: bool = False
+    rewrites: bool = False
     promised: int = 0
     groups: int = 0
+    rewritten: int = 0
 
     def __post_init__(self) -> None:
         self.clock = ManualClock()
@@ -127,6 +142,7 @@ class Life:
         self.node = Node(Config(), self.log)
         self.node.recover(payloads)
         self.session: Session = self.node.open_session(self.clock.now())
+        self.rewriting = self.rewrite()
         return payloads, self.node
 
     def run(self, lines: list[Line], chance: random.Random, *, look: bool = False) -> None:
@@ -160,6 +176,21 @@ class Life:
             self.log.sync()
         reached = [out.barrier for out in outcomes if out is not None and out.barrier <= self.log.durable]
         self.promised = max(self.promised, *reached, 0)
+        if self.rewrites and next(self.rewriting, None) is None:
+            self.rewriting = self.rewrite()
+
+    def rewrite(self) -> Iterator[str]:
+        """The steps of a rewriting."""
+        rewrite = self.log.seal_off()
+        if rewrite is None:
+            return
+        yield "sealed off"
+        size = make(self.disk, HOME, rewrite, contents(self.disk, HOME, rewrite))
+        yield "made"
+        self.log.adopt(rewrite, size)
+        self.rewritten += 1
+        yield "adopted"
+        self.log.sweep()
 
 
 @dataclass(frozen=True)
@@ -183,8 +214,9 @@ class Reference:
 def reference(name: str, seed: int, *, lazy: bool) -> Reference:
     """Run a workload undisturbed; live and replayed states are compared on the way."""
     lines = list(WORKLOADS[name](random.Random(f"{name} {seed}")))
-    life = Life(SimDisk(), lazy)
+    life = Life(SimDisk(), lazy, name == "rewrite")
     life.run(lines, random.Random(seed), look=True)
+    assert not life.rewrites or life.rewritten > 5
     operations = life.disk.operations
     _, recovery = Log.open(HOME, life.disk)
     payloads = list(recovery.payloads())
@@ -198,14 +230,39 @@ def reference(name: str, seed: int, *, lazy: bool) -> Reference:
     return Reference(lines, payloads, states, operations)
 
 
-def crash_at(name: str, seed: int, point: int, crash: Crash, *, lazy: bool) -> None:
-    """Run a workload until power is lost after an operation; recover, judge, go on, lose power again, judge."""
-    whole = reference(name, seed, lazy=lazy)
-    life = Life(SimDisk(seed * 1_000_003 + point, crash_after=point), lazy)
-    with pytest.raises(PowerCut):
-        life.run(whole.lines, random.Random(seed))
-    promised = max(life.promised, life.log.durable if hasattr(life, "log") else 0)
-    after = Life(life.disk.reboot(crash, point))
+class WatchedDisk(SimDisk):
+    """A disk that keeps what it was after some of its operations, so that one run gives many crashes.
+
+    Args:
+        wanted: the numbers of those operations.
+
+    Attributes:
+        kept: for each of them, the disk as it was then, and what had been promised.
+        life: who promises.
+    """
+
+    life: "Life"
+
+    def __init__(self, wanted: Container[int]) -> None:
+        super().__init__()
+        self.wanted = wanted
+        self.kept: dict[int, tuple[SimDisk, int]] = {}
+
+    def begin(self, what: str, path: Path) -> Fault | None:
+        """Before the next operation, what the last one left."""
+        if self.operations in self.wanted:
+            then = SimDisk()
+            then.names, then._durable_names, then._name_changes = copy.deepcopy(
+                (self.names, self._durable_names, self._name_changes)
+            )
+            log = getattr(self.life, "log", None)
+            self.kept[self.operations] = (then, max(self.life.promised, 0 if log is None else log.durable))
+        return super().begin(what, path)
+
+
+def judge(whole: Reference, disk: SimDisk, promised: int, seed: int) -> None:
+    """Recover from a disk after a crash, judge, go on, lose power again, judge."""
+    after = Life(disk)
     payloads, node = after.open()
     assert payloads == whole.payloads[: len(payloads)], "something was invented or changed"
     assert len(payloads) >= promised, f"{promised} were promised, {len(payloads)} are there"
@@ -215,20 +272,24 @@ def crash_at(name: str, seed: int, point: int, crash: Crash, *, lazy: bool) -> N
     after.commit([outcome])
     assert after.promised == len(payloads) + 1, "the node does not go on where it recovered"
     kept = snapshot(node)
-    last = Life(after.disk.reboot(Crash.DROPPED, point))
+    last = Life(after.disk.reboot(Crash.DROPPED, seed))
     _, node = last.open()
     assert snapshot(node) == kept
 
 
-def slice_of_crashes(seed: int, stride: int) -> int:
-    """Crash at every ``stride``-th operation of every workload in every way; how often that was."""
+def crashes(seed: int, each: int) -> int:
+    """Crash each workload in each way after so many of its operations, all over it; how often that was."""
     count = 0
     for number, name in enumerate(WORKLOADS):
         lazy = bool((seed + number) % 2)
         whole = reference(name, seed, lazy=lazy)
-        for way, crash in enumerate(Crash):
-            for point in range((seed + number + way) % stride, whole.operations, stride):
-                crash_at(name, seed, point, crash, lazy=lazy)
+        stride = max(1, whole.operations // each)
+        disk = WatchedDisk(range(seed % stride, whole.operations, stride))
+        disk.life = Life(disk, lazy, name == "rewrite")
+        disk.life.run(whole.lines, random.Random(seed))
+        for point, (then, promised) in disk.kept.items():
+            for crash in sorted(Crash, key=lambda crash: crash is Crash.PROCESS):  # which goes on with the same disk
+                judge(whole, then.reboot(crash, seed * 1_000_003 + point), promised, point)
                 count += 1
     return count
 
@@ -236,21 +297,21 @@ def slice_of_crashes(seed: int, stride: int) -> int:
 def test_workloads_do_what_they_are_named_for() -> None:
     """The references are worth crashing: many records over several log files, hardly a command refused."""
     for name in WORKLOADS:
-        life = Life(SimDisk())
+        life = Life(SimDisk(), rewrites=name == "rewrite")
         life.run(reference(name, 0, lazy=False).lines, random.Random(0))
         assert life.log.appended > 60
-        assert sum(path.name.endswith(".seg") for path in life.disk.names) > 1, name
+        assert name == "rewrite" or sum(path.name.endswith(".seg") for path in life.disk.names) > 1, name
         failed = sum(stats.failed + stats.rejected for stats in life.node.stats.commands.values())
         assert failed < 20, name
 
 
 def test_a_crash_at_any_operation_leaves_a_moment_of_the_past() -> None:
     """Bar A1: a prefix with everything promised, nothing invented, nothing twice; 2,000 crashes."""
-    assert slice_of_crashes(0, 2) >= 2000
+    assert crashes(0, 70) >= 2000
 
 
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
 def test_crashes_at_any_operation_of_many_workloads() -> None:
     """Bar A1: 50,000 crashes."""
-    campaign.run("node-crashes", lambda seed: slice_of_crashes(seed, 1), range(1, 13), unit="crashes")
+    campaign.run("node-crashes", lambda seed: crashes(seed, 70), range(1, 25), unit="crashes")
