@@ -22,8 +22,10 @@ def loaded_by(code: str) -> set[str]:
         "import millstream",
         "from millstream.cli.main import main\nmain(['--help'], standalone_mode=False)",
         "from millstream.cli.main import main\nmain(['serve', '--help'], standalone_mode=False)",
+        "from millstream.cli.main import main\nmain(['log', 'check', '--help'], standalone_mode=False)",
+        "from millstream.cli.main import main\nmain(['backup', '--help'], standalone_mode=False)",
     ],
-    ids=["import", "help", "serve-help"],
+    ids=["import", "help", "serve-help", "log-help", "backup-help"],
 )
 def test_start_loads_nothing_heavy(code: str) -> None:
     """Help in a tenth of a second: no dataframe, Spark, client or validation package is loaded for it."""

@@ -28,6 +28,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "worker": frozenset({"client"}),
     "spark": frozenset({"client"}),
     "console": frozenset({"client"}),
+    "upkeep": frozenset({"engine", "node", "persistence", "client"}),  # reads a log; asks a server for its settings
     "demo": frozenset({"client", "worker", "spark"}),
     "cli": frozenset(),  # by subcommand, below
     "testing": frozenset({"embedded", "client", "server"}),  # fixtures for users' tests
@@ -41,6 +42,9 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "serve": frozenset({"server", "commands"}),
     "run": frozenset({"worker", "client"}),
     "demo": frozenset({"demo", "client"}),
+    "log": frozenset({"upkeep", "persistence"}),
+    "backup": frozenset({"upkeep"}),
+    "restore": frozenset({"upkeep"}),
 }
 
 # The package itself names the worker's API for users' code, as the demo's app is; the parts use only the version.
@@ -77,8 +81,8 @@ THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "click": (frozenset({"cli"}), ""),
     "hiredis": (frozenset({"protocol", "engine", "node", "client", "spark"}), ""),
     "lupa": (frozenset({"node"}), "server"),
-    "msgpack": (frozenset({"persistence", "node"}), ""),
-    "redis": (frozenset({"embedded", "client", "worker", "spark", "demo", "testing"}), ""),
+    "msgpack": (frozenset({"persistence", "node", "upkeep"}), ""),
+    "redis": (frozenset({"embedded", "client", "worker", "spark", "demo", "testing", "upkeep"}), ""),
     "pytest": (frozenset({"testing"}), "dev"),
     "rich": (frozenset({"cli", "demo", "server"}), ""),
     "uvloop": (frozenset({"server"}), "server"),

@@ -12,6 +12,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("millstream.cli.serve:serve", "Run the stream server."),
     "run": ("millstream.cli.run:run", "Run an app's subscribers in worker processes."),
     "demo": ("millstream.cli.demo:demo", "A year of real flights through stream, workers and Spark, checked."),
+    "log": ("millstream.cli.log:log", "Look into a log: what it holds, what is wrong; cut it on purpose."),
+    "backup": ("millstream.cli.backup:backup", "Copy a data directory while its server runs."),
+    "restore": ("millstream.cli.restore:restore", "Make a data directory from a backup, also as of a moment."),
 }
 
 

@@ -1,9 +1,11 @@
 """What is in a data directory, what is wrong with it, and what a start would lose. Only reads, and needs no lock.
 
-While a server writes there, the last log file may end in a record that is just being written, which shows as torn.
+While a server writes there, give a :class:`~millstream.persistence.picture.Picture` of the directory as the disk. Even
+so the last log file may end in a record that is just being written, which shows as torn.
 """
 
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from millstream.persistence.lockfile import Owner, read_owner
 from millstream.persistence.manifest import Manifest, SegmentEntry, SnapshotEntry, is_segment_name, read_manifest
 from millstream.persistence.segment import State, Verdict, read_header
 from millstream.persistence.snapshot import damage, examine_snapshot
-from millstream.persistence.survey import examine, gap, holds_records, size_of, unnamed
+from millstream.persistence.survey import Meter, Progress, examine, gap, holds_records, size_of, unnamed
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +84,15 @@ class CheckReport:
         return not any(problem.refuses for problem in self.problems)
 
 
-def check(directory: str | os.PathLike[str], disk: Disk | None = None) -> CheckReport:
+def check(
+    directory: str | os.PathLike[str], disk: Disk | None = None, on_progress: Progress | None = None
+) -> CheckReport:
     """Look over a data directory.
+
+    Args:
+        directory: the data directory.
+        disk: the real one by default.
+        on_progress: told how far reading the files is, as ``"check"``.
 
     Raises:
         DiskError: it cannot be read.
@@ -92,24 +101,29 @@ def check(directory: str | os.PathLike[str], disk: Disk | None = None) -> CheckR
     try:
         names = disk.list(report.directory)
         report.owner = read_owner(disk, report.directory)
-        verdicts = _log_files(disk, report, names)
+        verdicts = _log_files(disk, report, names, on_progress)
         report.files = [FileReport(n, size_of(disk, report.directory / n), verdicts.get(n)) for n in names]
     except OSError as error:
         raise DiskError(f"cannot check {report.directory}: {error.strerror or error}") from error
     return report
 
 
-def _log_files(disk: Disk, report: CheckReport, names: list[str]) -> dict[str, Verdict]:
+def _log_files(disk: Disk, report: CheckReport, names: list[str], on_progress: Progress | None) -> dict[str, Verdict]:
     manifest = _manifest(disk, report)
     entries = manifest.segments if manifest else _entries_by_header(disk, report, names)
     verdicts: dict[str, Verdict] = {}
+    meter = Meter(
+        "check", sum(size_of(disk, report.directory / name) for name in _named(manifest, entries)), on_progress
+    )
     if manifest is not None and manifest.snapshot is not None:
-        _snapshot(disk, report, manifest.snapshot, verdicts)
+        _snapshot(disk, report, manifest.snapshot, verdicts, meter.at)
+        meter.base += size_of(disk, report.directory / manifest.snapshot.name)
     for number, entry in enumerate(entries):
         following = entries[number + 1] if number + 1 < len(entries) else None
         before = not report.problems
         try:
-            found = examine(disk, report.directory, entry)
+            found = examine(disk, report.directory, entry, meter.at)
+            meter.base += found.verdict.size
         except (LogCorruptError, FormatError) as error:
             _add(report, error, report.directory / entry.name)
             report.lost_bytes += size_of(disk, report.directory / entry.name)
@@ -126,15 +140,26 @@ def _log_files(disk: Disk, report: CheckReport, names: list[str]) -> dict[str, V
         else:
             report.lost_records += verdict.records + verdict.whole_behind
             report.lost_bytes += verdict.size
+    meter.finish()
     if manifest:
         _unnamed(disk, report, manifest)
     return verdicts
 
 
-def _snapshot(disk: Disk, report: CheckReport, entry: SnapshotEntry, verdicts: dict[str, Verdict]) -> None:
+def _named(manifest: Manifest | None, entries: Sequence[SegmentEntry]) -> frozenset[str]:
+    return manifest.names if manifest else frozenset(entry.name for entry in entries)
+
+
+def _snapshot(
+    disk: Disk,
+    report: CheckReport,
+    entry: SnapshotEntry,
+    verdicts: dict[str, Verdict],
+    tick: Callable[[int], None],
+) -> None:
     path = report.directory / entry.name
     try:
-        verdict = verdicts[entry.name] = examine_snapshot(disk, report.directory, entry)
+        verdict = verdicts[entry.name] = examine_snapshot(disk, report.directory, entry, tick)
     except (LogCorruptError, FormatError) as error:
         _add(report, error, path)
         report.lost_bytes += size_of(disk, path)

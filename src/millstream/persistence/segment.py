@@ -175,6 +175,28 @@ def judge(scan: Scan) -> Verdict:
     return Verdict(state, scan.header.first, scan.records, scan.end, scan.size, whole_behind=whole, reason=reason)
 
 
+def salvage(file: DiskFile, header: FileHeader, start: int, number: int) -> Iterator[tuple[int, int, bytes]]:
+    """Whole records behind damage: where each starts, its position, its payload. A guess at nothing: CRCs are right.
+
+    Args:
+        file: open for reading.
+        header: the file's, if need be as the manifest knows it.
+        start: byte from which to search.
+        number: records of the file that stand before ``start``; those that pass for one of them are left out.
+    """
+    for at, head, good in _Search(file, header, file.size(), start):
+        if good and head.unsynced and head.number >= number:
+            yield at, header.first + head.number, file.read_at(at + FRAME_SIZE, head.length)
+
+
+def frame_ends(file: DiskFile, header: FileHeader, start: int, size: int) -> Iterator[tuple[int, int]]:
+    """Steps over frames that are known to be whole: how many records of the file there are so far, and where it is."""
+    at = start
+    while at < size and (head := decode_head(header, file.read_at(at, FRAME_SIZE), 0)) is not None:
+        at += FRAME_SIZE + head.length
+        yield head.number + (head.unsynced > 0), at
+
+
 class _Search:
     """Finds frames at any offset: yields where, each valid head, and whether its payload is whole too."""
 

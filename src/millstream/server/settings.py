@@ -57,7 +57,7 @@ class Settings:
             "bind": self.host if self.port is not None or self.tls is not None else "",
             "port": str(self.port or 0),
             "unixsocket": str(self.unixsocket or ""),
-            "dir": str(self.directory or ""),
+            "dir": str(self.directory.absolute() if self.directory else ""),
             "appendonly": "no" if self.directory is None else "yes",
             "appendfsync": self.fsync,
             "aclfile": str(self.aclfile or ""),

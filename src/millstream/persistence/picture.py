@@ -1,0 +1,187 @@
+"""A data directory as it was at one moment, held open, while its owner goes on writing: a disk that only reads.
+
+Log files are only appended to, and which files make up the log is switched as a whole by the manifest. So a manifest,
+the files it names and their sizes, all found between two readings of the same manifest, are one state of the log: every
+record that was in it when the picture was begun, and perhaps the first part of a later write. The files stay readable
+if the owner removes them meanwhile, since they are open. No lock is taken and nothing is written.
+"""
+
+import contextlib
+import errno
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn
+
+from millstream.errors import DiskError
+from millstream.persistence import manifest as manifests
+from millstream.persistence.disk import Data, Disk, DiskFile, DiskLock
+
+TRIES = 200
+PAUSE = 0.01  # seconds between tries: a manifest is switched in less, and rarely
+
+
+def _refuse(*_: object) -> NoReturn:
+    raise OSError(errno.EROFS, "a picture of a data directory is only read")
+
+
+class StillFile:
+    """A file cut off at the size it had; the same interface as any :class:`~millstream.persistence.disk.DiskFile`.
+
+    Args:
+        file: open for reading; None if it may not be read.
+        size: bytes of it that belong to the picture.
+    """
+
+    __slots__ = ("_file", "_size")
+
+    def __init__(self, file: DiskFile | None, size: int) -> None:
+        self._file = file
+        self._size = size
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """See ``DiskFile``."""
+        if self._file is None:
+            raise PermissionError(errno.EACCES, "this file may not be read by this user")
+        return self._file.read_at(offset, max(min(size, self._size - offset), 0))
+
+    def size(self) -> int:
+        """See ``DiskFile``."""
+        return self._size
+
+    def close(self) -> None:
+        """It stays open as long as the picture."""
+
+    def release(self) -> None:
+        """Close the file itself."""
+        if self._file is not None:
+            self._file.close()
+
+    def drop_cache(self) -> None:
+        """See ``DiskFile``."""
+        if self._file is not None:
+            self._file.drop_cache()
+
+    def append(self, data: Data) -> int:
+        """Refused."""
+        _refuse(data)
+
+    def truncate(self, size: int) -> None:
+        """Refused."""
+        _refuse(size)
+
+    def datasync(self) -> None:
+        """Refused."""
+        _refuse()
+
+
+class Picture:
+    """The directory at one moment, as a :class:`~millstream.persistence.disk.Disk` that refuses every change.
+
+    One descriptor a file is held until it is closed.
+
+    Args:
+        disk: what the directory is on.
+        directory: the data directory.
+
+    Raises:
+        OSError: it cannot be read.
+        DiskError: its files change too fast to be held.
+    """
+
+    def __init__(self, disk: Disk, directory: Path) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._files: dict[str, StillFile] = {}
+        for _ in range(TRIES):
+            before = self._manifest()
+            self._hold()
+            if before == self._manifest():
+                return
+            self.close()
+            time.sleep(PAUSE)  # the owner adds or removes log files just now
+        raise DiskError(f"the log files of {directory} change too fast to be looked at: try again")
+
+    def __enter__(self) -> "Picture":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the files."""
+        files, self._files = self._files, {}
+        for file in files.values():
+            file.release()
+
+    def _manifest(self) -> bytes | None:
+        try:
+            file = self._disk.open_read(self._directory / manifests.NAME)
+        except FileNotFoundError:
+            return None
+        try:
+            return file.read_at(0, manifests.MAX_BYTES)
+        finally:
+            file.close()
+
+    def _hold(self) -> None:
+        try:
+            for name in self._disk.list(self._directory):
+                with contextlib.suppress(FileNotFoundError):  # removed since: if the manifest names it, it is missing
+                    self._files[name] = self._open(name)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, name: str) -> StillFile:
+        try:
+            file = self._disk.open_read(self._directory / name)
+        except PermissionError:  # such as lost+found, if the directory is a mount point
+            return StillFile(None, 0)
+        return StillFile(file, file.size())
+
+    def open_read(self, path: Path) -> StillFile:
+        """See ``Disk``."""
+        if path.parent != self._directory or path.name not in self._files:
+            raise FileNotFoundError(errno.ENOENT, "no such file in the picture", str(path))
+        return self._files[path.name]
+
+    def list(self, directory: Path) -> list[str]:  # noqa: ARG002 - it has but one
+        """See ``Disk``."""
+        return sorted(self._files)
+
+    def create(self, path: Path) -> DiskFile:
+        """Refused."""
+        _refuse(path)
+
+    def open_append(self, path: Path) -> DiskFile:
+        """Refused."""
+        _refuse(path)
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Refused."""
+        _refuse(old, new)
+
+    def remove(self, path: Path) -> None:
+        """Refused."""
+        _refuse(path)
+
+    def make_directory(self, directory: Path) -> None:
+        """Refused."""
+        _refuse(directory)
+
+    def sync_directory(self, directory: Path) -> None:
+        """Refused."""
+        _refuse(directory)
+
+    def free(self, directory: Path) -> int:
+        """See ``Disk``."""
+        return self._disk.free(directory)
+
+    def total(self, directory: Path) -> int:
+        """See ``Disk``."""
+        return self._disk.total(directory)
+
+    def lock(self, path: Path) -> DiskLock:
+        """Refused."""
+        _refuse(path)

@@ -1,0 +1,51 @@
+"""The data directory behind a server's URL, if that server runs on this machine."""
+
+from pathlib import Path
+
+import redis
+
+from millstream.client.url import check_remote, sync_client
+from millstream.errors import MillstreamError, UsageError
+from millstream.persistence.disk import RealDisk
+from millstream.persistence.lockfile import read_owner
+
+TIMEOUT = 10.0  # seconds for one reply: a server that needs longer to say its directory is not well
+
+
+class UnreachableError(MillstreamError):
+    """The server cannot be reached, or refuses to talk to us."""
+
+
+def directory_of(url: str) -> Path:
+    """Ask a server for its data directory, and make sure that it is the one on this machine.
+
+    Raises:
+        UsageError: it is no Millstream, keeps its data in memory, or runs on another machine; the text says what to use
+            instead.
+        UnreachableError: it does not answer.
+        ConfigError: the URL is not one we can reach.
+    """
+    client = sync_client(
+        check_remote(url), socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT, decode_responses=True
+    )
+    with client:
+        try:
+            info = client.info("server")
+            answer = client.config_get("dir")
+        except redis.RedisError as error:
+            raise UnreachableError(f"cannot ask the server at {url} for its directory: {error}") from error
+    if "millstream_version" not in info:
+        raise UsageError(
+            f"the server at {url} is no Millstream, so its files cannot be copied: `millstream export` copies its "
+            "streams"
+        )
+    path = Path(str(answer["dir"]))
+    if not answer["dir"]:
+        raise UsageError(f"the server at {url} keeps its data in memory: `millstream export` copies its streams")
+    owner = read_owner(RealDisk(), path) if path.is_dir() else None
+    if owner is None or owner.pid != info["process_id"]:
+        raise UsageError(
+            f"the server at {url} keeps its data in {path} on another machine, or where this user sees other "
+            "processes: run `millstream backup` there, or copy the streams from here with `millstream export`"
+        )
+    return path

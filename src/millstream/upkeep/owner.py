@@ -1,0 +1,43 @@
+"""Whether a process holds a data directory, found without trying its lock: trying could keep a server from starting."""
+
+import os
+from pathlib import Path
+
+from millstream.persistence.lockfile import NAME, Owner
+
+_LOCKS = Path("/proc/locks")
+
+
+def is_running(directory: Path, owner: Owner | None) -> bool:
+    """Whether the process that the lock file names holds the lock.
+
+    Linux lists the locks of all processes that can be seen from here. Elsewhere it counts whether there is a process of
+    that number, which may be another one by now.
+    """
+    if owner is None:
+        return False
+    listed = _listed(directory / NAME)
+    return listed if listed is not None else _exists(owner.pid)
+
+
+def _listed(path: Path) -> bool | None:
+    try:
+        inode = path.stat().st_ino
+        lines = _LOCKS.read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        words = line.split()
+        if len(words) > 5 and words[1] == "FLOCK" and words[5].rpartition(":")[2] == str(inode):
+            return True
+    return False
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

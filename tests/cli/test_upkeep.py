@@ -1,0 +1,129 @@
+"""log, backup and restore through the real console script, beside a real server."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.servers import ServerProcess
+
+MILLSTREAM = str(Path(sys.executable).with_name("millstream"))
+
+
+def run(*words: object, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    command = [MILLSTREAM, *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, input=stdin)
+
+
+@pytest.fixture
+def data(our_server: ServerProcess, tmp_path: Path) -> Path:
+    """Five entries and a group on a server that runs."""
+    with our_server.client() as client:
+        for number in range(1, 6):
+            client.xadd("orders", {"n": number}, id=f"{number}-0")
+        client.xgroup_create("orders", "billing", 0)
+    return tmp_path / "data"
+
+
+def test_check_dump_backup_restore_beside_a_server(our_server: ServerProcess, data: Path, tmp_path: Path) -> None:
+    """The whole way, with the forms for programs."""
+    checked = run("log", "check", data, "-o", "json")
+    assert (checked.returncode, checked.stderr) == (0, "")
+    report = json.loads(checked.stdout)
+    assert (report["ok"], report["running"], report["records"], report["problems"]) == (True, True, 6, [])
+    assert report["owner_pid"] == our_server.process.pid
+
+    dumped = run("log", "dump", data, "--from", "2", "--to", "3", "--streams", "-o", "jsonl")
+    lines = [json.loads(line) for line in dumped.stdout.splitlines()]
+    assert [line["position"] for line in lines] == [2, 3]
+    assert lines[0]["changes"][0]["arguments"]["entry_id"] == "2-0"
+    assert "xadd db0 'orders' entry_id=5-0 fields=['n', '5']" in run("log", "dump", data).stdout
+
+    made = run("backup", our_server.url, tmp_path / "backup", "-o", "json")
+    assert (made.returncode, made.stderr) == (0, "")
+    assert json.loads(made.stdout)["records"] == 6
+    again = run("backup", data, tmp_path / "backup")
+    assert (again.returncode, again.stdout) == (2, "")
+    assert "exists already" in again.stderr
+
+    restored = run("restore", tmp_path / "backup", tmp_path / "new", "--until", "3", "-o", "json")
+    assert restored.returncode == 0
+    facts = json.loads(restored.stdout)
+    assert (facts["records"], facts["left_out_records"], facts["set_aside"]) == (3, 3, None)
+    refused = run("restore", tmp_path / "backup", tmp_path / "new")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "--force" in refused.stderr
+    assert run("restore", tmp_path / "backup", data, "--force").returncode == 1  # a server runs on it
+    assert run("restore", tmp_path / "backup", tmp_path / "new", "--force").returncode == 0
+    assert len(list(tmp_path.glob("new.before-*"))) == 1
+
+
+def test_damage_is_told_and_cut_only_on_request(our_server: ServerProcess, data: Path, tmp_path: Path) -> None:
+    """The server refuses to start; the check names place, loss and next step; the cut asks; the server starts."""
+    our_server.stop()
+    (path,) = data.glob("log-*")
+    broken = bytearray(path.read_bytes())
+    at = broken.index(b"xadd", broken.index(b"xadd") + 4)
+    broken[at] ^= 1
+    path.write_bytes(broken)
+    with pytest.raises(RuntimeError, match="whole records"):
+        our_server.start()
+
+    checked = run("log", "check", data)
+    assert checked.returncode == 1
+    place = re.search(rf"--at ({path.name}:\d+)", checked.stderr)
+    assert place is not None
+    assert "4 whole records (positions 3 to 6" in checked.stderr
+    assert re.search(r"orders +4 +3 +3-0 +5-0 +xadd:3 gnew:1", checked.stdout)
+    lost = json.loads(run("log", "check", data, "-o", "json").stdout)["lost_keys"]
+    assert [(key["key"], key["entries"], key["first_id"], key["last_id"]) for key in lost] == [
+        ("orders", 3, "3-0", "5-0")
+    ]
+
+    before = path.read_bytes()
+    asked = run("log", "cut", data, "--at", place[1])
+    assert (asked.returncode, path.read_bytes()) == (2, before)
+    assert "say --yes" in asked.stderr
+    assert "loses 4 whole records" in asked.stderr
+    cut = run("log", "cut", data, "--at", place[1], "--yes")
+    assert cut.returncode == 0
+    (kept,) = data.glob("cut-*")
+    assert str(kept) in cut.stderr
+    assert [json.loads(line)["position"] for line in run("log", "dump", kept, "-o", "jsonl").stdout.splitlines()] == [
+        3,
+        4,
+        5,
+        6,
+    ]
+    our_server.start()
+    with our_server.client() as client:
+        assert client.xlen("orders") == 1
+
+
+def test_without_a_place(tmp_path: Path) -> None:
+    """Usage errors teach, and end with 2; what cannot be read ends with 1."""
+    assert run("log", "cut", tmp_path, "--at", "nonsense", "--yes").returncode == 2
+    assert run("log", "check", tmp_path / "wrong").returncode == 1
+    assert run("log", "check").returncode == 2
+    asked = run("log", "dump", tmp_path, "--from", "yesterday")
+    assert (asked.returncode, "no place in a log" in asked.stderr) == (2, True)
+    away = run("backup", "redis://127.0.0.1:1", tmp_path / "b")
+    assert (away.returncode, "cannot ask the server" in away.stderr) == (1, True)
+
+
+@pytest.mark.realserver
+def test_a_server_that_is_no_millstream_has_no_files_for_us(real_redis: ServerProcess, tmp_path: Path) -> None:
+    """The error names what to use instead."""
+    ended = run("backup", real_redis.url, tmp_path / "b")
+    assert (ended.returncode, "millstream export" in ended.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["log check", "log dump", "log cut", "backup", "restore"])
+def test_help_teaches(command: str) -> None:
+    """Examples and exit codes are in the help."""
+    shown = run(*command.split(), "--help").stdout
+    assert f"millstream {command}" in shown
+    assert "Exit code" in shown

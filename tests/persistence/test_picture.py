@@ -1,0 +1,122 @@
+"""A picture of a data directory is one state of it, whatever its owner does while it is taken; and it only reads."""
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from millstream.errors import DiskError
+from millstream.persistence.check import check
+from millstream.persistence.disk import RealDisk, RealFile
+from millstream.persistence.frame import FRAME_SIZE
+from millstream.persistence.log import Log
+from millstream.persistence.picture import TRIES, Picture
+from millstream.persistence.rewrite import contents, make
+
+
+def grow(log: Log, count: int) -> None:
+    """Records of 50 bytes, four a file, each synced by itself."""
+    for _ in range(count):
+        log.append(b"%d" % (log.appended % 10) * 50)
+        log.write()
+        log.sync()
+
+
+def rewrite(log: Log, home: Path) -> None:
+    """Replace the sealed files by a snapshot, and remove them."""
+    work = log.seal_off()
+    assert work is not None
+    log.adopt(work, make(RealDisk(), home, work, contents(RealDisk(), home, work)))
+    log.sweep()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    opened, _ = Log.open(tmp_path / "data", segment_bytes=4 * (FRAME_SIZE + 50))
+    grow(opened, 10)
+    return opened
+
+
+class Meddled(RealDisk):
+    """Something happens to the directory at one moment of each look at it."""
+
+    __slots__ = ("at", "times", "what")
+
+    def __init__(self, what: object, at: str, times: int = 1) -> None:
+        self.what, self.at, self.times = what, at, times
+
+    def _meddle(self, at: str) -> None:
+        if at == self.at and self.times:
+            self.times -= 1
+            self.what()
+
+    def list(self, directory: Path) -> list[str]:
+        self._meddle("before listing")
+        names = super().list(directory)
+        self._meddle("after listing")
+        return names
+
+    def open_read(self, path: Path) -> RealFile:
+        if path.suffix == ".seg":
+            self._meddle("before opening")
+        return super().open_read(path)
+
+
+@pytest.mark.parametrize("at", ["before listing", "after listing", "before opening"])
+@pytest.mark.parametrize("what", ["rolls", "rewrites"])
+def test_one_state_whatever_happens_meanwhile(log: Log, tmp_path: Path, what: str, at: str) -> None:
+    """Files are added, replaced and removed while the picture is taken; the check of it finds nothing wrong."""
+    home = tmp_path / "data"
+    disk = Meddled(lambda: (grow(log, 10), rewrite(log, home) if what == "rewrites" else None), at)
+    with Picture(disk, home) as picture:
+        report = check(home, picture)
+        assert (report.problems, disk.times) == ([], 0)
+        assert report.records == (20 if what == "rolls" else 0)
+        assert any(name.startswith("snapshot-") for name in picture.list(home)) == (what == "rewrites")
+    log.close()
+
+
+def test_files_stay_readable_when_they_are_removed(log: Log, tmp_path: Path) -> None:
+    """A rewriting removes what the picture holds; the picture still has it, and nothing that came later."""
+    home = tmp_path / "data"
+    with Picture(RealDisk(), home) as picture:
+        grow(log, 5)
+        rewrite(log, home)
+        report = check(home, picture)
+        assert (report.problems, report.records) == ([], 10)
+    log.close()
+
+
+def test_it_gives_up_on_a_directory_that_never_rests(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error, not a state that never was."""
+    monkeypatch.setattr("millstream.persistence.picture.PAUSE", 0)
+    disk = Meddled(lambda: grow(log, 5), "after listing", TRIES)
+    with pytest.raises(DiskError, match="too fast"):
+        Picture(disk, tmp_path / "data")
+    log.close()
+
+
+def test_it_only_reads(log: Log, tmp_path: Path) -> None:
+    """Every change is refused."""
+    home = tmp_path / "data"
+    log.close()
+    with Picture(RealDisk(), home) as picture:
+        file = picture.open_read(home / "MANIFEST")
+        for change in (
+            lambda: picture.create(home / "x"),
+            lambda: picture.open_append(home / "MANIFEST"),
+            lambda: picture.rename(home / "MANIFEST", home / "x"),
+            lambda: picture.remove(home / "MANIFEST"),
+            lambda: picture.make_directory(home / "x"),
+            lambda: picture.sync_directory(home),
+            lambda: picture.lock(home / "lock"),
+            lambda: file.append(b"x"),
+            lambda: file.truncate(0),
+            file.datasync,
+        ):
+            with pytest.raises(OSError, match="only read") as refused:
+                change()
+            assert refused.value.errno == errno.EROFS
+        with pytest.raises(FileNotFoundError):
+            picture.open_read(home / "nothing")
+        assert picture.free(home) > 0

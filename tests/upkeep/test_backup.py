@@ -1,0 +1,331 @@
+"""Backup and restore: whole or not at all, whatever happens in between, and at any moment of the log."""
+
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from millstream.errors import DiskError, DiskFullError, LogCorruptError, LogLockedError, StorageError, UsageError
+from millstream.persistence.disk import RealDisk, RealFile
+from millstream.persistence.frame import HEADER_SIZE
+from millstream.persistence.log import Log
+from millstream.persistence.rewrite import contents
+from millstream.persistence.rewrite import make as make_snapshot
+from millstream.upkeep.backup import back_up, read_facts
+from millstream.upkeep.copying import leftovers
+from millstream.upkeep.examine import examine_directory, kind_of
+from millstream.upkeep.moment import Moment
+from millstream.upkeep.restore import restore
+from upkeep.conftest import START, STEP, content, flip, segments, write_log, xadd
+from upkeep.test_cut import recovered
+from upkeep.test_examine import damage_middle
+
+
+def numbers(home: Path) -> list[int]:
+    """The records of a data directory, by what they say."""
+    known = {xadd(number): number for number in range(1, 30)}
+    return [known[record] for record in recovered(home)]
+
+
+def test_a_backup_of_a_log_in_use(home: Path, tmp_path: Path) -> None:
+    """Whole, checked, a data directory itself; the source is not touched, and goes on."""
+    log, _ = Log.open(home)
+    log.append(xadd(21))
+    log.write()
+    log.sync()
+    before = content(home)
+    told = []
+    made = back_up(home, tmp_path / "backup", tell=lambda *told_: told.append(told_))
+    assert content(home) == before
+    assert (made.facts.records, made.facts.last, made.facts.last_ms) == (21, 21, START + 20 * STEP)
+    assert made.left_out == 0
+    assert read_facts(RealDisk(), tmp_path / "backup") == made.facts
+    assert examine_directory(tmp_path / "backup").report.ok
+    assert {name for name, *_ in told} == {"copy", "check"}
+    log.append(xadd(22))
+    log.close()
+    restored = restore(tmp_path / "backup", tmp_path / "new")
+    assert (restored.records, restored.made_ms, restored.set_aside) == (21, made.facts.made_ms, None)
+    assert numbers(tmp_path / "new") == list(range(1, 22))
+    assert numbers(home) == list(range(1, 23))
+
+
+def test_a_record_under_way_is_left_out(home: Path, tmp_path: Path) -> None:
+    """What was half written when the backup began, nobody had been told of."""
+    last = segments(home)[-1]
+    with last.open("ab") as file:
+        file.write(b"half a record")
+    made = back_up(home, tmp_path / "backup")
+    assert (made.left_out, made.facts.records) == (13, 20)
+    assert numbers(tmp_path / "backup") == list(range(1, 21))
+
+
+def test_nothing_is_overwritten(home: Path, tmp_path: Path) -> None:
+    """Neither a directory nor a file nor a dangling link; the directory above must be there."""
+    (tmp_path / "there").mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("nowhere")
+    for name in ("there", "file", "link"):
+        with pytest.raises(UsageError, match="exists already"):
+            back_up(home, tmp_path / name)
+    with pytest.raises(UsageError, match="make it first"):
+        back_up(home, tmp_path / "no" / "where")
+    with pytest.raises(StorageError, match="no log"):
+        back_up(tmp_path / "there", tmp_path / "backup")
+    with pytest.raises(DiskError, match="cannot back up"):
+        back_up(tmp_path / "wrong", tmp_path / "backup")
+    assert not (tmp_path / "backup").exists()
+
+
+def test_a_damaged_log_is_not_backed_up(home: Path, tmp_path: Path) -> None:
+    """It says where, and nothing is left behind."""
+    name, offset = damage_middle(home)
+    with pytest.raises(LogCorruptError, match="log check") as told:
+        back_up(home, tmp_path / "backup")
+    assert (told.value.path, told.value.offset) == (str(home / name), offset)
+    assert "partial" not in str(told.value)
+    segments(home)[2].unlink()
+    with pytest.raises(LogCorruptError, match="is missing"):
+        back_up(home, tmp_path / "backup")
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+class SmallDisk(RealDisk):
+    """A disk that is nearly full."""
+
+    __slots__ = ()
+
+    def free(self, directory: Path) -> int:
+        return 1000
+
+
+def test_no_room(home: Path, tmp_path: Path) -> None:
+    """Found out before anything is copied."""
+    with pytest.raises(DiskFullError, match="has room for 1000 bytes"):
+        back_up(home, tmp_path / "backup", SmallDisk())
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+class DyingDisk(RealDisk):
+    """A disk whose process is killed before its nth change."""
+
+    __slots__ = ()
+    left = 0
+
+    @classmethod
+    def step(cls) -> None:
+        cls.left -= 1
+        if cls.left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def dying(call: Callable[..., object]) -> Callable[..., object]:
+    def stepped(*words: object) -> object:
+        DyingDisk.step()
+        return call(*words)
+
+    return stepped
+
+
+for _name in ("create", "rename", "make_directory", "sync_directory", "open_append"):
+    setattr(DyingDisk, _name, dying(getattr(RealDisk, _name)))
+
+
+def killed_after(steps: int, run: Callable[[], object]) -> bool:
+    """Run in a process of its own, killed before a change of the disk; whether it was."""
+    child = os.fork()
+    if child == 0:
+        for name in ("append", "datasync", "truncate"):
+            setattr(RealFile, name, dying(getattr(RealFile, name)))
+        DyingDisk.left = steps
+        try:
+            run()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in {0, -signal.SIGKILL}
+    return code != 0
+
+
+@pytest.mark.parametrize("what", ["back_up", "restore"])
+def test_killed_at_each_step(home: Path, tmp_path: Path, what: str) -> None:
+    """SIGKILL before each change of the disk: what has the final name is whole, what is not whole has another one."""
+    with segments(home)[-1].open("ab") as file:
+        file.write(b"half a record")
+    source = home
+    if what == "restore":
+        back_up(home, tmp_path / "source")
+        source = tmp_path / "source"
+    dest = tmp_path / "made"
+    make = back_up if what == "back_up" else restore
+    whole = half = step = 0
+    killed = True
+    while killed:
+        shutil.rmtree(dest, ignore_errors=True)
+        for partial in leftovers(dest):
+            shutil.rmtree(partial)
+        killed = killed_after(step, lambda: make(source, dest, disk=DyingDisk()))
+        step += 1
+        if dest.exists():
+            whole += 1
+            assert numbers(dest) == list(range(1, 21)), step
+            assert leftovers(dest) == []
+        for partial in leftovers(dest):
+            shutil.rmtree(tmp_path / "again", ignore_errors=True)
+            try:
+                restore(partial, tmp_path / "again")
+            except StorageError:
+                half += 1
+                assert not (tmp_path / "again").exists()
+            else:  # all that was missing was its name
+                assert numbers(tmp_path / "again") == list(range(1, 21)), step
+    assert half > 10
+    assert whole == 2  # killed before the directory above was synced, and not killed at all
+
+
+def test_the_backup_is_named_when_it_is_on_the_medium(home: Path, tmp_path: Path) -> None:
+    """Its directory is synced before it gets its name, and the directory above after that."""
+    log: list[tuple[str, str]] = []
+
+    class Watched(RealDisk):
+        __slots__ = ()
+
+        def sync_directory(self, directory: Path) -> None:
+            log.append(("sync", directory.name.partition(".")[0]))
+            super().sync_directory(directory)
+
+        def rename(self, old: Path, new: Path) -> None:
+            log.append(("rename", new.name))
+            super().rename(old, new)
+
+    back_up(home, tmp_path / "backup", Watched())
+    assert log[-3:] == [("sync", "backup"), ("rename", "backup"), ("sync", tmp_path.name)]
+
+
+def test_a_damaged_or_shortened_backup_is_not_restored(home: Path, tmp_path: Path) -> None:
+    """Bits, missing ends that look whole, missing files, the file BACKUP itself; nothing is made."""
+    back_up(home, tmp_path / "backup")
+    before = content(tmp_path / "backup")
+    last = segments(tmp_path / "backup")[-1]
+
+    def refused(match: str) -> None:
+        with pytest.raises(StorageError, match=match):
+            restore(tmp_path / "backup", tmp_path / "new")
+        assert not (tmp_path / "new").exists()
+        assert leftovers(tmp_path / "new") == []
+        for name, data in before.items():
+            (tmp_path / "backup" / name).write_bytes(data)
+
+    flip(segments(tmp_path / "backup")[0], 90)
+    refused("is damaged")
+    os.truncate(last, HEADER_SIZE)
+    refused("has 32 of its .* bytes: this backup is not complete")
+    last.unlink()
+    refused("is missing: this backup is not complete")
+    flip(tmp_path / "backup" / "BACKUP", 5)
+    refused("take another backup")
+    flip(tmp_path / "backup" / "MANIFEST", 5)
+    refused("MANIFEST is damaged")
+    with last.open("ab") as file:
+        file.write(b"x")
+    refused("a server was run on it since")
+    restore(tmp_path / "backup", tmp_path / "new")
+
+
+def test_data_is_not_restored_over(home: Path, tmp_path: Path) -> None:
+    """Unless told to, and then it is set aside; never under a running server."""
+    back_up(home, tmp_path / "backup")
+    log, _ = Log.open(home)
+    log.append(xadd(21))
+    log.write()
+    with pytest.raises(UsageError, match="is not empty"):
+        restore(tmp_path / "backup", home)
+    with pytest.raises(LogLockedError):
+        restore(tmp_path / "backup", home, force=True)
+    log.close()
+    made = restore(tmp_path / "backup", home, force=True)
+    assert made.set_aside is not None
+    assert numbers(home) == list(range(1, 21))
+    assert numbers(made.set_aside) == list(range(1, 22))
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="is a file"):
+        restore(tmp_path / "backup", tmp_path / "file")
+    with pytest.raises(UsageError, match="make it first"):
+        restore(tmp_path / "backup", tmp_path / "no" / "where")
+    with pytest.raises(UsageError, match="named as the backup and as"):
+        restore(tmp_path / "backup", tmp_path / "backup")
+    (tmp_path / "empty").mkdir()
+    assert restore(tmp_path / "backup", tmp_path / "empty").records == 20
+    with pytest.raises(StorageError, match="holds no log"):
+        restore(tmp_path, tmp_path / "new")
+
+
+def test_at_every_position_and_moment(home: Path, tmp_path: Path) -> None:
+    """Exactly what stood up to there, across the edges of files; the source may be damaged behind it."""
+    for last in range(21):
+        made = restore(home, tmp_path / f"p{last}", until=Moment(position=last))
+        assert (made.records, made.last) == (last, last)
+        assert numbers(tmp_path / f"p{last}") == list(range(1, last + 1))
+    for last in (1, 6, 20):
+        restore(home, tmp_path / f"t{last}", until=Moment(ms=START + (last - 1) * STEP + STEP - 1))
+        assert numbers(tmp_path / f"t{last}") == list(range(1, last + 1))
+    assert restore(home, tmp_path / "before", until=Moment(ms=START - 1)).records == 0
+    with pytest.raises(UsageError, match="ends with record 20, before position 21"):
+        restore(home, tmp_path / "after", until=Moment(position=21))
+    damage_middle(home)
+    found = examine_directory(home)
+    with pytest.raises(LogCorruptError):
+        restore(home, tmp_path / "late", until=Moment(position=20))
+    restore(home, tmp_path / "early", until=Moment(position=found.report.records))
+    assert numbers(tmp_path / "early") == list(range(1, found.report.records + 1))
+
+
+def test_a_log_that_goes_on_from_a_moment(home: Path, tmp_path: Path) -> None:
+    """The restored log takes new records under the positions that follow, and is whole again afterwards."""
+    restore(home, tmp_path / "new", until=Moment(position=8))
+    log, _ = Log.open(tmp_path / "new")
+    assert log.append(xadd(9)) == 9
+    log.close()
+    assert numbers(tmp_path / "new") == list(range(1, 10))
+
+
+def rewritten(home: Path) -> None:
+    """Twenty records, of which the first ten are in a snapshot."""
+    log = write_log(home, [xadd(number) for number in range(1, 11)], close=False)
+    disk, rewrite = RealDisk(), log.seal_off()
+    assert rewrite is not None
+    log.adopt(rewrite, make_snapshot(disk, home, rewrite, contents(disk, home, rewrite)))
+    log.sweep()
+    for number in range(11, 21):
+        log.append(xadd(number))
+        log.write()
+        log.sync()
+    log.close()
+
+
+def test_a_snapshot_has_one_moment(tmp_path: Path) -> None:
+    """Backups hold the snapshot; before its last record there is no moment, and the error says so."""
+    home = tmp_path / "data"
+    rewritten(home)
+    made = back_up(home, tmp_path / "backup")
+    assert (made.facts.snapshot_last, made.facts.last) == (10, 20)
+    assert any(name.startswith("snapshot-") for name in made.facts.files)
+    restored = restore(tmp_path / "backup", tmp_path / "new", until=Moment(position=12))
+    assert (restored.snapshot_last, restored.records, restored.last) == (10, 2, 12)
+    assert restore(tmp_path / "backup", tmp_path / "ten", until=Moment(position=10)).records == 0
+    with pytest.raises(UsageError, match="position 9 is before it"):
+        restore(tmp_path / "backup", tmp_path / "nine", until=Moment(position=9))
+    with pytest.raises(UsageError, match="as one state"):
+        restore(tmp_path / "backup", tmp_path / "early", until=Moment(ms=START))
+    found = examine_directory(tmp_path / "new")
+    assert (found.report.ok, found.begin, found.last) == (True, 11, 12)
+    flip(next((tmp_path / "backup").glob("snapshot-*")), 60)
+    with pytest.raises(LogCorruptError, match="is damaged"):
+        restore(tmp_path / "backup", tmp_path / "never")
+    damaged = examine_directory(tmp_path / "backup")
+    assert [kind_of(problem) for problem in damaged.report.problems] == ["snapshot"]
+    assert damaged.cut_at is None

@@ -1,0 +1,215 @@
+"""Every kind of damage is named with its place, its loss and what to do next; nothing is changed by looking."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from millstream.errors import DiskError
+from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE
+from millstream.persistence.log import Log
+from millstream.upkeep.examine import advice, examine_directory, kind_of
+from support.waiting import eventually
+from upkeep.conftest import START, STEP, content, flip, segments, write_log, xadd
+
+
+def test_a_whole_log(home: Path) -> None:
+    """What is there, from when to when."""
+    before = content(home)
+    found = examine_directory(home)
+    assert (found.report.ok, found.report.records, found.begin, found.last) == (True, 20, 1, 20)
+    assert (found.first_ms, found.last_ms) == (START, START + 19 * STEP)
+    assert found.log_bytes == sum(path.stat().st_size for path in segments(home))
+    assert (found.losses, found.cut_at, found.running, advice(found)) == (None, None, False, [])
+    assert content(home) == before
+
+
+def damage_middle(home: Path) -> tuple[str, int]:
+    """Flip a bit in the payload of the second record of the second file."""
+    path = segments(home)[1]
+    first = HEADER_SIZE + FRAME_SIZE + len(xadd(5))
+    flip(path, first + FRAME_SIZE + 3)
+    return path.name, first
+
+
+def damage_header(home: Path) -> tuple[str, int]:
+    path = segments(home)[1]
+    flip(path, 13)
+    return path.name, 0
+
+
+def lose_file(home: Path) -> tuple[str, int]:
+    path = segments(home)[1]
+    path.unlink()
+    return path.name, 0
+
+
+def replace_file(home: Path) -> tuple[str, int]:
+    """The same name, from another log."""
+    write_log(home.parent / "other", [xadd(number) for number in range(1, 21)])
+    path = segments(home)[1]
+    path.write_bytes(segments(home.parent / "other")[1].read_bytes())
+    return path.name, 0
+
+
+def shorten_middle(home: Path) -> tuple[str, int]:
+    """Cut a file that others follow."""
+    path = segments(home)[1]
+    first = HEADER_SIZE + FRAME_SIZE + len(xadd(5))
+    os.truncate(path, first)
+    return path.name, first
+
+
+@pytest.mark.parametrize(
+    ("damage", "kind"),
+    [
+        (damage_middle, "damaged"),
+        (damage_header, "damaged"),
+        (lose_file, "missing"),
+        (replace_file, "foreign"),
+        (shorten_middle, "damaged"),
+    ],
+    ids=["bit", "header", "missing", "replaced", "shortened"],
+)
+def test_damage_in_the_middle(home: Path, damage: Callable[[Path], tuple[str, int]], kind: str) -> None:
+    """Where, what, which records and keys stand behind it, and where one could cut."""
+    count = {path.name: number for number, path in enumerate(segments(home))}
+    place = damage(home)
+    before = content(home)
+    found = examine_directory(home)
+    assert not found.report.starts
+    problem = found.report.problems[0]
+    assert (Path(problem.path).name, problem.offset, kind_of(problem)) == (*place, kind)
+    assert found.cut_at == place
+    assert count[place[0]] == 1
+    losses = found.losses
+    assert losses is not None
+    last = 20
+    assert (losses.last, losses.last_ms) == (last, START + (last - 1) * STEP)
+    assert losses.first is not None
+    assert losses.records == last - losses.first + 1
+    (key,) = losses.by_weight()
+    assert (key.db, key.key, key.entries) == (0, b"orders", losses.records)
+    assert key.last_id == f"{START + (last - 1) * STEP}-0"
+    assert any("log cut" in step and f"{place[0]}:{place[1]}" in step for step in advice(found))
+    assert content(home) == before
+
+
+def test_the_loss_of_a_damaged_record_and_those_before_it_is_told_apart(home: Path) -> None:
+    """Records before the damage stay, the damaged one is in no list, all behind it are."""
+    damage_middle(home)
+    found = examine_directory(home)
+    assert found.losses is not None
+    assert found.report.records == found.losses.first - 2
+
+
+def test_a_header_that_cannot_be_read_hides_no_record(home: Path) -> None:
+    """The manifest knows mark and seed: what stands behind a broken header is still listed."""
+    damage_header(home)
+    found = examine_directory(home)
+    assert found.losses is not None
+    assert found.losses.records == 20 - found.report.records
+
+
+def test_a_torn_tail(home: Path) -> None:
+    """No loss of what was acknowledged; a start mends it."""
+    path = segments(home)[-1]
+    os.truncate(path, path.stat().st_size - FRAME_SIZE - 5)  # the seal, and a part of the last record
+    found = examine_directory(home)
+    (problem,) = found.report.problems
+    assert (kind_of(problem), problem.refuses, found.report.starts, found.report.records) == ("torn", False, True, 19)
+    assert (found.under_way, found.cut_at) == (0, None)
+    assert advice(found)[0].startswith("Start the server")
+
+
+@pytest.mark.parametrize("how", ["damaged", "missing"])
+def test_the_manifest(home: Path, how: str) -> None:
+    """Cutting cannot help; the records are still counted."""
+    if how == "damaged":
+        flip(home / "MANIFEST", 20)
+    else:
+        (home / "MANIFEST").unlink()
+    found = examine_directory(home)
+    assert kind_of(found.report.problems[0]) == "manifest"
+    assert (found.report.starts, found.report.lost_records, found.cut_at) == (False, 20, None)
+    assert any("restore" in step for step in advice(found))
+
+
+def test_a_foreign_file(home: Path) -> None:
+    """A file of records that the manifest does not name."""
+    (home / "log-00000000000000000099.seg").write_bytes(segments(home)[0].read_bytes())
+    found = examine_directory(home)
+    assert [kind_of(problem) for problem in found.report.problems] == ["foreign"]
+    assert found.cut_at is None
+    assert any("does not belong" in step for step in advice(found))
+
+
+def test_records_that_no_program_of_ours_wrote(tmp_path: Path) -> None:
+    """Right by their checksums, but not readable: counted, not fatal."""
+    write_log(tmp_path / "data", [b"\xc1 not ours", b"", xadd(3)], segment_bytes=HEADER_SIZE + 1)
+    segments(tmp_path / "data")[0].unlink()
+    found = examine_directory(tmp_path / "data")
+    assert found.losses is not None
+    assert (found.losses.records, found.losses.unreadable) == (2, 1)
+
+
+def test_the_owner_is_seen_without_touching_its_lock(home: Path) -> None:
+    """While it runs and when it is gone."""
+    log, _ = Log.open(home)
+    try:
+        found = examine_directory(home)
+        assert (found.running, found.report.owner.pid) == (True, os.getpid())
+    finally:
+        log.close()
+    assert not examine_directory(home).running
+
+
+def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
+    """A wrong path must not look like an empty log."""
+    with pytest.raises(DiskError, match="cannot check"):
+        examine_directory(tmp_path / "wrong")
+
+
+HALF_WRITER = """
+import sys
+from pathlib import Path
+path, rest = Path(sys.argv[1]), bytes.fromhex(sys.argv[2])
+with path.open("ab", buffering=0) as file:
+    file.write(rest[:20])
+    print("half", flush=True)
+    sys.stdin.readline()
+    file.write(rest[20:])
+"""
+
+
+def test_a_record_that_is_being_written_is_no_tear(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process is half-way through a write when the picture is made, and ends it while we look again."""
+    whole = content(home)
+    log, _ = Log.open(home)
+    log.append(xadd(21))
+    log.write()
+    log.sync()
+    path = segments(home)[-1]
+    rest = path.read_bytes()[len(whole[path.name]) :]
+    os.truncate(path, len(whole[path.name]))
+    with subprocess.Popen(
+        [sys.executable, "-c", HALF_WRITER, str(path), rest.hex()], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as writer:
+        assert writer.stdout is not None
+        assert writer.stdin is not None
+        assert writer.stdout.readline() == b"half\n"
+        torn = examine_directory(home)
+        assert [kind_of(problem) for problem in torn.report.problems] == ["torn"]  # it stays half: a tear, to us
+
+        def go_on(_: float) -> None:
+            writer.stdin.write(b"\n")
+            writer.stdin.flush()
+            eventually(lambda: path.stat().st_size == len(whole[path.name]) + len(rest), what="the write ends")
+
+        monkeypatch.setattr("millstream.upkeep.examine.time.sleep", go_on)
+        found = examine_directory(home)
+    assert (found.report.problems, found.under_way, found.report.records) == ([], 20, 20)
+    log.close()
