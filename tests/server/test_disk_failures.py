@@ -7,6 +7,10 @@ that was acknowledged.
 
 import asyncio
 import random
+import re
+import resource
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +26,8 @@ from millstream.server.committer import Committer
 from persistence.reference import HOME, entropy
 from support.inprocess import to_words
 from support.resp import decode
+from support.servers import millstream_server
+from support.wire import Wire
 
 WORK = [
     "SET calm 1",
@@ -224,3 +230,48 @@ def test_every_disk_operation_fails_once(fsync: str, monkeypatch: pytest.MonkeyP
             except AssertionError as error:
                 raise AssertionError(f"{fault} at operation {operation}: {error}") from error
     assert full > 20, "it was gone on with after a full disk"
+
+
+def test_failed_sync_ends_the_process_and_says_why(tmp_path: Path) -> None:
+    """A real process: exit code 1, and a last line with the file, the reason and what to do; what it said is there."""
+    server = millstream_server(tmp_path)
+    trigger = tmp_path / "broken"
+    plain, at = server.command, server.command.index("serve")
+    server.command = [sys.executable, str(Path(__file__).with_name("failing.py")), str(trigger), *plain[at:]]
+    with server, Wire(server.url) as writer, Wire(server.url) as reader:
+        assert writer.ask("XADD", "s", "1-1", "f", "v") == b"1-1"
+        trigger.touch()
+        writer.send("XADD", "s", "2-1", "f", "v")
+        for wire in (writer, reader):
+            assert wire.is_closed()
+        assert server.process is not None
+        assert server.process.wait(30) == 1
+        last = server.log.read_text().splitlines()[-1]
+        assert re.search(r"CRITICAL stopping: cannot sync \S+/data/log-\d+\.seg: Input/output error; records", last), (
+            last
+        )
+        assert "start again" in last
+    server.command = plain
+    with server, Wire(server.url) as wire:
+        assert wire.ask("XRANGE", "s", "1-1", "1-1") == [[b"1-1", [b"f", b"v"]]]
+
+
+def test_write_that_the_system_refuses_ends_the_process_and_says_why(tmp_path: Path) -> None:
+    """The same for a write, with nothing made up: the system lets the process write no larger file."""
+    if not hasattr(resource, "prlimit"):
+        pytest.skip("this system sets no limit of another process")
+    server = millstream_server(tmp_path)
+    with server, Wire(server.url) as writer:
+        assert writer.ask("SET", "small", "x") == b"OK"
+        assert server.process is not None
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (8192, 8192))
+        writer.send("SET", "large", "x" * 100_000)
+        assert writer.is_closed()
+        assert server.process.wait(30) == 1
+        last = server.log.read_text().splitlines()[-1]
+        assert re.search(r"CRITICAL stopping: cannot write to \S+/data/log-\d+\.seg: File too large; records", last), (
+            last
+        )
+    with server, Wire(server.url) as wire:
+        assert wire.ask("GET", "small") == b"x"
+        assert wire.ask("GET", "large") is None

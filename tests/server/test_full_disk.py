@@ -7,6 +7,7 @@ import pytest
 from support import campaign
 from support.smalldisk import run_on
 
+UNOPENED = Path(__file__).with_name("unopened.py")
 ROUND = Path(__file__).with_name("full.py")
 
 
@@ -21,6 +22,13 @@ def filled(folder: Path, fsync: str, seed: int) -> None:
 def test_really_full_disk(tmp_path: Path, fsync: str, seed: int) -> None:
     """Sixteen MiB filled to the floor, then to the brim: reads go on, errors say why, nothing acknowledged is lost."""
     filled(tmp_path, fsync, seed)
+
+
+def test_start_without_any_space(tmp_path: Path) -> None:
+    """A server that cannot make its first file says which directory, why, and what to do."""
+    small = tmp_path / "small"
+    small.mkdir()
+    run_on(small, "300k", UNOPENED)
 
 
 @pytest.mark.long

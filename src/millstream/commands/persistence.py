@@ -9,7 +9,7 @@ Source: https://redis.io/docs/latest/commands/save/, bgsave/ and bgrewriteaof/
 from millstream.commands.args import SYNTAX
 from millstream.commands.context import Context
 from millstream.commands.table import command
-from millstream.errors import CommandError, StorageError
+from millstream.errors import CommandError, DiskFullError, StorageError
 from millstream.replies import OK, Reply, Simple
 
 NOTHING_KEPT = "ERR nothing is kept: the server was started without a data directory"
@@ -18,6 +18,8 @@ NOTHING_KEPT = "ERR nothing is kept: the server was started without a data direc
 def _save(ctx: Context) -> None:
     try:
         is_kept = ctx.host.save()
+    except DiskFullError as error:
+        raise CommandError(f"MISCONF Errors writing to the AOF file: {error}") from None
     except StorageError as error:
         raise CommandError(f"ERR {error}") from None
     if not is_kept:

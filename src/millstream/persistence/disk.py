@@ -123,8 +123,9 @@ FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 def disk_error(doing: str, error: OSError) -> DiskError:
     """The error to raise for one of the system's: ``DiskFullError`` if space or quota ran out."""
-    kind = DiskFullError if error.errno in FULL else DiskError
-    return kind(f"{doing}: {error.strerror or error}")
+    if error.errno in FULL:
+        return DiskFullError(f"{doing}: {error.strerror or error}; free some space there")
+    return DiskError(f"{doing}: {error.strerror or error}")
 
 
 def tried(read: Callable[[], T], doing: str) -> T:

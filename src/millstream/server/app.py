@@ -48,7 +48,7 @@ Progress = Callable[[str, int, int], None]
 
 LOST = (
     "{error}; the last {held} records found no space and are lost, of which nobody was told that they were done; all "
-    "that was acknowledged is on disk; free some space, then start again"
+    "that was acknowledged is on disk; then start again"
 )
 TOO_MANY = "ERR max number of clients reached"
 DENIED = (
