@@ -1,0 +1,154 @@
+"""``file://`` on a full disk: a typed error instead of a write, reads go on, what was held is written later."""
+
+import errno
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+import millstream
+from millstream.embedded.place import parse_place
+from millstream.embedded.store import Store
+from millstream.embedded.stores import Lease
+from millstream.persistence.disk import Data, RealDisk, RealFile
+from support.waiting import eventually
+
+FSYNC = pytest.mark.parametrize("fsync", ["always", "everysec", "no"])
+REFUSED = "MISCONF Errors writing to the AOF file: "
+
+
+class SmallFile:
+    """A file that takes no bytes while its disk is full; everything else is the real one's."""
+
+    def __init__(self, disk: "SmallDisk", file: RealFile) -> None:
+        self._disk = disk
+        self._file = file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def append(self, data: Data) -> int:
+        if self._disk.full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return self._file.append(data)
+
+
+class SmallDisk(RealDisk):
+    """A disk that may be full.
+
+    Attributes:
+        full: it takes nothing.
+        space: free bytes it tells of, None for the truth.
+    """
+
+    __slots__ = ("full", "space")
+
+    def __init__(self) -> None:
+        self.full = False
+        self.space: int | None = None
+
+    def open_append(self, path: Path) -> Any:
+        return SmallFile(self, super().open_append(path))
+
+    def free(self, directory: Path) -> int:
+        return super().free(directory) if self.space is None else self.space
+
+
+class Held:
+    """A store on such a disk, for every client of this process."""
+
+    def __init__(self, url: str) -> None:
+        self.disk = SmallDisk()
+        self.url = url.partition("?")[0]
+        self.lease = Lease(parse_place(url), disk=self.disk)
+        self.store: Store = self.lease.store()
+
+
+@pytest.fixture
+def held(tmp_path: Path, fsync: str) -> Iterator[Held]:
+    found = Held(f"{(tmp_path / 'data').as_uri()}?fsync={fsync}")
+    yield found
+    found.disk.full, found.disk.space = False, None
+    found.lease.give_up()
+
+
+@FSYNC
+def test_full_disk_holds_refuses_and_goes_on(held: Held) -> None:
+    """The write that met it has no answer until there is space; others are refused, reads of the rest answered."""
+    answers: list[Any] = []
+    with millstream.connect(held.url) as client:
+        client.set("calm", "x")
+        client.set("word", "x")
+        held.disk.full = True
+        writer = threading.Thread(target=lambda: answers.append(client.append("word", "y")))
+        writer.start()
+        eventually(lambda: held.store.node.is_holding)
+        with pytest.raises(redis.ResponseError, match=f"{REFUSED}No space left on device. Writes are turned away"):
+            client.xadd("s", {"a": "b"})
+        with pytest.raises(redis.ResponseError, match="has changes that wait for space"):
+            client.get("word")
+        assert client.get("calm") == b"x"
+        info = client.info("persistence")
+        assert (info["aof_last_write_status"], info["millstream_disk_state"]) == ("err", "full")
+        assert answers == []
+        held.disk.full = False
+        writer.join()
+        assert answers == [2]
+        eventually(lambda: held.store.node.outage is None)
+        assert client.get("word") == b"xy"
+        assert client.xadd("s", {"a": "b"})
+        assert client.info("persistence")["aof_last_write_status"] == "ok"
+    held.lease.give_up()
+    with millstream.connect(held.url) as again:
+        assert again.get("word") == b"xy"
+        assert again.xlen("s") == 1
+
+
+@FSYNC
+def test_too_little_space_refuses_before_a_write_fails(held: Held) -> None:
+    """Below the floor nothing is held; a write is taken again when there is more."""
+    with millstream.connect(held.url) as client:
+        client.set("calm", "x")
+        held.disk.space = 1000
+        eventually(lambda: refused(client))
+        assert client.get("calm") == b"y"
+        assert client.info("persistence")["millstream_disk_state"] == "low"
+        held.disk.space = None
+        eventually(lambda: not refused(client))
+
+
+def refused(client: Any) -> bool:
+    """Whether a write is refused now."""
+    try:
+        client.set("calm", "y")
+    except redis.ResponseError as error:
+        return "are free on the disk (disk-free-floor)" in str(error)
+    return False
+
+
+@pytest.mark.parametrize("fsync", ["always"])
+def test_closing_while_it_is_full_loses_only_what_was_not_acknowledged(held: Held) -> None:
+    """The writer hears that the store was closed, and the next start has what was acknowledged."""
+    heard: list[str] = []
+
+    def write() -> None:
+        with millstream.connect(held.url) as client:
+            try:
+                client.append("word", "y")
+            except redis.RedisError as error:
+                heard.append(str(error))
+
+    with millstream.connect(held.url) as client:
+        client.set("word", "x")
+        held.disk.full = True
+        writer = threading.Thread(target=write)
+        writer.start()
+        eventually(lambda: held.store.node.is_holding)
+        with pytest.raises(millstream.errors.DiskFullError, match="No space left on device; free some space there"):
+            held.store.close()
+        writer.join()
+    assert len(heard) == 1
+    assert "the store was closed" in heard[0]
