@@ -2,6 +2,7 @@
 
 import pytest
 
+from millstream.replies import Error, Simple
 from support.inprocess import World
 
 
@@ -85,3 +86,19 @@ def test_maxsize_sends_the_entry_that_passes_it(client) -> None:
     """A limit below one entry's size still lets the first through."""
     read = client.call("XREADGROUP", "GROUP", "g2", "dora", "MAXSIZE", 1, "STREAMS", "s", ">")
     assert [row[0] for row in read[0][1]] == [b"1-1"]
+
+
+def test_xcfgset_says_what_it_wants(client) -> None:
+    """Its page has "invalid duration" and "invalid maxsize"."""
+    duration = client.call("XCFGSET", "s", "IDMP-DURATION", 0)
+    assert duration == Error("ERR IDMP-DURATION must be between 1 and 86400 seconds")
+    size = client.call("XCFGSET", "s", "IDMP-MAXSIZE", 10001)
+    assert size == Error("ERR IDMP-MAXSIZE must be between 1 and 10000 entries")
+
+
+def test_xidmprecord_takes_a_message_it_did_not_know(client) -> None:
+    """OK, and from then on the message is a duplicate; another entry for it is refused."""
+    assert client.call("XIDMPRECORD", "s", "p", "i", "1-1") == Simple(b"OK")
+    assert client.call("XADD", "s", "IDMP", "p", "i", "*", "a", "b") == b"1-1"
+    refused = client.call("XIDMPRECORD", "s", "p", "i", "1-2")
+    assert refused == Error("ERR IID already exists for this producer with a different stream ID")

@@ -305,3 +305,26 @@ def test_words_newer_than_any_server_here() -> None:
         assert {word: since for word, since in options(row.since, parse(row.syntax)) if version(since) > (8,)} == words
     since = {"xdelex": "8.2.0", "xackdel": "8.2.0", "xcfgset": "8.6.0", "xidmprecord": "8.6.2", "xnack": "8.8.0"}
     assert {row.name: row.since for row in STREAMS if version(row.since) > (8,)} == since
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("xcfgset", "key=key IDMP-DURATION?idmp-duration=integer IDMP-MAXSIZE?idmp-maxsize=integer"),
+        ("xidmprecord", "key=key pid=string iid=string stream-id=string"),
+        ("xdelex", "key=key ?condition=oneof IDS ids=block"),
+        ("xackdel", "key=key group=string ?condition=oneof IDS ids=block"),
+        ("xnack", "key=key group=string mode=oneof IDS ids=block RETRYCOUNT?count=integer FORCE?force=pure-token"),
+    ],
+)
+def test_arguments_of_commands_newer_than_any_server_here(name: str, expected: str) -> None:
+    """Token, name and type as Redis's published descriptions of these commands have them; ``?`` is optional."""
+    found = parse(TABLE[name.encode()].syntax)
+    words = [f"{each.token}{'?' if each.optional else ' '}{each.name}={each.type}".strip() for each in found]
+    assert " ".join(words) == expected
+    ids = [each for each in found if each.token == "IDS"]
+    for block in ids:
+        assert [(part.name, part.type, part.multiple) for part in block.parts] == [
+            ("numids", "integer", False),
+            ("id", "string", True),
+        ]

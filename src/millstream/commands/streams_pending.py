@@ -160,8 +160,8 @@ def _parse_nack(argv: list[bytes]) -> _Nack:
     keys=(1, 1, 1),
     since="8.8.0",
     group="stream",
-    syntax="key group mode=<SILENT | FAIL | FATAL> IDS ids=(numids:integer id [id ...]) [RETRYCOUNT "
-    "count:integer] [FORCE]",
+    syntax="key group mode=<SILENT | FAIL | FATAL> IDS ids=(numids:integer id [id ...]) "
+    "[RETRYCOUNT count:integer] [FORCE]",
     summary="Releases pending entries so that any consumer may claim them at once.",
 )
 def xnack(ctx: Context, argv: list[bytes]) -> Reply:
@@ -315,8 +315,9 @@ def _parse_claim(argv: list[bytes], at: int, now: int) -> _Claim:
     keys=(1, 1, 1),
     since="5.0.0",
     group="stream",
-    syntax="key group consumer min-idle-time id [id ...] [IDLE ms:integer] [TIME "
-    "unix-time-milliseconds:unix-time] [RETRYCOUNT count:integer] [FORCE] [JUSTID] [LASTID lastid]",
+    syntax="key group consumer min-idle-time id [id ...] [IDLE ms:integer] "
+    "[TIME unix-time-milliseconds:unix-time] [RETRYCOUNT count:integer] [FORCE] [JUSTID] "
+    "[LASTID lastid]",
     summary="Makes a consumer the holder of pending entries.",
 )
 def xclaim(ctx: Context, argv: list[bytes]) -> Reply:

@@ -305,8 +305,8 @@ class _Answer:
     flags="readonly blocking movablekeys",
     since="5.0.0",
     group="stream",
-    syntax="[COUNT count:integer] [MAXCOUNT maxcount:integer]@8.10.0 [MAXSIZE maxsize:integer]@8.10.0 [BLOCK "
-    "milliseconds:integer] STREAMS streams=(key [key ...] id [id ...])",
+    syntax="[COUNT count:integer] [MAXCOUNT maxcount:integer]@8.10.0 [MAXSIZE maxsize:integer]@8.10.0 "
+    "[BLOCK milliseconds:integer] STREAMS streams=(key [key ...] id [id ...])",
     summary="Replies entries above the given ids, waiting for some if asked to.",
     history=(("7.4.0", "The id + asks for the last entry."),),
 )
@@ -362,9 +362,9 @@ MEANINGLESS = (
     flags="write blocking movablekeys",
     since="5.0.0",
     group="stream",
-    syntax="GROUP group-block=(group consumer) [COUNT count:integer] [MAXCOUNT maxcount:integer]@8.10.0 [MAXSIZE "
-    "maxsize:integer]@8.10.0 [BLOCK milliseconds:integer] [CLAIM min-idle-time:integer]@8.4.0 [NOACK] "
-    "STREAMS streams=(key [key ...] id [id ...])",
+    syntax="GROUP group-block=(group consumer) [COUNT count:integer] [MAXCOUNT maxcount:integer]@8.10.0 "
+    "[MAXSIZE maxsize:integer]@8.10.0 [BLOCK milliseconds:integer] [CLAIM min-idle-time:integer]@8.4.0 "
+    "[NOACK] STREAMS streams=(key [key ...] id [id ...])",
     summary="Delivers new, stale or own pending entries of streams to a consumer of a group.",
 )
 def xreadgroup(ctx: Context, argv: list[bytes]) -> Reply:

@@ -98,9 +98,9 @@ def _set_options(argv: list[bytes]) -> _SetOptions:
     keys=(1, 1, 1),
     since="1.0.0",
     group="string",
-    syntax="key value condition=[NX | XX]@2.6.12 [GET]@6.2.0 expiration=[EX seconds:integer@2.6.12 | PX "
-    "milliseconds:integer@2.6.12 | EXAT unix-time-seconds:unix-time@6.2.0 | PXAT "
-    "unix-time-milliseconds:unix-time@6.2.0 | KEEPTTL@6.0.0]",
+    syntax="key value condition=[NX | XX]@2.6.12 [GET]@6.2.0 "
+    "expiration=[EX seconds:integer@2.6.12 | PX milliseconds:integer@2.6.12 | "
+    "EXAT unix-time-seconds:unix-time@6.2.0 | PXAT unix-time-milliseconds:unix-time@6.2.0 | KEEPTTL@6.0.0]",
     summary="Sets a key to a string.",
     limited="the conditions IFEQ, IFNE, IFDEQ and IFDNE of Redis 8.4 are not there",
 )
