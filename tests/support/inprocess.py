@@ -131,8 +131,14 @@ class World:
         self.node.outbox.clear()
         for session, outcome in sent:
             found = self._clients[session.id]
-            if outcome.buffers:  # else it is told to close
+            if outcome.buffers:
                 found.inbox.append(found.open(outcome))
+            elif session.held is not None:  # CLIENT PAUSE is over; else it is told to close
+                argv, session.held = session.held, None
+                again = self.node.execute(session, argv, self.clock.now())
+                if again is not None:
+                    found.inbox.append(found.open(again))
+                self.deliver()
 
     def advance(self, ms: int) -> None:
         """Let time pass, and the node do what is due."""

@@ -38,6 +38,16 @@ def integer(word: bytes, error: str = NOT_AN_INTEGER) -> int:
     return value
 
 
+def milliseconds(word: bytes, now: int) -> int:
+    """A time to wait, from now on (wall milliseconds)."""
+    value = integer(word, "ERR timeout is not an integer or out of range")
+    if value < 0:
+        raise CommandError("ERR timeout is negative")
+    if value > LLONG_MAX - now:
+        raise CommandError("ERR timeout is out of range")
+    return value
+
+
 _DECIMAL = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z")
 _INFINITE = re.compile(rb"[+-]?inf(inity)?\Z", re.IGNORECASE)
 

@@ -6,7 +6,7 @@ Source: https://redis.io/docs/latest/commands/client-list/ and its siblings.
 from collections.abc import Callable, Iterable
 
 from millstream.commands.accounts import DEFAULT
-from millstream.commands.args import SYNTAX, integer, read_integer
+from millstream.commands.args import SYNTAX, bad_subcommand, integer, read_integer
 from millstream.commands.connection import BAD_NAME, is_printable
 from millstream.commands.context import Context
 from millstream.commands.session import Session
@@ -18,7 +18,6 @@ Test = Callable[[Session], bool]
 
 # Only the first two exist here: there are no replicas.
 _KINDS = {b"normal", b"pubsub", b"master", b"replica", b"slave"}
-_NO_TRACKING = "ERR client tracking is not supported by Millstream"
 
 container("client", since="2.4.0", group="connection", summary="Looks at connections and acts on them.")
 
@@ -241,38 +240,6 @@ def client_reply(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 @command(
-    "client|tracking",
-    -3,
-    flags="noscript loading stale",
-    since="6.0.0",
-    group="connection",
-    syntax="status=<ON | OFF>",
-    summary="Only OFF: the server tells nobody which keys changed.",
-    limited="ON is an error, so its options are not there",
-)
-def client_tracking(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """OK to OFF, an error to ON."""
-    if _on_off(argv[2]):
-        raise CommandError(_NO_TRACKING)
-    if len(argv) > 3:
-        raise SYNTAX
-    return OK
-
-
-@command(
-    "client|getredir",
-    2,
-    flags="noscript loading stale",
-    since="6.0.0",
-    group="connection",
-    summary="Always -1: no tracking.",
-)
-def client_getredir(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """As in Redis where tracking is off."""
-    return -1
-
-
-@command(
     "client|unblock",
     -3,
     flags="admin noscript loading stale",
@@ -283,8 +250,10 @@ def client_getredir(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 -
 )
 def client_unblock(ctx: Context, argv: list[bytes]) -> Reply:
     """1 if it did wait."""
+    if len(argv) > 4:
+        raise bad_subcommand("CLIENT", argv[1])
     reason = argv[3].upper() if len(argv) == 4 else b"TIMEOUT"
-    if len(argv) > 4 or reason not in {b"TIMEOUT", b"ERROR"}:
+    if reason not in {b"TIMEOUT", b"ERROR"}:
         raise CommandError("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")
     return int(ctx.host.unblock(integer(argv[2]), reason == b"ERROR"))
 
@@ -309,9 +278,9 @@ def _by_user(word: bytes, wall: int) -> Test:  # noqa: ARG001 - all filters shar
 
 
 def _by_age(word: bytes, wall: int) -> Test:
-    seconds = read_integer(word)
-    if seconds is None or seconds < 1:
-        raise CommandError("ERR maxage is not an integer or out of range")
+    seconds = integer(word, "ERR maxage is not an integer or out of range")
+    if seconds < 1:
+        raise CommandError("ERR maxage should be greater than 0")
     return lambda session: wall - session.created >= seconds * 1000
 
 
@@ -379,6 +348,8 @@ def _kill_one(ctx: Context, addr: bytes) -> Reply:
 
 _HELP = (
     "CLIENT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "CACHING (YES|NO)",
+    "    An error: there is no tracking.",
     "GETNAME",
     "    The name of this connection.",
     "GETREDIR",
@@ -397,6 +368,8 @@ _HELP = (
     "    Mark this connection as one to keep.",
     "NO-TOUCH (ON|OFF)",
     "    Mark this connection as one that changes no times of access.",
+    "PAUSE <timeout> [WRITE|ALL]",
+    "    Keep commands back for so many milliseconds: those that write, or all (the default).",
     "REPLY (ON|OFF|SKIP)",
     "    Whether this connection wants replies.",
     "SETINFO (LIB-NAME|LIB-VER) <value>",
@@ -405,8 +378,12 @@ _HELP = (
     "    Name this connection.",
     "TRACKING OFF",
     "    Accepted; ON is not supported.",
+    "TRACKINGINFO",
+    "    Always off.",
     "UNBLOCK <client-id> [TIMEOUT|ERROR]",
     "    End the wait of another connection.",
+    "UNPAUSE",
+    "    End a pause.",
     "HELP",
     "    Print this help.",
 )

@@ -82,6 +82,19 @@ class Host(Protocol):
         """Every open session."""
         ...
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether clients are paused: nothing expires meanwhile."""
+        ...
+
+    def pause(self, milliseconds: int, now: Now, *, writes_only: bool) -> None:
+        """CLIENT PAUSE: hold back what comes, or only what writes."""
+        ...
+
+    def unpause(self, now: Now) -> None:
+        """CLIENT UNPAUSE: let go on what was held back."""
+        ...
+
     def unblock(self, session_id: int, error: bool) -> bool:
         """CLIENT UNBLOCK: end a wait with a null, or with an error; False if that session does not wait."""
         ...
@@ -233,7 +246,7 @@ class Context:
         db = self.db if database is None else database
         value = db.keys.get(key)
         if value is not None and db.expires and db.is_expired(key, self.now.wall):
-            if self.host.outage is not None:  # nothing may be written now, so it is only hidden
+            if self.host.outage is not None or self.host.is_paused:  # nothing may be written now, so it is only hidden
                 return None
             self.commit(("unset", db.index, key))
             self.signal(key, db)

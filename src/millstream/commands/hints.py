@@ -59,7 +59,7 @@ TIPS = _by_name(
         (
             "nondeterministic_output",
             (
-                "client|info client|list client|trackinginfo xadd xtrim xpending xclaim xautoclaim "
+                "client|info client|list xadd xtrim xpending xclaim xautoclaim "
                 "xinfo|consumers ttl pttl object|encoding object|refcount object|idletime object|freq dump "
                 "hscan time lastsave"
             ),
@@ -78,6 +78,7 @@ TIPS = _by_name(
         ("request_policy:all_shards response_policy:agg_sum", "dbsize"),
         ("request_policy:multi_shard response_policy:all_succeeded", "mset"),
         ("request_policy:multi_shard", "mget"),
+        ("request_policy:multi_shard response_policy:agg_min", "msetnx"),
         (
             "nondeterministic_output_order",
             "hgetall hkeys hvals smembers function|list command command|info command|docs command|list",

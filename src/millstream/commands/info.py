@@ -137,7 +137,7 @@ class InfoFacts:
     Attributes:
         now: wall milliseconds.
         connected_clients: open sessions.
-        blocked_clients: sessions waiting inside a command.
+        blocked_clients: sessions waiting inside a command, or held back by CLIENT PAUSE.
         watching_clients: sessions with a WATCH.
         pubsub_clients: sessions that listen to channels.
         pubsub_channels: channels listened to by name.

@@ -24,7 +24,8 @@ class Session:
         queue_failed: a queued command was refused, so EXEC must abort.
         watched: database and key of each WATCH.
         watch_broken: a watched key was changed.
-        blocked: the command this session waits with is parked in the node.
+        blocked: the command this session waits with is parked in the node, or held back by a pause.
+        held: the command held back by CLIENT PAUSE, for the shell to run once the session is no longer blocked.
         reply_mode: ``on``, ``off`` or ``skip`` (CLIENT REPLY).
         no_evict: CLIENT NO-EVICT.
         no_touch: CLIENT NO-TOUCH.
@@ -51,6 +52,7 @@ class Session:
     watched: set[tuple[int, bytes]] = field(default_factory=set)
     watch_broken: bool = False
     blocked: bool = False
+    held: list[bytes] | None = None
     reply_mode: str = "on"
     no_evict: bool = False
     no_touch: bool = False

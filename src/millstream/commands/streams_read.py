@@ -8,7 +8,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
-from millstream.commands.args import SYNTAX, entry_id, integer, range_end, range_start, read_integer, shown
+from millstream.commands.args import (
+    SYNTAX,
+    entry_id,
+    integer,
+    milliseconds,
+    range_end,
+    range_start,
+    read_integer,
+    shown,
+)
 from millstream.commands.context import Blocked, Context
 from millstream.commands.table import command
 from millstream.engine import ids
@@ -126,20 +135,6 @@ class _ReadOptions:
     words: list[bytes] = field(default_factory=list)
 
 
-_MAX_TIMEOUT = 2**63 - 1
-
-
-def _timeout(word: bytes, now: int) -> int:
-    value = read_integer(word)
-    if value is None:
-        raise CommandError("ERR timeout is not an integer or out of range")
-    if value < 0:
-        raise CommandError("ERR timeout is negative")
-    if value > _MAX_TIMEOUT - now:
-        raise CommandError("ERR timeout is out of range")
-    return value
-
-
 def _parse_read(argv: list[bytes], name: str, now: int) -> _ReadOptions:
     options = _ReadOptions()
     grouped = name == "xreadgroup"
@@ -191,7 +186,7 @@ def _take_read_option(options: _ReadOptions, argv: list[bytes], at: int, *, grou
         raise SYNTAX
     value = argv[at + 1]
     if word == b"BLOCK":
-        options.block = _timeout(value, now)
+        options.block = milliseconds(value, now)
     elif word == b"COUNT":
         options.count = integer(value)
         if options.count <= 0:

@@ -6,7 +6,9 @@ Source: https://redis.io/docs/latest/commands/?group=string
 """
 
 from dataclasses import dataclass
+from fractions import Fraction
 
+from millstream.commands import extended
 from millstream.commands.args import LLONG_MAX, LLONG_MIN, NOT_AN_INTEGER, SYNTAX, integer, read_integer
 from millstream.commands.context import Context
 from millstream.commands.table import command
@@ -51,12 +53,18 @@ def put_string(ctx: Context, key: bytes, data: bytes, expires_at: int | None) ->
     ctx.dirty += 1
 
 
-def _change(ctx: Context, key: bytes, data: bytes, event: str) -> None:
+def change_string(ctx: Context, key: bytes, data: bytes, event: str) -> None:
     """Replace a string by another, keeping when it dies."""
     ctx.commit(("set", ctx.db.index, key, data, ctx.db.expires.get(key)))
     ctx.touch(key)
     ctx.notify("$", event, key)
     ctx.dirty += 1
+
+
+def check_length(size: int) -> None:
+    """Raise if a string of so many bytes is too long."""
+    if size > MAX_BYTES:
+        raise CommandError("ERR string exceeds maximum allowed size (proto-max-bulk-len)")
 
 
 @dataclass(slots=True)
@@ -314,6 +322,26 @@ def mset(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 @command(
+    "msetnx",
+    -3,
+    flags="write denyoom",
+    keys=(1, -1, 2),
+    since="1.0.1",
+    group="string",
+    syntax="key value [key value ...]",
+    summary="Sets several keys to strings if none of them exists.",
+)
+def msetnx(ctx: Context, argv: list[bytes]) -> Reply:
+    """1 if all were set, 0 if none was."""
+    if len(argv) % 2 == 0:
+        raise CommandError("ERR wrong number of arguments for 'msetnx' command")
+    if any(ctx.lookup(key) is not None for key in argv[1::2]):
+        return 0
+    mset(ctx, argv)
+    return 1
+
+
+@command(
     "mget",
     -2,
     flags="readonly fast",
@@ -342,9 +370,8 @@ def mget(ctx: Context, argv: list[bytes]) -> Reply:
 def append(ctx: Context, argv: list[bytes]) -> Reply:
     """The new length in bytes."""
     data = (get_string(ctx, argv[1]) or b"") + argv[2]
-    if len(data) > MAX_BYTES:
-        raise CommandError("ERR string exceeds maximum allowed size (proto-max-bulk-len)")
-    _change(ctx, argv[1], data, "append")
+    check_length(len(data))
+    change_string(ctx, argv[1], data, "append")
     return len(data)
 
 
@@ -371,8 +398,33 @@ def _add(ctx: Context, key: bytes, step: int) -> Reply:
     value += step
     if not LLONG_MIN <= value <= LLONG_MAX:
         raise CommandError("ERR increment or decrement would overflow")
-    _change(ctx, key, b"%d" % value, "incrby")
+    change_string(ctx, key, b"%d" % value, "incrby")
     return value
+
+
+@command(
+    "incrbyfloat",
+    3,
+    flags="write denyoom fast",
+    keys=(1, 1, 1),
+    since="2.6.0",
+    group="string",
+    syntax="key increment:double",
+    summary="Adds to a number kept as a string, which may have a fraction.",
+)
+def incrbyfloat(ctx: Context, argv: list[bytes]) -> Reply:
+    """The new value in decimal, as it is stored."""
+    before = get_string(ctx, argv[1])
+    value = Fraction(0) if before is None else extended.read(before)
+    step = extended.read(argv[2])
+    if value is None or step is None:
+        raise CommandError("ERR value is not a valid float")
+    total = None if isinstance(value, float) or isinstance(step, float) else extended.add(value, step)
+    if total is None:
+        raise CommandError("ERR increment would produce NaN or Infinity")
+    data = extended.text(total)
+    change_string(ctx, argv[1], data, "incrbyfloat")
+    return data
 
 
 @command(

@@ -87,13 +87,14 @@ class Channel:
         store, session = self._store, self.session
         while not (self.closed or self._ending or session.blocked):
             try:
-                argv = self._reader.next()
+                argv = session.held or self._reader.next()
             except ProtocolError as error:
                 self._ending = True
                 self.put([error_line(f"ERR {error}")], 0)
                 break
             if argv is None:
                 break
+            session.held = None
             outcome = store.execute(session, argv)
             self._reader.trusted = session.user is not None  # AUTH and RESET change it
             if outcome is not None:

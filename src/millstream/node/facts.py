@@ -37,7 +37,7 @@ def gather(node: "Node", wall: int) -> InfoFacts:
     return InfoFacts(
         now=wall,
         connected_clients=len(sessions),
-        blocked_clients=len(node.waits),
+        blocked_clients=sum(session.blocked for session in sessions),
         watching_clients=sum(bool(session.watched) for session in sessions),
         pubsub_clients=sum(session.is_subscribed for session in sessions),
         pubsub_channels=len(node.channels),

@@ -36,6 +36,7 @@ from millstream.node.blocking import Waiter, Waits
 from millstream.node.chores import Chores
 from millstream.node.facts import Surroundings, gather
 from millstream.node.outage import Outage
+from millstream.node.pausing import Pause
 from millstream.node.scripts import Scripts
 from millstream.node.stats import Stats
 from millstream.protocol.encoder import encode
@@ -134,6 +135,7 @@ class Node:
         self.surroundings = Surroundings()
         self.waits = Waits()
         self.chores = Chores()
+        self._pause = Pause()
         self.scripts = Scripts(self)
         self._log = log
         self._hard = 0  # position of the last record that replies wait for
@@ -176,6 +178,7 @@ class Node:
         if waiter is not None:
             self.waits.stop(waiter)
         self.unwatch(session)
+        self._pause.held.pop(session, None)
         for name in session.channels:
             self.channels.leave(session, name)
         for name in session.patterns:
@@ -197,7 +200,8 @@ class Node:
             now: both clocks.
 
         Returns:
-            The reply, or None: the session now waits (``session.blocked``), or asked for no replies.
+            The reply, or None: the session now waits (``session.blocked``), or asked for no replies. If it waits
+            because of CLIENT PAUSE, the command is in ``session.held``, to be given again when the wait is over.
         """
         session.last_used = self._wall = now.wall
         try:
@@ -205,6 +209,10 @@ class Node:
         except CommandError as error:
             return self._refuse(session, argv, error, now)
         session.last_command = row.name
+        if self._pause.ends is not None and self._pause.holds(session, row):
+            session.held, session.blocked = argv, True
+            self._pause.held[session] = None
+            return None
         if session.queue is not None and row.name not in _UNQUEUED:
             session.queue.append(argv)
             return self._outcome(session, QUEUED, row)
@@ -528,10 +536,41 @@ class Node:
         session.closing = True
         self.outbox.append((session, Outcome([], 0)))
 
+    # ------------------------------------------------------------------ pausing
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether clients are paused."""
+        return self._pause.ends is not None
+
+    def pause(self, milliseconds: int, now: Now, *, writes_only: bool) -> None:
+        """CLIENT PAUSE."""
+        self._pause.begin(milliseconds, now, writes_only=writes_only)
+        if writes_only:
+            self._release_held()  # who only reads may go on
+
+    def unpause(self, now: Now) -> None:
+        """CLIENT UNPAUSE, and the end of a pause's time."""
+        self._pause.ends = None
+        self._release_held()
+        for waiter in self.waits.by_session.values():
+            self.waits.set_alarm(waiter, now)
+
+    def _release_held(self) -> None:
+        """Have the shell give again what was held back, in the order in which it came."""
+        for session in self._pause.release():
+            session.blocked = False
+            self.outbox.append((session, Outcome([], 0)))
+
     # ------------------------------------------------------------------ time
 
     def tick(self, now: Now) -> None:
-        """Whatever is due: waits that time out, claims that have become possible, expired keys, forgotten messages."""
+        """Whatever is due: waits that time out, claims that have become possible, expired keys, forgotten messages.
+
+        While clients are paused nothing is claimed or expired, but waits time out.
+        """
+        if self._pause.is_over(now):
+            self.unpause(now)
         if self.outage is None:
             for waiter in self._overdue:
                 if not waiter.over:
@@ -545,6 +584,8 @@ class Node:
                 self._send(waiter.session, NIL_ARRAY)
                 continue
             waiter.alarm = None
+            if self.is_paused:
+                continue
             due = None if waiter.due is None else waiter.due()
             if self.outage is not None:
                 self._overdue.append(waiter)
@@ -552,7 +593,7 @@ class Node:
                 self._retry(waiter, now)
             else:
                 self.waits.set_alarm(waiter, now)  # others took it meanwhile; it keeps its place in the line
-        if self.outage is None and self.chores.is_due(now):
+        if self.outage is None and not self.is_paused and self.chores.is_due(now):
             ctx = self._context(self._nobody, now, may_block=False)
             self.stats.expired_keys += self.chores.run(ctx, now)
             self._flush(now)
@@ -563,8 +604,9 @@ class Node:
         """Monotonic milliseconds at which :meth:`tick` is needed next; None if nothing will ever be due."""
         if self.outage is None and (self._overdue or self._ready):
             return 0
-        chores = self.chores.next_due() if self.outage is None else None
-        moments = [moment for moment in (self.waits.next_alarm(), chores) if moment is not None]
+        chores = self.chores.next_due() if self.outage is None and not self.is_paused else None
+        known = (self.waits.next_alarm(), chores, self._pause.ends)
+        moments = [moment for moment in known if moment is not None]
         return min(moments) if moments else None
 
     # ------------------------------------------------------------------ what commands may ask of their host

@@ -179,9 +179,10 @@ class Connection(asyncio.Protocol):
         barrier = size = 0
         try:
             for count in range(1, _BURST + 1):
-                argv = reader.next()
+                argv = session.held or reader.next()
                 if argv is None:
                     return
+                session.held = None
                 outcome = self._execute(argv, now)
                 if outcome is not None:
                     for buffer in outcome.buffers:

@@ -1,0 +1,80 @@
+"""The numbers of INCRBYFLOAT: Redis counts in C's long double, which on most machines keeps 64 bits of a number.
+
+Values are exact fractions that such a number can be; every result is rounded as the processor would.
+"""
+
+import math
+import re
+from decimal import Decimal
+from fractions import Fraction
+
+_BITS = 64
+_LARGEST = Fraction((1 << _BITS) - 1) * 2 ** (16384 - _BITS)
+_SMALLEST = Fraction(1, 2**16446)  # half the smallest that is not zero
+_DECIMAL = re.compile(rb"([+-]?)(\d+\.?\d*|\.\d+)(?:[eE]([+-]?\d+))?\Z")
+_HEXADECIMAL = re.compile(rb"([+-]?)0[xX]([0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)(?:[pP]([+-]?\d+))?\Z")
+_INFINITE = re.compile(rb"[+-]?inf(inity)?\Z", re.IGNORECASE)
+# Digits and exponents beyond which a number is too large, too small, or longer than Redis reads
+_FAR = 20000
+_LONGEST = 5119
+# Decimal places that are written
+_PLACES = 17
+
+
+def read(word: bytes) -> Fraction | float | None:
+    """A number as strtold reads it, all of it, without blanks; a float is infinite.
+
+    Returns:
+        None for what is no number, and for one too large or too small.
+    """
+    if len(word) > _LONGEST:
+        return None
+    if _INFINITE.match(word):
+        return math.inf
+    if found := _DECIMAL.match(word):
+        sign, digits, exponent, base, per_digit = *found.groups(), 10, 1
+    elif found := _HEXADECIMAL.match(word):
+        sign, digits, exponent, base, per_digit = *found.groups(), 2, 4
+    else:
+        return None
+    whole, _, part = digits.partition(b".")
+    both = (whole + part).decode()
+    mantissa = int(Decimal(both)) if base == 10 else int(both, 16)  # int() itself takes 4300 digits at most
+    power = int(exponent or 0) - len(part) * per_digit if len(exponent or b"") < 9 else _FAR * 9
+    if not mantissa:
+        return Fraction(0)
+    if abs(power) > _FAR:
+        return None
+    value = _rounded(mantissa * Fraction(base) ** power)
+    if value > _LARGEST or value < _SMALLEST:
+        return None
+    return -value if sign == b"-" else value
+
+
+def add(one: Fraction, two: Fraction) -> Fraction | None:
+    """The sum; None if it is too large."""
+    total = one + two
+    size = _rounded(abs(total))
+    if size > _LARGEST:
+        return None
+    return size if total >= 0 else -size
+
+
+def text(value: Fraction) -> bytes:
+    """A number in decimal, 17 places at most, no zeros behind the last one needed."""
+    scaled = round(abs(value) * 10**_PLACES)
+    whole, part = divmod(scaled, 10**_PLACES)
+    places = f"{part:0{_PLACES}d}".rstrip("0")
+    sign = "-" if value < 0 and scaled else ""
+    return f"{sign}{Decimal(whole)}{'.' + places if places else ''}".encode()
+
+
+def _rounded(value: Fraction) -> Fraction:
+    """The nearest number of 64 bits; of two equally near, the even one."""
+    if not value:
+        return value
+    shift = value.numerator.bit_length() - value.denominator.bit_length() - _BITS
+    unit = Fraction(2) ** shift
+    if value / unit >= 1 << _BITS:
+        unit *= 2
+    return round(value / unit) * unit

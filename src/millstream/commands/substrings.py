@@ -1,0 +1,73 @@
+"""Parts of strings: GETRANGE, SUBSTR, SETRANGE.
+
+Source: https://redis.io/docs/latest/commands/getrange/ and its siblings.
+"""
+
+from millstream.commands.args import integer
+from millstream.commands.context import Context
+from millstream.commands.strings import change_string, check_length, get_string
+from millstream.commands.table import command
+from millstream.errors import CommandError
+from millstream.replies import Reply
+
+
+def _part(ctx: Context, argv: list[bytes]) -> bytes:
+    start, end = integer(argv[2]), integer(argv[3])
+    data = get_string(ctx, argv[1]) or b""
+    start = max(start + len(data), 0) if start < 0 else start
+    end = end + len(data) if end < 0 else end
+    return data[start : end + 1] if end >= 0 else b""
+
+
+@command(
+    "getrange",
+    4,
+    flags="readonly",
+    keys=(1, 1, 1),
+    since="2.4.0",
+    group="string",
+    syntax="key start:integer end:integer",
+    summary="Answers a part of a string.",
+)
+def getrange(ctx: Context, argv: list[bytes]) -> Reply:
+    """The bytes from one position to another, both included; negative ones count from the end."""
+    return _part(ctx, argv)
+
+
+@command(
+    "substr",
+    4,
+    flags="readonly",
+    keys=(1, 1, 1),
+    since="1.0.0",
+    group="string",
+    syntax="key start:integer end:integer",
+    summary="GETRANGE under its old name.",
+)
+def substr(ctx: Context, argv: list[bytes]) -> Reply:
+    """As GETRANGE."""
+    return _part(ctx, argv)
+
+
+@command(
+    "setrange",
+    4,
+    flags="write denyoom",
+    keys=(1, 1, 1),
+    since="2.2.0",
+    group="string",
+    syntax="key offset:integer value",
+    summary="Overwrites a part of a string; what is missing before it becomes zero bytes.",
+)
+def setrange(ctx: Context, argv: list[bytes]) -> Reply:
+    """The new length in bytes; an empty value changes nothing."""
+    offset, part = integer(argv[2]), argv[3]
+    if offset < 0:
+        raise CommandError("ERR offset is out of range")
+    data = get_string(ctx, argv[1]) or b""
+    if not part:
+        return len(data)
+    check_length(offset + len(part))
+    data = data[:offset].ljust(offset, b"\0") + part + data[offset + len(part) :]
+    change_string(ctx, argv[1], data, "setrange")
+    return len(data)

@@ -1,0 +1,165 @@
+"""CLIENT PAUSE: what is held back and what is not, in which order it goes on, and what time does meanwhile."""
+
+import pytest
+
+from millstream.replies import OK, QUEUED, Error
+from support.inprocess import WAITING, Client, World
+
+
+@pytest.fixture
+def world() -> World:
+    """A node with a stream, a group with one pending entry, and a string."""
+    world = World()
+    client = world.client()
+    for line in ("XADD s 1-0 f v", "XGROUP CREATE s g 0", "XREADGROUP GROUP g c STREAMS s >", "SET k v"):
+        client.call(*line.split())
+    return world
+
+
+@pytest.fixture
+def client(world: World) -> Client:
+    """Who pauses."""
+    return world.client()
+
+
+def held(world: World, line: str) -> Client:
+    """A client whose command is held back."""
+    other = world.client()
+    assert other.send(*line.split()) is WAITING
+    assert other.waits
+    return other
+
+
+def test_all_holds_back_everything_until_its_time_is_over(world: World, client: Client) -> None:
+    """Reads, writes, and even UNPAUSE wait; after the time they run in the order in which they came."""
+    assert client.call("CLIENT", "PAUSE", 1000) == OK
+    first = held(world, "APPEND k 1")
+    second = held(world, "APPEND k 2")
+    third = held(world, "GET k")
+    fourth = held(world, "CLIENT UNPAUSE")
+    world.advance(999)
+    assert not any(each.inbox for each in (first, second, third, fourth))
+    world.advance(1)
+    assert [each.inbox for each in (first, second, third, fourth)] == [[2], [3], [b"v12"], [OK]]
+    assert not first.waits
+    assert client.call("GET", "k") == b"v12"
+
+
+@pytest.mark.parametrize(
+    "line", ["SET k x", "XADD s * f v", "XREADGROUP GROUP g c STREAMS s >", "PUBLISH c m", "EVAL return 0", "DEL none"]
+)
+def test_write_holds_back_what_may_write(world: World, client: Client, line: str) -> None:
+    """Whatever the command would have done."""
+    client.call("CLIENT", "PAUSE", 1000, "WRITE")
+    words = ["EVAL", "return 0", "0"] if line.startswith("EVAL") else line.split()
+    other = world.client()
+    assert other.send(*words) is WAITING
+    client.call("CLIENT", "UNPAUSE")
+    world.deliver()
+    assert len(other.inbox) == 1
+
+
+@pytest.mark.parametrize("line", ["GET k", "XREAD STREAMS s 0", "PING", "CLIENT ID", "MULTI", "INFO", "EVAL_RO x"])
+def test_write_lets_readers_go_on(world: World, client: Client, line: str) -> None:
+    """Everything else is answered at once."""
+    client.call("CLIENT", "PAUSE", 1000, "write")
+    words = ["EVAL_RO", "return 0", "0"] if line.startswith("EVAL_RO") else line.split()
+    world.client().call(*words)
+
+
+def test_a_transaction_is_held_back_where_it_would_write(world: World, client: Client) -> None:
+    """A write waits before it is queued; EXEC waits if a write was queued before the pause began."""
+    reading, writing, late = world.client(), world.client(), world.client()
+    for each in (reading, writing, late):
+        each.call("MULTI")
+    reading.call("GET", "k")
+    writing.call("APPEND", "k", "1")
+    client.call("CLIENT", "PAUSE", 1000, "WRITE")
+    assert reading.call("EXEC") == [b"v"]
+    assert writing.send("EXEC") is WAITING
+    assert late.send("APPEND", "k", "2") is WAITING
+    world.advance(1000)
+    assert writing.inbox == [[2]]
+    assert late.inbox == [QUEUED]
+    assert late.call("EXEC") == [3]
+
+
+def test_a_pause_is_never_shortened_but_may_be_loosened(world: World, client: Client) -> None:
+    """The later end counts; the last word of what is held back counts, and lets go those it no longer means."""
+    client.call("CLIENT", "PAUSE", 1000, "WRITE")
+    client.call("CLIENT", "PAUSE", 10, "WRITE")
+    writer = held(world, "APPEND k 1")
+    world.advance(500)
+    assert writer.waits
+    client.call("CLIENT", "PAUSE", 0)
+    reader, opener = held(world, "GET k"), held(world, "CLIENT PAUSE 0 WRITE")
+    world.advance(500)
+    assert (writer.inbox, reader.inbox, opener.inbox) == ([2], [b"v1"], [OK])
+    assert world.client().call("APPEND", "k", "2") == 3  # PAUSE 0 alone pauses nothing
+
+
+def test_waits_time_out_in_a_pause(world: World, client: Client) -> None:
+    """A reader that gave a time is answered in that time."""
+    reader = world.client()
+    assert reader.send("XREAD", "BLOCK", 100, "STREAMS", "s", "$") is WAITING
+    client.call("CLIENT", "PAUSE", 1000)
+    world.advance(100)
+    assert reader.inbox == [None]
+    assert reader.send("PING") is WAITING
+
+
+def test_nothing_dies_in_a_pause(world: World, client: Client) -> None:
+    """A key past its time is gone for readers, and is deleted when the pause is over."""
+    client.call("PEXPIRE", "k", 10)
+    client.call("CLIENT", "PAUSE", 1000, "WRITE")
+    written = len(world.log.payloads)
+    world.advance(500)
+    assert client.call("GET", "k") is None
+    assert len(world.log.payloads) == written
+    world.advance(1000)
+    assert len(world.log.payloads) == written + 1
+
+
+def test_what_is_due_waits_for_the_end(world: World, client: Client) -> None:
+    """A reader with CLAIM takes a stale entry only then: that is a write."""
+    reader = world.client()
+    assert reader.send("XREADGROUP", "GROUP", "g", "d", "BLOCK", 0, "CLAIM", 100, "STREAMS", "s", ">") is WAITING
+    client.call("CLIENT", "PAUSE", 1000, "WRITE")
+    world.advance(500)
+    assert reader.waits
+    deadline = world.node.next_deadline(world.clock.now())
+    assert deadline == world.clock.now().mono + 500
+    world.advance(500)
+    world.advance(1)
+    assert len(reader.inbox) == 1
+
+
+def test_who_is_held_back_can_be_killed(world: World, client: Client) -> None:
+    """INFO counts it as blocked, CLIENT UNBLOCK does not mean it, and its end takes its command with it."""
+    client.call("CLIENT", "PAUSE", 1000, "WRITE")
+    writer = held(world, "SET k lost")
+    assert client.call("CLIENT", "UNBLOCK", writer.session.id) == 0
+    info = client.call("INFO", "clients")
+    assert isinstance(info, bytes)
+    assert b"blocked_clients:1" in info
+    assert client.call("CLIENT", "KILL", "ID", writer.session.id) == 1
+    writer.close()
+    client.call("CLIENT", "UNPAUSE")
+    world.deliver()
+    assert client.call("GET", "k") == b"v"
+
+
+def test_refusals_are_not_held_back(world: World, client: Client) -> None:
+    """An unknown or malformed command is answered at once, as in Redis."""
+    client.call("CLIENT", "PAUSE", 1000)
+    assert isinstance(world.client().call("NOSUCH"), Error)
+    assert isinstance(world.client().call("GET"), Error)
+
+
+def test_what_runs_inside_exec_is_not_held_back(world: World, client: Client) -> None:
+    """A transaction that pauses runs to its end."""
+    client.call("MULTI")
+    client.call("CLIENT", "PAUSE", 1000)
+    client.call("APPEND", "k", "1")
+    assert client.call("EXEC") == [OK, 2]
+    assert client.send("PING") is WAITING
