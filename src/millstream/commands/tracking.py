@@ -37,7 +37,8 @@ def _check_options(ctx: Context, words: list[bytes]) -> None:
     flags="noscript loading stale",
     since="6.0.0",
     group="connection",
-    syntax="status=<ON | OFF> [REDIRECT client-id:integer] [PREFIX prefix [PREFIX prefix ...]] [BCAST] [OPTIN] [OPTOUT] [NOLOOP]",
+    syntax="status=<ON | OFF> [REDIRECT client-id:integer] [PREFIX prefix [PREFIX prefix ...]] [BCAST] [OPTIN] "
+    "[OPTOUT] [NOLOOP]",
     limited="ON is an error",
     summary="Only OFF: the server tells nobody which keys changed.",
 )
