@@ -56,6 +56,12 @@ class Model:
         self.place(new, deepcopy(self.streams[key]), self.deaths.get(key))
         return 1
 
+    def restore(self, key: bytes, new: bytes) -> None:
+        """What DUMP of one key makes of another; it does not keep when the key dies."""
+        self.copy(key, new)
+        self.deaths.pop(new, None)
+        self.streams[new].rebuild_nodes()
+
     def place(self, key: bytes, stream: Stream, at: int | None) -> None:
         self.streams[key] = stream
         if at is not None:

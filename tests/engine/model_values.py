@@ -147,6 +147,14 @@ class Stream:
                     node[at] = (*last, one if len(one) == 2 else one[2], at)
                     self.ever[node[at]] = self.ever[one]
 
+    def rebuild_nodes(self) -> None:
+        """Put every entry into its node anew: the buried lie where they were last thought to lie."""
+        for node in self.nodes:
+            for at, one in enumerate(node):
+                if len(one) == 4:
+                    node[at] = (one[0], one[1], (one[0], one[1]), at)
+                    self.ever[node[at]] = self.ever[one]
+
     def unreference(self, entry: Id) -> None:
         for group in self.groups.values():
             group.drop(entry)

@@ -120,7 +120,10 @@ class StreamMachine(RuleBasedStateMachine):
             self.world.clock.jump(ms)
         self.follow()
 
-    @rule(key=keys, what=st.sampled_from([*["nothing"] * 7, "delete", "rename", *["copy"] * 3, "expire", "destroy"]))
+    @rule(
+        key=keys,
+        what=st.sampled_from([*["nothing"] * 7, "delete", "rename", *["copy"] * 3, "dump", "expire", "destroy"]),
+    )
     def disturb(self, key: bytes, what: str) -> None:
         """What ends much of a state at once; rare, so that states grow."""
         other = KEYS[1 - KEYS.index(key)]
@@ -130,6 +133,10 @@ class StreamMachine(RuleBasedStateMachine):
             self.fine(["RENAME", key, other], lambda: self.model.rename(key, other))
         elif what == "copy":
             self.same(["COPY", key, other, "REPLACE"], lambda: self.model.copy(key, other))
+        elif what == "dump":
+            payload = self.client.call("DUMP", key)
+            if isinstance(payload, bytes):
+                self.fine(["RESTORE", other, 0, payload, "REPLACE"], lambda: self.model.restore(key, other))
         elif what == "expire":
             self.same(["PEXPIRE", key, 500], lambda: self.model.expire(key, 500))
         elif what == "destroy":
@@ -220,6 +227,20 @@ class StreamMachine(RuleBasedStateMachine):
         self.same(
             ["XADD", key, "IDMP", producer, message, "*", "f", "v"],
             lambda: self.model.xadd(key, None, [b"f", b"v"], message=(producer, message)),
+        )
+
+    @rule(
+        key=keys,
+        producer=st.sampled_from([b"p", b"q"]),
+        pairs=st.permutations([(b"a", b"1"), (b"b", b"2"), (b"a", b"2")]),
+    )
+    def add_once_by_content(self, key: bytes, producer: bytes, pairs: list[tuple[bytes, bytes]]) -> None:
+        pairs = pairs[:2]
+        fields = [word for pair in pairs for word in pair]
+        content = repr(sorted(pairs)).encode()
+        self.same(
+            ["XADD", key, "IDMPAUTO", producer, "*", *fields],
+            lambda: self.model.xadd(key, None, fields, message=(producer, content)),
         )
 
     @rule(key=keys, message=st.sampled_from([b"1", b"9"]), number=picks)
@@ -583,4 +604,4 @@ def hundred_sequences(number: int) -> None:
 @pytest.mark.timeout(campaign.LIMIT)
 def test_commands_answer_as_the_model_in_many_sequences() -> None:
     """The same over 50,000 other sequences."""
-    campaign.run("machine", hundred_sequences, range(1, 501), version=2, processes=2)
+    campaign.run("machine", hundred_sequences, range(1, 501), version=3, processes=2)
