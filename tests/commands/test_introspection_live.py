@@ -21,6 +21,8 @@ FIELDS = ("name", "arity", "flags", "first", "last", "step", "categories", "tips
 CHANGED = {
     ("blpop", "flags"): "noscript until 7.0: scripts may call them since, and do not wait",
     ("brpop", "flags"): "the same",
+    ("wait", "flags"): "noscript until 7.0, blocking since",
+    ("wait", "categories"): "the same",
     ("zrank", "arity"): "WITHSCORE came with 7.2",
     ("zrevrank", "arity"): "the same",
     ("command|getkeys", "arity"): "-4 until 7.0 by mistake",

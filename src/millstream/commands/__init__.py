@@ -26,6 +26,7 @@ FAMILIES = (
     "clients",
     "pausing",
     "tracking",
+    "waiting",
     "acl",
     "server",
     "introspection",

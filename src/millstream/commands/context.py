@@ -14,6 +14,7 @@ from millstream.engine.channels import Channels
 from millstream.engine.keyspace import Database, Keyspace, Transition, Value
 from millstream.engine.stream import Stream
 from millstream.errors import CommandError
+from millstream.replies import NIL_ARRAY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -178,6 +179,7 @@ class Blocked(Exception):  # noqa: N818 - control flow, not an error
         group_wait: the wait also ends when a key is deleted or changes its type (XREADGROUP).
         due: tells, whenever asked, at which wall milliseconds to run again without a signal (CLAIM), if at all.
         kind: the type whose signals are news; a key that holds another is not looked at.
+        late: the reply when the time is up.
     """
 
     def __init__(
@@ -189,8 +191,10 @@ class Blocked(Exception):  # noqa: N818 - control flow, not an error
         group_wait: bool = False,
         due: Callable[[], int | None] | None = None,
         kind: type[Value] = Stream,
+        late: "Reply" = NIL_ARRAY,
     ) -> None:
         super().__init__()
+        self.late = late
         self.keys = keys
         self.timeout = timeout
         self.argv = argv

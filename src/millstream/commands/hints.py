@@ -54,7 +54,7 @@ TIPS = _by_name(
     (
         (
             "request_policy:all_shards response_policy:all_succeeded",
-            "ping flushdb flushall function|flush wait waitaof",
+            "ping flushdb flushall function|flush",
         ),
         (
             "nondeterministic_output",
@@ -78,6 +78,7 @@ TIPS = _by_name(
         ("request_policy:all_shards response_policy:agg_sum", "dbsize"),
         ("request_policy:multi_shard response_policy:all_succeeded", "mset"),
         ("request_policy:multi_shard", "mget"),
+        ("request_policy:all_shards response_policy:agg_min", "wait waitaof"),
         ("request_policy:multi_shard response_policy:agg_min", "msetnx"),
         (
             "nondeterministic_output_order",

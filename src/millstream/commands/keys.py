@@ -433,10 +433,32 @@ def object_refcount(ctx: Context, argv: list[bytes]) -> Reply:
     return None if _existing(ctx, argv[2]) is None else 1
 
 
+@command(
+    "object|freq",
+    3,
+    flags="readonly",
+    keys=(2, 2, 1),
+    since="4.0.0",
+    group="generic",
+    syntax="key",
+    summary="Always an error for a key that exists: nobody counts how often keys are used.",
+)
+def object_freq(ctx: Context, argv: list[bytes]) -> Reply:
+    """As in Redis without a policy that counts; null for no key."""
+    if _existing(ctx, argv[2]) is None:
+        return None
+    raise CommandError(
+        "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching "
+        "between policies at runtime LRU and LFU data will take some time to adjust."
+    )
+
+
 _OBJECT_HELP = (
     "OBJECT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
     "ENCODING <key>",
     "    The encoding Redis would use for the key's value.",
+    "FREQ <key>",
+    "    An error: nobody counts how often keys are used.",
     "REFCOUNT <key>",
     "    How many users the key's value has.",
     "HELP",

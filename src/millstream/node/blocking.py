@@ -10,6 +10,7 @@ from millstream.commands.context import Blocked
 from millstream.commands.session import Session
 from millstream.engine.keyspace import Value
 from millstream.engine.waiting import Place, Waiting
+from millstream.replies import NIL_ARRAY, Reply
 
 
 @dataclass(slots=True, eq=False)
@@ -20,9 +21,10 @@ class Waiter:
         session: who waits.
         argv: the command to run again.
         places: database and key of each line it stands in.
-        deadline: monotonic milliseconds at which it gets null; None for never.
+        deadline: monotonic milliseconds at which it gets ``late``; None for never.
         group_wait: deletion of a key is news to it too.
         kind: the type of value it waits for.
+        late: the reply when its time is up.
         due: tells at which wall milliseconds to run again unasked; None for a wait that never does.
         alarm: monotonic milliseconds of the earliest alarm set for that; None for none.
         over: the wait has ended.
@@ -34,6 +36,7 @@ class Waiter:
     deadline: int | None
     group_wait: bool
     kind: type[Value]
+    late: Reply = NIL_ARRAY
     due: Callable[[], int | None] | None = None
     alarm: int | None = None
     over: bool = False
@@ -63,7 +66,7 @@ class Waits:
         if deadline is None and wait.timeout:
             deadline = now.mono + wait.timeout
         places = [(session.db, key) for key in dict.fromkeys(wait.keys)]
-        waiter = Waiter(session, wait.argv, places, deadline, wait.group_wait, wait.kind, wait.due)
+        waiter = Waiter(session, wait.argv, places, deadline, wait.group_wait, wait.kind, wait.late, wait.due)
         self.lines.join(waiter, places)
         self.by_session[session.id] = waiter
         session.blocked = True

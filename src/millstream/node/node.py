@@ -528,7 +528,7 @@ class Node:
         line = "UNBLOCKED client unblocked via CLIENT UNBLOCK"
         if error:
             self.stats.error(line)
-        self._send(waiter.session, Error(line) if error else NIL_ARRAY)
+        self._send(waiter.session, Error(line) if error else waiter.late)
         return True
 
     def kill(self, session: Session) -> None:
@@ -581,7 +581,7 @@ class Node:
                 continue
             if waiter.deadline is not None and waiter.deadline <= now.mono:
                 self.waits.stop(waiter)
-                self._send(waiter.session, NIL_ARRAY)
+                self._send(waiter.session, waiter.late)
                 continue
             waiter.alarm = None
             if self.is_paused:
