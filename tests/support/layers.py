@@ -29,6 +29,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "spark": frozenset({"client"}),
     "console": frozenset({"client"}),
     "upkeep": frozenset({"engine", "node", "persistence", "client"}),  # reads a log; asks a server for its settings
+    "transfer": frozenset({"client"}),
     "demo": frozenset({"client", "worker", "spark"}),
     "cli": frozenset(),  # by subcommand, below
     "testing": frozenset({"embedded", "client", "server"}),  # fixtures for users' tests
@@ -45,6 +46,7 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "log": frozenset({"upkeep", "persistence"}),
     "backup": frozenset({"upkeep"}),
     "restore": frozenset({"upkeep"}),
+    "transfer": frozenset({"transfer", "client"}),
 }
 
 # The package itself names the worker's API for users' code, as the demo's app is; the parts use only the version.
@@ -79,10 +81,10 @@ ASYNC_PARTS = frozenset({"server", "embedded", "client", "worker", "console", "d
 # third-party package -> (parts that may import it, the extra of pyproject.toml that brings it; "" is the core)
 THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "click": (frozenset({"cli"}), ""),
-    "hiredis": (frozenset({"protocol", "engine", "node", "client", "spark"}), ""),
+    "hiredis": (frozenset({"protocol", "engine", "node", "client", "spark", "transfer"}), ""),
     "lupa": (frozenset({"node"}), "server"),
     "msgpack": (frozenset({"persistence", "node", "upkeep"}), ""),
-    "redis": (frozenset({"embedded", "client", "worker", "spark", "demo", "testing", "upkeep"}), ""),
+    "redis": (frozenset({"embedded", "client", "worker", "spark", "demo", "testing", "transfer", "upkeep"}), ""),
     "pytest": (frozenset({"testing"}), "dev"),
     "rich": (frozenset({"cli", "demo", "server"}), ""),
     "uvloop": (frozenset({"server"}), "server"),

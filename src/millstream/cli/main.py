@@ -11,6 +11,8 @@ from millstream import __version__
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("millstream.cli.serve:serve", "Run the stream server."),
     "run": ("millstream.cli.run:run", "Run an app's subscribers in worker processes."),
+    "import": ("millstream.cli.transfer:import_", "Copy streams from a live server, or from a file of commands."),
+    "export": ("millstream.cli.transfer:export", "Copy streams to a live server, or to a file of commands."),
     "demo": ("millstream.cli.demo:demo", "A year of real flights through stream, workers and Spark, checked."),
     "log": ("millstream.cli.log:log", "Look into a log: what it holds, what is wrong; cut it on purpose."),
     "backup": ("millstream.cli.backup:backup", "Copy a data directory while its server runs."),

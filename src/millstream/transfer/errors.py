@@ -1,0 +1,32 @@
+"""What goes wrong in a transfer, by what it means for the rest of it."""
+
+from millstream.errors import MillstreamError
+
+
+class TransferError(MillstreamError):
+    """Root of these; alone it means that the whole transfer cannot go on."""
+
+
+class LinkError(TransferError):
+    """One end cannot be reached, went away, or does not let us in."""
+
+
+class RefusedError(TransferError):
+    """A server refused a command; the text is the server's, with what to do where that is known."""
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class ChangedError(TransferError):
+    """The source stream is not what it was a moment ago: somebody writes to it."""
+
+
+class UnequalError(TransferError):
+    """The copy is not like the source, though the source did not change."""
+
+    def __init__(self, differences: list[str], count: int) -> None:
+        super().__init__(f"{count} differences between source and copy")
+        self.differences = differences
+        self.count = count
