@@ -45,6 +45,7 @@ COMMANDS = frozenset(
 )
 
 _CHUNK = 1 << 20
+_END = b"millstream:end"
 _BATCH = 500
 _BARE = re.compile(rb"[A-Za-z0-9_:.*+$@/-]+")
 _ESCAPES = {ord("n"): b"\n", ord("r"): b"\r", ord("t"): b"\t", ord("b"): b"\b", ord("a"): b"\a"}
@@ -196,13 +197,13 @@ def _commands(path: Path) -> Iterator[list[bytes]]:
 
 def _resp(file: IO[bytes]) -> Iterator[list[bytes]]:
     reader = Reader()
-    whole = True
     while data := file.read(_CHUNK):
         reader.feed(data)
         while (words := _next(reader)) is not False:
             yield words
-        whole = not reader.has_data()
-    if not whole:
+    # The reader does not tell whether it waits for the rest of something; behind that rest this would not be a command
+    reader.feed(pack([_END]))
+    if _next(reader) != [_END]:
         raise TransferError(f"{file.name} ends within a command: it was cut off")
 
 

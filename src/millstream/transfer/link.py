@@ -24,13 +24,12 @@ CONNECT_TIMEOUT = 10.0
 ADVICE = {
     "MOVED": "this is one node of a cluster, and the stream belongs to another: as a source give each master's URL in "
     "turn; as a target a cluster cannot be used, since a stream is renamed at the end of its copy",
+    "CLUSTERDOWN": "this is a node of a cluster that does not serve the stream's slot; a cluster cannot be a target",
     "CROSSSLOT": "a cluster cannot be a target, since a stream is renamed at the end of its copy",
     "READONLY": "this server is a replica: give the URL of its master",
     "OOM": "the target is full (maxmemory): make room or raise it, then run the same command again",
     "MISCONF": "the target cannot save to its disk and takes no writes: see its log",
     "NOPERM": "the user needs more rights: docs/moving.md lists the commands each end must allow",
-    "NOAUTH": "this server wants a password: put it into the URL, as in redis://:PASSWORD@HOST:PORT/DB",
-    "LOADING": "the server is still loading its data: try again in a while",
 }
 
 # redis-py takes the first word off where it has a class for it
@@ -38,6 +37,7 @@ _CODES = {
     "MovedError": "MOVED",
     "AskError": "ASK",
     "ClusterCrossSlotError": "CROSSSLOT",
+    "ClusterDownError": "CLUSTERDOWN",
     "NoPermissionError": "NOPERM",
     "ReadOnlyError": "READONLY",
     "OutOfMemoryError": "OOM",
@@ -155,8 +155,12 @@ class Link:
         self.close()
 
     def _gone(self, error: Exception) -> LinkError:
-        what = "does not let us in" if isinstance(error, AuthenticationError) else "cannot be reached or went away"
-        return LinkError(f"{self.name} {what}: {error}")
+        if isinstance(error, AuthenticationError):
+            return LinkError(
+                f"{self.name} does not let us in: {error}\nPut name and password into the URL, as in "
+                "redis://USER:PASSWORD@HOST:PORT/DB"
+            )
+        return LinkError(f"{self.name} cannot be reached or went away: {error}")
 
 
 def same_place(one: Link, other: Link) -> bool:

@@ -244,7 +244,7 @@ def _one(copier: Copier, key: bytes, choices: Choices, report: Report) -> Outcom
     except ChangedError as error:
         return Outcome(key, "failed", reason=str(error))
     except RefusedError as error:
-        if error.code in {"MOVED", "READONLY", "OOM", "MISCONF", "NOPERM", "CROSSSLOT"}:
+        if error.code in {"MOVED", "READONLY", "OOM", "MISCONF", "NOPERM", "CROSSSLOT", "CLUSTERDOWN"}:
             raise TransferError(f"{error}\n{_so_far(report)}") from None
         return Outcome(key, "failed", reason=str(error))
     report.lacks_times = report.lacks_times or copied.lacks_times

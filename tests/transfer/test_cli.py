@@ -1,0 +1,101 @@
+"""``millstream import`` and ``millstream export`` as typed."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from millstream.cli.main import main
+from millstream.client.url import sync_client
+from support.servers import ServerProcess, free_port, millstream_server
+
+
+def typed(*words: str) -> Result:
+    """The command as if typed."""
+    return CliRunner().invoke(main, words)
+
+
+@pytest.fixture
+def filled(real_redis: ServerProcess) -> ServerProcess:
+    """A server with a stream in database 2."""
+    with real_redis.client() as client:
+        client.select(2)
+        client.xadd("orders:1", {"item": "tea"}, id="1-1")
+        client.xgroup_create("orders:1", "g", "0")
+        client.xreadgroup("g", "ann", {"orders:1": ">"})
+        client.set("text", "1")
+    return real_redis
+
+
+def test_in_and_out_again(filled: ServerProcess, tmp_path: Path) -> None:
+    """In from Redis, out to a file and to a server of ours, each compared; the words say what there is to say."""
+    home = f"file://{tmp_path}/data"
+    result = typed("import", filled.url, "--db", "2", "--to", home, "--way", "commands")
+    assert result.exit_code == 0, result.output
+    assert "orders:1" in result.stdout
+    assert "1 of 1 streams are at the target, with 1 entries." in result.stderr
+    assert "1 string" in result.stderr
+    assert "last seen" in result.stderr
+    path = tmp_path / "streams.txt.gz"
+    result = typed("export", home, str(path), "--text", "--stream", "orders:*", "-o", "json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)[0]["pending"] == 1
+    with millstream_server(tmp_path / "other") as ours:
+        assert typed("import", str(path), "--to", ours.url).exit_code == 0
+        assert typed("export", home, ours.url).exit_code == 0
+        with ours.client() as client:
+            assert client.xlen("orders:1") == 1
+            client.xadd("orders:1", {"item": "more"})
+        result = typed("export", home, ours.url)
+        assert result.exit_code == 1
+        assert "--replace" in result.stderr
+        assert typed("export", home, ours.url, "--replace").exit_code == 0
+
+
+def test_what_cannot_be_meant(filled: ServerProcess, tmp_path: Path) -> None:
+    """Exit code 2, and a sentence."""
+    for words, said in (
+        (("import", filled.url, "--to", filled.url), "same database"),
+        (("import", filled.url, "--to", "memory://x", "--replace", "--skip-existing"), "one of them"),
+        (("export", "file.resp", str(tmp_path / "x")), "only `millstream import`"),
+        (("export", filled.url, "memory://x", "--text"), "--text is for a file"),
+        (("import", "http://x", "--to", filled.url), "cannot reach"),
+    ):
+        result = typed(*words)
+        assert result.exit_code == 2, result.output
+        assert said in result.stderr
+    with filled.client() as client:
+        assert not client.keys("millstream:*")
+
+
+def test_what_cannot_be_done(filled: ServerProcess, tmp_path: Path) -> None:
+    """Exit code 1, and who is missing."""
+    gone = f"redis://127.0.0.1:{free_port()}"
+    for words in (("import", gone, "--to", "memory://x"), ("import", str(tmp_path / "none"), "--to", "memory://x")):
+        result = typed(*words)
+        assert result.exit_code == 1
+        assert gone in result.stderr or "none cannot be read" in result.stderr
+
+
+def test_nothing_to_copy(filled: ServerProcess) -> None:
+    """An empty source is no error, and is said."""
+    result = typed("import", filled.url, "--to", "memory://x")
+    assert result.exit_code == 0
+    assert "no streams" in result.stdout
+
+
+def test_help_teaches() -> None:
+    """Both say what they do, with examples and exit codes."""
+    for name in ("import", "export"):
+        said = typed(name, "--help").stdout
+        assert "Examples" in said
+        assert "Exit code" in said
+
+
+def test_a_database_of_the_url_is_kept(filled: ServerProcess) -> None:
+    """Without --db the URL decides."""
+    with sync_client("memory://kept") as client:
+        client.flushall()
+        assert typed("import", filled.url.replace("/0", "/2"), "--to", "memory://kept").exit_code == 0
+        assert client.keys() == [b"orders:1"]

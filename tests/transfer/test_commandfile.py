@@ -1,0 +1,112 @@
+"""Files of commands: what redis-cli makes of them, and what we refuse to read."""
+
+import gzip
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millstream.client.url import sync_client
+from millstream.transfer import commandfile, moving
+from millstream.transfer.abilities import VERSIONS
+from millstream.transfer.errors import TransferError
+from millstream.transfer.link import Link, pack
+from support.needs import program
+from support.servers import ServerProcess
+from transfer.history import portrait, raw
+
+
+@given(st.lists(st.binary(max_size=20), min_size=1, max_size=5))
+def test_text_is_read_as_it_was_written(words: list[bytes]) -> None:
+    """Any bytes survive the quotes."""
+    line = commandfile.as_text(words)
+    assert line.count(b"\n") == 1
+    assert commandfile.split(line) == words
+
+
+@pytest.mark.parametrize("line", [b'XADD "a', b"XADD 'a'", b'XADD "a"b', b'XADD a"b"'])
+def test_text_of_other_forms_is_refused(line: bytes) -> None:
+    """What we would read otherwise than redis-cli, we do not read."""
+    assert commandfile.split(line) is None
+
+
+@pytest.mark.realserver
+@pytest.mark.parametrize("form", ["resp", "text"])
+def test_redis_cli_loads_the_file(real_redis: ServerProcess, tmp_path: Path, form: commandfile.Form) -> None:
+    """A real Redis gets from its own tool what a transfer to it would have made."""
+    path = tmp_path / "streams"
+    key = b'odd "key\\ \xff\r\n'
+    with sync_client("memory://cli") as mine, Link("memory://cli") as link:
+        for at in range(1, 300):
+            raw(mine, "XADD", key, f"{at}-1", "", b"\x00\xff\r\n\"'\\", "a b", "", "n", at)
+        mine.xgroup_create(key, b"g\n", "0")
+        mine.xreadgroup(b"g\n", b"", {key: ">"}, count=250)
+        mine.xdel(key, "3-1", "70-1")
+        mine.xtrim(key, maxlen=200, approximate=False)
+        mine.xgroup_create("empty", "g", mkstream=True)
+        mine.pexpireat(key, 5_000_000_000_000)
+        report = moving.to_file(link, path, form, VERSIONS["7.0"], moving.Choices(), lambda *_: None)
+        assert report.ok
+        words = [program("redis-cli"), "-p", str(real_redis.port), *(["--pipe"] if form == "resp" else [])]
+        with path.open("rb") as file:
+            said = subprocess.run(words, stdin=file, capture_output=True, check=True, timeout=60).stdout
+        assert b"ERR" not in said
+        with real_redis.client() as theirs:
+            for name in (key, b"empty"):
+                shown = portrait(mine, name, all_times=False, memory=False)
+                assert portrait(theirs, name, all_times=False, memory=False) == shown
+
+
+@pytest.mark.parametrize("form", ["resp", "text"])
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_a_file_cut_off_is_refused(tmp_path: Path, form: str, is_packed: bool) -> None:
+    """At whatever byte it ends but behind a command."""
+    words = [b"XADD", b"a", b"1-1", b"f\n", b"v"]
+    whole = pack(words) if form == "resp" else commandfile.as_text(words)
+    path = tmp_path / "file"
+    with Link("memory://cut") as link:
+        for end in range(1, len(whole)):
+            path.write_bytes(gzip.compress(whole[:end]) if is_packed else whole[:end])
+            with pytest.raises(TransferError):
+                commandfile.load(path, link)
+        path.write_bytes(gzip.compress(whole)[:-3])
+        with pytest.raises(TransferError, match="cannot be read"):
+            commandfile.load(path, link)
+        assert link.call("DBSIZE") == 0
+
+
+@pytest.mark.parametrize(
+    "text", [b"FLUSHALL\n", b"*1\r\n$8\r\nFLUSHALL\r\n", b"+OK\r\n", b"*1\r\n:1\r\n", b"*x\r\n", b'"\n']
+)
+def test_other_files_are_refused(tmp_path: Path, text: bytes) -> None:
+    """Only commands that an export holds are run."""
+    path = tmp_path / "file"
+    path.write_bytes(text)
+    with Link("memory://") as link, pytest.raises(TransferError):
+        commandfile.load(path, link)
+
+
+def test_a_command_that_fails_is_named(tmp_path: Path) -> None:
+    """By its number."""
+    path = tmp_path / "file"
+    path.write_bytes(b"XADD a 2-1 f v\nXADD a 1-1 f v\n")
+    with Link("memory://") as link, pytest.raises(TransferError, match=r"command 2 \(XADD\)"):
+        commandfile.load(path, link)
+
+
+def test_no_file_is_left_where_it_cannot_be_written(tmp_path: Path) -> None:
+    """What stood there stays until the new one is whole."""
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    with pytest.raises(RuntimeError), commandfile.writing(path) as (file, part):
+        file.write(b"new")
+        raise RuntimeError
+    assert path.read_bytes() == b"old"
+    with pytest.raises(TransferError, match="cannot be written"), commandfile.writing(tmp_path / "no" / "file"):
+        pass
+    with commandfile.writing(path) as (file, part):
+        file.write(b"new")
+    assert path.read_bytes() == b"new"
+    assert not part.exists()
