@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -267,7 +268,7 @@ def test_large_entries_travel_in_small_pages(real_redis: ServerProcess) -> None:
             "memory://large", real_redis.url, lambda what, done, _: counts.append(done) if what == "copied" else None
         )
         assert states(report) == {b"a": "copied"}
-        assert {late - early for early, late in zip(counts[2:], counts[3:], strict=False)} <= {0, 1}
+        assert {late - early for early, late in pairwise(counts[2:])} <= {0, 1}
 
 
 def test_missing_ends_are_said_without_their_passwords(real_redis: ServerProcess, tmp_path: Path) -> None:
@@ -287,25 +288,26 @@ def test_missing_ends_are_said_without_their_passwords(real_redis: ServerProcess
 
 def test_a_full_and_a_read_only_target_end_it(source: redis.Redis, real_redis: ServerProcess, tmp_path: Path) -> None:
     """Trouble that every stream would meet ends the transfer at once, with what to do."""
-    with redis_server(tmp_path / "full", "--maxmemory", "1mb") as full:
-        with pytest.raises(TransferError, match=r"(?s)OOM.*make room"):
-            run(real_redis.url, full.url)
-    with redis_server(tmp_path / "replica", "--replicaof", "127.0.0.1", str(free_port())) as replica:
-        with pytest.raises(TransferError, match=r"(?s)READONLY.*master"):
-            run(real_redis.url, replica.url)
+    full = redis_server(tmp_path / "full", "--maxmemory", "1mb")
+    with full, pytest.raises(TransferError, match=r"(?s)OOM.*make room"):
+        run(real_redis.url, full.url)
+    replica = redis_server(tmp_path / "replica", "--replicaof", "127.0.0.1", str(free_port()))
+    with replica, pytest.raises(TransferError, match=r"(?s)READONLY.*master"):
+        run(real_redis.url, replica.url)
 
 
 def test_a_cluster_is_said_to_be_one(source: redis.Redis, real_redis: ServerProcess, tmp_path: Path) -> None:
     """A node of a cluster that does not hold the slot answers so; the text says what to do."""
-    enabled = ("--cluster-enabled", "yes")
-    with redis_server(tmp_path / "1", *enabled) as one, redis_server(tmp_path / "2", *enabled) as other:
-        with pytest.raises(TransferError, match="(?s)CLUSTERDOWN.*cluster cannot be a target"):
+    buses = free_port(), free_port()
+    nodes = [redis_server(tmp_path / str(bus), "--cluster-enabled", "yes", "--cluster-port", str(bus)) for bus in buses]
+    with nodes[0] as one, nodes[1] as other:
+        with pytest.raises(TransferError, match=r"(?s)CLUSTERDOWN.*cluster cannot be a target"):
             run(real_redis.url, one.url)
         with one.client() as here, other.client() as there:
             here.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 8191)
             there.execute_command("CLUSTER", "ADDSLOTSRANGE", 8192, 16383)
             there.execute_command("CLUSTER", "SET-CONFIG-EPOCH", 2)
-            here.execute_command("CLUSTER", "MEET", "127.0.0.1", other.port)
+            here.execute_command("CLUSTER", "MEET", "127.0.0.1", other.port, buses[1])
             eventually(lambda: b"cluster_state:ok" in raw(here, "CLUSTER", "INFO"), what="they know each other")
         with pytest.raises(TransferError, match=r"(?s)MOVED.*each master's URL"):
             run(real_redis.url, one.url)

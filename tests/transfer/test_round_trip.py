@@ -39,8 +39,8 @@ def moved(source: str, target: str, **choices: Any) -> moving.Report:
 
 def expect(shown: dict[str, Any], other: dict[str, Any]) -> None:
     """Alike, or the first thing that is not."""
-    for name in shown:
-        assert other[name] == shown[name], name
+    for name, value in shown.items():
+        assert other[name] == value, name
 
 
 def lowered(shown: dict[str, Any]) -> dict[str, Any]:
