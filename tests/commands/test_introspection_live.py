@@ -21,6 +21,7 @@ FIELDS = ("name", "arity", "flags", "first", "last", "step", "categories", "tips
 CHANGED = {
     ("blpop", "flags"): "noscript until 7.0: scripts may call them since, and do not wait",
     ("brpop", "flags"): "the same",
+    ("msetnx", "tips"): "told to proxies until 7.0",
     ("wait", "flags"): "noscript until 7.0, blocking since",
     ("wait", "categories"): "the same",
     ("zrank", "arity"): "WITHSCORE came with 7.2",

@@ -141,7 +141,7 @@ def test_too_many_clients_are_refused() -> None:
 def test_subscriber_that_takes_nothing_is_cut() -> None:
     """Messages nobody reads are not kept for ever: the limit of a server's output buffer holds."""
     with millstream.connect() as client, client.pubsub() as listener:
-        client.config_set("client-output-buffer-limit", "normal 1mb 0 0")
+        client.config_set("client-output-buffer-limit", "pubsub 1mb 0 0")
         listener.subscribe("news")
         for _ in range(20):
             client.publish("news", "x" * 100_000)

@@ -236,7 +236,8 @@ def test_config_get_and_set(connect: Connect) -> None:
     ("value", "reason"),
     [
         ("normal 1 2", "Wrong number of arguments"),
-        ("replica 1 2 3", "Invalid client class"),
+        ("master 1 2 3", "Invalid client class"),
+        ("normal 1 2 3 pubsub 1 2", "Wrong number of arguments"),
         ("normal x 2 3", "Error in hard, soft or soft_seconds"),
     ],
 )
@@ -244,6 +245,17 @@ def test_output_limit_reasons(value: str, reason: str) -> None:
     """A limit that means nothing is refused with the part that is wrong."""
     with pytest.raises(CommandError, match=reason):
         Config().set([("client-output-buffer-limit", value)])
+
+
+def test_output_limits_of_a_class() -> None:
+    """Each class has its own; those that are not named stay, and ``replica`` is the new name of ``slave``."""
+    config = Config()
+    name = "client-output-buffer-limit"
+    assert config.texts()[name] == "normal 268435456 67108864 60 slave 268435456 67108864 60 pubsub 33554432 8388608 60"
+    config.set([(name, "replica 1mb 2 3 PUBSUB 5 6 7")])
+    assert config.texts()[name] == "normal 268435456 67108864 60 slave 1048576 2 3 pubsub 5 6 7"
+    config.set([(name, "")])
+    assert config.output_limits.pubsub.soft == 6
 
 
 def test_config_at_the_start() -> None:

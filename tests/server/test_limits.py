@@ -160,7 +160,7 @@ def test_keepalive(server: ServerThread) -> None:
 def test_figures_are_the_defaults() -> None:
     """A server started without a word about limits has these."""
     config = Config()
-    output = config.output_limit
+    output = config.output_limits.normal
     assert config.max_clients == limits.MAX_CLIENTS
     assert (output.hard, output.soft, output.seconds) == (
         limits.OUTPUT_HARD_MAX,

@@ -55,7 +55,7 @@ def categories(row: Command) -> list[str]:
         found.add("write")
     if "readonly" in flags and row.group != "scripting":
         found.add("read")
-    if row.group in _OF_GROUP:
+    if row.group in _OF_GROUP and not ("connection" in found and row.group == "generic"):  # WAIT looks at no key
         found.add(_OF_GROUP[row.group])
     if "admin" in flags:
         found |= {"admin", "dangerous"}

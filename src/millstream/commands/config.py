@@ -7,7 +7,7 @@ Source: https://redis.io/docs/latest/operate/oss_and_stack/management/config/
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from millstream.commands.events import canonical
 from millstream.errors import CommandError, ConfigError
@@ -104,25 +104,46 @@ class OutputLimit:
     seconds: int
 
     def __str__(self) -> str:
-        return f"normal {self.hard} {self.soft} {self.seconds}"
+        return f"{self.hard} {self.soft} {self.seconds}"
 
 
-def output_limit(text: str) -> OutputLimit:
-    """A parser for ``normal <hard> <soft> <seconds>``; there are no other classes of clients."""
+@dataclass(frozen=True, slots=True)
+class OutputLimits:
+    """What clients of each class may leave untaken.
+
+    Attributes:
+        normal: ordinary clients.
+        slave: replicas, of which there are none; kept for who asks.
+        pubsub: clients that listen to channels.
+    """
+
+    normal: OutputLimit = OutputLimit(256 * 2**20, 64 * 2**20, 60)
+    slave: OutputLimit = OutputLimit(256 * 2**20, 64 * 2**20, 60)
+    pubsub: OutputLimit = OutputLimit(32 * 2**20, 8 * 2**20, 60)
+
+    def __str__(self) -> str:
+        return f"normal {self.normal} slave {self.slave} pubsub {self.pubsub}"
+
+
+def output_limits(text: str) -> dict[str, OutputLimit]:
+    """A parser for ``<class> <hard> <soft> <seconds>``, once or more often; classes that are not named stay."""
     words = text.split()
-    if len(words) != 4:
+    if len(words) % 4:
         raise ValueError("Wrong number of arguments in buffer limit configuration.")
-    if words[0].lower() != "normal":
-        raise ValueError("Invalid client class specified in buffer limit configuration.")
-    try:
-        size = memory(0, LLONG_MAX)
-        return OutputLimit(size(words[1]), size(words[2]), integer(0, LLONG_MAX)(words[3]))
-    except ValueError:
-        raise ValueError("Error in hard, soft or soft_seconds setting in buffer limit configuration.") from None
+    found: dict[str, OutputLimit] = {}
+    size, seconds = memory(0, LLONG_MAX), integer(0, LLONG_MAX)
+    for at in range(0, len(words), 4):
+        name = words[at].lower().replace("replica", "slave")
+        if name not in {"normal", "slave", "pubsub"}:
+            raise ValueError("Invalid client class specified in buffer limit configuration.")
+        try:
+            found[name] = OutputLimit(size(words[at + 1]), size(words[at + 2]), seconds(words[at + 3]))
+        except ValueError:
+            raise ValueError("Error in hard, soft or soft_seconds setting in buffer limit configuration.") from None
+    return found
 
 
 LLONG_MAX = 2**63 - 1
-_MIB = 1024 * 1024
 
 PARAMETERS: dict[str, Parameter] = {
     parameter.name: parameter
@@ -139,7 +160,11 @@ PARAMETERS: dict[str, Parameter] = {
         Parameter("acllog-max-len", "128", integer(0, LLONG_MAX)),
         Parameter("protected-mode", "yes", yes_no),
         Parameter("maxclients", "10000", integer(1, 2**32 - 1)),
-        Parameter("client-output-buffer-limit", f"normal {256 * _MIB} {64 * _MIB} 60", output_limit),
+        Parameter(
+            "client-output-buffer-limit",
+            "normal 268435456 67108864 60 slave 268435456 67108864 60 pubsub 33554432 8388608 60",
+            output_limits,
+        ),
         Parameter("client-query-buffer-limit", "1gb", memory(0, LLONG_MAX), mutable=False),
         Parameter("proto-max-bulk-len", "512mb", memory(0, LLONG_MAX), mutable=False),
         Parameter("tcp-keepalive", "300", integer(0, 2**31 - 1), mutable=False),
@@ -191,7 +216,7 @@ class Config:
         acl_log_max: ``acllog-max-len``.
         max_clients: ``maxclients``.
         is_protected: ``protected-mode``.
-        output_limit: ``client-output-buffer-limit``.
+        output_limits: ``client-output-buffer-limit``.
         expires_unasked: keys are deleted when their time has come, not only when asked for (DEBUG SET-ACTIVE-EXPIRE).
         script_limit: ``busy-reply-threshold``.
         disk_floor: ``disk-free-floor``; writes are turned away while less is free, 0 for no such floor.
@@ -204,7 +229,7 @@ class Config:
         self.expires_unasked = True
         self.values: dict[str, object] = {}
         for parameter in PARAMETERS.values():
-            self.values[parameter.name] = parameter.parse(parameter.default)
+            self._put(parameter.name, parameter.parse(parameter.default))
         for name, value in (given or {}).items():
             self._give(name.lower(), value)
         self._cache()
@@ -228,9 +253,9 @@ class Config:
         self.acl_log_max = self._int("acllog-max-len")
         self.max_clients = self._int("maxclients")
         self.is_protected = self.values["protected-mode"] == "yes"
-        limit = self.values["client-output-buffer-limit"]
-        assert isinstance(limit, OutputLimit)
-        self.output_limit = limit
+        limits = self.values["client-output-buffer-limit"]
+        assert isinstance(limits, OutputLimits)
+        self.output_limits = limits
         self.script_limit = self._int("busy-reply-threshold")
         self.disk_floor = self._int("disk-free-floor")
 
@@ -279,6 +304,10 @@ class Config:
         self._cache()
 
     def _put(self, name: str, value: object) -> None:
+        if isinstance(value, dict):  # some classes of clients; the others stay as they are
+            known = self.values.get(name, OutputLimits())
+            assert isinstance(known, OutputLimits)
+            value = replace(known, **value)
         for same in _SAME.get(name, (name,)):
             self.values[same] = value
 

@@ -79,7 +79,6 @@ TIPS = _by_name(
         ("request_policy:multi_shard response_policy:all_succeeded", "mset"),
         ("request_policy:multi_shard", "mget"),
         ("request_policy:all_shards response_policy:agg_min", "wait waitaof"),
-        ("request_policy:multi_shard response_policy:agg_min", "msetnx"),
         (
             "nondeterministic_output_order",
             "hgetall hkeys hvals smembers function|list command command|info command|docs command|list",

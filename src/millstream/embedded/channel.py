@@ -117,7 +117,8 @@ class Channel:
         if outcome.buffers:
             self.put(outcome.buffers, outcome.barrier)
             self._untaken += sum(map(len, outcome.buffers))
-            limit = self._store.node.config.output_limit.hard
+            limits = self._store.node.config.output_limits
+            limit = (limits.pubsub if self.session.is_subscribed else limits.normal).hard
             if limit and self._untaken > limit:
                 self._store.cut(self, f"it left {self._untaken} bytes of messages untaken")
                 return

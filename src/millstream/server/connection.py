@@ -293,7 +293,8 @@ class Connection(asyncio.Protocol):
     def check_output(self) -> None:
         """Cut the client if it leaves more untaken than it may."""
         held = self._transport.get_write_buffer_size()
-        limit = self._server.node.config.output_limit
+        limits = self._server.node.config.output_limits
+        limit = limits.pubsub if self.session.is_subscribed else limits.normal
         if limit.hard and held > limit.hard:
             self._cut_slow(held)
         elif limit.soft and held > limit.soft:
