@@ -121,9 +121,26 @@ def test_a_server_that_is_no_millstream_has_no_files_for_us(real_redis: ServerPr
     assert (ended.returncode, "millstream export" in ended.stderr) == (2, True)
 
 
-@pytest.mark.parametrize("command", ["log check", "log dump", "log cut", "backup", "restore"])
+@pytest.mark.parametrize("command", ["log check", "log dump", "log cut", "backup", "restore", "doctor"])
 def test_help_teaches(command: str) -> None:
     """Examples and exit codes are in the help."""
     shown = run(*command.split(), "--help").stdout
     assert f"millstream {command}" in shown
     assert "Exit code" in shown
+
+
+def test_doctor(our_server: ServerProcess, data: Path, tmp_path: Path) -> None:
+    """The exit code says the worst; every form has what, why and advice."""
+    well = run("doctor", data, "-o", "json")
+    rows = json.loads(well.stdout)
+    assert well.returncode == (1 if any(row["level"] == "warning" for row in rows) else 0)
+    assert {"level", "check", "what", "why", "advice"} == set(rows[0])
+    assert any("which runs" in row["what"] for row in rows)
+    assert run("doctor", our_server.url).returncode == 0
+    with our_server.client() as client:
+        client.xreadgroup("billing", "anna", {"orders": ">"})
+        client.xclaim("orders", "billing", "anna", 0, ["1-0"], idle=120_000)
+    late = run("doctor", our_server.url, "--pending-older", "1m")
+    assert (late.returncode, "orders billing: 5 pending" in late.stdout, "XAUTOCLAIM" in late.stdout) == (1, True, True)
+    assert run("doctor", tmp_path / "wrong").returncode == 3
+    assert run("doctor", our_server.url, "--pending-older", "soon").returncode == 2

@@ -47,6 +47,7 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "backup": frozenset({"upkeep"}),
     "restore": frozenset({"upkeep"}),
     "transfer": frozenset({"transfer", "client"}),
+    "doctor": frozenset({"upkeep"}),
 }
 
 # The package itself names the worker's API for users' code, as the demo's app is; the parts use only the version.

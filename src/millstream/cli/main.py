@@ -17,6 +17,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "log": ("millstream.cli.log:log", "Look into a log: what it holds, what is wrong; cut it on purpose."),
     "backup": ("millstream.cli.backup:backup", "Copy a data directory while its server runs."),
     "restore": ("millstream.cli.restore:restore", "Make a data directory from a backup, also as of a moment."),
+    "doctor": ("millstream.cli.doctor:doctor", "Find what is wrong with this machine, a data directory or a server."),
 }
 
 

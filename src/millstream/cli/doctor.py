@@ -1,0 +1,114 @@
+"""``millstream doctor``: what is wrong with this machine, a data directory or a server, and what to do about it."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from millstream.cli.output import FAILED, OK, Column, Output, Table, exits, output_option
+from millstream.errors import UsageError
+
+if TYPE_CHECKING:
+    from millstream.cli.output import Tell
+    from millstream.upkeep.findings import Finding
+
+PROBLEM = 3
+_CODES = {"ok": OK, "note": OK, "warning": FAILED, "problem": PROBLEM}
+_UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+HELP = """Find what is wrong, why it matters, and what to do next.
+
+Without TARGET: this machine (versions, libraries, limits). With a data directory: also its disk (file system, space,
+measured speed of fsync), who uses it, and whether its log is whole. With the URL of a server (redis://, rediss://,
+unix://), Millstream or Redis: whether it answers, what it can do, settings that lose events (eviction, no append-only
+file, fsync), pending entries and consumers that nobody looks after, groups whose lag is not known, streams that nobody
+trims. Nothing is changed, but for a small file that is written to DIR and removed to measure its disk.
+
+\b
+Levels:
+  ok        fine
+  note      worth knowing
+  warning   will hurt one day
+  problem   loses data, or does not work
+
+\b
+Examples:
+  millstream doctor
+  millstream doctor /var/lib/millstream
+  millstream doctor redis://127.0.0.1:6379 --pending-older 10m
+  millstream doctor redis://127.0.0.1:6379 -o json | jq '.[] | select(.level != "ok")'
+
+Exit code: 0 nothing worse than notes, 1 warnings, 3 problems, 2 usage.
+"""
+
+
+def _span(ctx: click.Context, param: click.Parameter, value: str) -> int:  # noqa: ARG001 - click's signature
+    if value[:-1].isdecimal() and value[-1:] in _UNITS:
+        return int(value[:-1]) * _UNITS[value[-1]]
+    raise click.BadParameter(f"{value!r} is no time: give a number and s, m, h or d, such as 10m")
+
+
+@click.command(help=HELP, context_settings={"max_content_width": 110})
+@click.argument("target", required=False, metavar="[DIR|URL]")
+@click.option(
+    "--pending-older",
+    metavar="TIME",
+    default="1h",
+    show_default=True,
+    callback=_span,
+    help="Idle time from which pending entries, and consumers that hold some, count as left behind.",
+)
+@click.option("--streams", type=click.IntRange(1), default=1000, show_default=True, help="How many are looked at.")
+@output_option
+def doctor(target: str | None, pending_older: int, streams: int, form: str) -> None:
+    """See ``HELP``."""
+    with exits("millstream doctor"):
+        from millstream.upkeep.findings import worst  # noqa: PLC0415 - help does not need it
+
+        output = Output(form)
+        with output.progress({"check": "Checking the log"}) as tell:
+            findings = list(_findings(target, pending_older, streams, tell))
+        columns = (Column("level"), Column("check"), Column("what"), Column("why"), Column("advice"))
+        rows = [(f.level, f.check, f.what, f.why, f.advice) for f in findings]
+        if form == "table":
+            _show(output, findings)
+        else:
+            output.table(Table("findings", columns, rows))
+        sys.stdout.flush()
+        sys.exit(_CODES[worst(findings)])
+
+
+def _findings(target: str | None, pending_ms: int, streams: int, tell: "Tell") -> Iterator["Finding"]:
+    if target is not None and "://" in target:
+        from millstream.upkeep.server_health import Limits, examine_server  # noqa: PLC0415 - only a URL needs a client
+
+        yield from examine_server(target, Limits(pending_ms, streams))
+        return
+    from millstream.upkeep.machine import examine_machine  # noqa: PLC0415 - help does not need it
+
+    yield from examine_machine()
+    if target is not None:
+        from millstream.upkeep.directory_health import examine_place  # noqa: PLC0415 - as above
+
+        if not target:
+            raise UsageError("an empty name is no directory")
+        yield from examine_place(Path(target), tell)
+
+
+def _show(output: Output, findings: list["Finding"]) -> None:
+    """One line for what is fine, three for what is not; a table would be too wide to read."""
+    output.table(
+        Table(
+            "findings",
+            (Column("level"), Column("check"), Column("what")),
+            [(f.level, f.check, f.what) for f in findings],
+        )
+    )
+    for finding in findings:
+        if finding.why or finding.advice:
+            click.echo(f"\n{finding.level}: {finding.check}: {finding.what}")
+            for lead, text in (("why", finding.why), ("next", finding.advice)):
+                if text:
+                    click.echo(f"  {lead:<5}{text}")
