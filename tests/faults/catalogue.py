@@ -1,11 +1,20 @@
 """All planted faults, in the order of their numbers."""
 
-from faults import engine_faults, log_faults, rewrite_faults, server_faults, spark_faults, worker_faults
+from faults import (
+    engine_faults,
+    full_disk_faults,
+    log_faults,
+    rewrite_faults,
+    server_faults,
+    spark_faults,
+    worker_faults,
+)
 
 FAULTS = (
     *log_faults.FAULTS,
     *rewrite_faults.FAULTS,
     *server_faults.FAULTS,
+    *full_disk_faults.FAULTS,
     *engine_faults.FAULTS,
     *worker_faults.FAULTS,
     *spark_faults.FAULTS,

@@ -157,7 +157,7 @@ async def test_others_release_after_the_write(log: HeldLog, policy: str) -> None
 async def test_others_release_nothing_that_is_not_written(log: HeldLog, policy: str) -> None:
     """A write that fails has released nothing, nor had it before it failed."""
     told: list[StorageError] = []
-    committer = Committer(log, policy, told.append)  # type: ignore[arg-type] # parametrised
+    committer = committing(log, policy, told.append)
     client = Client(committer, log)
     log.broken = True
     log.let.release(10)

@@ -12,6 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from millstream.clock import SystemClock
+from millstream.commands.config import Config
+from millstream.node.node import Node
+from millstream.node.room import Room
 from millstream.persistence.log import Log
 from millstream.persistence.simdisk import Crash, PowerCut, SimDisk
 from millstream.server.committer import SYNC_SECONDS, Committer
@@ -125,7 +129,8 @@ async def until_power_is_lost(loop: JumpingLoop, disk: SlowDisk, seed: int) -> W
 
     loop.set_exception_handler(ends)
     log, _ = Log.open(HOME, disk, segment_bytes=2000)
-    committer = loop.committer = Committer(log, "everysec", lambda error: over.set())
+    room = Room(log, Node(Config()), lambda: 0, SystemClock())
+    committer = loop.committer = Committer(log, "everysec", room, lambda error: over.set())
     writer = Writer(loop, log, committer, random.Random(seed))
     writing = asyncio.create_task(writer.write(over))
     await over.wait()
