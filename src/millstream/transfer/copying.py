@@ -8,6 +8,7 @@ killed leaves the temporary key, which the next run drops. A stream that somebod
 :class:`Overview` before and after: entries added meanwhile are fetched, anything else makes the copy start again.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -42,6 +43,9 @@ DUMP_BYTES = 8 << 20
 
 ATTEMPTS = 3
 """Times a stream that changes is copied anew."""
+
+PAGES_AT_ONCE = 4
+"""Pages on their way to the target: a server that syncs its disk before it replies then syncs once for several."""
 
 CATCH_UPS = 5
 """Times in one attempt that entries added meanwhile are fetched."""
@@ -230,23 +234,26 @@ class Copier:
 
     def _add(self, key: bytes, temporary: bytes, after: bytes, upto: bytes, done: int) -> None:
         """Add entries; while the target works on one page, the source makes the next."""
-        waiting: list[bytes] = []
+        waiting: deque[list[bytes]] = deque()
         for page in Entries(self.source, key, after, upto):
             ids = [entry[0] for entry in page]
             assert ascending(ids)
             self.target.send(wording.adding(temporary, page))
-            done += len(waiting)
-            self._added(waiting)
+            waiting.append(ids)
+            if len(waiting) > PAGES_AT_ONCE:
+                done += self._added(waiting.popleft())
+                self.tell("copied", done)
+        while waiting:
+            done += self._added(waiting.popleft())
             self.tell("copied", done)
-            waiting = ids
-        self._added(waiting)
-        self.tell("copied", done + len(waiting))
 
-    def _added(self, ids: list[bytes]) -> None:
+    def _added(self, ids: list[bytes]) -> int:
+        """How many entries the target has confirmed: these."""
         for entry_id in ids:
             reply = self.target.good(self.target.receive(), ("XADD",))
             if reply != entry_id:
                 raise RefusedError(f"{self.target.name} added {entry_id!r} as {reply!r}", code="XADD")
+        return len(ids)
 
     def _do(self, commands: Iterable[Command]) -> None:
         for some in batched_commands(commands):

@@ -11,7 +11,7 @@ from millstream.transfer.abilities import Abilities, abilities_of
 from millstream.transfer.commandfile import Form, Writer, load, writing
 from millstream.transfer.comparing import Side, compare
 from millstream.transfer.copying import TEMPORARY, Copied, Copier, Way
-from millstream.transfer.errors import ChangedError, RefusedError, TransferError, UnequalError
+from millstream.transfer.errors import ChangedError, LinkError, RefusedError, TransferError, UnequalError
 from millstream.transfer.link import Link
 from millstream.transfer.reading import Overview, overview
 from millstream.transfer.wording import losses
@@ -243,6 +243,8 @@ def _one(copier: Copier, key: bytes, choices: Choices, report: Report) -> Outcom
         return Outcome(key, "failed", reason=str(error), differences=error.differences)
     except ChangedError as error:
         return Outcome(key, "failed", reason=str(error))
+    except LinkError as error:
+        raise LinkError(f"{error}\n{_so_far(report)}") from None
     except RefusedError as error:
         if error.code in {"MOVED", "READONLY", "OOM", "MISCONF", "NOPERM", "CROSSSLOT", "CLUSTERDOWN"}:
             raise TransferError(f"{error}\n{_so_far(report)}") from None
