@@ -1,11 +1,14 @@
 """The store of entries against a dictionary: ranges both ways, deletions, trimming, copies, shared bytes."""
 
+import pytest
 from hiredis import Reader
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.engine.entries import EntryStore, encode_entry
-from millstream.engine.ids import make, text
+from millstream.engine.ids import make, pack, pack_all, text
+from millstream.engine.keyspace import Keyspace
+from millstream.engine.stream import Stream
 from support.state import check_entries
 
 FIELDS = [b"f", b"v"]
@@ -154,3 +157,27 @@ def test_a_block_that_lies_above_the_last_id_goes() -> None:
     store.append(3, FIELDS, fresh=False)
     check_entries(store)
     assert len(store.blocks) == 1
+
+
+@pytest.mark.parametrize(
+    ("step", "nodes"),
+    [
+        (("xtrim", 0, b"s", pack(3), False), 0),
+        (("xtrim", 0, b"s", pack(3), False, True), 1),
+        (("xdrop", 0, b"s", pack_all([1, 2])), 0),
+        (("xdrop", 0, b"s", pack_all([1, 2]), pack(3)), 1),
+        (("xdrop", 0, b"s", pack_all([1, 2]), pack(4)), 0),
+    ],
+)
+def test_records_of_trimming_say_whether_an_emptied_node_stays(step: tuple[object, ...], nodes: int) -> None:
+    """Those of before, which do not say it, mean what they meant: it goes."""
+    space = Keyspace()
+    space.apply(("xnew", 0, b"s", 100, 100))
+    for number in range(1, 4):
+        space.apply(("xadd", 0, b"s", pack(number), FIELDS, number == 1, None))
+    space.apply(("xdel", 0, b"s", pack_all([3])))
+    assert space.apply(step) == 2
+    stream = space.databases[0].keys[b"s"]
+    assert isinstance(stream, Stream)
+    assert len(stream.entries.blocks) == nodes
+    check_entries(stream.entries)
