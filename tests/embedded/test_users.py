@@ -60,6 +60,13 @@ async def test_all_kinds_of_client_meet_at_the_url(millstream_url: str, millstre
     assert millstream_memory.xrange("s") == [(entry, {"a": "b"})]
 
 
+def test_what_is_not_bytes_is_refused_as_by_a_socket(millstream_memory: redis.Redis) -> None:
+    """redis-py sends the pieces of a list; bare bytes are a list of numbers to it, and must not hang the connection."""
+    connection = millstream_memory.connection_pool.get_connection()
+    with pytest.raises(TypeError):
+        connection.send_packed_command(b"*1\r\n$4\r\nPING\r\n")
+
+
 def test_server_fixture_serves(millstream_server: ServerThread) -> None:
     """For what needs a socket."""
     with redis.Redis.from_url(millstream_server.url) as client:

@@ -38,7 +38,8 @@ class Pipe:
         """Run commands; their replies can be read afterwards."""
         if self._channel.closed:
             raise RedisConnectionError(self._channel.reason or CLOSED)
-        self._channel.send(bytes(data))
+        # a socket refuses what is not bytes; bytes(5) would be five zeros, which no command ever completes
+        self._channel.send(bytes(memoryview(data)))
 
     def settimeout(self, seconds: float | None) -> None:
         """Seconds a read may take from now on; None for ever."""
