@@ -153,13 +153,13 @@ class Caller:
         try:
             payloads = list(contents(self.disk, HOME, rewrite))
             assert payloads == self.ledger.appended[: rewrite.target.last], "the snapshot would not hold the log"
-            size = make(self.disk, HOME, rewrite, payloads)
+            make(self.disk, HOME, rewrite, payloads)
         except (OSError, DiskError):  # the process that does this ends; the log goes on
             with contextlib.suppress(DiskError):
                 self.log.sweep()
             return
         yield "adopt"
-        self.log.adopt(rewrite, size)
+        self.log.adopt(rewrite)
         self.adopted += 1
         yield "sweep"
         with contextlib.suppress(DiskError):

@@ -35,8 +35,6 @@ FAMILIES = (
 
 def load_all() -> None:
     """Import every family, which fills the command table, and the transitions they use."""
-    importlib.import_module("millstream.engine.stream_ops")
-    importlib.import_module("millstream.engine.collection_ops")
-    importlib.import_module("millstream.engine.dump_ops")
+    importlib.import_module("millstream.engine.transitions")
     for family in FAMILIES:
         importlib.import_module(f"millstream.commands.{family}")

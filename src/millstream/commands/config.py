@@ -188,6 +188,9 @@ PARAMETERS: dict[str, Parameter] = {
         Parameter("appendonly", "no", yes_no, mutable=False),
         Parameter("appendfsync", "always", choice("always", "everysec", "no"), mutable=False),
         Parameter("disk-free-floor", "32mb", memory(0, LLONG_MAX)),
+        # the log is rewritten when it has this many bytes and has grown by so many percent since the last time
+        Parameter("auto-aof-rewrite-percentage", "50", integer(0, 2**31 - 1)),
+        Parameter("auto-aof-rewrite-min-size", "64mb", memory(0, LLONG_MAX)),
         Parameter("aof-use-rdb-preamble", "no", choice("no"), mutable=False),
         Parameter("save", "", text, mutable=False),
         Parameter("maxmemory", "0", memory(0, 0), mutable=False),
@@ -220,6 +223,8 @@ class Config:
         expires_unasked: keys are deleted when their time has come, not only when asked for (DEBUG SET-ACTIVE-EXPIRE).
         script_limit: ``busy-reply-threshold``.
         disk_floor: ``disk-free-floor``; writes are turned away while less is free, 0 for no such floor.
+        rewrite_percentage: ``auto-aof-rewrite-percentage``, 0 for never.
+        rewrite_min_size: ``auto-aof-rewrite-min-size``.
 
     Raises:
         ConfigError: a name is unknown or a value refused; the text says which.
@@ -258,6 +263,8 @@ class Config:
         self.output_limits = limits
         self.script_limit = self._int("busy-reply-threshold")
         self.disk_floor = self._int("disk-free-floor")
+        self.rewrite_percentage = self._int("auto-aof-rewrite-percentage")
+        self.rewrite_min_size = self._int("auto-aof-rewrite-min-size")
 
     def _int(self, name: str) -> int:
         value = self.values[name]

@@ -153,6 +153,10 @@ class Host(Protocol):
         """
         ...
 
+    def rewrite(self) -> bool | None:
+        """Begin to rewrite the log; False if that is under way, None if nothing is kept."""
+        ...
+
     def rebuild(self, *, from_log: bool) -> list[bytes] | None:
         """Make the keyspace anew from the log, or from dumps of its values, if that gives the same.
 

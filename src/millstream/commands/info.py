@@ -81,6 +81,27 @@ class MachineFacts:
     cpu_user: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class RewriteFacts:
+    """What is known of rewriting the log.
+
+    Attributes:
+        is_running: one is under way.
+        is_ok: the last one that ended did what it should.
+        seconds: what it took; -1 if none has ended.
+        current_seconds: what the present one has taken so far; -1 if there is none.
+        started: how many were begun.
+        failed_in_a_row: how many were given up since the last that was not.
+    """
+
+    is_running: bool = False
+    is_ok: bool = True
+    seconds: int = -1
+    current_seconds: int = -1
+    started: int = 0
+    failed_in_a_row: int = 0
+
+
 @dataclass(slots=True)
 class LogFacts:
     """What is known of the log.
@@ -89,6 +110,7 @@ class LogFacts:
         enabled: writes are logged at all.
         policy: ``always``, ``everysec`` or ``no``.
         size: bytes on disk.
+        base_size: bytes of the snapshot among them.
         appended: last record's position.
         durable: last position known to survive a power cut.
         recovered: records read at the start.
@@ -96,11 +118,13 @@ class LogFacts:
         disk_state: ``ok``; ``low``: writes are turned away; ``full``: and changes wait for space.
         disk_since: wall seconds of the last change of that state, 0 if there was none.
         disk_free: bytes that may still be written, -1 if the system does not say.
+        rewrite: of rewriting it.
     """
 
     enabled: bool = False
     policy: str = ""
     size: int = 0
+    base_size: int = 0
     appended: int = 0
     durable: int = 0
     recovered: int = 0
@@ -108,6 +132,7 @@ class LogFacts:
     disk_state: str = "ok"
     disk_since: int = 0
     disk_free: int = -1
+    rewrite: RewriteFacts = field(default_factory=RewriteFacts)
 
 
 @dataclass(slots=True)
@@ -253,12 +278,18 @@ def _persistence(facts: InfoFacts) -> Rows:
     yield "rdb_last_save_time", log.last_save
     yield "rdb_last_bgsave_status", "ok"
     yield "aof_enabled", int(log.enabled)
-    yield "aof_rewrite_in_progress", 0
+    yield "aof_rewrite_in_progress", int(log.rewrite.is_running)
     yield "aof_rewrite_scheduled", 0
-    yield "aof_last_bgrewrite_status", "ok"
+    yield "aof_last_rewrite_time_sec", log.rewrite.seconds
+    yield "aof_current_rewrite_time_sec", log.rewrite.current_seconds
+    yield "aof_last_bgrewrite_status", "ok" if log.rewrite.is_ok else "err"
+    yield "aof_rewrites", log.rewrite.started
+    yield "aof_rewrites_consecutive_failures", log.rewrite.failed_in_a_row
     yield "aof_last_write_status", "ok" if log.disk_state == "ok" else "err"
     if log.enabled:
         yield "aof_current_size", log.size
+        yield "aof_base_size", log.base_size
+        yield "aof_pending_rewrite", 0
         yield "millstream_fsync", log.policy
         yield "millstream_log_appended", log.appended
         yield "millstream_log_durable", log.durable

@@ -1,7 +1,8 @@
-"""SAVE BGSAVE BGREWRITEAOF, for a server whose log is always on: each brings the log to the disk, now.
+"""SAVE BGSAVE BGREWRITEAOF, for a server whose log is always on.
 
-There is no second file to write: what Redis needs these for has happened when a write is acknowledged (``--fsync
-always``), or happens here. A server without a data directory refuses them, rather than say that something was kept.
+SAVE and BGSAVE bring the log to the disk, now. There is no second file to write: what Redis needs them for has happened
+when a write is acknowledged (``--fsync always``), or happens here. BGREWRITEAOF has the log made smaller. A server
+without a data directory refuses them, rather than say that something was kept.
 
 Source: https://redis.io/docs/latest/commands/save/, bgsave/ and bgrewriteaof/
 """
@@ -65,10 +66,13 @@ def bgsave(ctx: Context, argv: list[bytes]) -> Reply:
     flags="admin noscript",
     since="1.0.0",
     group="server",
-    summary="Brings everything to the disk; the log is not made smaller.",
-    differs="saving",
+    summary="Starts to rewrite the log, so that it holds no more than the data.",
 )
 def bgrewriteaof(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """A line that says what was done; Redis would say that a rewriting has started, and none has."""
-    _save(ctx)
-    return Simple(b"The log is on disk; it is not rewritten")
+    """A line that says that it has begun; INFO's ``aof_rewrite_in_progress`` and its neighbours say how it ends."""
+    has_begun = ctx.host.rewrite()
+    if has_begun is None:
+        raise CommandError(NOTHING_KEPT)
+    if not has_begun:
+        raise CommandError("ERR Background append only file rewriting already in progress")
+    return Simple(b"Background append only file rewriting started")

@@ -24,12 +24,13 @@ from typing import TYPE_CHECKING
 
 from millstream.clock import Clock, ManualClock, Now, SystemClock
 from millstream.commands.config import Config
-from millstream.commands.info import LogFacts, ShellFacts
+from millstream.commands.info import LogFacts, RewriteFacts, ShellFacts
 from millstream.embedded.channel import Channel, Sink
 from millstream.embedded.guard import Guard, be_helper
 from millstream.errors import DiskFullError, StorageError, UsageError
 from millstream.node.node import Node, Outcome
 from millstream.node.room import LOOK_SECONDS, Room, default_floor
+from millstream.node.rewriting import Rewriter
 from millstream.persistence.log import Log
 from millstream.protocol.encoder import error_line
 
@@ -96,6 +97,7 @@ class Store:
         self._channels: dict[int, Channel] = {}  # by session id
         self._again: list[Channel] = []  # their wait is over, so commands they sent since may run
         self._log: Log | None = None
+        self._rewriter: Rewriter | None = None
         self._recovered = 0
         self._synced_at = time.time()
         self._keeper: threading.Thread | None = None
@@ -128,6 +130,7 @@ class Store:
             self._log.close()
             raise
         self.room = Room(self._log, node, lambda: config.disk_floor, self.clock)
+        node.rewriter = self._rewriter = Rewriter(self._log, config)
         return node
 
     def _describe(self) -> None:
@@ -140,14 +143,11 @@ class Store:
         log_, room = self._log, self.room
         if log_ is None or room is None:
             return LogFacts(last_save=self.node.surroundings.shell.started // 1000)
-        size = 0
-        for file in log_.directory.glob("log-*"):
-            with contextlib.suppress(FileNotFoundError):  # removed since it was listed
-                size += file.stat().st_size
         return LogFacts(
             enabled=True,
             policy=self.fsync,
-            size=size,
+            size=log_.total_bytes,
+            base_size=log_.snapshot_bytes,
             appended=log_.appended,
             durable=log_.durable,
             recovered=self._recovered,
@@ -155,6 +155,7 @@ class Store:
             disk_state=room.state,
             disk_since=room.since // 1000,
             disk_free=free if (free := room.measure()) is not None else -1,
+            rewrite=self._rewriter.told() if self._rewriter else RewriteFacts(),
         )
 
     # ------------------------------------------------------------------ what connections call
@@ -264,6 +265,8 @@ class Store:
             self.node.stopping = False
             self._cut_all("SHUTDOWN")
         self._commit()
+        if self._rewriter is not None and self.failure is None:
+            self._rewriter.consider()
         self._set_alarm()
 
     def _commit(self) -> None:
@@ -441,11 +444,15 @@ class Store:
         if keeper is not None:
             wakes.put(True)
             keeper.join()
+        if self._rewriter is not None:
+            self._rewriter.stop()
         if self._log is not None:
             self._log.close()
 
     def abandon(self) -> None:
         """In a forked child: hold on to nothing of the parent's, and write nothing."""
         self.forked = True
+        if self._rewriter is not None:
+            self._rewriter.abandon()
         if self._log is not None:
             self._log.abandon()

@@ -39,6 +39,10 @@ class Collection(ABC):
         """What OBJECT ENCODING says."""
 
     @abstractmethod
+    def begin(self, encoding: bytes) -> None:
+        """Take up an encoding while empty: what it once held may have left it with another than the first."""
+
+    @abstractmethod
     def copy(self) -> Any:
         """An independent copy, for COPY."""
 
@@ -82,6 +86,10 @@ class HashValue(Collection):
     def encoding(self) -> bytes:
         """``listpack`` or ``hashtable``."""
         return b"hashtable" if self._is_big else b"listpack"
+
+    def begin(self, encoding: bytes) -> None:
+        """Take up an encoding while empty."""
+        self._is_big = encoding == b"hashtable"
 
     def copy(self) -> "HashValue":
         """The same fields."""
@@ -148,6 +156,10 @@ class ZSetValue(Collection):
         """``listpack`` or ``skiplist``."""
         return b"skiplist" if self._is_big else b"listpack"
 
+    def begin(self, encoding: bytes) -> None:
+        """Take up an encoding while empty."""
+        self._is_big = encoding == b"skiplist"
+
     def copy(self) -> "ZSetValue":
         """The same members."""
         twin = ZSetValue()
@@ -210,6 +222,10 @@ class ListValue(Collection):
         """``listpack`` or ``quicklist``."""
         return b"quicklist" if self._is_big else b"listpack"
 
+    def begin(self, encoding: bytes) -> None:
+        """Take up an encoding while empty."""
+        self._is_big = encoding == b"quicklist"
+
     def copy(self) -> "ListValue":
         """The same elements."""
         twin = ListValue()
@@ -246,6 +262,10 @@ class SetValue(Collection):
     def __iter__(self) -> Iterator[bytes]:
         return iter(sorted(self._members, key=int) if self._encoding == b"intset" else self._members)
 
+    def in_order(self) -> list[bytes]:
+        """Members in the order in which they came, which shows once they are not all numbers any more."""
+        return list(self._members)
+
     def add(self, member: bytes) -> None:
         """Add a member that is not there."""
         if self._encoding == b"intset" and not listpack.is_integer(member):
@@ -266,6 +286,10 @@ class SetValue(Collection):
     def encoding(self) -> bytes:
         """``intset``, ``listpack`` or ``hashtable``."""
         return self._encoding
+
+    def begin(self, encoding: bytes) -> None:
+        """Take up an encoding while empty."""
+        self._encoding = encoding
 
     def copy(self) -> "SetValue":
         """The same members."""

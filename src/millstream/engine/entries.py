@@ -10,14 +10,15 @@ with nothing but tombstones. All this shows in Redis (node counts, ``~`` trimmin
 :mod:`millstream.engine.listpack` for the sizes.
 """
 
+import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
-from typing import cast
+from typing import Any, cast
 
 from hiredis import pack_command
 
 from millstream.engine import listpack
-from millstream.engine.ids import MAX64, MAX_ID
+from millstream.engine.ids import MAX64, MAX_ID, pack_all, unpack_all
 
 # The largest node whatever stream-node-max-bytes says (Redis: STREAM_LISTPACK_MAX_SIZE)
 NODE_BYTES_CAP = 1 << 30
@@ -132,6 +133,26 @@ class Block:
             return wire
         return memoryview(wire)[begin:end] if end - begin > 512 else wire[begin:end]
 
+    def pack(self) -> list[Any]:
+        """The block as plain values, for a snapshot; its bytes as they are."""
+        offsets = struct.pack(f"<{len(self.offsets)}I", *self.offsets)
+        counters = [self.low, self.high, self.payload]
+        return [pack_all(self.ids), offsets, sorted(self.dead), counters, self.fields, bytes(self.wire)]
+
+    @classmethod
+    def unpack(cls, packed: list[Any], before: "Block | None") -> "Block":
+        """The block that :meth:`pack` packed, sealed; ``before`` is one that may share its field names."""
+        ids, offsets, dead, (low, high, payload), fields, wire = packed
+        block = cls.__new__(cls)
+        block.ids = unpack_all(ids)
+        block.offsets = list(struct.unpack(f"<{len(offsets) // 4}I", offsets))
+        block.wire = wire
+        block.dead = set(dead)
+        block.live, block.low, block.high = len(block.ids) - len(dead), low, high
+        block.fields = before.fields if before is not None and before.fields == fields else fields
+        block.payload = payload
+        return block
+
     def copy(self) -> "Block":
         """An independent copy; sealed bytes are shared."""
         twin = Block.__new__(Block)
@@ -186,6 +207,15 @@ class EntryStore:
         else:
             self.blocks[-1].append(entry_id, fields)
         self.length += 1
+
+    def extend(self, blocks: list[Block]) -> None:
+        """Add sealed blocks behind the others; the last of them takes more entries."""
+        if self.blocks:
+            self.blocks[-1].seal()
+        self.blocks += blocks
+        self._firsts += [block.ids[0] for block in blocks]
+        self.length += sum(block.live for block in blocks)
+        self.blocks[-1].unseal()
 
     @property
     def first_id(self) -> int:

@@ -73,6 +73,22 @@ class Group:
             record.count = count
         self.order.insert(record)
 
+    def restore(self, entry_id: int, consumer: Consumer | None, time: int, count: int) -> None:
+        """Add a record of a snapshot behind all others in time; :meth:`restored` must follow the last."""
+        record = Pending(entry_id, consumer, time, count)
+        self.pending.by_id[entry_id] = record
+        if consumer is None:
+            self.order.release(record)
+        else:
+            consumer.pending.by_id[entry_id] = record
+            self.order.insert(record)
+
+    def restored(self) -> None:
+        """All records are there: bring them into the order of ids."""
+        self.pending.sort()
+        for consumer in self.consumers.values():
+            consumer.pending.sort()
+
     def release(self, entry_id: int, count: int) -> None:
         """Take an entry from its holder and let anybody claim it; creates the record if there is none."""
         record = self.pending.get(entry_id)

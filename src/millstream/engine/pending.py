@@ -80,6 +80,11 @@ class IdIndex:
             self._head = min(self._head, at)
         self.by_id[entry_id] = record
 
+    def sort(self) -> None:
+        """Make the order anew, after records were put into ``by_id`` in any other."""
+        self._order = sorted(self.by_id)
+        self._head = 0
+
     def remove(self, entry_id: int) -> None:
         """Remove the record of this id, which must be there."""
         del self.by_id[entry_id]

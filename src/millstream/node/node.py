@@ -12,7 +12,7 @@ record is whole in the log or absent.
 import logging
 import time
 from collections.abc import Iterable, Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from millstream.clock import Now
 from millstream.commands import load_all
@@ -41,6 +41,9 @@ from millstream.node.scripts import Scripts
 from millstream.node.stats import Stats
 from millstream.protocol.encoder import encode
 from millstream.replies import NIL_ARRAY, QUEUED, Buffer, Error, Push, Reply
+
+if TYPE_CHECKING:
+    from millstream.node.rewriting import Rewriter
 
 load_all()
 
@@ -120,6 +123,7 @@ class Node:
         stopping: SHUTDOWN was asked for; the shell ends the process.
         outage: why writes are refused, None while they are taken.
         surroundings: what INFO shows of the shell, the machine and the log; the shell fills it in.
+        rewriter: makes the log smaller; the shell provides it where there is a log.
     """
 
     def __init__(self, config: Config, log: LogSink | None = None) -> None:
@@ -133,6 +137,7 @@ class Node:
         self.stopping = False
         self.outage: Outage | None = None
         self.surroundings = Surroundings()
+        self.rewriter: Rewriter | None = None
         self.waits = Waits()
         self.chores = Chores()
         self._pause = Pause()
@@ -667,6 +672,10 @@ class Node:
         self.stats.dirty = 0
         self._saved_at = self._wall // 1000
         return True
+
+    def rewrite(self) -> bool | None:
+        """BGREWRITEAOF: begin to rewrite the log; False if that is under way, None if nothing is kept."""
+        return None if self.rewriter is None else self.rewriter.start()
 
     def rebuild(self, *, from_log: bool) -> list[bytes] | None:
         """DEBUG RELOAD and LOADAOF: see :class:`~millstream.commands.context.Host`."""

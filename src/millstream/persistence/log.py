@@ -46,7 +46,7 @@ from millstream.persistence.lockfile import Owner, take_lock
 from millstream.persistence.manifest import NEW_NAME, Manifest, is_snapshot_name, segment_name
 from millstream.persistence.recovery import Opened, Recovery, recover, stage_segment, switch_manifest
 from millstream.persistence.rewrite import Rewrite
-from millstream.persistence.snapshot import new_entry, snapshot_payloads
+from millstream.persistence.snapshot import new_entry, sealed_size, snapshot_payloads
 from millstream.persistence.survey import Progress, payloads_of, survey, unnamed
 
 SEGMENT_BYTES = 64 << 20
@@ -74,6 +74,7 @@ class Log:
         self._header = opened.header
         self._size = opened.size
         self._others = opened.sizes  # bytes of the log's other files, by name
+        self._before = sum(opened.sizes.values())  # bytes of them all
         self._sealed = opened.sealed
         self._segment_bytes = segment_bytes
         self._entropy = entropy
@@ -134,7 +135,7 @@ class Log:
     @property
     def total_bytes(self) -> int:
         """Bytes of all files of the log."""
-        return self._size + sum(tuple(self._others.values()))
+        return self._size + self._before
 
     @property
     def snapshot_bytes(self) -> int:
@@ -279,14 +280,14 @@ class Log:
                 return None
             return Rewrite(Manifest(sealed, self._manifest.snapshot), new_entry(self.written, self._entropy))
 
-    def adopt(self, rewrite: Rewrite, size: int) -> None:
+    def adopt(self, rewrite: Rewrite) -> None:
         """Let the snapshot that was made take the place of what it was made from. It must be whole and synced.
 
         Args:
             rewrite: from :meth:`seal_off` of this log.
-            size: bytes of the snapshot.
 
         Raises:
+            LogCorruptError: there is no such snapshot, or it has no seal; the log is as it was.
             DiskFullError: there is no space for a new manifest; the log is as it was.
             DiskError: the disk failed; the log is poisoned, and the next start finds either.
         """
@@ -297,9 +298,10 @@ class Log:
             if (old.segments[:count], old.snapshot) != (rewrite.source.segments, rewrite.source.snapshot):
                 raise UsageError("the log is not the one that was sealed off: call seal_off() again")
             try:
+                size = sealed_size(self._disk, self._directory, rewrite.target)
                 there = frozenset(self._disk.list(self._directory))
             except OSError as error:
-                raise self._poison("read the directory of", error) from error
+                raise disk_error(f"cannot read {self._directory / rewrite.target.name}", error) from error
             obsolete = tuple(entry for entry in (*old.obsolete, *rewrite.source.segments) if entry.name in there)
             manifest = Manifest(old.segments[count:], rewrite.target, obsolete)
             self._sync_names()  # of the snapshot
@@ -313,6 +315,7 @@ class Log:
             self._manifest = manifest
             kept = {name: number for name, number in self._others.items() if name in manifest.names}
             self._others = kept | {rewrite.target.name: size}
+            self._before = sum(self._others.values())
 
     def sweep(self) -> None:
         """Remove what rewriting left: snapshots that are not part of the log, and log files that one replaced.
@@ -441,6 +444,7 @@ class Log:
             raise self._poison("open the log file after", error) from error
         self._file.close()
         self._others = self._others | {self._manifest.segments[-1].name: self._size}
+        self._before += self._size
         self._file, self._header, self._manifest = file, header, manifest
         self._size, self._sealed = HEADER_SIZE, False
 

@@ -70,17 +70,13 @@ def contents(disk: Disk, directory: Path, rewrite: Rewrite, on_progress: Progres
     meter.finish()
 
 
-def make(disk: Disk, directory: Path, rewrite: Rewrite, payloads: Iterable[bytes]) -> int:
+def make(disk: Disk, directory: Path, rewrite: Rewrite, payloads: Iterable[bytes]) -> None:
     """Write the target, and read it back.
-
-    Returns:
-        Its bytes.
 
     Raises:
         LogCorruptError: what was written cannot be read back.
         OSError: the disk failed or is full.
     """
-    size = write_snapshot(disk, directory, rewrite.target, payloads)
+    write_snapshot(disk, directory, rewrite.target, payloads)
     if error := damage(directory, rewrite.target, examine_snapshot(disk, directory, rewrite.target)):
         raise error
-    return size

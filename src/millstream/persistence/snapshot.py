@@ -11,7 +11,15 @@ from pathlib import Path
 
 from millstream.errors import LogCorruptError
 from millstream.persistence.disk import Disk, DiskFile, datasync, disk_error, put, tried
-from millstream.persistence.frame import SNAPSHOT_MAGIC, Entropy, FileHeader, encode_records, encode_seal
+from millstream.persistence.frame import (
+    FRAME_SIZE,
+    SNAPSHOT_MAGIC,
+    Entropy,
+    FileHeader,
+    decode_head,
+    encode_records,
+    encode_seal,
+)
 from millstream.persistence.manifest import SnapshotEntry, snapshot_name
 from millstream.persistence.segment import Scan, State, Verdict, judge, read_header
 
@@ -25,11 +33,8 @@ def new_entry(last: int, entropy: Entropy) -> SnapshotEntry:
     return SnapshotEntry(snapshot_name(last, identity), last, identity)
 
 
-def write_snapshot(disk: Disk, directory: Path, entry: SnapshotEntry, payloads: Iterable[bytes]) -> int:
+def write_snapshot(disk: Disk, directory: Path, entry: SnapshotEntry, payloads: Iterable[bytes]) -> None:
     """Make the file, sealed and on the medium; its name is durable after ``sync_directory``.
-
-    Returns:
-        Its bytes.
 
     Raises:
         OSError: the disk failed or is full; a part of the file may be left.
@@ -49,7 +54,6 @@ def write_snapshot(disk: Disk, directory: Path, entry: SnapshotEntry, payloads: 
         put(file, encode_seal(header, number))
         datasync(file)
         file.drop_cache()
-        return file.size()
     finally:
         file.close()
 
@@ -88,6 +92,25 @@ def examine_snapshot(
         return judge(scan)
     finally:
         file.close()
+
+
+def sealed_size(disk: Disk, directory: Path, entry: SnapshotEntry) -> int:
+    """Bytes of a snapshot that was made a moment ago; only whether it has its seal is looked at.
+
+    Raises:
+        LogCorruptError: it is not there, not the right one, or not sealed.
+        OSError: the disk cannot be read.
+    """
+    file, header = _open(disk, directory, entry)
+    try:
+        size = file.size()
+        head = decode_head(header, file.read_at(size - FRAME_SIZE, FRAME_SIZE), 0)
+    finally:
+        file.close()
+    if head is None or head.unsynced:
+        path = directory / entry.name
+        raise LogCorruptError(f"{path} has no seal at its end", path=str(path), offset=size)
+    return size
 
 
 def damage(directory: Path, entry: SnapshotEntry, verdict: Verdict) -> LogCorruptError | None:

@@ -28,6 +28,7 @@ from millstream.commands.info import LogFacts, ShellFacts
 from millstream.errors import DiskFullError, StorageError
 from millstream.node.node import Node
 from millstream.node.room import Room, default_floor
+from millstream.node.rewriting import Rewriter
 from millstream.persistence.log import Log
 from millstream.protocol import limits
 from millstream.server.committer import Committer
@@ -97,6 +98,7 @@ class Server:
         self.stopping: asyncio.Event
         self._on_progress = on_progress
         self._log: Log | None = None
+        self._rewriter: Rewriter | None = None
         self._listeners: list[asyncio.Server] = []
         self._connections: dict[int, Connection] = {}  # by session id
         self._transports: set[Connection] = set()  # those above and those still sending their last replies
@@ -147,6 +149,7 @@ class Server:
             config.set([("disk-free-floor", str(default_floor(self._log.total())))])
         self.room = Room(self._log, _Host(self, node), lambda: config.disk_floor, self.clock)
         self.committer = Committer(self._log, self.settings.fsync, self.room, self.fail)
+        node.rewriter = self._rewriter = Rewriter(self._log, config, exclusively=self.committer.exclusively)
         return node
 
     async def _bind(self) -> None:
@@ -196,14 +199,15 @@ class Server:
         return read_machine()
 
     def _read_log(self) -> LogFacts:
-        log_, committer, report, room = self._log, self.committer, self.report, self.room
-        if log_ is None or committer is None or report is None or room is None:
+        log_, committer, report, room, rewriter = self._log, self.committer, self.report, self.room, self._rewriter
+        if log_ is None or committer is None or report is None or room is None or rewriter is None:
             return LogFacts(last_save=self.facts.started // 1000)
         since_sync = self.loop.time() - committer.synced_at
         return LogFacts(
             enabled=True,
             policy=self.settings.fsync,
-            size=_size(log_.directory),
+            size=log_.total_bytes,
+            base_size=log_.snapshot_bytes,
             appended=log_.appended,
             durable=log_.durable,
             recovered=report.records,
@@ -211,6 +215,7 @@ class Server:
             disk_state=room.state,
             disk_since=room.since // 1000,
             disk_free=free if (free := room.measure()) is not None else -1,
+            rewrite=rewriter.told(),
         )
 
     @property
@@ -264,6 +269,8 @@ class Server:
 
     async def _close_storage(self) -> None:
         """Bring everything appended to the disk, release what waited for that, and let the data directory go."""
+        if self._rewriter is not None:
+            await asyncio.to_thread(self._rewriter.stop)  # its thread may wait for a job of the committer
         if self.committer is not None:
             await self.committer.close()
         if self._log is None:
@@ -330,6 +337,8 @@ class Server:
             self.empty_outbox()
         if self.committer is not None:
             self.committer.poke()
+        if self._rewriter is not None:
+            self._rewriter.consider()
         if self.node.stopping:
             self.stopping.set()
         self._schedule_tick()
@@ -403,15 +412,6 @@ class _Host:
         """See :class:`millstream.node.room.Host`."""
         self._node.resume()
         self._server.after_commands()
-
-
-def _size(directory: Path) -> int:
-    """Bytes of the log files of a data directory."""
-    size = 0
-    for file in directory.glob("log-*"):
-        with contextlib.suppress(FileNotFoundError):  # removed since it was listed
-            size += file.stat().st_size
-    return size
 
 
 def is_loopback(peer: object) -> bool:

@@ -22,11 +22,14 @@ import asyncio
 import queue
 import threading
 from collections.abc import Callable
-from typing import Protocol
+from concurrent.futures import Future
+from typing import Any, Protocol, TypeVar
 
 from millstream.errors import DiskFullError, StorageError
 from millstream.node.room import LOOK_SECONDS, Room
 from millstream.server.settings import Fsync
+
+T = TypeVar("T")
 
 SYNC_SECONDS = 1.0
 """How often ``everysec`` syncs (Redis: the same)."""
@@ -99,6 +102,7 @@ class Committer:
         self._timer: asyncio.TimerHandle | None = None
         self._next_try: asyncio.TimerHandle | None = None
         self._look_at = 0.0  # loop time from which free space is looked at again
+        self._asked: list[tuple[Job, Future[Any]]] = []  # jobs of others, for when it is idle
         self._idle = asyncio.Event()
         self._idle.set()
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
@@ -152,6 +156,37 @@ class Committer:
         self._idle.clear()
         self._jobs.put(job)
 
+    def exclusively(self, job: Callable[[], T]) -> T:
+        """Run a job in the thread that writes, between two groups, and wait for it; called from other threads.
+
+        Raises:
+            StorageError: no more jobs are run, since the disk has failed or the server stops.
+        """
+        done: Future[T] = Future()
+
+        def run() -> tuple[int, int | None]:
+            try:
+                done.set_result(job())
+            except BaseException as error:  # noqa: BLE001 - it belongs to who asked
+                done.set_exception(error)
+            return self._write_and_sync()  # says at once if the job found the disk failing
+
+        self._loop.call_soon_threadsafe(self._ask, run, done)
+        return done.result()
+
+    def _ask(self, run: Job, done: "Future[T]") -> None:
+        if self._closing or self.failure is not None:
+            done.set_exception(StorageError("the log takes no more jobs"))
+        elif self._busy:
+            self._asked.append((run, done))
+        else:
+            self._start(run)
+
+    def _next_asked(self) -> None:
+        asked, self._asked = self._asked, []
+        for run, done in asked:
+            self._ask(run, done)
+
     def _work(self) -> None:
         """The thread: one job after the other, each answered in the loop."""
         while (job := self._jobs.get()) is not None:
@@ -169,12 +204,14 @@ class Committer:
         self._idle.set()
         if error is not None:
             self._fail(error)
+            self._next_asked()
             return
         self._synced = durable
         self.synced_at = self._loop.time()
         if durable > self.released:  # under the weaker policies most of it was released when it was written
             self._release(durable)
         self._look(free)
+        self._next_asked()
         self.poke()
 
     def _release(self, position: int) -> None:
@@ -220,6 +257,7 @@ class Committer:
             if timer is not None:
                 timer.cancel()
         await self._idle.wait()
+        self._next_asked()
         if self.failure is None:
             self._start(self._write_and_sync)
             await self._idle.wait()
