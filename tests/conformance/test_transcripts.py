@@ -7,10 +7,13 @@ import pytest
 
 from conformance.pipe import Pipe
 from conformance.transcripts import Run, as_json, load, masked
+from millstream.node import rebuilding
+from millstream.node.snapshot import payloads
 from millstream.replies import Error, Simple
 from support.inprocess import World
 from support.resp import Pairs
 from support.servers import millstream_server
+from support.state import check, snapshot
 
 Ask = Callable[[list[list[bytes]]], list[object]]
 
@@ -55,6 +58,33 @@ def test_every_recorded_command_answers_the_same_in_process(runs: list[Run]) -> 
         return replies
 
     assert not differences(runs, ask)
+
+
+def test_every_recorded_command_answers_the_same_out_of_snapshots(runs: list[Run]) -> None:
+    """The whole keyspace becomes a snapshot and comes back every 37 commands, and no reply tells."""
+    world = World(logged=False)
+    client = world.client()
+    done = 0
+
+    def ask(commands: list[list[bytes]]) -> list[object]:
+        nonlocal done
+        replies = []
+        for command in commands:
+            world.clock.advance(1)
+            replies.append(client.call(*command))
+            done += 1
+            if done % 37 == 0:
+                before = snapshot(world.node)
+                fresh = rebuilding.from_log(payloads(world.node.keyspace, 0))
+                for mine, theirs in zip(world.node.keyspace.databases, fresh.databases, strict=True):
+                    assert list(mine.keys) == list(theirs.keys), "the order of keys shows in KEYS"
+                rebuilding.adopt(world.node.keyspace, fresh)
+                assert snapshot(world.node) == before
+                check(world.node)
+        return replies
+
+    assert not differences(runs, ask)
+    assert done > COMMANDS
 
 
 def test_every_recorded_command_answers_the_same_over_a_socket(runs: list[Run], tmp_path: Path) -> None:

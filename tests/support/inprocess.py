@@ -1,11 +1,14 @@
 """A node with a clock turned by hand, a log in a list, and clients that call it directly: no socket, no waiting."""
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from millstream.clock import ManualClock
 from millstream.commands.config import Config
+from millstream.node import codec, rebuilding
 from millstream.node.node import Node, Outcome
+from millstream.node.snapshot import payloads
 from support.resp import decode
 
 if TYPE_CHECKING:
@@ -22,10 +25,13 @@ class ListLog:
 
     Attributes:
         payloads: every record, oldest first; the first has position 1.
+        snapshot: what stands for the first ``rewritten`` of them.
     """
 
     def __init__(self) -> None:
         self.payloads: list[bytes] = []
+        self.snapshot: list[bytes] = []
+        self.rewritten = 0
 
     def append(self, payload: bytes) -> int:
         self.payloads.append(payload)
@@ -42,7 +48,14 @@ class ListLog:
         return len(self.payloads)
 
     def replay(self) -> Iterator[bytes]:
-        return iter(self.payloads)
+        return chain(self.snapshot, self.payloads[self.rewritten :])
+
+    def rewrite(self) -> None:
+        """Let a snapshot take the place of every record so far, as a rewriting of a log on disk does."""
+        records = self.replay()
+        wall = codec.unpack(self.payloads[-1])[0] if self.payloads else 0
+        self.snapshot = list(payloads(rebuilding.from_log(records), wall))
+        self.rewritten = len(self.payloads)
 
 
 def to_words(words: Iterable[Word]) -> list[bytes]:
@@ -152,5 +165,5 @@ class World:
     def recovered(self) -> Node:
         """A second node made from this one's records."""
         twin = Node(Config(self.config))
-        twin.recover(self.log.payloads)
+        twin.recover(self.log.replay())
         return twin
