@@ -185,7 +185,6 @@ class Disk(ListLog):
 
 
 SAVES = [("SAVE", b"OK"), ("BGSAVE", b"Background saving started")]
-SAVES += [("BGREWRITEAOF", b"The log is on disk; it is not rewritten")]
 
 
 @pytest.mark.parametrize(("name", "answer"), SAVES)
@@ -202,8 +201,8 @@ def test_saving_brings_the_log_to_the_disk(name: str, answer: bytes) -> None:
     assert client.call(name) == Error("ERR cannot write to data: no such device")
 
 
-@pytest.mark.parametrize(("name", "answer"), SAVES)
-def test_saving_is_refused_where_nothing_is_kept(name: str, answer: bytes) -> None:
+@pytest.mark.parametrize("name", ["SAVE", "BGSAVE", "BGREWRITEAOF"])
+def test_saving_is_refused_where_nothing_is_kept(name: str) -> None:
     """No answer says that something was saved when nothing was."""
     told = World(logged=False).client().call(name)
     assert told == Error("ERR nothing is kept: the server was started without a data directory")

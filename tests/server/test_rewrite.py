@@ -1,0 +1,117 @@
+"""The log of a running server is rewritten: by command and by itself, while clients write; and a restart finds all."""
+
+from pathlib import Path
+
+import pytest
+
+from millstream.persistence.check import check
+from millstream.server.thread import ServerThread
+from support.servers import millstream_server
+from support.waiting import eventually
+from support.wire import Wire
+
+STARTED = b"Background append only file rewriting started"
+
+
+def persistence(wire: Wire) -> dict[str, str]:
+    """What INFO says."""
+    return section(wire.ask("INFO", "persistence"))
+
+
+def section(text: bytes) -> dict[str, str]:
+    """The lines of an INFO reply."""
+    return dict(line.split(":", 1) for line in text.decode().splitlines() if ":" in line)
+
+
+def names(directory: Path) -> list[str]:
+    """The kinds of files of a data directory, sorted."""
+    return sorted(path.name.split("-")[0] for path in directory.iterdir())
+
+
+def rewritten(wire: Wire, number: int) -> dict[str, str]:
+    """Wait until so many rewritings have begun and none is under way; what INFO says then."""
+
+    def done() -> bool:
+        told = persistence(wire)
+        return told["aof_rewrite_in_progress"] == "0" and int(told["aof_rewrites"]) >= number
+
+    eventually(done)
+    return persistence(wire)
+
+
+@pytest.mark.parametrize("fsync", ["always", "everysec", "no"])
+def test_a_rewriting_by_command(tmp_path: Path, fsync: str) -> None:
+    """It answers as Redis does, INFO tells the truth about it, and a restart finds all."""
+    with millstream_server(tmp_path, "--fsync", fsync) as server:
+        with Wire(server.url) as wire:
+            told = persistence(wire)
+            assert told["aof_last_rewrite_time_sec"] == told["aof_current_rewrite_time_sec"] == "-1"
+            assert told["aof_rewrites"] == told["aof_base_size"] == "0"
+            for number in range(300):
+                wire.ask("XADD", "s", "*", "n", str(number), "text", "x" * 100)
+            wire.ask("XTRIM", "s", "MAXLEN", "20")
+            wire.ask("XGROUP", "CREATE", "s", "g", "0")
+            wire.ask("XREADGROUP", "GROUP", "g", "anna", "COUNT", "5", "STREAMS", "s", ">")
+            before = int(persistence(wire)["aof_current_size"])
+            assert wire.ask("BGREWRITEAOF") == STARTED
+            assert "already in progress" in str(wire.ask("BGREWRITEAOF"))
+            wire.ask("XADD", "s", "*", "n", "during", "text", "")
+            told = rewritten(wire, 1)
+            assert told["aof_last_bgrewrite_status"] == "ok"
+            assert told["aof_rewrites_consecutive_failures"] == "0"
+            assert int(told["aof_last_rewrite_time_sec"]) >= 0
+            assert 0 < int(told["aof_base_size"]) < int(told["aof_current_size"]) < before / 4
+            directory = Path(wire.ask("CONFIG", "GET", "dir")[1].decode())
+            assert names(directory) == ["MANIFEST", "lock", "log", "snapshot"]
+            assert check(directory).ok
+            size = sum(path.stat().st_size for path in directory.iterdir() if "-" in path.name)
+            assert size == int(told["aof_current_size"])
+            wire.ask("XADD", "s", "*", "n", "after", "text", "")
+            full = wire.ask("XINFO", "STREAM", "s", "FULL")
+        server.kill()
+        server.start()
+        with Wire(server.url) as wire:
+            assert wire.ask("XINFO", "STREAM", "s", "FULL") == full
+            assert persistence(wire)["aof_base_size"] == told["aof_base_size"]
+            wire.ask("XADD", "s", "*", "n", "second life", "text", "")
+            assert wire.ask("BGREWRITEAOF") == STARTED
+            rewritten(wire, 1)
+            full = wire.ask("XINFO", "STREAM", "s", "FULL")
+        assert server.stop() == 0
+        server.start()
+        with Wire(server.url) as wire:
+            assert wire.ask("XINFO", "STREAM", "s", "FULL") == full
+        assert names(directory) == ["MANIFEST", "lock", "log", "snapshot"]
+
+
+def test_the_log_is_rewritten_by_itself(tmp_path: Path) -> None:
+    """When it has grown as CONFIG says, however much is written: it stays a small multiple of what lives."""
+    parameters = {"auto-aof-rewrite-min-size": "40000", "auto-aof-rewrite-percentage": "100"}
+    with ServerThread(str(tmp_path), parameters=parameters) as server, Wire(server.url) as wire:
+        largest = rounds = 0
+        while rounds < 400 and int(persistence(wire)["aof_rewrites"]) < 4:
+            rounds += 1
+            for number in range(200):
+                wire.ask("XADD", "s", "MAXLEN", "50", "*", "n", str(number), "text", "x" * 100)
+            largest = max(largest, int(persistence(wire)["aof_current_size"]))
+        assert int(rewritten(wire, 4)["aof_rewrites"]) >= 4
+        assert wire.ask("XLEN", "s") == 50
+        wire.ask("CONFIG", "SET", "auto-aof-rewrite-percentage", "0")
+        count = rewritten(wire, 4)["aof_rewrites"]
+        for number in range(500):
+            wire.ask("XADD", "s", "MAXLEN", "50", "*", "n", str(number), "text", "x" * 100)
+        assert persistence(wire)["aof_rewrites"] == count, "0 percent means never"
+        full = wire.ask("XINFO", "STREAM", "s", "FULL", "COUNT", "0")
+    with ServerThread(str(tmp_path)) as server, Wire(server.url) as wire:
+        assert wire.ask("XINFO", "STREAM", "s", "FULL", "COUNT", "0") == full
+
+
+def test_a_server_stops_in_the_middle_of_a_rewriting(tmp_path: Path) -> None:
+    """It waits for no snapshot; nothing is left over, nothing is lost."""
+    with ServerThread(str(tmp_path)) as server, Wire(server.url) as wire:
+        for number in range(100):
+            wire.ask("XADD", "s", "*", "n", str(number))
+        wire.ask("BGREWRITEAOF")
+    assert names(tmp_path) in (["MANIFEST", "lock", "log", "log"], ["MANIFEST", "lock", "log", "snapshot"])
+    with ServerThread(str(tmp_path)) as server, Wire(server.url) as wire:
+        assert wire.ask("XLEN", "s") == 100
