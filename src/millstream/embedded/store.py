@@ -29,8 +29,8 @@ from millstream.embedded.channel import Channel, Sink
 from millstream.embedded.guard import Guard, be_helper
 from millstream.errors import DiskFullError, StorageError, UsageError
 from millstream.node.node import Node, Outcome
-from millstream.node.room import LOOK_SECONDS, Room, default_floor
 from millstream.node.rewriting import Rewriter
+from millstream.node.room import LOOK_SECONDS, Room, default_floor
 from millstream.persistence.log import Log
 from millstream.protocol.encoder import error_line
 
@@ -130,7 +130,7 @@ class Store:
             self._log.close()
             raise
         self.room = Room(self._log, node, lambda: config.disk_floor, self.clock)
-        node.rewriter = self._rewriter = Rewriter(self._log, config)
+        node.rewriter = self._rewriter = Rewriter(self._log, config, in_thread=be_helper)
         return node
 
     def _describe(self) -> None:

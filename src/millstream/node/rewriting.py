@@ -94,6 +94,7 @@ class Rewriter:
         exclusively: runs a job at a moment at which nobody writes the log, and returns what it returns; by default
             at once, since the log guards itself.
         program: what makes the snapshot, see :mod:`millstream.node.compaction`.
+        in_thread: called first in each thread that is started.
 
     Attributes:
         facts: what came of it so far.
@@ -106,11 +107,13 @@ class Rewriter:
         *,
         exclusively: Callable[[Callable[[], Any]], Any] = _at_once,
         program: Sequence[str] = PROGRAM,
+        in_thread: Callable[[], None] = lambda: None,
     ) -> None:
         self._log = log
         self._config = config
         self._exclusively = exclusively
         self._program = program
+        self._in_thread = in_thread
         self._thread: threading.Thread | None = None
         self._gate = threading.Lock()  # guards the two below
         self._child: _Child | None = None
@@ -167,6 +170,7 @@ class Rewriter:
 
     def _run(self) -> None:
         failure = ""
+        self._in_thread()
         try:
             self._rewrite()
         except (StorageError, OSError) as error:

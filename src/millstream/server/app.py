@@ -27,8 +27,8 @@ from millstream.commands.accounts import Accounts
 from millstream.commands.info import LogFacts, ShellFacts
 from millstream.errors import DiskFullError, StorageError
 from millstream.node.node import Node
-from millstream.node.room import Room, default_floor
 from millstream.node.rewriting import Rewriter
+from millstream.node.room import Room, default_floor
 from millstream.persistence.log import Log
 from millstream.protocol import limits
 from millstream.server.committer import Committer
