@@ -185,9 +185,9 @@ class Life:
         if rewrite is None:
             return
         yield "sealed off"
-        size = make(self.disk, HOME, rewrite, contents(self.disk, HOME, rewrite))
+        make(self.disk, HOME, rewrite, contents(self.disk, HOME, rewrite))
         yield "made"
-        self.log.adopt(rewrite, size)
+        self.log.adopt(rewrite)
         self.rewritten += 1
         yield "adopted"
         self.log.sweep()

@@ -26,7 +26,8 @@ def rewrite(log: Log, home: Path) -> None:
     """Replace the sealed files by a snapshot, and remove them."""
     work = log.seal_off()
     assert work is not None
-    log.adopt(work, make(RealDisk(), home, work, contents(RealDisk(), home, work)))
+    make(RealDisk(), home, work, contents(RealDisk(), home, work))
+    log.adopt(work)
     log.sweep()
 
 

@@ -298,7 +298,8 @@ def rewritten(home: Path) -> None:
     log = write_log(home, [xadd(number) for number in range(1, 11)], close=False)
     disk, rewrite = RealDisk(), log.seal_off()
     assert rewrite is not None
-    log.adopt(rewrite, make_snapshot(disk, home, rewrite, contents(disk, home, rewrite)))
+    make_snapshot(disk, home, rewrite, contents(disk, home, rewrite))
+    log.adopt(rewrite)
     log.sweep()
     for number in range(11, 21):
         log.append(xadd(number))
