@@ -66,7 +66,7 @@ def bgsave(ctx: Context, argv: list[bytes]) -> Reply:
     flags="admin noscript",
     since="1.0.0",
     group="server",
-    summary="Starts to rewrite the log, so that it holds no more than the data.",
+    summary="Begins to rewrite the log, so that it holds no more than the data.",
 )
 def bgrewriteaof(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """A line that says that it has begun; INFO's ``aof_rewrite_in_progress`` and its neighbours say how it ends."""
