@@ -24,7 +24,7 @@ QUICK = (
     "durable-before-fsync",
     "failed-sync-counts",
     "reply-before-durable",
-    "ack-forgets-the-consumer",
+    "released-entry-behind-the-owned",
     "unlimited-retries",
     "first-batch-not-repeated",
 )

@@ -15,6 +15,7 @@ FAULTS = (
         "            record.consumer.pending.remove(entry_id)\n        return True\n",
         "        self.pending.remove(entry_id)\n        return True\n",
         f"{REFERENCE}::test_a_consumers_history_is_what_it_has_not_acknowledged",
+        (*ASSERTION, "TypeError"),  # an error is replied where the history should be
     ),
     Fault(
         "claim-leaves-the-old-owner",

@@ -3,6 +3,7 @@
 from faults.planting import ASSERTION, Fault
 
 COMMITTER = "tests/server/test_committer.py"
+OUTAGE = "tests/node/test_outage.py"
 NODE_LOG = "tests/node/test_log.py"
 SHOWN = "tests/server/test_shown.py::test_nothing_is_shown_before_it_is_durable"
 GONE = (*ASSERTION, "EOFError", "ConnectionResetError")
@@ -13,8 +14,7 @@ FAULTS = (
         "Under always a reply waits for the sync, not for the write.",
         "server/committer.py",
         "        self._log.write()\n        return self._sync()\n",
-        "        written = self._log.write()\n"
-        "        self._loop.call_soon_threadsafe(self._release, written)\n        return self._sync()\n",
+        "        self._loop.call_soon_threadsafe(self._release, self._log.write())\n        return self._sync()\n",
         f"{COMMITTER}::test_always_releases_after_the_sync",
     ),
     Fault(
@@ -104,16 +104,18 @@ FAULTS = (
         "reply-before-durable",
         "A write's reply waits for its record.",
         "node/node.py",
-        "if shows_soft else self._hard\n",
-        'if shows_soft else self._hard * ("write" not in row.flags)\n',
+        "            barrier = log_.appended if shows_soft else self._hard\n",
+        "            barrier = log_.appended if shows_soft else self._hard\n"
+        '            barrier *= row is None or "write" not in row.flags\n',
         f"{SHOWN}[reply]",
     ),
     Fault(
         "read-before-durable",
         "Nobody reads a write that is not durable.",
         "node/node.py",
-        "if shows_soft else self._hard\n",
-        'if shows_soft else self._hard * (row.name != "xrange")\n',
+        "            barrier = log_.appended if shows_soft else self._hard\n",
+        "            barrier = log_.appended if shows_soft else self._hard\n"
+        '            barrier *= row is None or row.name != "xrange"\n',
         f"{SHOWN}[read]",
     ),
     Fault(
@@ -170,8 +172,9 @@ FAULTS = (
         "transaction-before-durable",
         "EXEC's reply waits for what the transaction wrote.",
         "node/node.py",
-        "if shows_soft else self._hard\n",
-        'if shows_soft else self._hard * (row.name != "exec")\n',
+        "            barrier = log_.appended if shows_soft else self._hard\n",
+        "            barrier = log_.appended if shows_soft else self._hard\n"
+        '            barrier *= row is None or row.name != "exec"\n',
         f"{SHOWN}[transaction]",
     ),
     Fault(
@@ -186,8 +189,8 @@ FAULTS = (
         "xinfo-before-durable",
         "XINFO does not show a seen time that is not durable.",
         "node/node.py",
-        "log_.appended if shows_soft else self._hard\n",
-        "self._hard\n",
+        "            barrier = log_.appended if shows_soft else self._hard\n",
+        "            barrier = self._hard\n",
         f"{NODE_LOG}::test_a_consumer_seen_again_delays_only_those_who_look",
     ),
     Fault(
@@ -230,6 +233,63 @@ FAULTS = (
         "        self._log.sync()\n        self.stats.dirty = 0\n",
         "        self.stats.dirty = 0\n",
         "tests/server/test_shown.py::test_save_is_a_sync",
+    ),
+    Fault(
+        "held-changes-read",
+        "While the disk is full nothing tells of changes that it has refused.",
+        "node/outage.py",
+        "        if self.held and self._tells(row, argv):\n",
+        "        if self.held and row.name == 'xinfo' and self._tells(row, argv):\n",
+        f"{OUTAGE}::test_held_changes_are_not_told_and_others_are_read_at_once",
+    ),
+    Fault(
+        "writes-taken-by-a-full-disk",
+        "While the disk is full every write is refused.",
+        "node/outage.py",
+        '        if "write" in row.flags:\n',
+        '        if "write" in row.flags and self.held:\n',
+        f"{OUTAGE}::test_every_writing_command_is_refused",
+    ),
+    Fault(
+        "full-disk-releases",
+        "A reply whose record a full disk refused is not released.",
+        "server/committer.py",
+        "            self._room.refused(error)\n            self._try_later()\n",
+        "            self._room.refused(error)\n            self._release(self._log.appended)\n"
+        "            self._try_later()\n",
+        f"{COMMITTER}::test_full_disk_holds_and_goes_on",
+    ),
+    Fault(
+        "full-disk-forgets",
+        "What a full disk refused is written when there is space.",
+        "persistence/log.py",
+        "            self._take_back()\n            self._busy = False\n",
+        "            self._take_back()\n            self._batch = []\n            self._busy = False\n",
+        "tests/persistence/test_crash.py::test_a_full_disk_refuses_and_goes_on_when_there_is_space",
+    ),
+    Fault(
+        "full-disk-for-ever",
+        "Writes are taken again when there is space.",
+        "server/committer.py",
+        "            self._room.refused(error)\n            self._try_later()\n",
+        "            self._room.refused(error)\n",
+        f"{COMMITTER}::test_full_disk_holds_and_goes_on",
+    ),
+    Fault(
+        "floor-ignored",
+        "Writes are turned away before the disk is full.",
+        "node/room.py",
+        '        elif self.state != "low":\n',
+        '        elif self.state == "none":\n',
+        f"{COMMITTER}::test_too_little_space_turns_writes_away_before_one_fails",
+    ),
+    Fault(
+        "stop-on-a-full-disk-releases",
+        "A stop on a full disk releases nothing that is not on it.",
+        "server/committer.py",
+        "        if self.failure is None and not self._room.is_full:\n",
+        "        if self.failure is None:\n            self._synced = self._log.appended\n",
+        f"{COMMITTER}::test_closing_on_a_full_disk_releases_nothing",
     ),
     Fault(
         "wall-clock-for-timeouts",

@@ -82,7 +82,7 @@ FAULTS = (
         "no-fencing",
         "A worker that lost its entry can no longer acknowledge it.",
         "worker/ledger.py",
-        "            doubtful = [held for held in everything if self._member.stale(held)]\n",
+        "            doubtful = self._member.stale_among(everything)\n",
         "            doubtful: list[Held] = []\n",
         f"{CONTRACT}::test_a_worker_that_lost_its_entry_can_no_longer_ack_it",
     ),

@@ -137,8 +137,9 @@ async def until_power_is_lost(loop: JumpingLoop, disk: SlowDisk, seed: int) -> W
     writing.cancel()
     committer._jobs.put(None)  # its disk is gone: there is nothing to close
     committer._thread.join()
-    if committer._timer is not None:
-        committer._timer.cancel()
+    for timer in (committer._timer, committer._next_try):
+        if timer is not None:
+            timer.cancel()
     return writer
 
 
