@@ -36,8 +36,9 @@ fix: install ## put in order what ruff can put in order by itself
 types: install ## mypy, strict
 	$(BIN)/mypy
 
-docs: install ## write the command tables of docs/compatibility.md anew
+docs: install ## write docs/promises.md and the tables of docs/compatibility.md anew
 	$(BIN)/python scripts/compatibility.py
+	$(BIN)/python scripts/promises.py
 
 clean: ## remove .venv and everything made by running
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-out spark-warehouse metastore_db derby.log

@@ -88,7 +88,7 @@ FAULTS = (
         "DELREF takes the records of what it trims.",
         "engine/stream_ops.py",
         "    if unref and stream.groups:\n",
-        "    if unref and len(stream.groups) > 1:\n",
+        "    if unref and not stream.groups:\n",
         "tests/commands/test_trimming.py::test_delref_removes_records_of_every_group",
     ),
     Fault(

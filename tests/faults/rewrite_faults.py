@@ -32,7 +32,7 @@ FAULTS = (
         "persistence/log.py",
         "            self._sync_names()  # of the snapshot\n",
         "",
-        f"{CRASH}[REORDERED-rewriting]",
+        "tests/persistence/test_crash.py::test_a_snapshot_is_there_by_name_before_the_manifest_names_it",
         RECOVERED,
     ),
     Fault(

@@ -5,8 +5,10 @@ import itertools
 import pytest
 
 from millstream.errors import DiskError, DiskFullError
+from millstream.persistence.log import Log
+from millstream.persistence.rewrite import contents, make
 from millstream.persistence.simdisk import Crash, Fault, PowerCut, SimDisk
-from persistence.reference import Caller, Ledger
+from persistence.reference import HOME, Caller, Ledger
 from support import campaign
 
 # How the reference workload is run
@@ -166,6 +168,30 @@ def test_a_full_disk_refuses_and_goes_on_when_there_is_space(way: str) -> None:
         disk.capacity = None
         go_on(disk.reboot(Crash.DROPPED, capacity), ledger, capacity)
     assert refused > 100
+
+
+@pytest.mark.parametrize("crash", Crash, ids=lambda crash: crash.name)
+def test_a_snapshot_is_there_by_name_before_the_manifest_names_it(crash: Crash) -> None:
+    """A crash at any operation of taking a snapshot over, with nothing else that would have synced its name."""
+    payloads = [b"%d" % number for number in range(20)]
+    for seed, limit in itertools.product(range(6), range(20)):
+        disk = SimDisk(seed)
+        log, _ = Log.open(HOME, disk)
+        for payload in payloads:
+            log.append(payload)
+        log.write()
+        rewrite = log.seal_off()
+        assert rewrite is not None
+        size = make(disk, HOME, rewrite, list(contents(disk, HOME, rewrite)))
+        disk.crash_after = disk.operations + limit
+        try:
+            log.adopt(rewrite, size)
+        except PowerCut:
+            assert limit < 10
+        else:
+            assert limit > 5
+        _, recovery = Log.open(HOME, disk.reboot(crash, seed))
+        assert list(recovery.payloads()) == payloads
 
 
 def test_a_full_disk_shows_nothing_as_durable_and_stays_full_without_harm() -> None:

@@ -1,0 +1,73 @@
+"""docs/promises.md is made from its data, and every test it names exists."""
+
+import ast
+import importlib.util
+import json
+from fnmatch import fnmatch
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from support.source import ROOT
+
+
+def script() -> ModuleType:
+    """The generator."""
+    specification = importlib.util.spec_from_file_location("promises", ROOT / "scripts/promises.py")
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+PROMISES = script()
+ALL: list[dict[str, Any]] = [promise for part in PROMISES.parts() for promise in part["promise"]]
+
+
+def test_the_page_is_what_its_data_says() -> None:
+    """Generated, not typed: ``make docs`` writes it anew."""
+    assert PROMISES.PAGE.read_text() == PROMISES.page(PROMISES.load_figures())
+
+
+def exists(test: str) -> bool:
+    """Whether a file, or a test function in a file, is there."""
+    file, _, name = test.partition("::")
+    if not (ROOT / file).is_file():
+        return False
+    tree = ast.parse((ROOT / file).read_text())
+    return not name or name in {
+        one.name for one in tree.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+
+
+def test_every_promise_names_tests_that_exist() -> None:
+    """A promise without a test, or with one that is gone, is no promise; what is not tested says so."""
+    assert [p["says"] for p in ALL if not p.get("small") and "never" not in p] == []
+    named = [test for promise in ALL for key in ("small", "long") for test in promise.get(key, [])]
+    assert [test for test in named if not exists(test)] == []
+    assert not exists("tests/none.py")
+    assert not exists("tests/architecture/test_promises.py::test_none")
+
+
+def test_every_figure_belongs_to_a_promise() -> None:
+    """A figure that no promise names would be shown nowhere."""
+    patterns = [pattern for promise in ALL for pattern in promise.get("campaigns", [])]
+    figures = PROMISES.load_figures()
+    assert [name for name in figures if not any(fnmatch(name, pattern) for pattern in patterns)] == []
+
+
+def test_figures_are_taken_over_from_the_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last whole run of a campaign is told with its count, time, day and commit; sums where there are several."""
+    last = {"pieces": 2, "count": 1000, "unit": "kills", "seconds": 9.6, "commit": "abc", "day": "2026-01-02"}
+    monkeypatch.setattr(PROMISES, "RECORDS", tmp_path)
+    (tmp_path / "kills-1.json").write_text(json.dumps({"last": last}))
+    (tmp_path / "kills-2.json").write_text(json.dumps({"last": last | {"day": "2026-01-01"}}))
+    (tmp_path / "begun.json").write_text(json.dumps({"done": [1]}))
+    older = last | {"count": 7, "day": "2025-01-01"}
+    figures = PROMISES.gathered({"kills-1": older, "other": older})
+    assert figures == {"kills-1": last, "kills-2": last | {"day": "2026-01-01"}, "other": older}
+    told = PROMISES.last_figure({"campaigns": ["kills-*", "begun"]}, figures)
+    assert told == "`kills-*`: 2,000 kills in 2 campaigns, 19 s, 2026-01-01 to 2026-01-02, abc; `begun`: never run"
