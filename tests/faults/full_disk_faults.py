@@ -58,8 +58,8 @@ FAULTS = (
         "keys-die-on-a-full-disk",
         "Nothing is written unasked while the disk takes nothing.",
         "node/node.py",
-        "        if self.outage is None and self.chores.is_due(now):\n",
-        "        if self.chores.is_due(now):\n",
+        "        if self.outage is None and not self.is_paused and self.chores.is_due(now):\n",
+        "        if not self.is_paused and self.chores.is_due(now):\n",
         f"{OUTAGE}::test_expired_keys_are_hidden_and_deleted_later",
     ),
     Fault(

@@ -235,14 +235,6 @@ FAULTS = (
         "tests/server/test_shown.py::test_save_is_a_sync",
     ),
     Fault(
-        "held-changes-read",
-        "While the disk is full nothing tells of changes that it has refused.",
-        "node/outage.py",
-        "        if self.held and self._tells(row, argv):\n",
-        "        if self.held and row.name == 'xinfo' and self._tells(row, argv):\n",
-        f"{OUTAGE}::test_held_changes_are_not_told_and_others_are_read_at_once",
-    ),
-    Fault(
         "writes-taken-by-a-full-disk",
         "While the disk is full every write is refused.",
         "node/outage.py",
@@ -251,37 +243,12 @@ FAULTS = (
         f"{OUTAGE}::test_every_writing_command_is_refused",
     ),
     Fault(
-        "full-disk-releases",
-        "A reply whose record a full disk refused is not released.",
-        "server/committer.py",
-        "            self._room.refused(error)\n            self._try_later()\n",
-        "            self._room.refused(error)\n            self._release(self._log.appended)\n"
-        "            self._try_later()\n",
-        f"{COMMITTER}::test_full_disk_holds_and_goes_on",
-    ),
-    Fault(
         "full-disk-forgets",
         "What a full disk refused is written when there is space.",
         "persistence/log.py",
         "            self._take_back()\n            self._busy = False\n",
         "            self._take_back()\n            self._batch = []\n            self._busy = False\n",
         "tests/persistence/test_crash.py::test_a_full_disk_refuses_and_goes_on_when_there_is_space",
-    ),
-    Fault(
-        "full-disk-for-ever",
-        "Writes are taken again when there is space.",
-        "server/committer.py",
-        "            self._room.refused(error)\n            self._try_later()\n",
-        "            self._room.refused(error)\n",
-        f"{COMMITTER}::test_full_disk_holds_and_goes_on",
-    ),
-    Fault(
-        "floor-ignored",
-        "Writes are turned away before the disk is full.",
-        "node/room.py",
-        '        elif self.state != "low":\n',
-        '        elif self.state == "none":\n',
-        f"{COMMITTER}::test_too_little_space_turns_writes_away_before_one_fails",
     ),
     Fault(
         "stop-on-a-full-disk-releases",
