@@ -17,6 +17,7 @@ import pytest
 from server.crowd import Gone, Line
 from support import campaign
 from support.servers import ServerProcess, millstream_server
+from support.waiting import pace
 from support.wire import pack
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc to see memory")
@@ -61,7 +62,7 @@ class Soak:
         trim = ("MAXLEN", "~", KEPT)
         while not self.over:
             pad = "x" * self.chance.choice((10, 100, 3000))
-            await asyncio.sleep(PAUSE * self.chance.random())  # the load, not a wait: about half of what the server can
+            await pace(PAUSE * self.chance.random())
             if self.chance.random() < 0.1:
                 add = ("XADD", key, *trim, "*", "pad", pad)
                 *_, replies = await line.ask(("MULTI",), add, add, ("EXEC",))
@@ -103,7 +104,7 @@ class Soak:
             with contextlib.suppress(Gone, OSError):
                 await kind()
             self.harmed[kind.__name__] = self.harmed.get(kind.__name__, 0) + 1
-            await asyncio.sleep(0.02 * self.chance.random())  # the rate of faults
+            await pace(0.02 * self.chance.random())
 
     async def _send(self, data: bytes) -> None:
         """Send something, and be gone without a word."""
@@ -155,7 +156,7 @@ class Soak:
         seen = []
         while not self.over:
             seen.append(memory(pid))
-            await asyncio.sleep(0.5)  # between two looks at the memory
+            await pace(0.5)
         return seen
 
 

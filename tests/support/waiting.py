@@ -56,3 +56,8 @@ async def aeventually(probe: Callable[[], T | Awaitable[T]], seconds: float = DE
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {seconds} s: {what or probe} (last: {last!r})")
         await asyncio.sleep(STEP)  # polls a state that has no event of its own
+
+
+async def pace(seconds: float) -> None:
+    """Let time pass to give a load its rate, or a measurement its interval; never to wait for something."""
+    await asyncio.sleep(seconds)
