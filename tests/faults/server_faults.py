@@ -29,9 +29,8 @@ FAULTS = (
         "failed-disk-releases",
         "After a failed sync no reply is released.",
         "server/committer.py",
-        "        if error is not None:\n            self._fail(error)\n            return\n",
-        "        if error is not None:\n            self._release(self._log.appended)\n"
-        "            self._fail(error)\n            return\n",
+        "        if error is not None:\n            self._fail(error)\n",
+        "        if error is not None:\n            self._release(self._log.appended)\n            self._fail(error)\n",
         f"{COMMITTER}::test_broken_disk_releases_nothing",
     ),
     Fault(

@@ -14,7 +14,7 @@ FAULTS = (
         '        hooks.reach("before_handler")\n',
         '        await member.line.call("XACK", member.stream, member.group, held.id)\n'
         '        hooks.reach("before_handler")\n',
-        f"{KILLED}[before_handler]",
+        f"{KILLED}[redis-before_handler]",
     ),
     Fault(
         "noack-reads",
@@ -22,7 +22,7 @@ FAULTS = (
         "worker/reading.py",
         "        if member.no_ack:\n            command.append",
         "        if member.group:\n            command.append",
-        f"{KILLED}[before_handler]",
+        f"{KILLED}[redis-before_handler]",
     ),
     Fault(
         "dead-letter-in-two-steps",
@@ -36,15 +36,15 @@ FAULTS = (
         "                await member.private.calls([add])\n"
         '                hooks.reach("in_dead")\n'
         "                if await member.private.calls([ack]) is not None:\n",
-        f"{KILLED}[in_dead]",
+        f"{KILLED}[redis-in_dead]",
     ),
     Fault(
         "burial-does-not-look",
-        "An entry that another worker buried is not buried again.",
+        "An entry that another worker has by now is not buried.",
         "worker/burial.py",
         "            if rows and rows[0][1] == owner and rows[0][3] == held.deliveries:\n",
         "            if True:\n",
-        f"{CONTRACT}::test_many_workers_one_poison_storm_each_dead_once",
+        f"{CONTRACT}::test_an_entry_that_changed_hands_is_not_buried",
     ),
     Fault(
         "unlimited-retries",

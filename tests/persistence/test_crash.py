@@ -174,7 +174,8 @@ def test_a_full_disk_refuses_and_goes_on_when_there_is_space(way: str) -> None:
 def test_a_snapshot_is_there_by_name_before_the_manifest_names_it(crash: Crash) -> None:
     """A crash at any operation of taking a snapshot over, with nothing else that would have synced its name."""
     payloads = [b"%d" % number for number in range(20)]
-    for seed, limit in itertools.product(range(6), range(20)):
+    done = cut = 0
+    for seed, limit in itertools.product(range(6), range(25)):
         disk = SimDisk(seed)
         log, _ = Log.open(HOME, disk)
         for payload in payloads:
@@ -182,16 +183,17 @@ def test_a_snapshot_is_there_by_name_before_the_manifest_names_it(crash: Crash) 
         log.write()
         rewrite = log.seal_off()
         assert rewrite is not None
-        size = make(disk, HOME, rewrite, list(contents(disk, HOME, rewrite)))
+        make(disk, HOME, rewrite, list(contents(disk, HOME, rewrite)))
         disk.crash_after = disk.operations + limit
         try:
-            log.adopt(rewrite, size)
+            log.adopt(rewrite)
+            done += 1
         except PowerCut:
-            assert limit < 10
-        else:
-            assert limit > 5
+            cut += 1
         _, recovery = Log.open(HOME, disk.reboot(crash, seed))
         assert list(recovery.payloads()) == payloads
+    assert done >= 6
+    assert cut >= 6 * 5
 
 
 def test_a_full_disk_shows_nothing_as_durable_and_stays_full_without_harm() -> None:

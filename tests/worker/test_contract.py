@@ -397,6 +397,22 @@ async def test_a_worker_that_lost_its_entry_can_no_longer_ack_it(server: ServerP
     assert pending(client, "s", "g") == {entry: ("other", 2)}
 
 
+async def test_an_entry_that_changed_hands_is_not_buried(server: ServerProcess, client: redis.Redis) -> None:
+    """Before it buries, a worker looks whether the entry is still its own: another's is another's to judge."""
+    app = App(server.url)
+
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=3_000_000), retry=Retry(max_deliveries=1))
+    async def handle(msg: Message) -> None:
+        raise ValueError("no such order")
+
+    entry = client.xadd("s", {"x": 1})
+    hooks.on("before_dead", lambda: client.xclaim("s", "g", "other", 0, [entry]))
+    async with app.running():
+        await aeventually(lambda: app.stats()["handle"]["lost"] == 1)
+    assert client.xlen("s:dead") == 0
+    assert pending(client, "s", "g") == {entry: ("other", 2)}
+
+
 async def test_entries_trimmed_while_pending_are_dropped_and_counted(
     server: ServerProcess, client: redis.Redis
 ) -> None:
