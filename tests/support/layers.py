@@ -42,6 +42,7 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "output": frozenset(),  # what every subcommand shows its facts with
     "serve": frozenset({"server", "commands"}),
     "run": frozenset({"worker", "client"}),
+    "dead": frozenset({"worker", "client"}),
     "demo": frozenset({"demo", "client"}),
     "log": frozenset({"upkeep", "persistence"}),
     "backup": frozenset({"upkeep"}),

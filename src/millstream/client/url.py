@@ -4,6 +4,7 @@
 only then). Where another process serves the directory, ``file:///dir`` connects to that.
 """
 
+import os
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -17,6 +18,13 @@ from millstream.errors import ConfigError, LogLockedError
 SERVERS = ("redis://", "rediss://", "unix://")
 EMBEDDED = ("memory://", "file://")
 SCHEMES = SERVERS + EMBEDDED
+
+DEFAULT_URL = "redis://127.0.0.1:6379/0"
+
+
+def find_url(given: str | None = None) -> str:
+    """The URL that is meant: the one given, else ``MILLSTREAM_URL`` or ``REDIS_URL``, else a server on this machine."""
+    return given or os.environ.get("MILLSTREAM_URL") or os.environ.get("REDIS_URL") or DEFAULT_URL
 
 
 def check_url(url: str) -> str:

@@ -4,11 +4,10 @@ Each record carries the wall time at which its command ran. A moment means every
 later: if the clock was set back in between, what came after that is left out, however early its own time says it was.
 """
 
-import re
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from millstream.clock import parse_time
 from millstream.errors import UsageError
 from millstream.persistence.disk import Disk
 from millstream.persistence.frame import HEADER_SIZE, FileHeader
@@ -18,8 +17,6 @@ from millstream.upkeep.copying import Plan
 from millstream.upkeep.reading import wall_of
 from millstream.upkeep.walk import records
 
-_AGO = re.compile(r"(\d+)(s|m|h|d) ago")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _EPOCH_FROM = 10_000_000_000  # a bare number from here on is milliseconds since 1970 (April 1970), not a position
 
 
@@ -49,18 +46,13 @@ def parse_moment(word: str, now_ms: int) -> Moment:
     if word.isdecimal():
         number = int(word)
         return Moment(ms=number) if number >= _EPOCH_FROM else Moment(position=number)
-    if ago := _AGO.fullmatch(word):
-        span = timedelta(**{_UNITS[ago[2]]: int(ago[1])})
-        return Moment(ms=now_ms - span // timedelta(milliseconds=1))
     try:
-        time = datetime.fromisoformat(word)
-    except ValueError:
+        return Moment(ms=parse_time(word, now_ms))
+    except UsageError:
         raise UsageError(
             f"{word!r} is no place in a log: give a position such as 4711, a time such as 2026-03-01T12:00:00 (UTC "
             "unless it names a zone), milliseconds since 1970, or '10m ago' (s, m, h, d)"
         ) from None
-    time = time if time.tzinfo else time.replace(tzinfo=UTC)
-    return Moment(ms=(time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1))
 
 
 def last_before(disk: Disk, directory: Path, manifest: Manifest, until: Moment) -> int:

@@ -3,14 +3,13 @@
 import asyncio
 import contextlib
 import logging
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 from redis.exceptions import ResponseError
 
 from millstream.client.line import Line
-from millstream.client.url import check_shared
+from millstream.client.url import check_shared, find_url
 from millstream.clock import Clock, SystemClock
 from millstream.errors import UsageError
 from millstream.worker.loop import SubscriberLoop, totals
@@ -23,8 +22,6 @@ log = logging.getLogger("millstream.worker")
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 Hook = Callable[[], Awaitable[None] | None]
-
-DEFAULT_URL = "redis://127.0.0.1:6379/0"
 
 
 class Publisher:
@@ -78,8 +75,7 @@ class App:
         Raises:
             ConfigError: it cannot be a server's.
         """
-        found = self._url or os.environ.get("MILLSTREAM_URL") or os.environ.get("REDIS_URL") or DEFAULT_URL
-        return check_shared(found)
+        return check_shared(find_url(self._url))
 
     @url.setter
     def url(self, url: str) -> None:

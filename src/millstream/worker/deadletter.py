@@ -3,14 +3,26 @@
 The original fields come first, unchanged and in order (repeated names included); the fields named ``_dead.*`` follow.
 ``_dead.fields`` says how many fields are the original's, so that an entry which was dead before, and carries such names
 itself, is still taken apart exactly.
+
+An entry that is put back on its stream gets one field more, behind its own: ``_dead.history``, a JSON list of its
+earlier deaths. Workers take it off before the entry is decoded, so the handler gets what it got the first time; when
+the entry dies again, the history goes on in the new dead letter.
 """
 
+import json
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 PREFIX = b"_dead."
+
+#: Field of an entry that was put back, and of its next dead letter.
+HISTORY = PREFIX + b"history"
+
+#: Earlier deaths that are remembered, the latest ones; and characters of each one's error.
+DEATHS_LIMIT = 20
+ERROR_LIMIT = 500
 
 #: Longest traceback kept, in characters: its end, where the cause is.
 TRACEBACK_LIMIT = 8_000
@@ -36,6 +48,8 @@ class DeadLetter:
         traceback: of the last error; empty when there was none.
         published_ms: time of the original's id, milliseconds since 1970.
         died_ms: when it was given up, milliseconds since 1970.
+        history: its earlier deaths, oldest first, each with ``id``, ``group``, ``consumer``, ``deliveries``,
+            ``reason``, ``error``, ``died_ms`` and ``returned_ms``, when it was put back.
     """
 
     fields: tuple[bytes, ...]
@@ -49,6 +63,7 @@ class DeadLetter:
     traceback: str
     published_ms: int
     died_ms: int
+    history: tuple[Mapping[str, object], ...] = ()
 
 
 def pack(letter: DeadLetter) -> list[bytes]:
@@ -66,6 +81,8 @@ def pack(letter: DeadLetter) -> list[bytes]:
         "published_at": _iso(letter.published_ms),
         "died_at": _iso(letter.died_ms),
     }
+    if letter.history:
+        notes["history"] = _history_text(letter.history)
     packed = list(letter.fields)
     for name, value in notes.items():
         packed += (PREFIX + name.encode(), value.encode("utf-8", "surrogateescape"))
@@ -78,12 +95,10 @@ def unpack(flat: Sequence[bytes]) -> DeadLetter:
     Raises:
         ValueError: the entry is no dead letter.
     """
-    notes: dict[str, str] = {}
-    for name, value in zip(flat[::2], flat[1::2], strict=True):
-        if name.startswith(PREFIX):  # later ones win: those of the last death
-            notes[name[len(PREFIX) :].decode()] = value.decode("utf-8", "surrogateescape")
+    notes = _notes(flat)  # later ones win: those of the last death
     try:
         count = int(notes["fields"])
+        notes = _notes(flat[2 * count :])
         return DeadLetter(
             fields=tuple(flat[: 2 * count]),
             stream=notes["stream"],
@@ -96,9 +111,37 @@ def unpack(flat: Sequence[bytes]) -> DeadLetter:
             traceback=notes["traceback"],
             published_ms=_ms(notes["published_at"]),
             died_ms=_ms(notes["died_at"]),
+            history=parse_history(notes.get("history", "[]")) or (),
         )
     except KeyError as missing:
         raise ValueError(f"not a dead letter: it has no field _dead.{missing.args[0]}") from None
+
+
+def returning(letter: DeadLetter, now_ms: int) -> list[bytes]:
+    """The fields and values of the entry that is put back: the original's, and its history behind them."""
+    death = {
+        "id": letter.id,
+        "group": letter.group,
+        "consumer": letter.consumer,
+        "deliveries": letter.deliveries,
+        "reason": letter.reason,
+        "error": letter.error[:ERROR_LIMIT],
+        "died_ms": letter.died_ms,
+        "returned_ms": now_ms,
+    }
+    deaths = [*letter.history, death][-DEATHS_LIMIT:]
+    return [*letter.fields, HISTORY, _history_text(deaths).encode()]
+
+
+def parse_history(text: str | bytes) -> tuple[Mapping[str, object], ...] | None:
+    """The earlier deaths in a ``_dead.history`` field; None when it holds something else."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(found, list) or not all(isinstance(death, dict) for death in found):
+        return None
+    return tuple(found)
 
 
 def describe(error: BaseException | None) -> tuple[str, str]:
@@ -107,6 +150,18 @@ def describe(error: BaseException | None) -> tuple[str, str]:
         return "", ""
     whole = "".join(traceback.format_exception(error))
     return f"{type(error).__name__}: {error}", whole[-TRACEBACK_LIMIT:]
+
+
+def _notes(flat: Sequence[bytes]) -> dict[str, str]:
+    return {
+        name[len(PREFIX) :].decode("utf-8", "surrogateescape"): value.decode("utf-8", "surrogateescape")
+        for name, value in zip(flat[::2], flat[1::2], strict=True)
+        if name.startswith(PREFIX)
+    }
+
+
+def _history_text(deaths: Sequence[Mapping[str, object]]) -> str:
+    return json.dumps(list(deaths), separators=(",", ":"))  # ASCII: an error's text may hold lone surrogates
 
 
 def _iso(ms: int) -> str:

@@ -1,12 +1,14 @@
 """What the parts of one subscriber's loop share: who we are in which group, the lines, and the entries in hand."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 
 from millstream.client.capabilities import Capabilities
 from millstream.client.line import Line
 from millstream.clock import Clock
+from millstream.worker.deadletter import HISTORY, parse_history
 from millstream.worker.settle import FINAL, TABLE, Event, State, step
 from millstream.worker.stats import Stats
 
@@ -39,6 +41,36 @@ class Held:
         if self.waiter is not None and state in FINAL and not self.waiter.done():
             self.waiter.set_result(None)
         return state
+
+
+class Returned(Held):
+    """An entry that was dead and was put back; its fields are the original's.
+
+    Attributes:
+        history: its earlier deaths, see :class:`~millstream.worker.deadletter.DeadLetter`.
+    """
+
+    __slots__ = ("history",)
+
+    def __init__(
+        self,
+        entry: bytes,
+        fields: list[bytes],
+        deliveries: int,
+        leased: int,
+        history: tuple[Mapping[str, object], ...],
+    ) -> None:
+        super().__init__(entry, fields, deliveries, leased)
+        self.history = history
+
+
+def hold(entry: bytes, fields: list[bytes], deliveries: int, leased: int) -> Held:
+    """An entry as it was delivered; the history of one that was put back is taken off its fields."""
+    if fields and fields[-2] == HISTORY and len(fields) > 2:
+        history = parse_history(fields[-1])
+        if history is not None:
+            return Returned(entry, fields[:-2], deliveries, leased, history)
+    return Held(entry, fields, deliveries, leased)
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ import logging
 
 from millstream.worker.deadletter import DeadLetter, describe
 from millstream.worker.ledger import Ledger
-from millstream.worker.membership import Held, Membership
+from millstream.worker.membership import Held, Membership, Returned
 from millstream.worker.message import Nack, Reject
 from millstream.worker.payload import PayloadError
 from millstream.worker.policy import Failure, Retry, judge
@@ -68,6 +68,7 @@ class Outcomes:
             traceback=trace,
             published_ms=int(held.id.partition(b"-")[0]),
             died_ms=member.clock.now().wall,
+            history=held.history if isinstance(held, Returned) else (),
         )
 
     def _log(self, held: Held, error: BaseException) -> None:

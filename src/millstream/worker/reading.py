@@ -16,7 +16,7 @@ from redis.exceptions import ResponseError
 from millstream.client.line import Command, Line, Reply
 from millstream.worker import hooks
 from millstream.worker.ledger import Ledger
-from millstream.worker.membership import Held, Membership
+from millstream.worker.membership import Held, Membership, hold
 from millstream.worker.policy import share
 from millstream.worker.settle import State
 from millstream.worker.subscription import Subscription
@@ -245,7 +245,7 @@ class Reading:
             known.deliveries = deliveries
             known.leased = member.ticked
             return None
-        held = Held(entry, fields, deliveries, member.ticked)
+        held = hold(entry, fields, deliveries, member.ticked)
         member.held[entry] = held
         return held
 

@@ -1,0 +1,279 @@
+"""A dead-letter stream in an operator's hands: looked through, put back where its entries came from, removed.
+
+Putting back adds the entry to its stream and removes the dead letter in one transaction, which watches the dead-letter
+stream and then looks whether the letter is still there. Whoever else puts it back writes to that stream and so breaks
+the transaction; after a lost reply the next look finds the letter gone. So nothing is put back twice, and nothing gets
+lost in between. A stream is shared by its groups: an entry that is put back is new to all of them.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass, field
+
+from redis.exceptions import ResponseError
+
+from millstream.client.line import Command, Line, Reply
+from millstream.clock import Clock, SystemClock
+from millstream.errors import MillstreamError
+from millstream.worker.deadletter import DeadLetter, returning, unpack
+
+#: What the names of dead-letter streams end with, unless a subscriber names another.
+SUFFIX = ":dead"
+
+_PAGE = 200
+_BATCH = 50
+_TRIES = 100
+
+
+class GraveyardError(MillstreamError):
+    """The dead-letter stream cannot be used as asked; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grave:
+    """One entry of a dead-letter stream.
+
+    Attributes:
+        id: its id there, which tells when it was buried.
+        flat: its fields and values in turn.
+        letter: what it says; None when it is no dead letter.
+    """
+
+    id: str
+    flat: tuple[bytes, ...]
+    letter: DeadLetter | None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which dead letters are meant; what is None does not narrow.
+
+    Attributes:
+        reason: exactly this one.
+        error: part of the error's text, in any case.
+        group: that gave up on the entry.
+        since: buried at this time or later, wall milliseconds.
+        until: buried before this time.
+    """
+
+    reason: str | None = None
+    error: str | None = None
+    group: str | None = None
+    since: int | None = None
+    until: int | None = None
+
+    @property
+    def everything(self) -> bool:
+        """True when nothing narrows."""
+        return self == Choice()
+
+    def matches(self, grave: Grave) -> bool:
+        """True when all of it holds, the times apart, which are the range that is read."""
+        letter = grave.letter
+        if letter is None:
+            return self.reason is None and self.error is None and self.group is None
+        return (
+            self.reason in (None, letter.reason)
+            and self.group in (None, letter.group)
+            and (self.error is None or self.error.lower() in letter.error.lower())
+        )
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of the letters that were to be put back.
+
+    Attributes:
+        returned: id of each letter, the stream it went to, and its id there.
+        gone: ids of letters that were not there (any more).
+        refused: id of each letter that stays, and why.
+    """
+
+    returned: list[tuple[str, str, str]] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+    refused: list[tuple[str, str]] = field(default_factory=list)
+
+
+def dead_key(stream: str) -> str:
+    """The dead-letter stream of ``stream``; a name that is one already stays as it is."""
+    return stream if stream.endswith(SUFFIX) else stream + SUFFIX
+
+
+class Graveyard:
+    """One dead-letter stream.
+
+    Args:
+        line: to the server; this class's alone while it puts back.
+        key: of the dead-letter stream.
+        clock: where the time of putting back comes from.
+    """
+
+    def __init__(self, line: Line, key: str, clock: Clock | None = None) -> None:
+        self._line = line
+        self.key = key
+        self._clock = clock or SystemClock()
+
+    async def count(self) -> int:
+        """Number of entries.
+
+        Raises:
+            GraveyardError: the key is no stream, or may not be read.
+        """
+        return int(_checked(await self._ask("XLEN", self.key), self.key))
+
+    async def graves(self, choice: Choice | None = None) -> AsyncGenerator[Grave, None]:
+        """What is chosen, oldest first, a page at a time."""
+        choice = choice or Choice()
+        start = f"{choice.since}" if choice.since is not None else "-"
+        end = f"({choice.until}-0" if choice.until is not None else "+"
+        while True:
+            rows = _checked(await self._ask("XRANGE", self.key, start, end, "COUNT", _PAGE), self.key)
+            for row in rows:
+                grave = _grave(row)
+                if choice.matches(grave):
+                    yield grave
+            if len(rows) < _PAGE:
+                return
+            start = f"({rows[-1][0].decode()}"
+
+    async def find(self, ids: Sequence[str]) -> tuple[list[Grave], list[str]]:
+        """The letters with these ids, and the ids that are not there."""
+        rows = await self._look(ids)
+        found = [_grave(row) for row in rows if row is not None]
+        return found, [wanted for wanted, row in zip(ids, rows, strict=True) if row is None]
+
+    async def remove(self, ids: Sequence[str]) -> int:
+        """Delete letters for good; how many there were."""
+        removed = 0
+        for at in range(0, len(ids), _PAGE):
+            removed += int(_checked(await self._ask("XDEL", self.key, *ids[at : at + _PAGE]), self.key))
+        return removed
+
+    async def put_back(
+        self, ids: Sequence[str], *, rate: float | None = None, told: Callable[[int], None] | None = None
+    ) -> Outcome:
+        """Add the entries to the streams they came from, with their history, and remove the letters.
+
+        Args:
+            ids: of the letters.
+            rate: most entries a second; None is as fast as it goes.
+            told: called with the number of letters done so far.
+
+        Raises:
+            Disconnected: the last batch, of at most 50, may or may not have been put back; call it again.
+            GraveyardError: the server refused; what came before has been put back.
+        """
+        outcome = Outcome()
+        size = _BATCH if rate is None else max(1, min(_BATCH, int(rate / 4)))
+        for at in range(0, len(ids), size):
+            batch = ids[at : at + size]
+            began = self._clock.now().mono
+            await self._put_back(batch, outcome)
+            if told is not None:
+                told(at + len(batch))
+            if rate is not None and at + size < len(ids):
+                spent = (self._clock.now().mono - began) / 1000
+                await asyncio.sleep(max(len(batch) / rate - spent, 0))
+        return outcome
+
+    async def _put_back(self, ids: Sequence[str], outcome: Outcome) -> None:
+        for _ in range(_TRIES):
+            rows = await self._look(ids, watch=True)
+            gone = [wanted for wanted, row in zip(ids, rows, strict=True) if row is None]
+            letters, refused = await self._fit([_grave(row) for row in rows if row is not None])
+            if letters:
+                commands = self._commands(letters)
+                try:
+                    replies = await self._line.atomic(commands)
+                except ResponseError as error:
+                    raise GraveyardError(f"nothing of this batch was put back: {error}") from None
+                if replies is None:
+                    continue  # somebody wrote to the dead-letter stream after the look
+                await self._note(letters, replies, outcome)
+            else:
+                await self._line.calls([("UNWATCH",)])
+            outcome.gone += gone
+            outcome.refused += refused
+            return
+        raise GraveyardError(f"{self.key} changed {_TRIES} times before its letters could be put back; try again")
+
+    async def _fit(self, graves: list[Grave]) -> tuple[list[tuple[Grave, DeadLetter]], list[tuple[str, str]]]:
+        """Those that can be put back, and why others cannot: inside EXEC a failing XADD would not hold up the XDEL."""
+        streams = {grave.letter.stream for grave in graves if grave.letter is not None}
+        types = dict(zip(streams, await self._line.calls([("TYPE", stream) for stream in streams]), strict=True))
+        letters: list[tuple[Grave, DeadLetter]] = []
+        refused: list[tuple[str, str]] = []
+        for grave in graves:
+            letter = grave.letter
+            if letter is None:
+                refused.append((grave.id, "it is no dead letter"))
+            elif types[letter.stream] not in (b"stream", b"none"):
+                refused.append((grave.id, f"{letter.stream} is no stream: {_text(types[letter.stream])}"))
+            else:
+                letters.append((grave, letter))
+        return letters, refused
+
+    def _commands(self, letters: list[tuple[Grave, DeadLetter]]) -> list[Command]:
+        now = self._clock.now().wall
+        commands: list[Command] = [("XADD", letter.stream, "*", *returning(letter, now)) for _, letter in letters]
+        commands.append(("XDEL", self.key, *(grave.id for grave, _ in letters)))
+        return commands
+
+    async def _note(self, letters: list[tuple[Grave, DeadLetter]], replies: list[Reply], outcome: Outcome) -> None:
+        for (grave, letter), reply in zip(letters, replies, strict=False):
+            if isinstance(reply, Exception):
+                # as when the stream's last id is the highest there is: EXEC removed the letter all the same
+                again = _checked(await self._ask("XADD", self.key, "*", *grave.flat), self.key)
+                outcome.refused.append((grave.id, f"{letter.stream}: {reply}; the letter is now {again.decode()}"))
+            else:
+                outcome.returned.append((grave.id, letter.stream, reply.decode()))
+
+    async def _look(self, ids: Sequence[str], *, watch: bool = False) -> list[Reply]:
+        commands: list[Command] = [("WATCH", self.key)] if watch else []
+        commands += [("XRANGE", self.key, wanted, wanted) for wanted in ids]
+        replies = [_checked(reply, self.key) for reply in await self._line.calls(commands)]
+        return [rows[0] if rows else None for rows in replies[watch:]]
+
+    async def _ask(self, *command: bytes | str | int) -> Reply:
+        return (await self._line.calls((command,)))[0]
+
+
+async def graveyards(line: Line) -> list[tuple[str, int, str, str]]:
+    """Every dead-letter stream by its name: key, entries, ids of the first and the last."""
+    keys: list[bytes] = []
+    cursor = b"0"
+    while True:
+        reply = _checked(
+            (await line.calls([("SCAN", cursor, "MATCH", f"*{SUFFIX}", "COUNT", 1000, "TYPE", "stream")]))[0], "SCAN"
+        )
+        cursor, found = reply
+        keys += found
+        if cursor == b"0":
+            break
+    rows = []
+    for key in sorted(set(keys)):
+        length, first, last = await line.calls(
+            [("XLEN", key), ("XRANGE", key, "-", "+", "COUNT", 1), ("XREVRANGE", key, "+", "-", "COUNT", 1)]
+        )
+        if first and last:
+            rows.append((key.decode(errors="surrogateescape"), length, first[0][0].decode(), last[0][0].decode()))
+    return rows
+
+
+def _grave(row: Reply) -> Grave:
+    flat = tuple(row[1])
+    try:
+        letter = unpack(flat)
+    except ValueError:
+        letter = None
+    return Grave(row[0].decode(), flat, letter)
+
+
+def _checked(reply: Reply, key: str) -> Reply:
+    if isinstance(reply, ResponseError):
+        raise GraveyardError(f"{key}: {reply}")
+    return reply
+
+
+def _text(reply: Reply) -> str:
+    return reply.decode() if isinstance(reply, bytes) else str(reply)

@@ -1,0 +1,234 @@
+"""``millstream dead`` on both servers: looked at, put back once with history, removed when asked, exported whole."""
+
+import asyncio
+import json
+import time
+from typing import Any
+
+import pytest
+import redis
+from click.testing import CliRunner, Result
+
+from millstream import App, Message, Reject, Retry, StreamSub
+from millstream.cli.main import main
+from millstream.client.line import Line
+from millstream.worker.deadletter import HISTORY, DeadLetter, pack, returning, unpack
+from millstream.worker.graveyard import Graveyard
+from millstream.worker.membership import Held, Returned, hold
+from support.groups import all_done
+from support.servers import ServerProcess
+from support.waiting import aeventually
+
+
+def run(server: ServerProcess, *words: str) -> Result:
+    """``millstream dead`` in this process."""
+    command, *rest = words
+    return CliRunner().invoke(main, ["dead", command, *rest, "--url", server.url])
+
+
+def letter(number: int = 1, **changes: Any) -> DeadLetter:
+    values: dict[str, Any] = {
+        "fields": (b"n", str(number).encode(), b"n", b"\xff"),
+        "stream": "orders",
+        "id": f"{number}-0",
+        "group": "billing",
+        "consumer": "c",
+        "deliveries": 5,
+        "reason": "error",
+        "error": "ValueError: no",
+        "traceback": "Traceback ...",
+        "published_ms": number,
+        "died_ms": number + 1000,
+    }
+    return DeadLetter(**{**values, **changes})
+
+
+def bury(client: redis.Redis, count: int, **changes: Any) -> list[str]:
+    """Dead letters as a worker writes them, with ids 1000-0, 1001-0 and so on."""
+    ids = [f"{1000 + number}-0" for number in range(count)]
+    for number, grave in enumerate(ids):
+        client.execute_command("XADD", "orders:dead", grave, *pack(letter(number, **changes)))
+    return ids
+
+
+def test_an_entry_that_was_put_back_decodes_as_before_and_keeps_its_deaths() -> None:
+    """The history is taken off the fields, goes on in the next letter, and is bounded; foreign fields stay."""
+    first = letter()
+    flat = returning(first, 5000)
+    assert tuple(flat[:-2]) == first.fields
+    held = hold(b"9-0", flat, 1, 0)
+    assert isinstance(held, Returned)
+    assert tuple(held.fields) == first.fields
+    assert [death["returned_ms"] for death in held.history] == [5000]
+    second = letter(9, history=held.history)
+    assert unpack(pack(second)) == second
+    again = hold(b"10-0", returning(unpack(pack(second)), 6000), 1, 0)
+    assert isinstance(again, Returned)
+    assert [(death["id"], death["returned_ms"]) for death in again.history] == [("1-0", 5000), ("9-0", 6000)]
+    for _ in range(30):
+        again = hold(b"11-0", returning(letter(history=again.history), 7000), 1, 0)
+    assert len(again.history) == 20
+    for value in (b"{}", b"[1]", b"not json", b"\xff"):
+        foreign = hold(b"1-0", [b"a", b"b", HISTORY, value], 1, 0)
+        assert type(foreign) is Held
+        assert foreign.fields == [b"a", b"b", HISTORY, value]
+
+
+def test_a_letter_about_a_letter_is_taken_apart_at_the_right_place() -> None:
+    """A subscriber of the dead-letter stream that fails itself: the outer letter has no history of the inner one."""
+    inner = letter(history=({"id": "0-1"},))
+    outer = letter(2, fields=tuple(pack(inner)), stream="orders:dead")
+    found = unpack(pack(outer))
+    assert found == outer
+    assert found.history == ()
+
+
+async def test_retry_gives_the_handler_what_it_got_the_first_time(server: ServerProcess, client: redis.Redis) -> None:
+    """Failed, dead, put back, failed, dead, put back, handled: same payload each time, all deaths in the record."""
+    app, seen, mended = App(server.url), [], asyncio.Event()
+
+    @app.subscriber(StreamSub("orders", group="billing"), retry=Retry(max_deliveries=1))
+    async def bill(order: dict[str, Any], msg: Message) -> None:
+        seen.append((order, dict(msg.fields)))
+        if not mended.is_set():
+            raise Reject("no such customer")
+
+    async with app.running():
+        await app.publish("orders", {"data": '{"item": "tea"}'})
+        for deaths in (0, 1):
+            grave = await aeventually(lambda: client.xrange("orders:dead"))
+            shown = await asyncio.to_thread(run, server, "show", "orders", grave[0][0], "-o", "json")
+            assert len(json.loads(shown.output)["history"]) == deaths
+            if deaths == 1:
+                mended.set()
+            put = await asyncio.to_thread(run, server, "retry", "orders", grave[0][0], "-o", "json")
+            assert put.exit_code == 0, put.output
+            assert json.loads(put.output)["returned"] == 1
+        await aeventually(lambda: len(seen) == 3)
+        await aeventually(all_done(client, "orders", "billing"))
+    assert seen == [({"item": "tea"}, {"data": b'{"item": "tea"}'})] * 3
+    assert client.xlen("orders:dead") == 0
+    last: Any = client.xrevrange("orders", count=1)
+    reasons = [(death["reason"], death["error"]) for death in json.loads(last[0][1]["_dead.history"])]
+    assert reasons == [("reject", "no such customer")] * 2
+
+
+async def test_two_operators_put_each_letter_back_once(server: ServerProcess, client: redis.Redis) -> None:
+    """The same three hundred letters from two sides at once, in other orders, while more are buried."""
+    ids = bury(client, 300)
+    lines = [Line(server.url), Line(server.url)]
+    writer = Line(server.url)
+    yards = [Graveyard(line, "orders:dead") for line in lines]
+    busy = asyncio.create_task(_keep_burying(writer))
+    outcomes = await asyncio.gather(yards[0].put_back(ids), yards[1].put_back(ids[::-1]))
+    busy.cancel()
+    for line in (*lines, writer):
+        await line.close()
+    returned = [grave for outcome in outcomes for grave, _, _ in outcome.returned]
+    assert sorted(returned) == sorted(ids)
+    assert sorted(grave for outcome in outcomes for grave in outcome.gone) == sorted(ids)
+    assert client.xlen("orders") == 300
+
+
+async def _keep_burying(line: Line) -> None:
+    while True:
+        await line.call("XADD", "orders:dead", "*", *pack(letter()))
+        await asyncio.sleep(0.01)
+
+
+def test_letters_are_chosen_by_reason_error_group_and_time(server: ServerProcess, client: redis.Redis) -> None:
+    """Each option narrows; the list says what there is and that there is more."""
+    bury(client, 4)
+    for number, changes in enumerate(({"reason": "overdue"}, {"group": "audit"}, {"error": "KeyError: 'Tea'"})):
+        client.execute_command("XADD", "orders:dead", f"{2000 + number}-0", *pack(letter(9, **changes)))
+    client.xadd("orders:dead", {"not": "a letter"}, id="3000-0")
+    client.xadd("other:dead", {"x": 1}, id="5-0")
+
+    def ids(*words: str) -> list[str]:
+        rows = json.loads(run(server, "ls", "orders", "-o", "json", *words).stdout)
+        return [row["id"].removesuffix("-0") for row in rows]
+
+    assert ids() == ["1000", "1001", "1002", "1003", "2000", "2001", "2002", "3000"]
+    assert ids("--reason", "overdue") == ["2000"]
+    assert ids("--group", "audit") == ["2001"]
+    assert ids("--error", "tea") == ["2002"]
+    assert ids("--since", "1003", "--until", "2001") == ["1003", "2000"]
+    assert ids("--until", "2001", "--reason", "error") == ["1000", "1001", "1002", "1003"]
+    limited = run(server, "ls", "orders", "--limit", "2")
+    assert limited.stdout.splitlines()[0].split()[:3] == ["ID", "DIED", "GROUP"]
+    assert "There are more" in limited.stderr
+    streams = json.loads(run(server, "ls", "-o", "json").stdout)
+    assert [(row["key"], row["letters"]) for row in streams] == [("orders:dead", 8), ("other:dead", 1)]
+    assert run(server, "ls", "orders", "--since", "yesterday").exit_code == 2
+
+
+def test_many_are_put_back_only_on_purpose(server: ServerProcess, client: redis.Redis) -> None:
+    """Without IDs, options or --all it is a mistake; without a terminal it needs --yes; what is gone is said."""
+    ids = bury(client, 7)
+    assert run(server, "retry", "orders").exit_code == 2
+    asked = run(server, "retry", "orders", "--reason", "error")
+    assert asked.exit_code == 2
+    assert "--yes" in asked.stderr
+    assert client.xlen("orders:dead") == 7
+    done = run(server, "retry", "orders", "--since", "1003", "--yes", "-o", "json")
+    assert (done.exit_code, json.loads(done.stdout)["returned"]) == (0, 4)
+    assert client.xlen("orders") == 4
+    gone = run(server, "retry", "orders", ids[0], ids[6], "-o", "json")
+    assert gone.exit_code == 1
+    facts = json.loads(gone.stdout)
+    assert (facts["returned"], facts["gone"]) == (1, 1)
+    client.set("text", "x")
+    assert "WRONGTYPE" in run(server, "ls", "--key", "text").stderr
+
+
+def test_rm_asks_and_export_keeps_everything(
+    server: ServerProcess, client: redis.Redis, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is deleted unasked; an export has the fields in order, repeated names and bytes included."""
+    bury(client, 3, history=({"id": "0-1", "reason": "nack"},))
+    out = tmp_path / "dead.jsonl"
+    assert run(server, "export", "orders", "--to", str(out)).exit_code == 0
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [line["id"] for line in lines] == ["1000-0", "1001-0", "1002-0"]
+    assert lines[1]["fields"] == [["n", "1"], ["n", {"base64": "/w=="}]]
+    assert lines[1]["traceback"] == "Traceback ..."
+    assert lines[1]["history"] == [{"id": "0-1", "reason": "nack"}]
+    assert run(server, "export", "orders", "--to", str(out)).exit_code == 1  # never over a file that is there
+    assert len(run(server, "export", "orders").stdout.splitlines()) == 3
+
+    refused = run(server, "rm", "orders", "--all")
+    assert refused.exit_code == 2
+    assert client.xlen("orders:dead") == 3
+    assert run(server, "rm", "orders", "1001-0", "--yes").exit_code == 0
+    assert run(server, "rm", "orders", "1001-0", "--yes").exit_code == 1
+    assert run(server, "rm", "orders", "--all", "--yes").exit_code == 0
+    assert client.xlen("orders:dead") == 0
+    assert client.xlen("orders") == 0
+
+
+def test_a_letter_that_cannot_be_put_back_stays(server: ServerProcess, client: redis.Redis) -> None:
+    """Its key holds another type, or has no id left, or it is no letter: it is still there, and the exit code is 1."""
+    client.set("text", "x")
+    client.xadd("full", {"x": 1}, id="18446744073709551615-18446744073709551615")
+    client.execute_command("XADD", "orders:dead", "1-0", *pack(letter(1, stream="text", fields=(b"a", b"b"))))
+    client.execute_command("XADD", "orders:dead", "2-0", *pack(letter(2, stream="full", fields=(b"a", b"b"))))
+    client.xadd("orders:dead", {"not": "a letter"}, id="3-0")
+    client.execute_command("XADD", "orders:dead", "4-0", *pack(letter(4)))
+    put = run(server, "retry", "orders", "--all", "--yes", "-o", "json")
+    assert put.exit_code == 1
+    report = json.loads(put.stdout)
+    assert (report["returned"], report["refused"]) == (1, 3)
+    rows: Any = client.xrange("orders:dead")
+    assert [fields.get("_dead.id") for _, fields in rows] == ["1-0", None, "2-0"]
+    assert client.xlen("orders") == 1
+
+
+async def test_putting_back_keeps_to_its_rate(server: ServerProcess, client: redis.Redis) -> None:
+    """Nine letters at twenty a second take more than a third of a second, and each step is told."""
+    ids = bury(client, 9)
+    line, told = Line(server.url), []
+    began = time.monotonic()
+    await Graveyard(line, "orders:dead").put_back(ids, rate=20, told=told.append)
+    assert time.monotonic() - began >= 0.25
+    assert told == [5, 9]
+    await line.close()
