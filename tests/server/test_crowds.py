@@ -102,6 +102,36 @@ def test_ten_thousand_idle_connections(tmp_path: Path) -> None:
     assert each < 16 * KIB
 
 
+def slow_reader(folder: Path, size: int, limit: int) -> None:
+    """A client that asks for a reply of ``size`` bytes and takes none is cut; ``limit`` is how much it may leave."""
+    with contextlib.ExitStack() as stack:
+        options = ("--memory", "--set", f"client-output-buffer-limit=normal {limit} 0 0")
+        server = stack.enter_context(millstream_server(folder, *options))
+        control, slow = (stack.enter_context(Wire(server.url)) for _ in range(2))
+        control.ask("SET", "big", b"x" * (16 * KIB * KIB))
+        before = pings(control, 1000)
+        empty = resident(server)
+        slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * KIB)
+        slow.socket.sendall(pack("MULTI") + pack("GET", "big") * (size >> 24) + pack("EXEC"))
+        eventually(lambda: field(control, "stats", "client_output_buffer_limit_disconnections") == "1")
+        peak = int(field(control, "memory", "used_memory_peak")) - empty
+        beside = pings(control, 1000)
+        campaign.tell("slow", f"{peak} bytes more at most; p99 of PING {before:.2f} ms before, {beside:.2f} ms beside")
+        assert peak <= limit + KIB * KIB
+        assert slow.is_closed()
+
+
+def test_slow_reader_costs_no_more_than_its_limit(tmp_path: Path) -> None:
+    """Bar C5: a reply of 256 MiB that nobody takes costs the server its limit at most, and is cut and counted."""
+    slow_reader(tmp_path, 256 * KIB * KIB, 64 * KIB * KIB)
+
+
+@pytest.mark.long
+def test_slow_reader_of_a_gigabyte(tmp_path: Path) -> None:
+    """Bar C5 in full."""
+    slow_reader(tmp_path, 1024 * KIB * KIB, 256 * KIB * KIB)
+
+
 def test_hostile_clients_cost_little(tmp_path: Path) -> None:
     """Bar C3: a thousand clients that promise gigabytes, or send lines without an end, cost less than 64 MiB in all."""
     hostile = [b"*2147483647\r\n", b"*1\r\n$536870912\r\n", b"x" * 64 * KIB, b"*1048576\r\n$1\r\na\r\n$1\r\n", b"*"]

@@ -25,11 +25,12 @@ def encode(value: Reply, resp: int) -> list[Buffer]:
         resp: 2 or 3.
 
     Returns:
-        Buffers to send in order. Large ones are the very objects inside :class:`~millstream.replies.Raw`.
+        Buffers to send in order. Large ones are the very objects of the reply, not copies, so that a client that does
+        not take its replies costs little.
     """
     kind = type(value)
-    if kind is bytes:
-        return [b"$%d\r\n%b\r\n" % (len(value), value)]  # type: ignore[arg-type, str-format] # exact type is known
+    if kind is bytes and len(value) <= _JOIN_MAX:  # type: ignore[arg-type] # exact type is known
+        return [b"$%d\r\n%b\r\n" % (len(value), value)]  # type: ignore[arg-type, str-format] # the same
     if kind is int:
         return [b":%d\r\n" % value]  # type: ignore[str-format] # exact type is known
     if kind is Raw:
@@ -66,7 +67,10 @@ def error_line(text: str) -> bytes:
 
 
 def _bytes(out: list[Buffer], value: bytes, resp: int) -> None:  # noqa: ARG001 - all writers share one signature
-    out.append(b"$%d\r\n%b\r\n" % (len(value), value))
+    if len(value) <= _JOIN_MAX:
+        out.append(b"$%d\r\n%b\r\n" % (len(value), value))
+    else:
+        out += (b"$%d\r\n" % len(value), value, b"\r\n")
 
 
 def _none(out: list[Buffer], value: None, resp: int) -> None:  # noqa: ARG001 - all writers share one signature
@@ -104,8 +108,8 @@ def _raw(out: list[Buffer], value: Raw, resp: int) -> None:  # noqa: ARG001 - al
 def _items(out: list[Buffer], items: Sequence[Reply], resp: int) -> None:
     for item in items:
         kind = type(item)
-        if kind is bytes:
-            out.append(b"$%d\r\n%b\r\n" % (len(item), item))  # type: ignore[arg-type, str-format] # exact type is known
+        if kind is bytes and len(item) <= _JOIN_MAX:  # type: ignore[arg-type] # exact type is known
+            out.append(b"$%d\r\n%b\r\n" % (len(item), item))  # type: ignore[arg-type, str-format] # the same
         elif kind is int:
             out.append(b":%d\r\n" % item)  # type: ignore[str-format] # exact type is known
         else:
@@ -146,6 +150,7 @@ def _verbatim(out: list[Buffer], value: Verbatim, resp: int) -> None:
 
 # bytes and int, the most frequent, are written where they are met.
 _WRITERS: dict[type, Write] = {
+    bytes: _bytes,
     type(None): _none,
     NilArray: _nil_array,
     bool: _bool,

@@ -23,6 +23,7 @@ from millstream.protocol.reader import CommandReader, QueryBufferError
 
 if TYPE_CHECKING:
     from millstream.clock import Now
+    from millstream.commands.config import OutputLimit
     from millstream.commands.session import Session
     from millstream.replies import Buffer
     from millstream.server.app import Server
@@ -282,6 +283,8 @@ class Connection(asyncio.Protocol):
     def _write(self, buffers: "list[Buffer]", size: int) -> None:
         if self._closed:
             return
+        if size > _BATCH and self._would_pass(size):
+            return
         self._server.facts.output_bytes += size
         if size <= _BATCH:
             self._transport.write(buffers[0] if len(buffers) == 1 else b"".join(buffers))
@@ -290,11 +293,26 @@ class Connection(asyncio.Protocol):
         if self._full:
             self.check_output()
 
+    def _would_pass(self, size: int) -> bool:
+        """Cut the client if these bytes pass its hard limit, before the transport takes, and copies, them.
+
+        As in Redis a reply counts whole, however quickly its client would take it.
+        """
+        held = self._transport.get_write_buffer_size() + size
+        hard = self._output_limit.hard
+        if hard and held > hard:
+            self._cut_slow(held)
+        return self._closed
+
+    @property
+    def _output_limit(self) -> "OutputLimit":
+        limits = self._server.node.config.output_limits
+        return limits.pubsub if self.session.is_subscribed else limits.normal
+
     def check_output(self) -> None:
         """Cut the client if it leaves more untaken than it may."""
         held = self._transport.get_write_buffer_size()
-        limits = self._server.node.config.output_limits
-        limit = limits.pubsub if self.session.is_subscribed else limits.normal
+        limit = self._output_limit
         if limit.hard and held > limit.hard:
             self._cut_slow(held)
         elif limit.soft and held > limit.soft:
