@@ -11,7 +11,7 @@ FAULTS = (
         "The same offset is the same text.",
         "spark/offsets.py",
         "    for key in sorted(offset):\n",
-        "    for key in sorted(offset, reverse=True):\n",
+        "    for key in offset:\n",
         f"{OFFSETS}::test_an_offset_survives_the_checkpoint_and_has_one_text",
     ),
     Fault(
