@@ -11,7 +11,7 @@ from pathlib import Path
 
 from millstream.commands import aclfile
 from millstream.commands.accounts import DEFAULT, AclFileError, Refusal
-from millstream.commands.args import bad_subcommand, integer, shown
+from millstream.commands.args import bad_subcommand, integer, keyword, shown
 from millstream.commands.categories import CATEGORIES, categories
 from millstream.commands.context import Context
 from millstream.commands.permissions import RuleError, Selector, UnmatchedError, User, has_spaces
@@ -228,7 +228,7 @@ def acl_log(ctx: Context, argv: list[bytes]) -> Reply:
     if len(argv) > 3:
         raise bad_subcommand("ACL", argv[1])
     entries = ctx.host.accounts.log
-    if len(argv) == 3 and argv[2].upper() == b"RESET":
+    if len(argv) == 3 and keyword(argv[2]) == b"RESET":
         entries.clear()
         return OK
     count = max(integer(argv[2]), 0) if len(argv) == 3 else _SHOWN_AT_ONCE

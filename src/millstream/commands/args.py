@@ -21,6 +21,28 @@ class SyntaxRefusedError(CommandError):
 SYNTAX = SyntaxRefusedError
 
 
+def keyword(word: bytes) -> bytes:
+    """An option word in capitals, up to its first NUL: Redis compares such words as C strings."""
+    return word.upper() if b"\0" not in word else word.partition(b"\0")[0].upper()
+
+
+def cursor(word: bytes) -> int:
+    """Where SCAN and its kin go on, read as Redis 8 does: halves of ids are read the same way.
+
+    Raises:
+        CommandError: it is none.
+    """
+    found = ids.half(word.partition(b"\0")[0])
+    if found is None:
+        raise CommandError("ERR invalid cursor")
+    return found
+
+
+def is_sign(word: bytes, sign: bytes) -> bool:
+    """Whether a word is such a sign (``*``, ``$``, ``>`` ...), compared as C strings are."""
+    return word == sign or (word[1:2] == b"\0" and word[:1] == sign)
+
+
 def read_integer(word: bytes) -> int | None:
     """A whole number as Redis's strict reader takes it: no ``+``, no leading zero, no blanks, 64 bits; else None."""
     digits = word[1:] if word[:1] == b"-" else word

@@ -6,7 +6,7 @@ Source: https://redis.io/docs/latest/commands/client-list/ and its siblings.
 from collections.abc import Callable, Iterable
 
 from millstream.commands.accounts import DEFAULT
-from millstream.commands.args import SYNTAX, bad_subcommand, integer, read_integer
+from millstream.commands.args import SYNTAX, bad_subcommand, integer, keyword, read_integer
 from millstream.commands.connection import BAD_NAME, is_printable
 from millstream.commands.context import Context
 from millstream.commands.session import Session
@@ -20,6 +20,10 @@ Test = Callable[[Session], bool]
 _KINDS = {b"normal", b"pubsub", b"master", b"replica", b"slave"}
 
 container("client", since="2.4.0", group="connection", summary="Looks at connections and acts on them.")
+
+
+def _shown(word: bytes) -> str:
+    return _text(word.partition(b"\0")[0])
 
 
 def _text(word: bytes) -> str:
@@ -47,7 +51,7 @@ def describe(session: Session, wall: int) -> str:
         ("id", session.id),
         ("addr", session.addr),
         ("laddr", session.laddr),
-        ("name", _text(session.name)),
+        ("name", _shown(session.name)),
         ("age", max(wall - session.created, 0) // 1000),
         ("idle", max(wall - session.last_used, 0) // 1000),
         ("flags", flags_of(session)),
@@ -61,8 +65,8 @@ def describe(session: Session, wall: int) -> str:
         ("user", _text(session.user or b"default")),
         ("redir", -1),
         ("resp", session.resp),
-        ("lib-name", _text(session.lib_name)),
-        ("lib-ver", _text(session.lib_ver)),
+        ("lib-name", _shown(session.lib_name)),
+        ("lib-ver", _shown(session.lib_ver)),
     ]
     return " ".join(f"{name}={value}" for name, value in fields)
 
@@ -73,7 +77,7 @@ def _lines(sessions: Iterable[Session], wall: int) -> Verbatim:
 
 
 def _by_kind(word: bytes, wall: int = 0) -> Test:  # noqa: ARG001 - all filters share one signature
-    kind = word.lower()
+    kind = keyword(word).lower()
     if kind not in _KINDS:
         raise CommandError(f"ERR Unknown client type '{_text(word)}'")
     return lambda session: kind == (b"pubsub" if session.is_subscribed else b"normal")
@@ -118,7 +122,7 @@ def client_info(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a h
 def client_list(ctx: Context, argv: list[bytes]) -> Reply:
     """One line each, oldest first."""
     sessions = list(ctx.host.sessions())
-    word = argv[2].upper() if len(argv) > 2 else b""
+    word = keyword(argv[2]) if len(argv) > 2 else b""
     if word == b"TYPE" and len(argv) == 4:
         sessions = list(filter(_by_kind(argv[3]), sessions))
     elif word == b"ID" and len(argv) > 3:
@@ -172,7 +176,7 @@ def client_getname(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - 
 )
 def client_setinfo(ctx: Context, argv: list[bytes]) -> Reply:
     """Shown in CLIENT LIST."""
-    attribute = argv[2].lower()
+    attribute = keyword(argv[2]).lower()
     if attribute not in {b"lib-name", b"lib-ver"}:
         raise CommandError(f"ERR Unrecognized option '{_text(argv[2])}'")
     if not is_printable(argv[3]):
@@ -185,9 +189,9 @@ def client_setinfo(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _on_off(word: bytes) -> bool:
-    if word.upper() not in {b"ON", b"OFF"}:
+    if keyword(word) not in {b"ON", b"OFF"}:
         raise SYNTAX
-    return word.upper() == b"ON"
+    return keyword(word) == b"ON"
 
 
 @command(
@@ -231,7 +235,7 @@ def client_no_touch(ctx: Context, argv: list[bytes]) -> Reply:
 )
 def client_reply(ctx: Context, argv: list[bytes]) -> Reply:
     """OFF and SKIP are not answered; SKIP also silences the next command."""
-    word = argv[2].upper()
+    word = keyword(argv[2])
     if word not in {b"ON", b"OFF", b"SKIP"}:
         raise SYNTAX
     if word != b"SKIP" or ctx.session.reply_mode != "off":
@@ -252,7 +256,7 @@ def client_unblock(ctx: Context, argv: list[bytes]) -> Reply:
     """1 if it did wait."""
     if len(argv) > 4:
         raise bad_subcommand("CLIENT", argv[1])
-    reason = argv[3].upper() if len(argv) == 4 else b"TIMEOUT"
+    reason = keyword(argv[3]) if len(argv) == 4 else b"TIMEOUT"
     if reason not in {b"TIMEOUT", b"ERROR"}:
         raise CommandError("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")
     return int(ctx.host.unblock(integer(argv[2]), reason == b"ERROR"))
@@ -321,9 +325,9 @@ def client_kill(ctx: Context, argv: list[bytes]) -> Reply:
     for at in range(2, len(argv), 2):
         if at + 1 == len(argv):
             raise SYNTAX
-        name, word = argv[at].upper(), argv[at + 1]
-        if name == b"SKIPME" and word.lower() in {b"yes", b"no"}:
-            skip_me = word.lower() == b"yes"
+        name, word = keyword(argv[at]), argv[at + 1]
+        if name == b"SKIPME" and keyword(word).lower() in {b"yes", b"no"}:
+            skip_me = keyword(word).lower() == b"yes"
         elif name == b"USER" and ctx.host.accounts.get(word) is None:
             raise CommandError(f"ERR No such user '{_text(word)}'")
         elif name in _FILTERS:

@@ -70,9 +70,10 @@ def choice(*words: str) -> Callable[[str], str]:
     """A parser for one of a few words."""
 
     def parse(text: str) -> str:
-        if text.lower() not in words:
+        word = text.partition("\0")[0].lower()
+        if word not in words:
             raise ValueError("argument(s) must be one of the following: " + ", ".join(words))
-        return text.lower()
+        return word
 
     return parse
 
@@ -84,9 +85,10 @@ def text(value: str) -> str:
 
 def yes_no(text: str) -> str:
     """A parser for ``yes`` and ``no``."""
-    if text.lower() not in {"yes", "no"}:
+    word = text.partition("\0")[0].lower()
+    if word not in {"yes", "no"}:
         raise ValueError("argument must be 'yes' or 'no'")
-    return text.lower()
+    return word
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +294,9 @@ class Config:
         for name, value in changes:
             parameter = PARAMETERS.get(name.lower())
             if parameter is None:
-                raise CommandError(f"ERR Unknown option or number of arguments for CONFIG SET - '{name}'")
+                raise CommandError(
+                    f"ERR Unknown option or number of arguments for CONFIG SET - '{name.partition(chr(0))[0]}'"
+                )
             if not parameter.mutable:
                 if self._is_already(parameter, value):
                     continue

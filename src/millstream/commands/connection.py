@@ -4,7 +4,7 @@ Source: https://redis.io/docs/latest/commands/?group=connection
 """
 
 from millstream.commands.accounts import DEFAULT
-from millstream.commands.args import SYNTAX, integer, read_integer
+from millstream.commands.args import SYNTAX, integer, keyword, read_integer
 from millstream.commands.context import Context
 from millstream.commands.info import REDIS_VERSION
 from millstream.commands.table import command
@@ -25,8 +25,8 @@ _HELLO_NEEDS_AUTH = (
 
 
 def is_printable(word: bytes) -> bool:
-    """Whether a name can stand in CLIENT LIST: visible ASCII without blanks."""
-    return all(0x21 <= byte <= 0x7E for byte in word)
+    """Whether a name can stand in CLIENT LIST: visible ASCII without blanks, up to the first NUL."""
+    return all(0x21 <= byte <= 0x7E for byte in word.partition(b"\0")[0])
 
 
 def _authenticate(ctx: Context, asked: bytes, user: bytes, password: bytes) -> None:
@@ -136,7 +136,7 @@ def _hello_options(argv: list[bytes]) -> tuple[bytes | None, tuple[bytes, bytes]
     credentials: tuple[bytes, bytes] | None = None
     at = 2
     while at < len(argv):
-        word, more = argv[at].upper(), len(argv) - at - 1
+        word, more = keyword(argv[at]), len(argv) - at - 1
         if word == b"AUTH" and more >= 2:
             credentials = (argv[at + 1], argv[at + 2])
             at += 3

@@ -7,7 +7,7 @@ Source: https://redis.io/docs/latest/commands/dump/ and restore/
 
 from dataclasses import dataclass
 
-from millstream.commands.args import LLONG_MAX, SYNTAX, integer
+from millstream.commands.args import LLONG_MAX, SYNTAX, integer, keyword
 from millstream.commands.context import Context
 from millstream.commands.expiry import delete_key
 from millstream.commands.table import command
@@ -53,7 +53,7 @@ def _options(words: list[bytes]) -> _Options:
     found = _Options()
     at = 0
     while at < len(words):
-        word, has_more = words[at].upper(), at + 1 < len(words)
+        word, has_more = keyword(words[at]), at + 1 < len(words)
         if word == b"REPLACE":
             found.replace = True
         elif word == b"ABSTTL":

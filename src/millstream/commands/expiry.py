@@ -3,7 +3,7 @@
 Source: https://redis.io/docs/latest/commands/expire/ and its siblings.
 """
 
-from millstream.commands.args import LLONG_MAX, LLONG_MIN, integer
+from millstream.commands.args import LLONG_MAX, LLONG_MIN, integer, keyword
 from millstream.commands.context import Context
 from millstream.commands.table import Handler, command
 from millstream.errors import CommandError
@@ -21,7 +21,7 @@ def delete_key(ctx: Context, key: bytes, event: str = "del") -> None:
 def _conditions(words: list[bytes]) -> frozenset[bytes]:
     chosen = set()
     for word in words:
-        option = word.upper()
+        option = keyword(word)
         if option not in {b"NX", b"XX", b"GT", b"LT"}:
             raise CommandError(f"ERR Unsupported option {word.decode('utf-8', 'surrogateescape')}")
         chosen.add(option)

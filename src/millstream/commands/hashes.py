@@ -3,7 +3,7 @@
 Source: https://redis.io/docs/latest/commands/?group=hash
 """
 
-from millstream.commands.args import LLONG_MAX, LLONG_MIN, SYNTAX, integer, read_integer
+from millstream.commands.args import LLONG_MAX, LLONG_MIN, SYNTAX, cursor, integer, keyword, read_integer
 from millstream.commands.collections import Family
 from millstream.commands.context import Context
 from millstream.commands.glob import matcher
@@ -142,11 +142,10 @@ def hincrby(ctx: Context, argv: list[bytes]) -> Reply:
 )
 def hscan(ctx: Context, argv: list[bytes]) -> Reply:
     """Everything in one step, whatever COUNT says: hashes here are small."""
-    if not (argv[2].isdigit() and int(argv[2]) < 2**64):
-        raise CommandError("ERR invalid cursor")
+    cursor(argv[2])
     fits, with_values, at = matcher(b"*"), True, 3
     while at < len(argv):
-        word = argv[at].upper()
+        word = keyword(argv[at])
         if word == b"NOVALUES":
             with_values = False
             at += 1

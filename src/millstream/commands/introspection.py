@@ -3,7 +3,7 @@
 Source: https://redis.io/docs/latest/commands/command/
 """
 
-from millstream.commands.args import SYNTAX
+from millstream.commands.args import SYNTAX, keyword
 from millstream.commands.categories import categories
 from millstream.commands.context import Context
 from millstream.commands.documents import document
@@ -158,14 +158,14 @@ def command_list(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a 
     """With a filter, subcommands too."""
     if len(argv) == 2:
         return list(TABLE)
-    if len(argv) != 5 or argv[2].upper() != b"FILTERBY":
+    if len(argv) != 5 or keyword(argv[2]) != b"FILTERBY":
         raise SYNTAX
-    kind, wanted = argv[3].upper(), argv[4]
+    kind, wanted = keyword(argv[3]), argv[4]
     if kind == b"PATTERN":
         fits = matcher(wanted, nocase=True)
         return [row.name.encode() for row in every() if fits(row.name.encode())]
     if kind == b"ACLCAT":
-        category = "@" + wanted.decode("utf-8", "surrogateescape").lower()
+        category = "@" + keyword(wanted).decode("utf-8", "surrogateescape").lower()
         return [row.name.encode() for row in every() if category in categories(row)]
     if kind == b"MODULE":
         return []

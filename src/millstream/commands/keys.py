@@ -6,7 +6,7 @@ Source: https://redis.io/docs/latest/commands/?group=generic
 import random
 from itertools import islice
 
-from millstream.commands.args import SYNTAX, integer, read_integer
+from millstream.commands.args import SYNTAX, cursor, integer, keyword, read_integer, shown
 from millstream.commands.context import Context
 from millstream.commands.expiry import delete_key
 from millstream.commands.glob import matcher
@@ -21,6 +21,8 @@ SAME_OBJECT = "ERR source and destination objects are the same"
 DB_OUT_OF_RANGE = "ERR DB index is out of range"
 # Redis keeps strings up to this size in one allocation with their header, and says so.
 _EMBEDDED_MAX = 44
+# What SCAN may look for
+_TYPES = frozenset({b"string", b"list", b"set", b"zset", b"hash", b"stream"})
 # Keys drawn before RANDOMKEY takes an expired one for "none": a database full of them is about to be empty.
 _DRAWS = 100
 
@@ -149,12 +151,10 @@ def keys(ctx: Context, argv: list[bytes]) -> Reply:
 )
 def scan(ctx: Context, argv: list[bytes]) -> Reply:
     """A key that exists during the whole walk is answered at least once."""
-    start = argv[1] or b"0"  # as in Redis, nothing reads as 0
-    if not (start.isdigit() and int(start) < 2**64):
-        raise CommandError("ERR invalid cursor")
+    start = cursor(argv[1])
     fits, count, kind = matcher(b"*"), 10, b""
     for at in range(2, len(argv), 2):
-        word = argv[at].upper()
+        word = keyword(argv[at])
         if at + 1 == len(argv) or word not in {b"MATCH", b"COUNT", b"TYPE"}:
             raise SYNTAX
         if word == b"MATCH":
@@ -164,14 +164,16 @@ def scan(ctx: Context, argv: list[bytes]) -> Reply:
             if count < 1:
                 raise SYNTAX
         else:
-            kind = argv[at + 1].lower()
-    cursor, found = ctx.db.scan_order.step(ctx.db.keys, int(start), count)
+            kind = keyword(argv[at + 1]).lower()
+            if kind not in _TYPES:
+                raise CommandError(f"ERR unknown type name '{shown(argv[at + 1])}'")
+    following, found = ctx.db.scan_order.step(ctx.db.keys, start, count)
     answer: list[Reply] = []
     for key in found:
         value = ctx.lookup(key) if fits(key) else None
         if value is not None and kind in {b"", value.kind}:
             answer.append(key)
-    return [b"%d" % cursor, answer]
+    return [b"%d" % following, answer]
 
 
 @command("randomkey", 1, flags="readonly", since="1.0.0", group="generic", summary="Answers some key.")
@@ -264,7 +266,7 @@ def copy(ctx: Context, argv: list[bytes]) -> Reply:
     target, replace = ctx.db, False
     at = 3
     while at < len(argv):
-        word = argv[at].upper()
+        word = keyword(argv[at])
         if word == b"REPLACE":
             replace = True
         elif word == b"DB" and at + 1 < len(argv):
@@ -345,7 +347,7 @@ def swapdb(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _flush(ctx: Context, databases: list[Database], argv: list[bytes]) -> Reply:
-    if len(argv) > 2 or (len(argv) == 2 and argv[1].upper() not in {b"ASYNC", b"SYNC"}):
+    if len(argv) > 2 or (len(argv) == 2 and keyword(argv[1]) not in {b"ASYNC", b"SYNC"}):
         raise SYNTAX
     for base in databases:
         gone = list(base.keys)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from itertools import cycle
 from typing import NamedTuple
 
-from millstream.commands.args import read_integer
+from millstream.commands.args import keyword, read_integer
 from millstream.commands.hints import KEY_USES
 from millstream.commands.table import Command
 from millstream.errors import CommandError
@@ -33,14 +33,21 @@ _VALUED = frozenset({b"COUNT", b"BLOCK", b"MAXCOUNT", b"MAXSIZE", b"CLAIM"})
 
 
 def _after_streams(argv: list[bytes]) -> range:
-    """XREAD and XREADGROUP: the first half of what follows STREAMS."""
+    """XREAD and XREADGROUP: the first half of what follows STREAMS.
+
+    Where the words before it make no sense, the handler refuses them; as in Redis, keys are found all the same behind
+    the first STREAMS that stands where one could.
+    """
     at = 1
-    while at < len(argv):
-        word = argv[at].upper()
-        if word == b"STREAMS":
-            return range(at + 1, at + 1 + (len(argv) - at - 1) // 2)  # an odd number is the handler's to refuse
+    while at < len(argv) and (word := keyword(argv[at])) != b"STREAMS":
         at += 3 if word == b"GROUP" else 2 if word in _VALUED else 1
-    raise CommandError(INVALID)
+    if at >= len(argv):
+        start = 4 if len(argv[0]) > 5 else 1
+        at = next((at for at in range(start, len(argv)) if keyword(argv[at]) == b"STREAMS"), len(argv))
+    half = (len(argv) - at - 1) // 2  # an odd number is the handler's to refuse
+    if half < 1:
+        raise CommandError(INVALID)
+    return range(at + 1, at + 1 + half)
 
 
 def _counted(argv: list[bytes]) -> range:
@@ -115,6 +122,6 @@ def _told(row: Command, argv: list[bytes], places: range) -> list[tuple[int, tup
     # A command forgotten in the table needs both permissions: it is refused too often, never too seldom
     uses = KEY_USES.get(row.name, (("RW", "access", "update"),))
     if row.name == "set":
-        reads = any(word.upper() == b"GET" for word in argv[3:])
+        reads = any(keyword(word) == b"GET" for word in argv[3:])
         uses = (("RW", "access", "update") if reads else ("OW", "update"),)
     return list(zip(places, uses if len(uses) > 1 else cycle(uses), strict=False))

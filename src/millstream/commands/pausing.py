@@ -3,7 +3,7 @@
 Source: https://redis.io/docs/latest/commands/client-pause/
 """
 
-from millstream.commands.args import bad_subcommand, milliseconds
+from millstream.commands.args import bad_subcommand, keyword, milliseconds
 from millstream.commands.context import Context
 from millstream.commands.table import command
 from millstream.errors import CommandError
@@ -23,7 +23,7 @@ def client_pause(ctx: Context, argv: list[bytes]) -> Reply:
     """Replies OK; a pause that runs is never made shorter, but what it holds back is chosen anew."""
     if len(argv) > 4:
         raise bad_subcommand("CLIENT", argv[1])
-    mode = argv[3].upper() if len(argv) == 4 else b"ALL"
+    mode = keyword(argv[3]) if len(argv) == 4 else b"ALL"
     if mode not in {b"WRITE", b"ALL"}:
         raise CommandError("ERR CLIENT PAUSE mode must be WRITE or ALL")
     ctx.host.pause(milliseconds(argv[2], ctx.now.wall), ctx.now, writes_only=mode == b"WRITE")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from millstream.commands.args import shown
+from millstream.commands.args import keyword, shown
 from millstream.commands.categories import CATEGORIES, categories
 from millstream.commands.glob import matcher
 from millstream.commands.keyspecs import Use, uses_of
@@ -74,7 +74,7 @@ def digest(password: bytes) -> bytes:
 
 def named(name: bytes) -> Command | None:
     """The row of ``get`` or ``xgroup|create``; None for anything else."""
-    head, bar, sub = name.lower().partition(b"|")
+    head, bar, sub = keyword(name).lower().partition(b"|")
     row = TABLE.get(head)
     return row.subcommands.get(sub) if row is not None and bar else row
 
@@ -132,7 +132,7 @@ class Selector:
         Raises:
             RuleError: it is none, or makes no sense here.
         """
-        whole = _WHOLE.get(rule.lower())
+        whole = _WHOLE.get(keyword(rule).lower())
         if whole is not None:
             whole(self)
         elif rule[:1] in {b"~", b"%"}:
@@ -185,7 +185,7 @@ class Selector:
     def _change_commands(self, rule: bytes) -> None:
         allow, name = rule[:1] == b"+", rule[1:]
         if name[:1] == b"@":
-            self._change_category(rule, name[1:].decode("latin-1").lower(), allow)
+            self._change_category(rule, keyword(name[1:]).decode("latin-1").lower(), allow)
             return
         row = named(name)
         if row is None:
@@ -349,7 +349,7 @@ class User:
         Raises:
             RuleError: it is none, or makes no sense here.
         """
-        word = rule.lower()
+        word = keyword(rule).lower()
         if not rule:
             return
         if word in _FLAGS:

@@ -7,7 +7,7 @@ without a data directory refuses them, rather than say that something was kept.
 Source: https://redis.io/docs/latest/commands/save/, bgsave/ and bgrewriteaof/
 """
 
-from millstream.commands.args import SYNTAX
+from millstream.commands.args import SYNTAX, keyword
 from millstream.commands.context import Context
 from millstream.commands.table import command
 from millstream.errors import CommandError, DiskFullError, StorageError
@@ -54,7 +54,7 @@ def save(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler'
 )
 def bgsave(ctx: Context, argv: list[bytes]) -> Reply:
     """The same as SAVE, with Redis's answer; it is done when the answer comes, never scheduled."""
-    if len(argv) > 1 and (len(argv) > 2 or argv[1].upper() != b"SCHEDULE"):
+    if len(argv) > 1 and (len(argv) > 2 or keyword(argv[1]) != b"SCHEDULE"):
         raise SYNTAX
     _save(ctx)
     return Simple(b"Background saving started")

@@ -3,7 +3,7 @@
 The words are read here; ``host.scripts`` runs the script. Source: https://redis.io/docs/latest/develop/programmability/
 """
 
-from millstream.commands.args import SYNTAX, integer
+from millstream.commands.args import SYNTAX, integer, keyword
 from millstream.commands.context import Context
 from millstream.commands.table import command, container
 from millstream.errors import CommandError
@@ -132,7 +132,7 @@ def script_exists(ctx: Context, argv: list[bytes]) -> Reply:
 )
 def script_flush(ctx: Context, argv: list[bytes]) -> Reply:
     """Always OK."""
-    if len(argv) > 3 or (len(argv) == 3 and argv[2].upper() not in {b"ASYNC", b"SYNC"}):
+    if len(argv) > 3 or (len(argv) == 3 and keyword(argv[2]) not in {b"ASYNC", b"SYNC"}):
         raise CommandError("ERR SCRIPT FLUSH only support SYNC|ASYNC option")
     ctx.host.scripts.flush()
     return OK
@@ -195,7 +195,7 @@ container("function", since="7.0.0", group="scripting", summary="Libraries of fu
 )
 def function_flush(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Always OK."""
-    if len(argv) > 3 or (len(argv) == 3 and argv[2].upper() not in {b"ASYNC", b"SYNC"}):
+    if len(argv) > 3 or (len(argv) == 3 and keyword(argv[2]) not in {b"ASYNC", b"SYNC"}):
         raise CommandError("ERR FUNCTION FLUSH only supports SYNC|ASYNC option")
     return OK
 
@@ -212,7 +212,7 @@ def function_flush(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - 
 )
 def function_list(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Always empty."""
-    words = [word.upper() for word in argv[2:]]
+    words = [keyword(word) for word in argv[2:]]
     if words not in ([], [b"WITHCODE"]) and not (len(words) in {2, 3} and b"LIBRARYNAME" in words):
         raise SYNTAX
     return []

@@ -5,7 +5,7 @@ Source: https://redis.io/docs/latest/commands/?group=server
 
 import sys
 
-from millstream.commands.args import SYNTAX, integer
+from millstream.commands.args import SYNTAX, integer, keyword
 from millstream.commands.context import Context
 from millstream.commands.glob import matcher
 from millstream.commands.table import command, container
@@ -80,7 +80,7 @@ def shutdown(ctx: Context, argv: list[bytes]) -> Reply:
 
     ABORT finds nothing to abort: who could send it has lost the connection by then.
     """
-    words = {word.upper() for word in argv[1:]}
+    words = {keyword(word) for word in argv[1:]}
     if words == {b"ABORT"}:
         raise CommandError("ERR No shutdown in progress.")
     if not words <= {b"NOSAVE", b"SAVE", b"NOW", b"FORCE"} or words >= {b"NOSAVE", b"SAVE"}:
@@ -203,7 +203,7 @@ container("memory", since="4.0.0", group="server", summary="Tells what keys take
 )
 def memory_usage(ctx: Context, argv: list[bytes]) -> Reply:
     """An estimate: wire bytes of the entries and typical sizes of what surrounds them. SAMPLES changes nothing."""
-    if len(argv) not in {3, 5} or (len(argv) == 5 and (argv[3].upper() != b"SAMPLES" or integer(argv[4]) < 0)):
+    if len(argv) not in {3, 5} or (len(argv) == 5 and (keyword(argv[3]) != b"SAMPLES" or integer(argv[4]) < 0)):
         raise SYNTAX
     value = ctx.lookup(argv[2])
     if value is None:

@@ -3,7 +3,7 @@
 Source: https://redis.io/docs/latest/commands/xgroup/ and, where it differs, the server's behaviour.
 """
 
-from millstream.commands.args import bad_subcommand, entry_id, integer, shown
+from millstream.commands.args import bad_subcommand, entry_id, integer, is_sign, keyword, shown
 from millstream.commands.context import Context
 from millstream.commands.streams_write import create_stream
 from millstream.commands.table import command, container
@@ -41,7 +41,7 @@ def _options(argv: list[bytes], *, may_create: bool) -> tuple[bool, int]:
     make, entries_read = False, UNKNOWN
     at = 5
     while at < len(argv):
-        word = argv[at].upper()
+        word = keyword(argv[at])
         if may_create and word == b"MKSTREAM":
             make = True
             at += 1
@@ -72,7 +72,7 @@ def xgroup_create(ctx: Context, argv: list[bytes]) -> Reply:
     make, entries_read = _options(argv, may_create=True)
     key, name, word = argv[2], argv[3], argv[4]
     stream = ctx.lookup_as(key, Stream) if make else _existing(ctx, key)
-    last = (0 if stream is None else stream.last_id) if word == b"$" else entry_id(word)
+    last = (0 if stream is None else stream.last_id) if is_sign(word, b"$") else entry_id(word)
     if stream is None:
         stream = create_stream(ctx, key)
         ctx.dirty += 1
@@ -104,7 +104,7 @@ def xgroup_setid(ctx: Context, argv: list[bytes]) -> Reply:
     key, name, word = argv[2], argv[3], argv[4]
     stream = _existing(ctx, key)
     group_of(stream, key, name)
-    if word == b"$":
+    if is_sign(word, b"$"):
         last = stream.last_id
     else:
         found = ids.parse_special(word)

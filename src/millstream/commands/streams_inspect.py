@@ -5,7 +5,7 @@ Source: https://redis.io/docs/latest/commands/xinfo-stream/ and its siblings; wh
 
 from itertools import islice
 
-from millstream.commands.args import bad_subcommand, integer
+from millstream.commands.args import bad_subcommand, integer, keyword
 from millstream.commands.context import Context
 from millstream.commands.streams_groups import group_of
 from millstream.commands.streams_read import array_of, collect
@@ -80,11 +80,11 @@ def _full_count(argv: list[bytes]) -> int | None:
     """How much FULL shows (-1: all); None without FULL."""
     if len(argv) == 3:
         return None
-    if argv[3].upper() != b"FULL" or len(argv) not in {4, 6}:
+    if keyword(argv[3]) != b"FULL" or len(argv) not in {4, 6}:
         raise bad_subcommand("XINFO", argv[1])
     if len(argv) == 4:
         return DEFAULT_FULL_COUNT
-    if argv[4].upper() != b"COUNT":
+    if keyword(argv[4]) != b"COUNT":
         raise bad_subcommand("XINFO", argv[1])
     count = integer(argv[5])
     if count < 0:

@@ -12,6 +12,7 @@ from millstream.commands.args import (
     entry_id,
     entry_ids,
     integer,
+    keyword,
     range_end,
     range_start,
     read_integer,
@@ -127,7 +128,7 @@ def _parse_nack(argv: list[bytes]) -> _Nack:
     options = _Nack([], None, force=False)
     at = 4
     while at < len(argv):
-        word = argv[at].upper()
+        word = keyword(argv[at])
         more = len(argv) - at - 1
         if word == b"IDS" and more:
             count = read_integer(argv[at + 1])
@@ -168,7 +169,7 @@ def xnack(ctx: Context, argv: list[bytes]) -> Reply:
     """Release; replies how many were released, repetitions included."""
     key, name = argv[1], argv[2]
     stream, group = existing_group(ctx, key, name)
-    mode = argv[3].upper()
+    mode = keyword(argv[3])
     if mode not in {b"SILENT", b"FAIL", b"FATAL"}:
         raise CommandError("ERR mode must be SILENT, FAIL, or FATAL")
     options = _parse_nack(argv)
@@ -215,7 +216,7 @@ def xpending(ctx: Context, argv: list[bytes]) -> Reply:
     if not 6 <= len(argv) <= 9:
         raise SYNTAX
     at, min_idle = 3, 0
-    if argv[3].upper() == b"IDLE":
+    if keyword(argv[3]) == b"IDLE":
         min_idle = integer(argv[4])
         if len(argv) < 8:
             raise SYNTAX
@@ -279,7 +280,7 @@ class _Claim:
 def _parse_claim(argv: list[bytes], at: int, now: int) -> _Claim:
     options = _Claim(now)
     while at < len(argv):
-        word = argv[at].upper()
+        word = keyword(argv[at])
         more = len(argv) - at - 1
         if word == b"FORCE":
             options.force = True
@@ -440,7 +441,7 @@ def _parse_autoclaim(argv: list[bytes]) -> tuple[int, bool]:
     count, just_id = 100, False
     at = 6
     while at < len(argv):
-        word = argv[at].upper()
+        word = keyword(argv[at])
         if word == b"JUSTID":
             just_id = True
             at += 1

@@ -12,6 +12,7 @@ from millstream.commands.args import (
     SYNTAX,
     entry_id,
     integer,
+    keyword,
     milliseconds,
     range_end,
     range_start,
@@ -58,7 +59,7 @@ def _range(ctx: Context, argv: list[bytes], *, backwards: bool) -> Reply:
     count = -1
     at = 4
     while at < len(argv):
-        if argv[at].upper() != b"COUNT" or at + 1 >= len(argv):
+        if keyword(argv[at]) != b"COUNT" or at + 1 >= len(argv):
             raise SYNTAX
         count = max(integer(argv[at + 1]), 0)
         at += 2
@@ -140,7 +141,7 @@ def _parse_read(argv: list[bytes], name: str, now: int) -> _ReadOptions:
     grouped = name == "xreadgroup"
     at = 1
     while at < len(argv):
-        word = argv[at].upper()
+        word = keyword(argv[at])
         more = len(argv) - at - 1
         if word == b"STREAMS" and more >= 1:
             _take_streams(options, argv, at + 1, name)
@@ -162,7 +163,8 @@ def _take_streams(options: _ReadOptions, argv: list[bytes], at: int, name: str) 
         raise CommandError(f"ERR Unbalanced '{name}' list of streams: for each stream key {what} must be specified.")
     half = len(rest) // 2
     options.streams_at = at
-    options.keys, options.words = rest[:half], rest[half:]
+    options.keys = rest[:half]
+    options.words = [word[:1] if word[1:2] == b"\0" and word[:1] in b"$+>" else word for word in rest[half:]]
 
 
 def _only_group(word: bytes, *, grouped: bool) -> None:
@@ -172,7 +174,7 @@ def _only_group(word: bytes, *, grouped: bool) -> None:
 
 
 def _take_read_option(options: _ReadOptions, argv: list[bytes], at: int, *, grouped: bool, now: int) -> int:
-    word = argv[at].upper()
+    word = keyword(argv[at])
     more = len(argv) - at - 1
     if word == b"NOACK":
         _only_group(word, grouped=grouped)

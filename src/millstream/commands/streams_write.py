@@ -3,7 +3,7 @@
 Source: the command pages at https://redis.io/docs/latest/commands/ and, where they differ, the server's behaviour.
 """
 
-from millstream.commands.args import SYNTAX, entry_id, entry_ids, integer, read_integer
+from millstream.commands.args import SYNTAX, entry_id, entry_ids, integer, is_sign, keyword, read_integer
 from millstream.commands.context import Context
 from millstream.commands.table import command
 from millstream.commands.trimming import REFERENCE_POLICIES, Trim, parse_trim_options, run_trim
@@ -63,7 +63,7 @@ def _parse_add(argv: list[bytes]) -> tuple[_AddOptions, int]:
     at = 2
     while at < len(argv):
         word = argv[at]
-        if word == b"*":
+        if is_sign(word, b"*"):
             options.auto = True
             break
         used = options.trim.take(argv, at) or _take_add_option(options, argv, at)
@@ -78,7 +78,7 @@ def _parse_add(argv: list[bytes]) -> tuple[_AddOptions, int]:
 
 
 def _take_add_option(options: _AddOptions, argv: list[bytes], at: int) -> int:
-    word = argv[at].upper()
+    word = keyword(argv[at])
     more = len(argv) - at - 1
     if word == b"NOMKSTREAM":
         options.no_create = True
@@ -250,7 +250,7 @@ def parse_id_block(argv: list[bytes], at: int) -> tuple[bytes, list[bytes]]:
     policy: bytes | None = None
     words: list[bytes] | None = None
     while at < len(argv):
-        word = argv[at].upper()
+        word = keyword(argv[at])
         if word in REFERENCE_POLICIES and policy is None:
             policy = word
             at += 1
@@ -347,7 +347,7 @@ def xsetid(ctx: Context, argv: list[bytes]) -> Reply:
     max_deleted = 0
     at = 3
     while at < len(argv):
-        word = argv[at].upper()
+        word = keyword(argv[at])
         if word == b"ENTRIESADDED" and at + 1 < len(argv):
             added = integer(argv[at + 1])
             if added < 0:
@@ -395,7 +395,7 @@ def xcfgset(ctx: Context, argv: list[bytes]) -> Reply:
     given: dict[bytes, int] = {}
     at = 2
     while at < len(argv):
-        word = argv[at].upper()
+        word = keyword(argv[at])
         if word not in bounds or at + 1 >= len(argv):
             raise SYNTAX
         name = word.decode()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from millstream.commands import extended
-from millstream.commands.args import LLONG_MAX, LLONG_MIN, NOT_AN_INTEGER, SYNTAX, integer, read_integer
+from millstream.commands.args import LLONG_MAX, LLONG_MIN, NOT_AN_INTEGER, SYNTAX, integer, keyword, read_integer
 from millstream.commands.context import Context
 from millstream.commands.table import command
 from millstream.engine.keyspace import StringValue
@@ -80,7 +80,7 @@ def _set_options(argv: list[bytes]) -> _SetOptions:
     options = _SetOptions()
     at = 3
     while at < len(argv):
-        word = argv[at].upper()
+        word = keyword(argv[at])
         free = options.expires is None and not options.keep_ttl
         if word == b"NX" and not options.only_old:
             options.only_new = True
@@ -251,7 +251,7 @@ def _getex_options(argv: list[bytes]) -> tuple[bool, tuple[bytes, int, bool] | N
     expires: tuple[bytes, int, bool] | None = None
     at = 2
     while at < len(argv):
-        word = argv[at].upper()
+        word = keyword(argv[at])
         if word == b"PERSIST" and expires is None:
             persist = True
         elif word in _TIME_WORDS and expires is None and not persist and at + 1 < len(argv):

@@ -3,7 +3,7 @@
 Source: https://redis.io/docs/latest/commands/client-tracking/
 """
 
-from millstream.commands.args import SYNTAX, integer
+from millstream.commands.args import SYNTAX, integer, keyword
 from millstream.commands.context import Context
 from millstream.commands.table import command
 from millstream.errors import CommandError
@@ -16,7 +16,7 @@ _WORDS = frozenset({b"BCAST", b"OPTIN", b"OPTOUT", b"NOLOOP"})
 def _check_options(ctx: Context, words: list[bytes]) -> None:
     redirect = at = 0
     while at < len(words):
-        word = words[at].upper()
+        word = keyword(words[at])
         if word == b"REDIRECT" and at + 1 < len(words):
             at += 1
             if redirect:
@@ -45,7 +45,7 @@ def _check_options(ctx: Context, words: list[bytes]) -> None:
 def client_tracking(ctx: Context, argv: list[bytes]) -> Reply:
     """OK to OFF, an error to ON."""
     _check_options(ctx, argv[3:])
-    word = argv[2].upper()
+    word = keyword(argv[2])
     if word == b"ON":
         raise CommandError(NOT_HERE)
     if word != b"OFF":

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from millstream.commands.args import SYNTAX, entry_id, integer
+from millstream.commands.args import SYNTAX, entry_id, integer, keyword
 from millstream.engine import ids
 from millstream.engine.entries import Block
 from millstream.errors import CommandError
@@ -39,7 +39,7 @@ class Trim:
         Raises:
             CommandError: the option is ours and wrong.
         """
-        word = argv[at].upper()
+        word = keyword(argv[at])
         more = len(argv) - at - 1
         if word in {b"MAXLEN", b"MINID"} and more:
             return self._take_strategy(word.decode(), argv, at, more)
@@ -58,8 +58,8 @@ class Trim:
             raise CommandError("ERR syntax error, MAXLEN and MINID options at the same time are not compatible")
         used = 2
         self.approximate = False
-        if more >= 2 and argv[at + 1] in {b"~", b"="}:
-            self.approximate = argv[at + 1] == b"~"
+        if more >= 2 and keyword(argv[at + 1]) in {b"~", b"="}:
+            self.approximate = keyword(argv[at + 1]) == b"~"
             used = 3
         value = argv[at + used - 1]
         if word == "MAXLEN":

@@ -6,7 +6,7 @@ Source: https://redis.io/docs/latest/commands/?group=sorted-set
 import math
 from dataclasses import dataclass
 
-from millstream.commands.args import SYNTAX, integer, read_double
+from millstream.commands.args import SYNTAX, integer, keyword, read_double
 from millstream.commands.collections import Family
 from millstream.commands.context import Context
 from millstream.commands.lists import positive, rank_range
@@ -40,8 +40,8 @@ def _conditions(argv: list[bytes]) -> tuple[frozenset[bytes], int]:
     """ZADD's option words, and where the pairs begin."""
     at = 2
     chosen = set()
-    while at < len(argv) and argv[at].upper() in {b"NX", b"XX", b"GT", b"LT", b"CH", b"INCR"}:
-        chosen.add(argv[at].upper())
+    while at < len(argv) and keyword(argv[at]) in {b"NX", b"XX", b"GT", b"LT", b"CH", b"INCR"}:
+        chosen.add(keyword(argv[at]))
         at += 1
     pairs = len(argv) - at
     if not pairs or pairs % 2:
@@ -151,7 +151,7 @@ def zcard(ctx: Context, argv: list[bytes]) -> Reply:
 def _rank(ctx: Context, argv: list[bytes], *, reverse: bool) -> Reply:
     if len(argv) > 4:
         raise CommandError(f"ERR wrong number of arguments for '{'zrevrank' if reverse else 'zrank'}' command")
-    if len(argv) == 4 and argv[3].upper() != b"WITHSCORE":
+    if len(argv) == 4 and keyword(argv[3]) != b"WITHSCORE":
         raise SYNTAX
     value = _zset(ctx, argv[1])
     if value is None or argv[2] not in value.scores:
@@ -184,7 +184,7 @@ def zrevrank(ctx: Context, argv: list[bytes]) -> Reply:
 def _bound(word: bytes) -> tuple[float, bool]:
     """A bound of scores, and whether it stands outside the range."""
     exclusive = word[:1] == b"("
-    digits = word[exclusive:]
+    digits = word.partition(b"\0")[0][exclusive:]
     value = read_double(digits) if digits else 0.0
     if value is None:
         raise CommandError("ERR min or max is not a float")
@@ -238,7 +238,7 @@ def _range_options(
     options = _RangeOptions(by_score, reverse)
     at = 4
     while at < len(argv):
-        word = argv[at].upper()
+        word = keyword(argv[at])
         if word == b"WITHSCORES":
             options.with_scores = True
         elif word == b"LIMIT" and at + 2 < len(argv):

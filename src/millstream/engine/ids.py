@@ -47,8 +47,8 @@ def unpack_all(packed: bytes) -> list[int]:
     return [int.from_bytes(packed[i : i + 16], "big") for i in range(0, len(packed), 16)]
 
 
-def _half(word: bytes) -> int | None:
-    """One half of an id as C's ``strtoull`` reads it after Redis's own strict reader refused it."""
+def half(word: bytes) -> int | None:
+    """One half of an id, or a cursor, as C's ``strtoull`` reads it after Redis's own strict reader refused it."""
     if word.isdigit():
         value = int(word)
         return value if value <= MAX64 else None
@@ -81,8 +81,8 @@ def parse(word: bytes, missing_seq: int = 0) -> int | None:
     halves = _halves(word)
     if halves is None:
         return None
-    ms = _half(halves[0])
-    seq = missing_seq if halves[1] is None else _half(halves[1])
+    ms = half(halves[0])
+    seq = missing_seq if halves[1] is None else half(halves[1])
     if ms is None or seq is None:
         return None
     return ms << 64 | seq
@@ -93,7 +93,7 @@ def parse_auto_seq(word: bytes) -> int | None:
     halves = _halves(word)
     if halves is None or halves[1] != b"*":
         return None
-    return _half(halves[0])
+    return half(halves[0])
 
 
 def parse_special(word: bytes, missing_seq: int = 0) -> int | None:
