@@ -9,6 +9,7 @@ again the commands of sessions that waited for what changed. A transaction does 
 record is whole in the log or absent.
 """
 
+import gc
 import logging
 import time
 from collections.abc import Iterable, Iterator
@@ -457,10 +458,16 @@ class Node:
         """Apply logged records, in order, to an empty keyspace; how many there were."""
         apply = self.keyspace.apply
         records = 0
-        for payload in payloads:
-            for step in codec.unpack(payload)[1]:
-                apply(tuple(step))
-            records += 1
+        collects = gc.isenabled()
+        gc.disable()  # all that is made here stays, and the collector would walk it again and again
+        try:
+            for payload in payloads:
+                for step in codec.unpack(payload)[1]:
+                    apply(tuple(step))
+                records += 1
+        finally:
+            if collects:
+                gc.enable()
         self.chores.survey(self.keyspace)
         if self._log is not None:
             self._hard = self._log.appended

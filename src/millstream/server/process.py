@@ -10,6 +10,7 @@ exit code  meaning
 """
 
 import asyncio
+import gc
 import logging
 import os
 import resource
@@ -52,6 +53,7 @@ async def _serve(settings: Settings) -> int:
         server = Server(settings, on_progress=progress.tell)
         try:
             await server.start()
+            gc.freeze()  # what was loaded stays: the collector need not walk it
             make_room(server)
         except MillstreamError as error:
             console.print(f"millstream: {error}", markup=False, soft_wrap=True)
