@@ -58,7 +58,8 @@ def memory(process: "subprocess.Popen[bytes]", word: str) -> int:
 def start(folder: str, port: int) -> tuple["subprocess.Popen[bytes]", float]:
     """A server on the folder, and the seconds until it was ready."""
     begun = time.monotonic()
-    words = [sys.executable, "-m", "millstream.cli.main", "serve", "--dir", folder, "--port", str(port)]
+    program = str(Path(sys.executable).with_name("millstream"))
+    words = [program, "serve", "--dir", folder, "--port", str(port)]
     words += ["--set", "auto-aof-rewrite-percentage=0"]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert process.stdout is not None

@@ -115,3 +115,35 @@ def test_a_server_stops_in_the_middle_of_a_rewriting(tmp_path: Path) -> None:
     assert names(tmp_path) in (["MANIFEST", "lock", "log", "log"], ["MANIFEST", "lock", "log", "snapshot"])
     with ServerThread(str(tmp_path)) as server, Wire(server.url) as wire:
         assert wire.ask("XLEN", "s") == 100
+
+
+def test_the_log_stays_below_its_bound_at_every_step(tmp_path: Path) -> None:
+    """A8: many times the live data is written, added and trimmed; the log is never above 2.2 times a fresh snapshot.
+
+    The directory holds the new snapshot beside it while it is made, so it may reach once the live data more.
+    """
+    parameters = {"auto-aof-rewrite-min-size": "500000"}
+    with ServerThread(str(tmp_path), parameters=parameters, fsync="no") as server, Wire(server.url) as wire:
+        add = ["XADD", "s", "MAXLEN", "5000", "*", "n", "12345", "text", "x" * 100]
+        for _ in range(5000):
+            wire.ask(*add)
+        wire.ask("BGREWRITEAOF")
+        live = int(rewritten(wire, 1)["aof_base_size"])
+        assert live > 500_000
+        largest = fullest = written = 0
+        begun = int(persistence(wire)["aof_rewrites"])
+        while written < 12 * live or int(persistence(wire)["aof_rewrites"]) < begun + 5:
+            for _ in range(100):
+                wire.ask(*add)
+            written += 100 * 150
+            largest = max(largest, int(persistence(wire)["aof_current_size"]))
+            fullest = max(fullest, sum(_size(path) for path in tmp_path.iterdir()))
+        assert 1.4 * live < largest <= 2.2 * live, (largest, live)
+        assert fullest <= 3.2 * live, (fullest, live)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:  # removed since it was listed
+        return 0

@@ -1,0 +1,57 @@
+"""What makes a snapshot, but for a test: it kills itself after so many operations on the disk.
+
+The variable MILLSTREAM_TEST_KILL says which: ``append 3`` is the third append.
+"""
+
+import os
+import signal
+import sys
+
+from millstream.node import compaction
+from millstream.persistence.disk import RealDisk, RealFile
+
+WHAT, COUNT = os.environ["MILLSTREAM_TEST_KILL"].split()
+LEFT = {WHAT: int(COUNT)}
+
+
+def done(what: str) -> None:
+    """Die if it is time."""
+    if what in LEFT:
+        LEFT[what] -= 1
+        if not LEFT[what]:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class DeadlyFile(RealFile):
+    """A file of the real disk."""
+
+    __slots__ = ()
+
+    def append(self, data: object) -> int:
+        taken = super().append(data)  # type: ignore[arg-type] # as it is
+        done("append")
+        return taken
+
+    def datasync(self) -> None:
+        super().datasync()
+        done("datasync")
+
+
+class DeadlyDisk(RealDisk):
+    """The real disk; the process ends when a step is done."""
+
+    __slots__ = ()
+
+    def create(self, path: object) -> RealFile:
+        file = super().create(path)  # type: ignore[arg-type] # as it is
+        done("create")
+        return DeadlyFile(os.dup(file._fd))
+
+    def open_read(self, path: object) -> RealFile:
+        done("open_read")
+        return super().open_read(path)  # type: ignore[arg-type] # as it is
+
+
+if __name__ == "__main__":
+    compaction.RealDisk = DeadlyDisk  # type: ignore[misc] # this process has no other
+    sys.exit(compaction.main(sys.argv[1]))

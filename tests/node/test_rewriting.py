@@ -1,0 +1,232 @@
+"""A rewriting by a real child process: killed at every step, it and its parent, and nothing is lost or left."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from millstream.commands.config import Config
+from millstream.errors import DiskFullError
+from millstream.node import codec, rewriting
+from millstream.node.node import Node
+from millstream.node.rewriting import Rewriter
+from millstream.persistence.log import Log
+from support.waiting import eventually
+
+HERE = Path(__file__).parent
+
+
+def record(number: int) -> bytes:
+    return codec.pack(number, [("lpush", 0, b"l", [b"%d" % number], False)])
+
+
+def fill(log: Log, count: int) -> None:
+    """More elements for one list, each a record."""
+    for _ in range(count):
+        log.append(record(log.appended + 1))
+    log.write()
+    log.sync()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    opened, _ = Log.open(tmp_path / "data", segment_bytes=2000)
+    fill(opened, 100)
+    yield opened
+    opened.close()
+
+
+def recovered(home: Path) -> list[int]:
+    """The list that a start finds."""
+    log, recovery = Log.open(home)
+    node = Node(Config())
+    node.recover(recovery.payloads())
+    log.close()
+    value = node.keyspace.databases[0].keys[b"l"]
+    return [int(item) for item in value.between(0, len(value))]  # type: ignore[attr-defined] # a list
+
+
+def kinds(home: Path) -> set[str]:
+    return {path.name.partition("-")[0] for path in home.iterdir()} - {"lock", "MANIFEST"}
+
+
+def ended(rewriter: Rewriter) -> None:
+    eventually(lambda: not rewriter.facts.is_running)
+
+
+def test_a_rewriting_ends_well(log: Log) -> None:
+    """The log is smaller; a second one begins only when the first has ended."""
+    before = log.total_bytes
+    rewriter = Rewriter(log, Config())
+    assert rewriter.start()
+    assert not rewriter.start()
+    ended(rewriter)
+    assert (rewriter.facts.is_ok, rewriter.facts.started, rewriter.facts.failed_in_a_row) == (True, 1, 0)
+    assert rewriter.facts.seconds >= 0
+    assert 0 < log.snapshot_bytes < log.total_bytes < before / 2
+    fill(log, 5)
+    assert rewriter.start()
+    ended(rewriter)
+    fill(log, 5)
+    log.close()
+    assert recovered(log.directory) == list(range(1, 111))
+
+
+STEPS = ["open_read 1", "open_read 3", "create 1", "append 1", "append 2", "append 3", "datasync 1"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_killed_child_does_no_harm(
+    log: Log, step: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At every step of it: said in the log, counted, its file removed; the next one works."""
+    monkeypatch.setenv("MILLSTREAM_TEST_KILL", step)
+    rewriter = Rewriter(log, Config(), program=[sys.executable, str(HERE / "rewriting_child.py")])
+    assert rewriter.start()
+    ended(rewriter)
+    assert (rewriter.facts.is_ok, rewriter.facts.failed_in_a_row) == (False, 1)
+    assert f"ended with code -{int(signal.SIGKILL)}" in caplog.text, "it got there"
+    assert kinds(log.directory) == {"log"}
+    fill(log, 5)
+    healthy = Rewriter(log, Config())
+    healthy.start()
+    ended(healthy)
+    assert healthy.facts.is_ok
+    log.close()
+    assert recovered(log.directory) == list(range(1, 106))
+
+
+def test_damage_is_found_and_said(log: Log, caplog: pytest.LogCaptureFixture) -> None:
+    """A log file that was damaged since it was written: the rewriting names it, and no snapshot hides it."""
+    path = min(log.directory.glob("*.seg"))
+    data = bytearray(path.read_bytes())
+    data[500] ^= 1
+    path.write_bytes(data)
+    rewriter = Rewriter(log, Config())
+    rewriter.start()
+    ended(rewriter)
+    assert not rewriter.facts.is_ok
+    assert path.name in caplog.text
+    assert kinds(log.directory) == {"log"}
+
+
+def test_a_program_that_is_not_there(log: Log, caplog: pytest.LogCaptureFixture) -> None:
+    """Or no Python to start: an error like others."""
+    rewriter = Rewriter(log, Config(), program=["/nonexistent/python"])
+    rewriter.start()
+    ended(rewriter)
+    assert not rewriter.facts.is_ok
+    assert "/nonexistent/python" in caplog.text
+
+
+def test_a_full_disk_at_the_beginning(log: Log) -> None:
+    """No space for a new log file: given up, and another may be begun."""
+
+    def full(job: object) -> object:
+        raise DiskFullError("cannot add a log file: No space left on device")
+
+    rewriter = Rewriter(log, Config(), exclusively=full)
+    rewriter.start()
+    ended(rewriter)
+    assert (rewriter.facts.is_ok, rewriter.facts.failed_in_a_row) == (False, 1)
+    assert rewriter.start()
+    ended(rewriter)
+    assert rewriter.facts.failed_in_a_row == 2
+
+
+def test_when_it_begins_by_itself(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the size on, at that growth since the last, not at 0 percent; after a failure only later and later."""
+    now = 1000.0
+    monkeypatch.setattr(rewriting.time, "monotonic", lambda: now)
+    config = Config({"auto-aof-rewrite-min-size": str(log.total_bytes + 1), "auto-aof-rewrite-percentage": "100"})
+    rewriter = Rewriter(log, config, program=["/nonexistent/python"])
+    begun = []
+
+    def consider() -> int:
+        rewriter.consider()
+        ended(rewriter)
+        begun.append(rewriter.facts.started)
+        return begun[-1]
+
+    assert consider() == 0, "too small"
+    config.set([("auto-aof-rewrite-min-size", "1")])
+    config.set([("auto-aof-rewrite-percentage", "0")])
+    assert consider() == 0, "never"
+    config.set([("auto-aof-rewrite-percentage", "100")])
+    assert consider() == 1
+    for number, pause in enumerate((10, 20, 40, 80, 160, 320, 640, 1280, 2560, 3600, 3600), 1):
+        now += pause - 1
+        assert consider() == number, pause
+        now += 2
+        assert consider() == number + 1, pause
+    rewriter._program = rewriting.PROGRAM
+    now += 3601
+    assert consider() == 13
+    assert rewriter.facts.is_ok
+    assert consider() == 13, "it has not grown"
+    fill(log, 1000)
+    assert log.total_bytes > 2 * log.snapshot_bytes
+    assert consider() == 14
+    assert rewriter.facts.is_ok
+
+
+def test_stopping_gives_up_what_is_under_way(log: Log, tmp_path: Path) -> None:
+    """The child is killed, the thread ends, nothing begins any more, and nobody calls it a failure."""
+    marker = tmp_path / "started"
+    program = [sys.executable, "-c", f"open({str(marker)!r}, 'w').close(); import sys; sys.stdin.readlines()"]
+    rewriter = Rewriter(log, Config(), program=program)
+    rewriter.start()
+    eventually(marker.exists)
+    child = rewriter._child.process
+    rewriter.stop()
+    assert child.poll() == -signal.SIGKILL
+    assert not rewriter.start()
+
+
+PARENTS = [
+    "create log- 1",
+    "rename MANIFEST 1",
+    "sync_directory data 2",
+    "child started 1",
+    "list data 1",
+    "create MANIFEST 2",
+    "rename MANIFEST 2",
+    "sync_directory data 4",
+    "remove log- 1",
+    "remove log- 2",
+    "none none 1",
+]
+
+
+@pytest.mark.parametrize("step", PARENTS)
+def test_a_killed_parent_loses_nothing_and_takes_its_child_along(tmp_path: Path, step: str) -> None:
+    """At each step: what was durable is there after a start, what was left over is gone, and no process lives on."""
+    home = tmp_path / "data"
+    command = [sys.executable, str(HERE / "rewriting_parent.py"), str(home), *step.split()]
+    process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    killed = process.returncode == -signal.SIGKILL
+    assert killed or (step.startswith("none") and process.returncode == 0), process.stderr
+    lines = [line.split() for line in process.stdout.splitlines()]
+    durable = max(int(line[1]) for line in lines if line[0] == "durable")
+    found = recovered(home)
+    assert found == list(range(1, len(found) + 1))
+    assert len(found) >= durable >= 200
+    for line in lines:
+        if line[0] == "child":
+            eventually(lambda pid=int(line[1]): not _lives(pid))
+    log, _ = Log.open(home)
+    log.sweep()  # what a child still made after its parent had died
+    assert len(list(home.glob("snapshot-*"))) == (log.snapshot_bytes > 0)
+    log.close()
+    if step.startswith("none"):
+        assert lines[-1] == ["ended", "True"]
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,282 @@
+"""Rewriting one step at a time: what it leaves behind is removed and nothing else is; what is damaged is refused."""
+
+import json
+from zlib import crc32
+
+import pytest
+
+from millstream.errors import DiskError, DiskFullError, LogCorruptError, UsageError
+from millstream.persistence.check import check
+from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE
+from millstream.persistence.log import Log
+from millstream.persistence.manifest import snapshot_name
+from millstream.persistence.rewrite import Rewrite, contents, make
+from millstream.persistence.simdisk import Crash, Fault, SimDisk
+from persistence.reference import HOME, disk_with, entropy, files_of
+
+RECORDS = [b"%d" % number * 40 for number in range(8)]
+
+
+def begun(disk: SimDisk) -> tuple[Log, Rewrite]:
+    """A log of eight records in three files, sealed off."""
+    log, _ = Log.open(HOME, disk, segment_bytes=200, entropy=entropy(1))
+    for record in RECORDS:
+        log.append(record)
+        log.write()
+    log.sync()
+    rewrite = log.seal_off()
+    assert rewrite is not None
+    return log, rewrite
+
+
+def rewritten() -> dict[str, bytes]:
+    """The files of a log whose first eight records are in a snapshot; a ninth is not."""
+    disk = SimDisk()
+    log, rewrite = begun(disk)
+    make(disk, HOME, rewrite, contents(disk, HOME, rewrite))
+    log.adopt(rewrite)
+    log.sweep()
+    log.append(b"ninth")
+    log.close()
+    return files_of(disk)
+
+
+def opened(disk: SimDisk) -> list[bytes]:
+    """What a start recovers."""
+    disk.locked.clear()
+    log, recovery = Log.open(HOME, disk)
+    payloads = list(recovery.payloads())
+    log.close()
+    return payloads
+
+
+def kinds(disk: SimDisk) -> list[str]:
+    return sorted(name.partition("-")[0] for name in files_of(disk) if name != "lock")
+
+
+def snapshot_of(files: dict[str, bytes]) -> str:
+    (name,) = (name for name in files if name.startswith("snapshot-"))
+    return name
+
+
+def test_the_steps() -> None:
+    """A snapshot and an empty log file are what is left; positions go on; sizes are those of the files."""
+    disk = SimDisk()
+    log, rewrite = begun(disk)
+    assert Rewrite.decode(rewrite.encode()) == rewrite
+    make(disk, HOME, rewrite, contents(disk, HOME, rewrite))
+    assert kinds(disk) == ["MANIFEST", "log", "log", "log", "log", "snapshot"]
+    log.adopt(rewrite)
+    log.sweep()
+    assert kinds(disk) == ["MANIFEST", "log", "snapshot"]
+    files = files_of(disk)
+    sizes = {name: len(data) for name, data in files.items() if "-" in name}
+    assert log.total_bytes == sum(sizes.values())
+    assert log.snapshot_bytes == sizes[snapshot_of(files)]
+    assert log.append(b"ninth") == 9
+    log.write()
+    assert list(log.replay()) == [*RECORDS, b"ninth"]
+    log.close()
+    assert opened(disk) == [*RECORDS, b"ninth"]
+
+
+def test_nothing_to_rewrite() -> None:
+    """An empty log, and one whose records are all in its snapshot."""
+    log, _ = Log.open(HOME, SimDisk())
+    assert log.seal_off() is None
+    disk = SimDisk()
+    log, rewrite = begun(disk)
+    make(disk, HOME, rewrite, contents(disk, HOME, rewrite))
+    log.adopt(rewrite)
+    assert log.seal_off() is None
+
+
+def test_a_snapshot_of_an_older_rewriting_is_not_adopted() -> None:
+    """Only what was made of the log as it is can take its place."""
+    disk = SimDisk()
+    log, rewrite = begun(disk)
+    make(disk, HOME, rewrite, contents(disk, HOME, rewrite))
+    log.adopt(rewrite)
+    with pytest.raises(UsageError):
+        log.adopt(rewrite)
+
+
+@pytest.mark.parametrize("cut", [1, FRAME_SIZE, 10_000])
+def test_a_snapshot_without_its_seal_is_not_adopted(cut: int) -> None:
+    """The process that made it may say what it likes: the log looks, and goes on as it was."""
+    disk = SimDisk()
+    log, rewrite = begun(disk)
+    make(disk, HOME, rewrite, contents(disk, HOME, rewrite))
+    inode = disk.names[HOME / rewrite.target.name]
+    del inode.cache[max(len(inode.cache) - cut, 0) :]
+    with pytest.raises(LogCorruptError):
+        log.adopt(rewrite)
+    log.sweep()
+    log.append(b"ninth")
+    log.close()
+    assert opened(disk) == [*RECORDS, b"ninth"]
+    assert "snapshot" not in kinds(disk)
+
+
+def test_a_missing_snapshot_is_not_adopted() -> None:
+    """The same for one that is not there."""
+    log, rewrite = begun(SimDisk())
+    with pytest.raises(LogCorruptError, match="missing"):
+        log.adopt(rewrite)
+    assert log.append(b"ninth") == 9
+
+
+def test_a_damaged_log_file_is_not_rewritten() -> None:
+    """Every file is proved whole while it is read: damage is not made permanent by a snapshot without it."""
+    disk = SimDisk()
+    log, rewrite = begun(disk)
+    for entry in rewrite.source.segments:
+        inode = disk.names[HOME / entry.name]
+        for at in (HEADER_SIZE + 30, len(inode.cache) - 1):
+            inode.cache[at] ^= 1
+            with pytest.raises(LogCorruptError, match=entry.name):
+                make(disk, HOME, rewrite, contents(disk, HOME, rewrite))
+            inode.cache[at] ^= 1
+            if HOME / rewrite.target.name in disk.names:
+                disk.remove(HOME / rewrite.target.name)
+    assert log.append(b"ninth") == 9
+
+
+def test_a_full_disk_gives_a_rewriting_up_without_harm() -> None:
+    """No space for the snapshot, for a log file or for the manifest: the log goes on as it was."""
+    refused = 0
+    for room in range(0, 1800, 60):
+        disk = SimDisk()
+        log, _ = Log.open(HOME, disk, segment_bytes=200, entropy=entropy(1))
+        for record in RECORDS:
+            log.append(record)
+            log.write()
+        log.sync()
+        disk.capacity = sum(len(data) for data in files_of(disk).values()) + room
+        try:
+            rewrite = log.seal_off()
+            make(disk, HOME, rewrite, contents(disk, HOME, rewrite))
+            log.adopt(rewrite)
+        except (OSError, DiskFullError):
+            refused += 1
+        disk.capacity = None
+        log.sweep()
+        log.append(b"ninth")
+        log.close()
+        assert opened(disk.reboot(Crash.DROPPED)) == [*RECORDS, b"ninth"]
+    assert 10 < refused < 30, "some went through"
+
+
+def test_every_bit_of_a_snapshot_is_guarded() -> None:
+    """A5 for snapshots: each flipped byte is refused, naming the file, and nothing is changed."""
+    files = rewritten()
+    name = snapshot_of(files)
+    for at in range(len(files[name])):
+        data = bytearray(files[name])
+        data[at] ^= 1 << at % 8
+        disk = disk_with(files | {name: bytes(data)})
+        with pytest.raises(LogCorruptError, match=name) as caught:
+            Log.open(HOME, disk)
+        assert caught.value.path.endswith(name)
+        assert caught.value.offset <= at
+        assert files_of(disk)[name] == bytes(data)
+
+
+def test_every_length_of_a_snapshot_is_guarded() -> None:
+    """A4 for snapshots: cut anywhere, or missing, it is refused; it is never taken for a torn log."""
+    files = rewritten()
+    name = snapshot_of(files)
+    for size in range(len(files[name])):
+        disk = disk_with(files | {name: files[name][:size]})
+        with pytest.raises(LogCorruptError, match=name):
+            Log.open(HOME, disk)
+    del files[name]
+    with pytest.raises(LogCorruptError, match="missing"):
+        Log.open(HOME, disk_with(files))
+
+
+def test_a_check_knows_snapshots() -> None:
+    """It says what a start would say, and counts what would be lost."""
+    files = rewritten()
+    name = snapshot_of(files)
+    report = check(HOME, disk_with(files))
+    assert report.ok
+    assert (report.records, next(file.verdict.records for file in report.files if file.name == name)) == (1, 8)
+    report = check(HOME, disk_with(files | {name: files[name][:-FRAME_SIZE]}))
+    assert not report.starts
+    assert name in report.problems[0].path
+    assert not check(HOME, disk_with({key: data for key, data in files.items() if key != name})).starts
+
+
+def test_only_what_a_rewriting_left_is_removed() -> None:
+    """An unfinished snapshot and replaced log files go at a start; nothing else that looks like them does."""
+    disk = SimDisk()
+    log, rewrite = begun(disk)
+    make(disk, HOME, rewrite, contents(disk, HOME, rewrite))
+    before = files_of(disk)
+    log.adopt(rewrite)
+    adopted = files_of(disk)
+    unfinished = snapshot_name(3, "00" * 8)
+    others = {"torn-x": b"kept", "notes.txt": b"kept", "snapshot-of-mine": b"kept"}
+    disk = disk_with(adopted | others | {unfinished: b"half"})
+    assert opened(disk) == RECORDS
+    left = files_of(disk)
+    assert unfinished not in left
+    assert set(others) <= set(left)
+    assert sum(name.startswith("log-") for name in left) == 1
+    assert opened(disk_with(before)) == RECORDS, "a whole snapshot that nothing names is one that was not adopted"
+
+
+@pytest.mark.parametrize("which", ["other log file", "later snapshot", "no manifest"])
+def test_files_that_hold_more_than_the_log_are_refused(which: str) -> None:
+    """A log file of the name of a replaced one but another's, a snapshot of later records, or no manifest at all."""
+    disk = SimDisk()
+    log, rewrite = begun(disk)
+    make(disk, HOME, rewrite, contents(disk, HOME, rewrite))
+    log.adopt(rewrite)
+    files = files_of(disk)
+    if which == "other log file":
+        name = rewrite.source.segments[0].name
+        data = bytearray(files[name])
+        data[12] ^= 1
+        data[28:32] = crc32(bytes(data[:28])).to_bytes(4, "little")
+        files[name] = bytes(data)
+    elif which == "later snapshot":
+        files[snapshot_name(9, "00" * 8)] = b"x"
+    else:
+        del files["MANIFEST"]
+    with pytest.raises(LogCorruptError, match="leave them out"):
+        Log.open(HOME, disk_with(files))
+
+
+def test_a_log_without_a_snapshot_is_as_old_programs_know_it() -> None:
+    """The manifest's format is raised by the first snapshot, not before, and never goes back."""
+    disk = SimDisk()
+    log, rewrite = begun(disk)
+    assert json.loads(files_of(disk)["MANIFEST"].splitlines()[0])["format"] == 1
+    make(disk, HOME, rewrite, contents(disk, HOME, rewrite))
+    log.adopt(rewrite)
+    facts = json.loads(files_of(disk)["MANIFEST"].splitlines()[0])
+    assert (facts["format"], facts["snapshot"]["last"], len(facts["segments"])) == (2, 8, 1)
+
+
+def test_what_cannot_be_removed_is_removed_later() -> None:
+    """A sweep that fails does no harm, and the names stay known as obsolete until they are gone."""
+    disk = SimDisk()
+    log, rewrite = begun(disk)
+    make(disk, HOME, rewrite, contents(disk, HOME, rewrite))
+    log.adopt(rewrite)
+    disk.faults = dict.fromkeys(range(disk.operations + 1, disk.operations + 40), Fault.EIO)
+    with pytest.raises(DiskError):
+        log.sweep()
+    disk.faults = {}
+    log.append(b"ninth")
+    log.write()
+    log.sync()
+    again = log.seal_off()
+    make(disk, HOME, again, contents(disk, HOME, again))
+    log.adopt(again)
+    log.sweep()
+    assert kinds(disk) == ["MANIFEST", "log", "snapshot"]
+    log.close()
+    assert opened(disk) == [*RECORDS, b"ninth"]
