@@ -120,7 +120,8 @@ def test_a_server_stops_in_the_middle_of_a_rewriting(tmp_path: Path) -> None:
 def test_the_log_stays_below_its_bound_at_every_step(tmp_path: Path) -> None:
     """A8: many times the live data is written, added and trimmed; the log is never above 2.2 times a fresh snapshot.
 
-    The directory holds the new snapshot beside it while it is made, so it may reach once the live data more.
+    The start of the process that rewrites takes as long here as with a hundred times the data, so the writer pauses
+    after the next hundred entries. The directory holds the new snapshot beside the log while it is made: once the live data more.
     """
     parameters = {"auto-aof-rewrite-min-size": "500000"}
     with ServerThread(str(tmp_path), parameters=parameters, fsync="no") as server, Wire(server.url) as wire:
@@ -136,7 +137,10 @@ def test_the_log_stays_below_its_bound_at_every_step(tmp_path: Path) -> None:
             for _ in range(100):
                 wire.ask(*add)
             written += 100 * 150
-            largest = max(largest, int(persistence(wire)["aof_current_size"]))
+            told = persistence(wire)
+            largest = max(largest, int(told["aof_current_size"]))
+            if told["aof_rewrite_in_progress"] == "1":
+                rewritten(wire, 0)
             fullest = max(fullest, sum(_size(path) for path in tmp_path.iterdir()))
         assert 1.4 * live < largest <= 2.2 * live, (largest, live)
         assert fullest <= 3.2 * live, (fullest, live)
