@@ -28,7 +28,7 @@ class DeadlyFile(RealFile):
     __slots__ = ()
 
     def append(self, data: object) -> int:
-        taken = super().append(data)  # type: ignore[arg-type] # as it is
+        taken = super().append(data)  # type: ignore[arg-type] # handed on as it came
         done("append")
         return taken
 
@@ -43,13 +43,13 @@ class DeadlyDisk(RealDisk):
     __slots__ = ()
 
     def create(self, path: object) -> RealFile:
-        file = super().create(path)  # type: ignore[arg-type] # as it is
+        file = super().create(path)  # type: ignore[arg-type] # handed on as it came
         done("create")
         return DeadlyFile(os.dup(file._fd))
 
     def open_read(self, path: object) -> RealFile:
         done("open_read")
-        return super().open_read(path)  # type: ignore[arg-type] # as it is
+        return super().open_read(path)  # type: ignore[arg-type] # handed on as it came
 
 
 if __name__ == "__main__":

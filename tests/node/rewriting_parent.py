@@ -32,7 +32,7 @@ class DeadlyDisk(RealDisk):
 
     __slots__ = ()
 
-    def create(self, path: Path) -> object:  # type: ignore[override] # a file all the same
+    def create(self, path: Path) -> object:  # type: ignore[override] # a real file all the same
         file = super().create(path)
         meet("create", path)
         return file
