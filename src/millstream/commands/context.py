@@ -215,9 +215,10 @@ class Context:
         now: both clocks, read once for the command or the whole transaction.
         may_block: False inside MULTI and scripts.
         dirty: changes made so far, as Redis counts them (``rdb_changes_since_last_save``).
+        failed: a script's reply has an error in it, so the call counts as failed; its errors are counted already.
     """
 
-    __slots__ = ("_journal", "_notify", "db", "dirty", "host", "may_block", "now", "session")
+    __slots__ = ("_journal", "_notify", "db", "dirty", "failed", "host", "may_block", "now", "session")
 
     def __init__(
         self,
@@ -237,6 +238,7 @@ class Context:
         self._notify = notify
         self.may_block = may_block
         self.dirty = 0
+        self.failed = False
 
     def commit(self, step: Transition, *, soft: bool = False) -> Any:
         """Apply a transition and log it; returns what its applier returns.

@@ -353,6 +353,9 @@ class Node:
             return Error(line)
         finally:
             stats.nanoseconds += time.perf_counter_ns() - started
+            if ctx.failed:  # a script whose reply has errors in it
+                ctx.failed = False
+                stats.failed += 1
 
     def script_context(self, ctx: Context, session: Session) -> Context:
         """For the commands of a script that ``ctx`` runs: the same time, the same record, nobody served in between."""
@@ -363,14 +366,21 @@ class Node:
         ctx.db = self.keyspace.databases[ctx.session.db]  # SELECT inside the script
         refused = self.refusal(ctx.session, row, argv, ctx.now, "lua")
         if refused is not None:
-            return Error(f"ERR ACL failure in script: {refused[1]}")
+            return self.refuse_inside(row, f"ERR ACL failure in script: {refused[1]}")
         if self.outage is not None and (line := self.outage.refusal(row, argv)) is not None:
-            return Error(line)
+            return self.refuse_inside(row, line)
         reply = self._run(ctx, row, argv)
         if self._log is not None and not self.is_holding and row.name.startswith("xinfo"):
             # It shows what is logged softly, before this script and in it
             self._hard, self._is_hard = self._log.appended, self._is_hard or bool(self._steps)
         return reply
+
+    def refuse_inside(self, row: Command | None, line: str) -> Error:
+        """Count an error of a script: of a command it may not run, or, without one, of its own."""
+        if row is not None:
+            self.stats.command(row.name).rejected += 1
+        self.stats.error(line)
+        return Error(line)
 
     def _exec(self, session: Session, queue: list[list[bytes]], now: Now) -> Reply:
         """Run a transaction: one time, one record, and nobody served in between."""

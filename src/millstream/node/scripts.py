@@ -53,6 +53,10 @@ class Runner(Protocol):
         """Run one command of a script."""
         ...
 
+    def refuse_inside(self, row: Command | None, line: str) -> Error:
+        """Count an error of a script: of a command it may not run, or, without one, of its own."""
+        ...
+
 
 @dataclass(slots=True)
 class Script:
@@ -179,19 +183,24 @@ class Scripts:
         try:
             answer = self._execute(script.body, lua.table_from(keys), lua.table_from(args), ctx.session.resp == 3)
         except MemoryError:
-            answer = (False, b"ERR not enough memory", None, None)
+            answer = (False, b"ERR not enough memory", None, None, False)
         except Exception as error:  # noqa: BLE001 - lupa's own errors; the runtime is not trusted afterwards
-            answer = (False, f"ERR {type(error).__name__} in Lua: {error}".encode("utf-8", "replace"), None, None)
+            told = f"ERR {type(error).__name__} in Lua: {error}".encode("utf-8", "replace")
+            answer = (False, told, None, None, False)
             self._drop()
         finally:
             ctx.dirty += inner.dirty
             self._run = None
         if answer[0]:
             self._relax()
+            ctx.failed = answer[2]
             return Raw([answer[1]])
         if b"not enough memory" in answer[1]:
             self._drop()
-        return Error(_told(script, *answer[1:]))
+        ctx.failed = True
+        *parts, counted = answer[1:]
+        line = _told(script, *parts)
+        return Error(line) if counted else self._runner.refuse_inside(None, line)
 
     def _relax(self) -> None:
         """Collect what a large script left, rather than keep it until the next."""
@@ -246,6 +255,10 @@ class Scripts:
             if self._run is not None:
                 self._run.resp = self._run.ctx.session.resp = int(version)
 
+        def count(line: bytes) -> None:
+            lua.set_max_memory(0)
+            self._runner.refuse_inside(None, line.decode("utf-8", "surrogateescape"))
+
         def sha1(text: bytes) -> bytes:
             lua.set_max_memory(0)
             return hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
@@ -267,6 +280,7 @@ class Scripts:
             "stop_line": self._stop_line,
             "resp": lambda: 2 if self._run is None else self._run.resp,
             "set_resp": set_resp,
+            "count": count,
             "sha1": sha1,
             "hex": hexadecimal,
             "log": tell,
@@ -286,14 +300,15 @@ class Scripts:
     def _command(self, run: _Run, argv: list[bytes]) -> Reply:
         """One redis.call."""
         row = find(argv)
+        refuse = self._runner.refuse_inside
         if row is None or (row.handler is None and len(argv) > 1):
-            return Error("ERR Unknown Redis command called from script")
+            return refuse(None, "ERR Unknown Redis command called from script")
         if row.handler is None or (row.arity > 0 and len(argv) != row.arity) or len(argv) < -row.arity:
-            return Error("ERR Wrong number of args calling Redis command from script")
+            return refuse(row, "ERR Wrong number of args calling Redis command from script")
         if "noscript" in row.flags:
-            return Error("ERR This Redis command is not allowed from script")
+            return refuse(row, "ERR This Redis command is not allowed from script")
         if run.read_only and "write" in row.flags:
-            return Error("ERR Write commands are not allowed from read-only scripts.")
+            return refuse(row, "ERR Write commands are not allowed from read-only scripts.")
         return self._runner.run_inside(run.ctx, row, argv)
 
 

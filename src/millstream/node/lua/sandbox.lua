@@ -394,6 +394,18 @@ end
 -- Writes a value as a reply. wide: the client speaks RESP3; own: the version the script asked for.
 local write
 
+local failed -- whether an error was written
+
+-- Errors of commands were counted when they ran; errors of the script's own are counted when they leave it
+local function write_error(out, text, counted)
+  failed = true
+  out[#out + 1] = '-' .. one_line(text) .. '\r\n'
+  if not counted then
+    host.count(text)
+    host.arm()
+  end
+end
+
 local function write_pairs(out, found, mark, wide, own, depth, with_values)
   local count = 0
   for _ in next, found do
@@ -415,8 +427,7 @@ end
 local function write_table(out, value, wide, own, depth)
   local field = rawget(value, 'err')
   if type(field) == 'string' then
-    out[#out + 1] = '-' .. one_line(field) .. '\r\n'
-    return
+    return write_error(out, field, rawget(value, 'ignore_error_stats_update'))
   end
   field = rawget(value, 'ok')
   if type(field) == 'string' then
@@ -478,7 +489,7 @@ function write(out, value, wide, own, depth)
     out[#out + 1] = ':1\r\n'
   elseif kind == 'table' then
     if depth == 0 then
-      out[#out + 1] = '-ERR reached lua stack limit\r\n'
+      write_error(out, 'ERR reached lua stack limit')
     else
       write_table(out, value, wide, own, depth - 1)
     end
@@ -504,11 +515,12 @@ local function explained(problem)
   elseif type(text) ~= 'string' then
     text = 'ERR unknown error'
   end
-  return { err = text, source = place and place.source, line = place and place.currentline }
+  local counted = type(problem) == 'table' and rawget(problem, 'ignore_error_stats_update') and true or false
+  return { err = text, source = place and place.source, line = place and place.currentline, counted = counted }
 end
 
 local function run(body, keys, argv, wide)
-  stopped = nil
+  stopped, failed = nil, false
   globals.KEYS, globals.ARGV = keys, argv
   host.arm()
   sethook(tick, '', STEP)
@@ -525,11 +537,11 @@ local function run(body, keys, argv, wide)
   host.disarm()
   globals.KEYS, globals.ARGV = nil, nil
   if ok then
-    return true, value
+    return true, value, failed
   elseif type(value) == 'table' then
-    return false, value.err, value.source, value.line
+    return false, value.err, value.source, value.line, value.counted
   end
-  return false, 'ERR ' .. tostring(value)
+  return false, 'ERR ' .. tostring(value), nil, nil, false
 end
 
 return compile, run
