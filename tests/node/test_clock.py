@@ -74,6 +74,33 @@ def test_a_claim_from_the_future_is_due_when_its_time_comes() -> None:
     assert waiter.inbox == [[[b"s", [[b"1-0", [b"f", b"v"], 50, 1]]]]]
 
 
+@pytest.mark.parametrize("jump", [1000, YEAR])
+def test_a_claim_is_due_soon_after_the_clock_has_jumped_forward(jump: int) -> None:
+    """Who waits for a claim that the jump has made due gets it within 100 ms, though no command comes."""
+    world = World()
+    holder, waiter, later = world.client(), world.client(), world.client()
+    for key in ("s", "t"):
+        holder.call("XADD", key, "1-0", "f", "v")
+        holder.call("XGROUP", "CREATE", key, "g", "0")
+        holder.call("XREADGROUP", "GROUP", "g", "c", "STREAMS", key, ">")
+    assert waiter.send("XREADGROUP", "GROUP", "g", "d", "BLOCK", 0, "CLAIM", 1000, "STREAMS", "s", ">") is WAITING
+    assert later.send("XREADGROUP", "GROUP", "g", "d", "BLOCK", 900, "CLAIM", 2 * YEAR, "STREAMS", "t", ">") is WAITING
+    world.advance(50)
+    world.clock.jump(jump)
+    for _ in range(100):
+        if not waiter.waits:
+            break
+        due = world.node.next_deadline(world.clock.now())
+        assert due is not None
+        world.advance(max(due - world.clock.mono, 0))
+    assert waiter.inbox == [[[b"s", [[b"1-0", [b"f", b"v"], jump + world.clock.mono, 1]]]]]
+    assert world.clock.mono <= 50 + 100 + 1
+    assert later.waits
+    world.advance(900 - world.clock.mono)
+    assert later.inbox == [None]
+    assert world.node.next_deadline(world.clock.now()) is None
+
+
 def test_a_frozen_clock_stops_nothing() -> None:
     """Ids count up within the one millisecond, reads and claims work."""
     world = World()

@@ -12,6 +12,11 @@ from millstream.engine.keyspace import Value
 from millstream.engine.waiting import Place, Waiting
 from millstream.replies import NIL_ARRAY, Reply
 
+# Milliseconds between two looks at the wall clock while somebody waits for a claim to become due
+LOOK = 100
+# How far the clocks may drift apart, in milliseconds, before the alarms are set again
+SLACK = 10
+
 
 @dataclass(slots=True, eq=False)
 class Waiter:
@@ -50,6 +55,9 @@ class Waits:
     by_session: dict[int, Waiter] = field(default_factory=dict)
     _alarms: list[tuple[int, int, Waiter]] = field(default_factory=list)
     _serial: "count[int]" = field(default_factory=count)
+    _claiming: dict[Waiter, None] = field(default_factory=dict)  # who has a due time, which is one of the wall clock
+    _looked: int = 0  # monotonic time of the last look at the wall clock
+    _drift: int = 0  # wall minus monotonic time when the alarms were set
 
     def __len__(self) -> int:
         return len(self.by_session)
@@ -72,6 +80,10 @@ class Waits:
         session.blocked = True
         if deadline is not None:
             self._ring_at(deadline, waiter)
+        if wait.due is not None:
+            if not self._claiming:
+                self._looked, self._drift = now.mono, now.wall - now.mono
+            self._claiming[waiter] = None
         self.set_alarm(waiter, now)
         return waiter
 
@@ -85,6 +97,21 @@ class Waits:
             waiter.alarm = moment
             self._ring_at(moment, waiter)
 
+    def look(self, now: Now) -> None:
+        """Set the alarms again if the wall clock has jumped: what is due by it is so many milliseconds away no more."""
+        if not self._claiming:
+            return
+        self._looked = now.mono
+        drift = now.wall - now.mono
+        if abs(drift - self._drift) > SLACK:
+            self._drift = drift
+            for waiter in self._claiming:
+                self.set_alarm(waiter, now)
+
+    def next_look(self) -> int | None:
+        """Monotonic milliseconds at which :meth:`look` is to be called next; None if no claim is waited for."""
+        return self._looked + LOOK if self._claiming else None
+
     def _ring_at(self, moment: int, waiter: Waiter) -> None:
         heapq.heappush(self._alarms, (moment, next(self._serial), waiter))
 
@@ -93,6 +120,7 @@ class Waits:
         waiter.over = True
         waiter.session.blocked = False
         self.by_session.pop(waiter.session.id, None)
+        self._claiming.pop(waiter, None)
         self.lines.leave(waiter, waiter.places)
 
     def next_alarm(self) -> int | None:

@@ -598,6 +598,7 @@ class Node:
                 if not waiter.over:
                     self.waits.set_alarm(waiter, now)
             self._overdue.clear()
+        self.waits.look(now)
         for waiter in self.waits.ringing(now):
             if waiter.over:
                 continue
@@ -627,7 +628,8 @@ class Node:
         if self.outage is None and (self._overdue or self._ready):
             return 0
         chores = self.chores.next_due() if self.outage is None and not self.is_paused else None
-        known = (self.waits.next_alarm(), chores, self._pause.ends)
+        look = self.waits.next_look() if self.outage is None and not self.is_paused else None
+        known = (self.waits.next_alarm(), look, chores, self._pause.ends)
         moments = [moment for moment in known if moment is not None]
         return min(moments) if moments else None
 
