@@ -13,17 +13,25 @@ if TYPE_CHECKING:
     from millstream.client.connect import connect as connect
     from millstream.client.connect import connect_async as connect_async
     from millstream.worker.app import App as App
+    from millstream.worker.batches import BatchError as BatchError
+    from millstream.worker.depends import Depends as Depends
     from millstream.worker.loop import FatalError as FatalError
     from millstream.worker.message import EntryLostError as EntryLostError
     from millstream.worker.message import Message as Message
     from millstream.worker.message import Nack as Nack
     from millstream.worker.message import Reject as Reject
+    from millstream.worker.middleware import Middleware as Middleware
+    from millstream.worker.middleware import Timeout as Timeout
     from millstream.worker.payload import PayloadError as PayloadError
     from millstream.worker.policy import Retry as Retry
     from millstream.worker.settle import AlreadySettledError as AlreadySettledError
     from millstream.worker.subscription import StreamSub as StreamSub
 
 _WHERE = {
+    "Depends": "millstream.worker.depends",
+    "Timeout": "millstream.worker.middleware",
+    "Middleware": "millstream.worker.middleware",
+    "BatchError": "millstream.worker.batches",
     "AlreadySettledError": "millstream.worker.settle",
     "App": "millstream.worker.app",
     "EntryLostError": "millstream.worker.message",

@@ -101,7 +101,8 @@ def test_every_package_imported_is_declared() -> None:
     declared = {"": project["dependencies"], **project["optional-dependencies"]}
     names = {extra: {re.split(r"[^\w-]", line)[0] for line in lines} for extra, lines in declared.items()}
     for package, (_, extra) in layers.THIRD_PARTY.items():
-        assert package.replace("_", "-") in names[extra], f"{package} is not in extra {extra or 'core'!r}"
+        distribution = layers.DISTRIBUTIONS.get(package, package.replace("_", "-"))
+        assert distribution in names[extra], f"{package} is not in extra {extra or 'core'!r}"
     assert names[""] == {package for package, (_, extra) in layers.THIRD_PARTY.items() if extra == ""}
 
 

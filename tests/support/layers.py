@@ -87,6 +87,8 @@ THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "lupa": (frozenset({"node"}), "server"),
     "msgpack": (frozenset({"persistence", "node", "upkeep"}), ""),
     "redis": (frozenset({"embedded", "client", "worker", "spark", "demo", "testing", "transfer", "upkeep"}), ""),
+    "msgspec": (frozenset({"worker"}), "dev"),  # only where a handler's own annotations are its structs
+    "opentelemetry": (frozenset({"worker"}), "otel"),
     "pytest": (frozenset({"testing"}), "dev"),
     "rich": (frozenset({"cli", "demo", "server"}), ""),
     "uvloop": (frozenset({"server"}), "server"),
@@ -101,6 +103,9 @@ THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "uvicorn": (frozenset({"console"}), "console"),
     "jinja2": (frozenset({"console"}), "console"),
 }
+
+# Where what is installed is called otherwise than what is imported.
+DISTRIBUTIONS = {"opentelemetry": "opentelemetry-api"}
 
 # Bytes from a socket, a log or a dump never become code.
 UNPICKLERS = frozenset({"pickle", "marshal", "shelve", "cloudpickle", "dill", "jsonpickle"})

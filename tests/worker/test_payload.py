@@ -8,6 +8,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Literal
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -48,6 +49,13 @@ class Flight(BaseModel):
     at: datetime
     note: str | None = None
     place: dict[str, float] = {}
+
+
+class Parcel(msgspec.Struct):
+    id: int
+    note: str
+    weight: float | None
+    tags: list[str] = []
 
 
 def bind(handler: Any, *flat: bytes) -> dict[str, Any]:
@@ -259,3 +267,35 @@ def test_an_ordinary_entry_is_no_dead_letter() -> None:
     """Reading the wrong stream as dead letters is an error, not nonsense."""
     with pytest.raises(ValueError, match="not a dead letter"):
         unpack([b"a", b"1"])
+
+
+def test_a_msgspec_struct_is_read_and_written() -> None:
+    """Fields are read leniently, nested ones as JSON, missing ones as None where that is allowed; text stays text."""
+
+    def handler(parcel: Parcel) -> None: ...
+
+    expected = Parcel(id=7, note="12", weight=None, tags=["a"])
+    assert bind(handler, b"id", b"7", b"note", b"12", b"tags", b'["a"]') == {"parcel": expected}
+    assert bind(handler, b"data", b'{"id": 7, "note": "12", "weight": null, "tags": ["a"]}') == {"parcel": expected}
+    assert bind(handler, *encode(expected)) == {"parcel": expected}
+    with pytest.raises(PayloadError, match=r"parcel: .*`int`"):
+        bind(handler, b"id", b"x", b"note", b"")
+    with pytest.raises(PayloadError, match="expected an object for Parcel"):
+        bind(handler, b"data", b"[1]")
+
+
+def test_a_batch_binds_the_elements_type() -> None:
+    """``orders: list[Parcel]`` makes one parcel of each entry."""
+
+    def handler(parcels: list[Parcel], msgs: list[Message]) -> None: ...
+
+    binder = Binder(handler, batch=True)
+    assert binder.bind([b"id", b"7", b"note", b""], None) == {"parcels": Parcel(7, "", None), "msgs": None}
+
+
+def test_an_envelope_is_parsed_as_it_was_built() -> None:
+    """Headers of any text, a body of any bytes; what does not fit its 16 bits is refused."""
+    headers, body = {"content-type": "x", "ü": ""}, bytes(range(256))
+    assert envelope.parse(envelope.build(headers, body)) == (headers, body)
+    with pytest.raises(ValueError, match="65,535"):
+        envelope.build({"long": "x" * 70_000}, b"")

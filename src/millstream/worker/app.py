@@ -2,21 +2,31 @@
 
 import asyncio
 import contextlib
+import dataclasses
+import functools
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
+from millstream.client.capabilities import Capabilities, find
 from millstream.client.line import Line
-from millstream.client.url import check_shared, find_url
+from millstream.client.url import async_client, check_shared, find_url
 from millstream.clock import Clock, SystemClock
 from millstream.errors import UsageError
+from millstream.worker.depends import dependencies_of, new_provider
 from millstream.worker.loop import SubscriberLoop, totals
-from millstream.worker.payload import encode
+from millstream.worker.message import Message
+from millstream.worker.middleware import Middleware, Publication, Publish, chain, checked
 from millstream.worker.policy import Retry
 from millstream.worker.process import run_in_process
-from millstream.worker.subscription import AckMode, ReadMode, StreamSub, Subscription
+from millstream.worker.publishing import fields_of, need_idmp, trimming, xadd
+from millstream.worker.subscription import AckMode, OnAck, ReadMode, StreamSub, Subscription
+
+if TYPE_CHECKING:
+    from fast_depends.dependencies import Provider
 
 log = logging.getLogger("millstream.worker")
 
@@ -30,14 +40,16 @@ class Publisher:
     It may stand above or below ``@app.subscriber``.
     """
 
-    def __init__(self, app: "App", stream: str, maxlen: int | None) -> None:
+    def __init__(self, app: "App", stream: str, maxlen: int | None, headers: dict[str, str] | None) -> None:
         self._app = app
         self.stream = stream
         self.maxlen = maxlen
+        self.headers = headers
 
     async def publish(self, content: Any) -> str:
         """Add one entry; see :meth:`App.publish`."""
-        return await self._app.publish(self.stream, content, maxlen=self.maxlen)
+        headers = None if self.headers is None else dict(self.headers)
+        return await self._app.publish(self.stream, content, maxlen=self.maxlen, headers=headers)
 
     def __call__(self, handler: Handler) -> Handler:
         """Publish what ``handler`` returns."""
@@ -53,12 +65,28 @@ class App:
             server on this machine.
         grace: seconds running handlers get at a stop, before they are cancelled.
         clock: where time comes from.
+        middlewares: around every run and every publish, the first outermost; see
+            :mod:`millstream.worker.middleware`.
+
+    Raises:
+        ConfigError: a middleware is none.
     """
 
-    def __init__(self, url: str | None = None, *, grace: float = 30.0, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        grace: float = 30.0,
+        clock: Clock | None = None,
+        middlewares: Iterable[Middleware | Callable[..., Awaitable[Any]]] = (),
+    ) -> None:
         self._url = url
         self.grace = grace
         self._clock = clock or SystemClock()
+        self.middlewares: Sequence[Middleware] = checked(middlewares)
+        self._capabilities: Capabilities | None = None
+        self._client: Redis | None = None
+        self._provider: Provider | None = None
         self._subscriptions: list[Subscription] = []
         self._on_startup: list[Hook] = []
         self._on_shutdown: list[Hook] = []
@@ -86,6 +114,27 @@ class App:
         """What was registered, in order."""
         return tuple(self._subscriptions)
 
+    @property
+    def client(self) -> "Redis":
+        """A redis-py client of the app's server (bytes), shared by all handlers, made on first use, closed at the stop.
+
+        A handler gets it by a parameter annotated ``redis.asyncio.Redis``.
+        """
+        if self._client is None:
+            self._client = async_client(self.url)
+        return self._client
+
+    @property
+    def dependencies(self) -> "Provider":
+        """Fast-depends' provider of this app; its ``override`` and ``scope`` exchange dependencies in tests.
+
+        Raises:
+            ConfigError: fast-depends is not installed.
+        """
+        if self._provider is None:
+            self._provider = new_provider()
+        return self._provider
+
     # -- registering ------------------------------------------------------------------------------------------------
 
     def subscriber(
@@ -97,6 +146,11 @@ class App:
         ack: AckMode = "auto",
         read: ReadMode = "both",
         dead: str | None = None,
+        middlewares: Iterable[Middleware | Callable[..., Awaitable[Any]]] = (),
+        batch: bool = False,
+        max_records: int | None = None,
+        key: str | Callable[[Message], Hashable] | None = None,
+        on_ack: OnAck = "keep",
     ) -> Callable[[Handler], Handler]:
         """Run a function, async or not, for each entry of a stream.
 
@@ -107,6 +161,11 @@ class App:
             ack: who acks, and how; see :class:`~millstream.worker.subscription.Subscription`.
             read: new entries, stale ones, or both.
             dead: the dead-letter stream; ``<stream>:dead`` when None.
+            middlewares: around the runs of this handler, inside the app's.
+            batch: the handler takes lists; see :mod:`millstream.worker.batches`.
+            max_records: the same as ``StreamSub(max_records=)``, and goes before it.
+            key: entries of one key run one after the other; see :mod:`millstream.worker.keys`.
+            on_ack: ``"delete"`` removes an acked entry from the stream once no group needs it any more.
 
         Returns:
             A decorator that registers the function and returns it unchanged.
@@ -115,8 +174,14 @@ class App:
             ConfigError: an option or an annotation of the function cannot be used.
         """
         where = StreamSub(sub) if isinstance(sub, str) else sub
+        if max_records is not None:
+            where = dataclasses.replace(where, max_records=max_records)
+        around = checked(middlewares)
+        context: dict[type, Callable[[], Any]] = {App: lambda: self, Redis: lambda: self.client}
 
         def register(handler: Handler) -> Handler:
+            if dependencies_of(handler) and self._provider is None:
+                self._provider = new_provider()
             self._subscriptions.append(
                 Subscription(
                     where,
@@ -126,15 +191,21 @@ class App:
                     ack=ack,
                     read=read,
                     dead=dead or "",
+                    middlewares=around,
+                    batch=batch,
+                    key=key,
+                    on_ack=on_ack,
+                    context=context,
+                    provider=self._provider,
                 )
             )
             return handler
 
         return register
 
-    def publisher(self, stream: str, *, maxlen: int | None = None) -> Publisher:
-        """A publisher for one stream; ``maxlen`` trims it approximately."""
-        return Publisher(self, stream, maxlen)
+    def publisher(self, stream: str, *, maxlen: int | None = None, headers: dict[str, str] | None = None) -> Publisher:
+        """A publisher for one stream; ``maxlen`` trims it approximately, ``headers`` are those of its entries."""
+        return Publisher(self, stream, maxlen, headers)
 
     def on_startup(self, hook: Hook) -> Hook:
         """Run a function, async or not, before the first entry is read."""
@@ -148,29 +219,93 @@ class App:
 
     # -- publishing -------------------------------------------------------------------------------------------------
 
-    async def publish(self, stream: str, content: Any, *, maxlen: int | None = None) -> str:
+    async def publish(
+        self,
+        stream: str,
+        content: Any,
+        *,
+        maxlen: int | None = None,
+        minid: str | None = None,
+        idempotent: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> str:
         """Add one entry and return its id.
 
         Args:
             stream: key of the stream.
             content: a mapping of fields, a dataclass, a pydantic model, or a single value for the field ``data``.
             maxlen: trim the stream to about this many entries.
+            minid: trim about what is older than this id.
+            idempotent: an id of the caller's: a second publish with it adds nothing and returns the first one's entry
+                id, for as long as the server remembers it (``XCFGSET IDMP-DURATION``, 100 s unless set). So a publish
+                that ended in :class:`~millstream.client.line.Disconnected` can be repeated.
+            headers: None writes plain fields; a mapping, also an empty one, writes FastStream's envelope.
 
         Raises:
+            PayloadError: the content has no form as an entry.
+            UsageError: ``idempotent`` on a server without XADD IDMP.
             ResponseError: the server refused.
             Disconnected: no answer came; the entry may or may not have been added.
         """
-        reply = await self._shared().call(*_xadd(stream, content, maxlen))
-        return str(reply, "ascii")
+        trim = trimming(maxlen, minid)
+        if idempotent is not None:
+            need_idmp(await self._server())
 
-    async def publish_batch(self, stream: str, contents: Iterable[Any], *, maxlen: int | None = None) -> list[str]:
+        async def add(publication: Publication) -> str:
+            fields = fields_of(publication.content, publication.headers)
+            return str(await self._shared().call(*xadd(publication.stream, fields, trim, idempotent)), "ascii")
+
+        around: Publish = chain(self.middlewares, "publish", add)
+        return await around(Publication(stream, content, headers))
+
+    async def publish_batch(
+        self,
+        stream: str,
+        contents: Iterable[Any],
+        *,
+        maxlen: int | None = None,
+        minid: str | None = None,
+        idempotent: Callable[[Any], str] | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> list[str]:
         """Add many entries in one round trip and return their ids, in order.
+
+        Args:
+            stream: as for :meth:`publish`, like the others.
+            contents: of the entries.
+            maxlen: as for :meth:`publish`.
+            minid: as for :meth:`publish`.
+            idempotent: gives the id of each content.
+            headers: of every entry.
+
+        With a middleware that has a publish hook, each entry goes through it; hooks that wait may change the order.
 
         Raises:
             ResponseError: the server refused one; the others were added.
             Disconnected: no answer came; some, all or none were added.
         """
-        replies = await self._shared().calls([_xadd(stream, content, maxlen) for content in contents])
+        trim = trimming(maxlen, minid)
+        if idempotent is not None:
+            need_idmp(await self._server())
+        if chain(self.middlewares, "publish", _plain) is not _plain:
+            one = functools.partial(self.publish, stream, maxlen=maxlen, minid=minid)
+            ids: list[str] = await asyncio.gather(
+                *(
+                    one(
+                        content,
+                        idempotent=idempotent and idempotent(content),
+                        headers=None if headers is None else dict(headers),
+                    )
+                    for content in contents
+                )
+            )
+            return ids
+        replies = await self._shared().calls(
+            [
+                xadd(stream, fields_of(content, headers), trim, idempotent and idempotent(content))
+                for content in contents
+            ]
+        )
         for reply in replies:
             if isinstance(reply, ResponseError):
                 raise reply
@@ -202,7 +337,15 @@ class App:
         line, private, guard = self._shared(), Line(self.url), asyncio.Lock()
         self._private = private
         self._loops = [
-            SubscriberLoop(subscription, url=self.url, line=line, private=private, guard=guard, clock=self._clock)
+            SubscriberLoop(
+                subscription,
+                url=self.url,
+                line=line,
+                private=private,
+                guard=guard,
+                clock=self._clock,
+                middlewares=self.middlewares,
+            )
             for subscription in self._subscriptions
         ]
         try:
@@ -247,6 +390,10 @@ class App:
     async def close(self) -> None:
         """Disconnect a publisher that runs no subscribers."""
         line, self._line = self._line, None
+        client, self._client = self._client, None
+        self._capabilities = None
+        if client is not None:
+            await client.aclose()
         if line is not None:
             await line.close()
 
@@ -277,10 +424,15 @@ class App:
             self._line = Line(self.url)
         return self._line
 
+    async def _server(self) -> Capabilities:
+        """What the server can do, asked once a connection of ours."""
+        if self._capabilities is None:
+            self._capabilities = await find(self._shared())
+        return self._capabilities
 
-def _xadd(stream: str, content: Any, maxlen: int | None) -> tuple[bytes | str | int, ...]:
-    trim: tuple[str | int, ...] = () if maxlen is None else ("MAXLEN", "~", maxlen)
-    return ("XADD", stream, *trim, "*", *encode(content))
+
+async def _plain(_: Publication) -> str:
+    raise AssertionError("only compared with")
 
 
 async def _run_hooks(hooks: list[Hook]) -> None:

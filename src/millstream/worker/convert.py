@@ -1,7 +1,7 @@
 """From a field's bytes, or a JSON value, to the type an annotation asks for. Pure.
 
-Builds one function per type, once. The standard library's types and dataclasses are handled here; pydantic does its own
-models and, where it is installed, every type this module does not know.
+Builds one function per type, once. The standard library's types and dataclasses are handled here; pydantic and
+msgspec do their own models and, where it is installed, every type this module does not know.
 """
 
 import dataclasses
@@ -87,6 +87,8 @@ def builder(annotation: Any) -> Convert:
     if isinstance(annotation, type):
         if hasattr(annotation, "model_validate"):
             return _model(annotation)
+        if hasattr(annotation, "__struct_fields__"):
+            return _struct(annotation)
         if dataclasses.is_dataclass(annotation):
             return _dataclass(annotation)
         if issubclass(annotation, Enum):
@@ -102,7 +104,9 @@ def is_structured(annotation: Any) -> bool:
     if annotation in (Any, dict, Mapping) or origin in (dict, Mapping):
         return True
     return isinstance(annotation, type) and (
-        hasattr(annotation, "model_validate") or dataclasses.is_dataclass(annotation)
+        hasattr(annotation, "model_validate")
+        or hasattr(annotation, "__struct_fields__")
+        or dataclasses.is_dataclass(annotation)
     )
 
 
@@ -288,23 +292,44 @@ def _model(kind: Any) -> Convert:
         value = _loaded(value)
         if not isinstance(value, Mapping):
             return kind.model_validate(value)
-        made: dict[str, Any] = {}
-        for name, item in value.items():
-            part = lenient(item)
-            if isinstance(part, str) and name not in texts:
-                if not part and name in optional:
-                    part = None
-                elif part[:1] in ("{", "["):
-                    part = json.loads(part)
-                elif part == "null":
-                    part = None
-            made[name] = part
+        made = {name: _part(item, name in texts, name in optional) for name, item in value.items()}
         for name in optional - made.keys():
             if kind.model_fields[name].is_required():
                 made[name] = None
         return kind.model_validate(made)
 
     return convert
+
+
+def _struct(kind: Any) -> Convert:
+    """A msgspec struct: fields are text, which it reads leniently; nested parts are JSON in their field."""
+    import msgspec  # noqa: PLC0415 - for those who use its structs, so it is there
+
+    described = msgspec.structs.fields(kind)
+    texts = {part.encode_name for part in described if _wants_text(part.type)}
+    optional = {part.encode_name for part in described if admits_none(part.type)}
+
+    def convert(value: Any) -> Any:
+        value = _loaded(value)
+        if not isinstance(value, Mapping):
+            raise ValueError(f"expected an object for {kind.__name__}, got {type(value).__name__}")  # noqa: TRY004 - one kind of error for content that does not fit
+        made = {name: _part(item, name in texts, name in optional) for name, item in value.items()}
+        for name in optional - made.keys():
+            made[name] = None
+        return msgspec.convert(made, kind, strict=False)  # its ValidationError is a ValueError
+
+    return convert
+
+
+def _part(item: Any, is_text: bool, is_optional: bool) -> Any:
+    """One field's value for a struct or a model: text where text is asked for, else what the text says."""
+    part = lenient(item)
+    if isinstance(part, str) and not is_text:
+        if part == "null" or (not part and is_optional):
+            return None
+        if part[:1] in ("{", "["):
+            return json.loads(part)
+    return part
 
 
 def _wants_text(annotation: Any) -> bool:

@@ -1,4 +1,4 @@
-"""FastStream's binary message format, read, so that its publishers and our workers can share a stream. Pure.
+"""FastStream's binary message format, read and written, so that both sides can share a stream. Pure.
 
 One field ``__data__``: eight magic bytes, version (16 bit), offset of the headers and of the body (32 bit each), then
 the headers (16 bit count, each name and value with a 16 bit length), then the body; all big-endian. FastStream 0.7,
@@ -47,3 +47,17 @@ def parse(data: bytes) -> Envelope:
     except struct.error:
         raise ValueError("damaged FastStream envelope: it ends too early") from None
     return Envelope(dict(zip(texts[::2], texts[1::2], strict=True)), data[body_at:])
+
+
+def build(headers: dict[str, str], body: bytes) -> bytes:
+    """Make an envelope.
+
+    Raises:
+        ValueError: a header's name or value is longer than 65,535 bytes, or there are more than that many.
+    """
+    parts = [part.encode() for pair in headers.items() for part in pair]
+    if len(headers) > 0xFFFF or any(len(part) > 0xFFFF for part in parts):
+        raise ValueError("a header of FastStream's envelope holds at most 65,535 bytes")
+    head = struct.pack(">H", len(headers)) + b"".join(struct.pack(">H", len(part)) + part for part in parts)
+    headers_at = len(MAGIC) + _HEAD.size
+    return MAGIC + _HEAD.pack(1, headers_at, headers_at + len(head)) + head + body

@@ -15,7 +15,7 @@ from redis.exceptions import ResponseError
 
 from millstream.client import emulate
 from millstream.client.line import Command, Disconnected, Reply
-from millstream.worker import hooks
+from millstream.worker import acking, hooks
 from millstream.worker.burial import Burials
 from millstream.worker.deadletter import DeadLetter
 from millstream.worker.leases import Leases
@@ -176,7 +176,7 @@ class Ledger:
 
         if acks:
             hooks.reach("before_ack")
-            add(("XACK", member.stream, member.group, *(held.id for held in acks)), acks)
+            add(acking.command(member, [held.id for held in acks]), acks)
         if releases:
             hooks.reach("before_release")
         for charge in (True, False):
@@ -192,8 +192,9 @@ class Ledger:
         replies = await member.line.calls(commands)
         clean = all(map(self._settled, owners, replies))
         if acks and not isinstance(replies[0], ResponseError):
-            member.stats.acked += replies[0]
-            member.stats.lost += len(acks) - replies[0]  # acked elsewhere, or the group is a new one
+            count = acking.acked(replies[0])
+            member.stats.acked += count
+            member.stats.lost += len(acks) - count  # acked elsewhere, or the group is a new one
             hooks.reach("after_ack")
         if releases:
             for held, charge in releases:

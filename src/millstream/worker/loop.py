@@ -6,10 +6,9 @@ read, start, run, settle, and at the end hand back whatever was not started.
 
 import asyncio
 import contextlib
-import functools
 import logging
 from collections import deque
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from redis.exceptions import ResponseError
@@ -18,11 +17,15 @@ from millstream.client import capabilities
 from millstream.client.line import AccessDenied, Disconnected, Line
 from millstream.clock import Clock
 from millstream.errors import MillstreamError
-from millstream.worker import hooks
+from millstream.worker import acking, hooks
+from millstream.worker.batches import Batches
+from millstream.worker.calls import Calls
+from millstream.worker.keys import KeyLanes
 from millstream.worker.leases import Leases
 from millstream.worker.ledger import Ledger
 from millstream.worker.membership import Held, Membership
 from millstream.worker.message import Message, Nack, Reject
+from millstream.worker.middleware import Middleware
 from millstream.worker.outcomes import DeliveryLimitError, Outcomes
 from millstream.worker.policy import resize
 from millstream.worker.reading import GroupMissing, Reading
@@ -53,6 +56,7 @@ class SubscriberLoop:
         private: for transactions, shared likewise, under ``guard``.
         guard: see ``private``.
         clock: where time comes from.
+        middlewares: of the app, outside the subscription's own.
     """
 
     def __init__(
@@ -64,6 +68,7 @@ class SubscriberLoop:
         private: Line,
         guard: asyncio.Lock,
         clock: Clock,
+        middlewares: Sequence[Middleware] = (),
     ) -> None:
         self.subscription = subscription
         consumer, self._own_name = subscription.consumer()
@@ -75,6 +80,7 @@ class SubscriberLoop:
             dead=subscription.dead,
             dead_maxlen=subscription.sub.maxlen,
             no_ack=subscription.sub.no_ack,
+            delete_acked=subscription.on_ack == "delete",
             line=line,
             private=private,
             guard=guard,
@@ -90,6 +96,8 @@ class SubscriberLoop:
             if subscription.is_async
             else ThreadPoolExecutor(subscription.concurrency, thread_name_prefix=subscription.name)
         )
+        calls = Calls(subscription, self._outcomes, self._threads, (*middlewares, *subscription.middlewares))
+        self._call = calls.one
         self._solitude = Solitude()
         self._buffer: deque[Held] = deque()
         self._idle_lanes: deque[asyncio.Future[None]] = deque()
@@ -99,8 +107,17 @@ class SubscriberLoop:
         self._helpers: list[asyncio.Task[None]] = []
         self._reader: asyncio.Task[None] | None = None
         self._ledger.on_due = self._expect
+        self._keys: KeyLanes | None = None
+        self._begin: Callable[[Held], Awaitable[None]] = self._start
+        if subscription.batch:
+            self._begin = self._batched(calls)
         self._lowest = subscription.sub.max_records or subscription.concurrency
         self._highest = subscription.sub.max_records or max(_READ_AHEAD, 2 * subscription.concurrency)
+        if subscription.key is not None:
+            self._lowest = self._highest  # one busy key must not fill the little there is
+            self._keys = self._by_key(subscription.key, calls)
+        elif subscription.batch:
+            self._lowest = self._highest = subscription.batch_size
         self._target = self._lowest
         self._fed_at = 0
         self._passed_at = clock.now().mono
@@ -125,6 +142,11 @@ class SubscriberLoop:
         """
         self.member.capabilities = await capabilities.find(self._reader_line)
         await self._make_group(log_it=False)
+        if self.member.delete_acked:
+            (reply,) = await self._reader_line.calls([acking.PROBE])
+            refused = acking.refused(self.member, reply)
+            if refused is not None:
+                raise FatalError(f"{self.member.stream}: {refused}")
 
     def start(self) -> None:
         """Begin to work."""
@@ -257,13 +279,18 @@ class SubscriberLoop:
 
     async def _wait_for_room(self) -> int:
         """How many entries may be read now; waits until half of the buffer is free; 0 when stopping."""
-        while len(self._buffer) * 2 > self._target:
+        while self._ahead * 2 > self._target:
             if self._stopping.is_set():
                 return 0
             self._room.clear()
             await self._room.wait()
         await self._solitude.opened()
-        return 0 if self._stopping.is_set() else self._target - len(self._buffer)
+        return 0 if self._stopping.is_set() else self._target - self._ahead
+
+    @property
+    def _ahead(self) -> int:
+        """Entries in hand that have not begun."""
+        return len(self._buffer) + (self._keys.waiting if self._keys is not None else 0)
 
     def _feed(self, found: list[Held]) -> None:
         if not found:
@@ -321,6 +348,7 @@ class SubscriberLoop:
     async def _lane(self) -> None:
         """Run one entry after the other."""
         buffer = self._buffer
+        run = self._run if self._keys is None else self._keys.run
         count = 0
         while True:
             while not buffer:
@@ -332,7 +360,7 @@ class SubscriberLoop:
             held = buffer.popleft()
             if len(buffer) * 2 <= self._target:
                 self._room.set()
-            await self._run(held)
+            await run(held)
             count += 1
             if count % _YIELD_EVERY == 0:
                 await asyncio.sleep(0)  # handlers that never wait must not keep the others from running
@@ -350,7 +378,7 @@ class SubscriberLoop:
         if self.member.stale(held) and not await self._still_ours(held):
             return
         if held.deliveries == 1 and not self._solitude.wanted:
-            await self._start(held)
+            await self._begin(held)
         else:
             await self._run_again(held)
 
@@ -370,7 +398,7 @@ class SubscriberLoop:
         elif self._solitude.wanted:
             self._give_back(held)
         else:
-            await self._start(held)
+            await self._begin(held)
 
     async def _run_alone(self, held: Held) -> None:
         """Run a suspect; if another one wants to be alone already, leave this one to somebody else or another time."""
@@ -392,7 +420,7 @@ class SubscriberLoop:
                     held.id.decode(),
                     held.deliveries,
                 )
-                await self._start(held)
+                await self._begin(held)
                 await self._ledger.drain(1.0)
             self._reading.sweep_soon()  # for what was handed back
 
@@ -426,19 +454,40 @@ class SubscriberLoop:
         finally:
             self._solitude.ended()
 
-    async def _call(self, held: Held) -> None:
-        subscription = self.subscription
-        binder = subscription.binder
-        message = Message(held, self._outcomes) if binder.wants_message else None
-        arguments = binder.bind(held.fields, message)
-        if self._threads is None:
-            result = await subscription.handler(**arguments)
-        else:
-            call = functools.partial(subscription.handler, **arguments)
-            result = await asyncio.get_running_loop().run_in_executor(self._threads, call)
-        if result is not None:
-            for publisher in subscription.publishers:
-                await publisher.publish(result)
+    def _batched(self, calls: Calls) -> Callable[[Held], Awaitable[None]]:
+        batches = Batches(
+            member=self.member,
+            calls=calls,
+            outcomes=self._outcomes,
+            solitude=self._solitude,
+            more=self._take_fresh,
+            returned=self._returned,
+            interrupted=self._interrupted,
+            size=self.subscription.batch_size,
+        )
+
+        async def begin(held: Held) -> None:
+            batch = await batches.start(held)
+            if self.subscription.ack == "each" and not self.member.no_ack:
+                for one in batch:
+                    if one.state is not State.LEFT:
+                        await self._ledger.stored(one)
+
+        return begin
+
+    def _take_fresh(self, limit: int) -> list[Held]:
+        """The first of the buffer, as far as they were never delivered before and surely are ours."""
+        taken: list[Held] = []
+        buffer = self._buffer
+        while buffer and len(taken) < limit and buffer[0].deliveries == 1 and not self.member.stale(buffer[0]):
+            held = buffer.popleft()
+            if held.state is State.BUFFERED:
+                taken.append(held)
+        self._room.set()
+        return taken
+
+    def _by_key(self, key: str | Callable[[Message], Hashable], calls: Calls) -> KeyLanes:
+        return KeyLanes(key, message=calls.message, run=self._run, unfit=self._outcomes.failed, moved=self._room.set)
 
     def _returned(self, held: Held) -> None:
         if self.subscription.ack == "manual":
@@ -478,6 +527,9 @@ class SubscriberLoop:
         """Give back what has not begun, uncharged."""
         while self._buffer:
             self._give_back(self._buffer.popleft())
+        if self._keys is not None:
+            for held in self._keys.take_all():
+                self._give_back(held)
 
     def _give_back(self, held: Held) -> None:
         if held.state is not State.BUFFERED:

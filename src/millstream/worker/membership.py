@@ -85,6 +85,7 @@ class Membership:
         dead: key of the dead-letter stream.
         dead_maxlen: its approximate bound, if any.
         no_ack: entries are never pending; there is nothing to ack, retry or claim.
+        delete_acked: what is acked leaves the stream once no group needs it.
         line: for acks, claims of known entries and lease renewals.
         private: a line for transactions, which others' commands must not get into; use under ``guard``.
         clock: where time comes from.
@@ -100,6 +101,7 @@ class Membership:
     dead: str
     dead_maxlen: int | None
     no_ack: bool
+    delete_acked: bool
     line: Line
     private: Line
     guard: asyncio.Lock

@@ -1,7 +1,7 @@
 """The message a handler may ask for, and the exceptions by which it says what should happen."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -57,6 +57,11 @@ class Message:
     def id(self) -> str:
         """The entry's id, ``milliseconds-sequence``."""
         return self._held.id.decode()
+
+    @property
+    def raw(self) -> Sequence[bytes]:
+        """The entry's field names and values in turn, as the server sent them."""
+        return self._held.fields
 
     @property
     def stream(self) -> str:

@@ -15,8 +15,8 @@ The whole entry is its fields, unless it has the single field ``data`` with a JS
 import dataclasses
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, get_type_hints
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, get_args, get_origin, get_type_hints
 
 from millstream.errors import ConfigError, MillstreamError
 from millstream.worker import envelope
@@ -45,23 +45,48 @@ class Binder:
 
     Args:
         handler: the function; its annotations are read once, here.
+        skip: parameters that others fill (dependencies).
+        context: annotations that stand for something of the app's, see ``context`` below.
+        batch: the handler takes lists; the arguments of one entry are made of their elements' types.
+
+    Attributes:
+        annotations: of the parameters filled from the entry or with the message, by name.
+        context: which of ``context`` each such parameter asks for, by name; :meth:`bind` leaves them out.
+        wants_message: True when a parameter is the message.
 
     Raises:
         ConfigError: an annotation cannot be resolved or decoded.
     """
 
-    def __init__(self, handler: Callable[..., Any]) -> None:
+    def __init__(
+        self,
+        handler: Callable[..., Any],
+        *,
+        skip: Collection[str] = (),
+        context: Collection[type] = (),
+        batch: bool = False,
+    ) -> None:
         self._message_name: str | None = None
         self._parameters: list[_Parameter] = []
+        self.annotations: dict[str, Any] = {}
+        self.context: dict[str, type] = {}
         name = getattr(handler, "__qualname__", repr(handler))
         try:
             hints = get_type_hints(handler)
         except NameError as error:
             raise ConfigError(f"{name}: {error}; the handler's annotations must be importable at run time") from None
         for parameter in inspect.signature(handler).parameters.values():
+            if parameter.name in skip:
+                continue
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
                 raise ConfigError(f"{name}: parameter {parameter} cannot be filled by name")
             annotation = hints.get(parameter.name, Any)
+            if annotation in context:
+                self.context[parameter.name] = annotation
+                continue
+            if batch:
+                annotation = _element(annotation, f"{name}: parameter {parameter.name}")
+            self.annotations[parameter.name] = annotation
             if annotation is Message:
                 self._message_name = parameter.name
                 continue
@@ -119,6 +144,14 @@ class Binder:
         )
 
 
+def _element(annotation: Any, what: str) -> Any:
+    if annotation in (Any, list):
+        return Any
+    if get_origin(annotation) is not list:
+        raise ConfigError(f"{what} of a batch handler is a list, such as list[dict] or list[Message]")
+    return get_args(annotation)[0]
+
+
 def unwrap(fields: Sequence[bytes]) -> Any:
     """The entry's content: a dict of field names and raw values, or what its JSON or envelope holds.
 
@@ -147,7 +180,7 @@ def headers(fields: Sequence[bytes]) -> dict[str, str]:
 
 
 def encode(content: Any) -> list[bytes]:
-    """The fields and values to XADD for a mapping, a dataclass, a pydantic model or a single value.
+    """The fields and values to XADD for a mapping, a dataclass, a pydantic model, a msgspec struct or a single value.
 
     Text, bytes and numbers stand as they are, dates in ISO form, anything nested as JSON in its field. A None has no
     representation among fields, so the field is left out; decoding gives None back where the annotation allows it.
@@ -159,6 +192,8 @@ def encode(content: Any) -> list[bytes]:
         content = {part.name: getattr(content, part.name) for part in dataclasses.fields(content)}
     elif hasattr(content, "model_dump"):
         content = content.model_dump(mode="json")
+    elif hasattr(content, "__struct_fields__"):
+        content = {name: getattr(content, name) for name in content.__struct_fields__}
     if not isinstance(content, Mapping):
         content = {_JSON_FIELD.decode(): content}
     flat: list[bytes] = []
@@ -168,6 +203,21 @@ def encode(content: Any) -> list[bytes]:
     if not flat:
         raise PayloadError("an entry needs at least one field with a value")
     return flat
+
+
+def to_body(content: Any) -> tuple[str, bytes]:
+    """The content type and the body of an envelope for the same contents as :func:`encode` takes.
+
+    Raises:
+        PayloadError: a value has no JSON form.
+    """
+    if isinstance(content, bytes):
+        return "application/octet-stream", content
+    if isinstance(content, str):
+        return "text/plain", content.encode("utf-8", "surrogateescape")
+    if dataclasses.is_dataclass(content) and not isinstance(content, type):
+        content = dataclasses.asdict(content)
+    return "application/json", _json(content)
 
 
 def _value(value: Any) -> bytes:
@@ -181,6 +231,8 @@ def _value(value: Any) -> bytes:
         return repr(value).encode()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _json(dataclasses.asdict(value))
+    if hasattr(value, "__struct_fields__"):
+        return _json(value)
     if hasattr(value, "isoformat"):
         return str(value.isoformat()).encode()
     return _json(value) if isinstance(value, Mapping) else str(getattr(value, "value", value)).encode()
@@ -198,6 +250,8 @@ def _plain(value: Any) -> Any:
         return value.isoformat()
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
+    if hasattr(value, "__struct_fields__"):
+        return {name: getattr(value, name) for name in value.__struct_fields__}
     return str(value)
 
 

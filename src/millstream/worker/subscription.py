@@ -5,19 +5,26 @@ import os
 import re
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from millstream.errors import ConfigError
+from millstream.worker.depends import Injector, dependencies_of, new_provider
+from millstream.worker.message import Message
+from millstream.worker.middleware import Middleware
 from millstream.worker.payload import Binder
 from millstream.worker.policy import Retry
 
 AckMode = Literal["auto", "manual", "each"]
+OnAck = Literal["keep", "delete"]
 ReadMode = Literal["both", "new", "claimed"]
 
 #: Milliseconds without a sign of life after which an entry may be claimed, where a subscriber does not say.
 DEFAULT_MIN_IDLE = 30_000
+
+#: Most entries of a batch, where the StreamSub does not say.
+DEFAULT_BATCH = 100
 
 _START = re.compile(r"^(\$|\d+(-\d+)?)$")
 _CONSUMER_WORKERS = "MILLSTREAM_WORKER"
@@ -36,8 +43,8 @@ class StreamSub:
             waits here is renewed at a third of it, so it is the time a crash goes unnoticed, not a limit for handlers.
         start: where a group that does not exist yet begins: ``"0"`` with everything the stream holds, ``"$"`` with what
             comes after. The default is ``"0"``: what was published before the first start is not lost.
-        max_records: entries read ahead of the running ones. None adapts between ``concurrency`` and a hundred or
-            more, by how quickly they are started.
+        max_records: entries read ahead of the running ones, and the most of a batch. None adapts between
+            ``concurrency`` and a hundred or more, by how quickly they are started; batches have at most a hundred.
         polling_interval: longest wait of one read, in milliseconds; the loop wakes up at least so often.
         maxlen: bound of the dead-letter stream, trimmed approximately; None keeps every dead letter.
         no_ack: entries are never pending (XREADGROUP NOACK): each is run at most once, a crash loses it.
@@ -80,6 +87,13 @@ class Subscription:
         read: ``"both"`` reads new entries and claims stale ones; ``"new"`` and ``"claimed"`` do one of the two.
         dead: key of the dead-letter stream.
         name: of the handler.
+        middlewares: around each run, the first outermost.
+        batch: the handler takes lists of entries, see :mod:`millstream.worker.batches`.
+        key: a field's name, or a function of the message: entries of one key run one after the other.
+        on_ack: ``"delete"`` removes an acked entry from the stream once no group needs it.
+        context: what an annotation of the app's stands for, for example the app itself.
+        provider: of dependencies (fast-depends); made on first use.
+        depends: names of the handler's parameters that are dependencies.
     """
 
     sub: StreamSub
@@ -90,6 +104,13 @@ class Subscription:
     read: ReadMode = "both"
     dead: str = ""
     name: str = ""
+    middlewares: Sequence[Middleware] = ()
+    batch: bool = False
+    key: str | Callable[[Message], Hashable] | None = None
+    on_ack: OnAck = "keep"
+    context: Mapping[type, Callable[[], Any]] = field(default_factory=dict)
+    provider: Any = None
+    depends: frozenset[str] = field(init=False)
     binder: Binder = field(init=False)
     is_async: bool = field(init=False)
     publishers: list[Any] = field(init=False)
@@ -100,17 +121,41 @@ class Subscription:
         for option, value, allowed in (
             ("ack", self.ack, ("auto", "manual", "each")),
             ("read", self.read, ("both", "new", "claimed")),
+            ("on_ack", self.on_ack, ("keep", "delete")),
         ):
             if value not in allowed:
                 raise ConfigError(f"subscriber({option}={value!r}): one of {', '.join(allowed)}")
         if self.sub.no_ack and (self.ack != "auto" or self.read == "claimed"):
             raise ConfigError("StreamSub(no_ack=True) leaves nothing to ack or to claim")
+        if self.batch and self.key is not None:
+            raise ConfigError(
+                "subscriber(batch=True, key=...): a batch has entries of many keys; choose one of the two"
+            )
+        if self.sub.no_ack and self.on_ack == "delete":
+            raise ConfigError('StreamSub(no_ack=True) never acks, so on_ack="delete" would never delete')
         self.name = self.name or getattr(self.handler, "__name__", "handler")
         self.dead = self.dead or f"{self.sub.stream}:dead"
-        self.binder = Binder(self.handler)
+        self.depends = dependencies_of(self.handler)
+        self.binder = Binder(self.handler, skip=self.depends, context=tuple(self.context), batch=self.batch)
+        if self.depends:
+            self._check_dependencies()
+        if self.batch and not self.binder.annotations:
+            raise ConfigError(f"{self.name}: a batch handler needs a parameter for its entries, such as list[dict]")
         self.is_async = inspect.iscoroutinefunction(inspect.unwrap(self.handler))
         # shared with @app.publisher, which may be applied before or after
         self.publishers = self.handler.__dict__.setdefault("__millstream_publish__", [])
+
+    @property
+    def batch_size(self) -> int:
+        """Most entries of one batch."""
+        return self.sub.max_records or DEFAULT_BATCH
+
+    def _check_dependencies(self) -> None:
+        if self.provider is None:
+            self.provider = new_provider()
+        injector = Injector(self.handler, self.provider, tuple(self.context))
+        if self.batch and injector.wants_entry:
+            raise ConfigError(f"{self.name}: a dependency of a batch handler cannot ask for what is in an entry")
 
     @property
     def group(self) -> str:
