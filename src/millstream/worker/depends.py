@@ -58,14 +58,20 @@ def new_provider() -> "Provider":
     return Provider()
 
 
-def __getattr__(name: str) -> Any:
-    """``Depends`` is fast-depends' own, loaded when it is asked for."""
-    if name != "Depends":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    new_provider()  # says what to install
-    from fast_depends import Depends  # noqa: PLC0415 - see above
+def Depends(dependency: Callable[..., Any], *, use_cache: bool = True) -> Any:  # noqa: N802 - its name everywhere
+    """A parameter that this function's value is for; as its default, or in ``Annotated``.
 
-    return Depends
+    Args:
+        dependency: async or not, with ``yield`` or without.
+        use_cache: make it once a delivery, however many ask for it.
+
+    Raises:
+        ConfigError: fast-depends is not installed.
+    """
+    new_provider()  # says what to install
+    from fast_depends import Depends as depend  # noqa: N813, PLC0415 - only users of dependencies pay for it
+
+    return depend(dependency, use_cache=use_cache)
 
 
 class Injector:
