@@ -238,6 +238,31 @@ async def test_full_disk_holds_and_goes_on(log: HeldLog, policy: str, caplog: py
     assert len(caplog.records) == 2, "one line for each change of state"
 
 
+@pytest.mark.parametrize("floor", [0, 900])
+async def test_sync_of_what_was_written_ends_no_outage(
+    log: HeldLog, monkeypatch: pytest.MonkeyPatch, floor: int
+) -> None:
+    """A sync that was due stores what was written before the disk was full; what is held is held still."""
+    monkeypatch.setattr("millstream.server.committer.SYNC_SECONDS", 0.2)
+    committer = committing(log, "everysec", pytest.fail)
+    client = Client(committer, log)
+    log.let.release(1000)
+    client.command()
+    await aeventually(lambda: client.got == [1])
+    monkeypatch.setattr(Room, "delay", lambda _: 1000.0)
+    log.full, log.floor = True, floor
+    client.command()
+    await aeventually(lambda: log.told)
+    await aeventually(lambda: log.durable == 1, what="the sync that was due is done")
+    await asyncio.sleep(0)
+    (outage,) = log.told
+    assert outage is not None
+    assert outage.held == 1
+    assert client.got == [1]
+    log.full = False
+    await committer.close()
+
+
 @pytest.mark.parametrize("policy", ["always", "everysec", "no"])
 async def test_too_little_space_turns_writes_away_before_one_fails(log: HeldLog, policy: str) -> None:
     """Below the floor nothing is held and what is under way is released; a quarter above it writes are taken again."""

@@ -176,7 +176,33 @@ def transaction(scene: Scene) -> None:
 
 
 def xinfo(scene: Scene) -> None:
-    """A look that found nothing is logged for XINFO alone, which must wait for it, whatever is asked behind it."""
+    """XINFO shows that a consumer has looked and found nothing, so it waits for that."""
+    look(scene)
+    scene.ask(scene.writer, 2, pack("XINFO", "CONSUMERS", "s", "none") + pack("PING"), None)
+
+
+def dump(scene: Scene) -> None:
+    """So does DUMP."""
+    look(scene)
+    scene.ask(scene.writer, 1, pack("DUMP", "s"), None)
+
+
+def dump_in_a_transaction(scene: Scene) -> None:
+    """And in a transaction."""
+    scene.observer.ask("MULTI")
+    scene.observer.ask("DUMP", "s")
+    look(scene)
+    scene.ask(scene.observer, 1, pack("EXEC"), None)
+
+
+def dump_in_a_script(scene: Scene) -> None:
+    """And in a script."""
+    look(scene)
+    scene.ask(scene.writer, 1, pack("EVAL", "return redis.call('DUMP', KEYS[1])", "1", "s"), None)
+
+
+def look(scene: Scene) -> None:
+    """A look that finds nothing: it is logged for those alone who show it, and they wait for it."""
     writer = scene.writer
     assert writer.ask("XGROUP", "CREATE", "s", "g", "$") == b"OK"
     for _ in range(2):
@@ -187,10 +213,22 @@ def xinfo(scene: Scene) -> None:
     eventually(lambda: scene.server.server.clock.now().wall > later)  # an attempt within a millisecond is not logged
     assert writer.ask("XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", ">") is None
     assert scene.gate.entered.wait(30)
-    scene.ask(writer, 2, pack("XINFO", "CONSUMERS", "s", "none") + pack("PING"), None)
 
 
-SCENES = [reply, read, wake_up, group_wake_up, event, message, script, transaction, xinfo]
+SCENES = [
+    reply,
+    read,
+    wake_up,
+    group_wake_up,
+    event,
+    message,
+    script,
+    transaction,
+    xinfo,
+    dump,
+    dump_in_a_transaction,
+    dump_in_a_script,
+]
 
 
 @pytest.mark.parametrize("play", SCENES, ids=lambda play: play.__name__.replace("_", "-"))

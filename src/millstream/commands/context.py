@@ -245,7 +245,7 @@ class Context:
 
         Args:
             step: the transition.
-            soft: no reply but XINFO's need wait for it to be durable (a consumer's seen time).
+            soft: no reply but XINFO's and DUMP's need wait for it to be durable (a consumer's seen time).
         """
         result = self.host.keyspace.apply(step)
         self._journal(step, soft)

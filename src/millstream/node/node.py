@@ -36,7 +36,7 @@ from millstream.node import codec, rebuilding
 from millstream.node.blocking import Waiter, Waits
 from millstream.node.chores import Chores
 from millstream.node.facts import Surroundings, gather
-from millstream.node.outage import Outage
+from millstream.node.outage import Outage, shows_times
 from millstream.node.pausing import Pause
 from millstream.node.scripts import Scripts
 from millstream.node.stats import Stats
@@ -370,7 +370,7 @@ class Node:
         if self.outage is not None and (line := self.outage.refusal(row, argv)) is not None:
             return self.refuse_inside(row, line)
         reply = self._run(ctx, row, argv)
-        if self._log is not None and not self.is_holding and row.name.startswith("xinfo"):
+        if self._log is not None and not self.is_holding and shows_times(row):
             # It shows what is logged softly, before this script and in it
             self._hard, self._is_hard = self._log.appended, self._is_hard or bool(self._steps)
         return reply
@@ -396,12 +396,14 @@ class Node:
         if broken:
             return NIL_ARRAY
         replies: list[Reply] = []
+        shows_soft = False
         for argv in queue:
             ctx.db = self.keyspace.databases[session.db]  # SELECT inside the transaction
             row = resolve(argv)
+            shows_soft = shows_soft or shows_times(row)
             refused = self.refusal(session, row, argv, now, "multi")  # the rules may have changed since it was queued
             replies.append(self._run(ctx, row, argv) if refused is None else self._no_longer(row, refused[0]))
-        if self._log is not None and not self.is_holding and any(argv[0].lower() == b"xinfo" for argv in queue):
+        if self._log is not None and not self.is_holding and shows_soft:
             # It shows what is logged softly, before this transaction and in it
             self._hard, self._is_hard = self._log.appended, bool(self._steps)
         self.stats.dirty += ctx.dirty
@@ -420,7 +422,7 @@ class Node:
         if log_ is None:
             barrier = 0
         else:
-            shows_soft = row is not None and row.name.startswith("xinfo") and not self.is_holding
+            shows_soft = row is not None and shows_times(row) and not self.is_holding
             barrier = log_.appended if shows_soft else self._hard
         return Outcome(encode(reply, session.resp), barrier)
 

@@ -27,6 +27,11 @@ _HELD = (
 )
 
 
+def shows_times(row: Command) -> bool:
+    """Whether a command's reply shows when consumers last tried to read, which is logged softly."""
+    return row.name.startswith("xinfo") or row.name == "dump"
+
+
 class Outage:
     """Why writes are refused, and what may not be read.
 
@@ -46,7 +51,7 @@ class Outage:
         self.held = 0
         self._everything = False  # a whole database was changed
         self._touched: set[bytes] = set()
-        self._seen: set[bytes] = set()  # only a consumer's times were changed, which XINFO alone shows
+        self._seen: set[bytes] = set()  # only a consumer came or looked, which few commands show
         for payload in held:
             self.held += 1
             for step in codec.unpack(payload)[1]:
@@ -90,7 +95,7 @@ class Outage:
             keys = keys_of(row, argv)
         except CommandError:
             return True
-        if row.name.startswith("xinfo") and not self._seen.isdisjoint(keys):
+        if (shows_times(row) or row.name == "memory|usage") and not self._seen.isdisjoint(keys):
             return True
         return any(map(self._is_touched, keys))
 

@@ -121,7 +121,12 @@ class Room:
         )
 
     def worked(self, free: int | None) -> None:
-        """All that was to be written is; so many bytes are free."""
+        """A write or a sync found no fault; so many bytes are free.
+
+        While records are held this changes nothing: a sync that was due stores only what was written before.
+        """
+        if self.state == "full" and self._log.held():
+            return
         floor = self._floor()
         self.is_near = free is None or free < floor + PLENTY
         if free is None or free >= (floor if self.state == "ok" else floor + floor // 4):
