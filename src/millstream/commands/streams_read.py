@@ -347,10 +347,13 @@ def _read_position(stream: Stream | None, word: bytes) -> int:
     return entry_id(word)
 
 
-MEANINGLESS = (
-    "ERR The $ ID is meaningless in the context of XREADGROUP: you want to read the history of this consumer by "
-    "specifying a proper ID, or use the > ID to get new messages. The $ ID would just return an empty result set."
-)
+def meaningless(sign: str) -> str:
+    """The error for ``$`` and ``+``, of which XREADGROUP takes neither."""
+    return (
+        f"ERR The {sign} ID is meaningless in the context of XREADGROUP: you want to read the history of this consumer "
+        "by specifying a proper ID, or use the > ID to get new messages. "
+        f"The {sign} ID would just return an empty result set."
+    )
 
 
 @command(
@@ -395,7 +398,7 @@ def _plan_group_read(ctx: Context, options: _ReadOptions) -> list[tuple[bytes, S
         if stream is None or group is None:
             raise CommandError(no_group(key, options.group) + " in XREADGROUP with GROUP option")
         if word in {b"$", b"+"}:
-            raise CommandError(MEANINGLESS)
+            raise CommandError(meaningless(word.decode()))
         after = None if word == b">" else entry_id(word)
         # Redis itself stands the largest id for ">", so a client that writes it out gets new entries too
         plan.append((key, stream, group, None if after == ids.MAX_ID else after))
