@@ -276,6 +276,33 @@ def test_permissions_hold_inside_a_script(world: World, client: Client) -> None:
     assert run(user, "return redis.call('get','k')") is None
 
 
+@pytest.mark.parametrize(
+    ("call", "answer"),
+    [
+        ("'get', 'k1'", b"true"),
+        ("'get', 'other'", b"false"),
+        ("'get'", b"true"),
+        ("'get', 1", b"false"),
+        ("'set', 'k1', 'v'", b"false"),
+        ("'xgroup', 'nosuch'", "ERR Invalid command passed to redis.acl_check_cmd()"),
+        ("'nosuch'", "ERR Invalid command passed to redis.acl_check_cmd()"),
+        ("", "ERR Please specify at least one argument for this redis lib call"),
+        ("{}", "ERR Lua redis lib command arguments must be strings or integers"),
+    ],
+)
+def test_a_script_may_ask_what_it_may_do(world: World, client: Client, call: str, answer: bytes | str) -> None:
+    """redis.acl_check_cmd answers as Redis 7.0 does; asking is no refusal for ACL LOG."""
+    client.call("ACL", "SETUSER", "u", "on", "nopass", "+eval", "+get", "+auth", "~k*")
+    user = world.client()
+    user.call("AUTH", "u", "x")
+    found = run(user, f"return tostring(redis.acl_check_cmd({call}))")
+    if isinstance(answer, bytes):
+        assert found == answer
+    else:
+        assert line_of(found).startswith(answer + " script: ")
+    assert client.call("ACL", "LOG") == []
+
+
 def test_scripts_are_kept_by_their_sha(client: Client) -> None:
     """EVAL and SCRIPT LOAD keep a script, EVALSHA runs it in any case of letters, SCRIPT FLUSH forgets all."""
     source = "return ARGV[1]"

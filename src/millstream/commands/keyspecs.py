@@ -86,7 +86,8 @@ def places_of(row: Command, argv: list[bytes]) -> range:
     first, last, step = row.keys
     if not first:
         raise CommandError(NO_KEYS)
-    return range(first, len(argv) + last + 1 if last < 0 else last + 1, step)
+    # A script may ask about a line that is too short to be run
+    return range(first, min(len(argv) + last + 1 if last < 0 else last + 1, len(argv)), step)
 
 
 def keys_of(row: Command, argv: list[bytes]) -> list[bytes]:

@@ -375,6 +375,14 @@ class Node:
             self._hard, self._is_hard = self._log.appended, self._is_hard or bool(self._steps)
         return reply
 
+    def allows(self, session: Session, row: Command, argv: list[bytes]) -> bool:
+        """Whether the session's user may run a command; nothing is remembered of a refusal."""
+        name = session.user
+        if name in self.accounts.unrestricted:
+            return True
+        user = None if name is None else self.accounts.get(name)
+        return user is not None and user.refusal(row, argv) is None
+
     def refuse_inside(self, row: Command | None, line: str) -> Error:
         """Count an error of a script: of a command it may not run, or, without one, of its own."""
         if row is not None:

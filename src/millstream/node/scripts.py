@@ -53,6 +53,10 @@ class Runner(Protocol):
         """Run one command of a script."""
         ...
 
+    def allows(self, session: Session, row: Command, argv: list[bytes]) -> bool:
+        """Whether the session's user may run a command; nothing is remembered of a refusal."""
+        ...
+
     def refuse_inside(self, row: Command | None, line: str) -> Error:
         """Count an error of a script: of a command it may not run, or, without one, of its own."""
         ...
@@ -251,6 +255,13 @@ class Scripts:
             assert run is not None
             return to_lua.convert(self._command(run, list(words)), run.resp)
 
+        def allows(*words: bytes) -> bool | None:
+            run, row = self._run, find(list(words))
+            assert run is not None
+            if row is None or (row.handler is None and len(words) > 1):
+                return None
+            return self._runner.allows(run.ctx.session, row, list(words))
+
         def set_resp(version: float) -> None:
             if self._run is not None:
                 self._run.resp = self._run.ctx.session.resp = int(version)
@@ -279,6 +290,7 @@ class Scripts:
             "is_over": self._is_over,
             "stop_line": self._stop_line,
             "resp": lambda: 2 if self._run is None else self._run.resp,
+            "allows": allows,
             "set_resp": set_resp,
             "count": count,
             "sha1": sha1,

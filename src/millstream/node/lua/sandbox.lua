@@ -113,6 +113,18 @@ end
 
 redis.pcall = command
 
+function redis.acl_check_cmd(...)
+  local words, count = words_of(...)
+  if not words then
+    fail(count)
+  end
+  local allowed = host.allows(unpack(words, 1, count))
+  if allowed == nil then
+    fail('ERR Invalid command passed to redis.acl_check_cmd()')
+  end
+  return allowed
+end
+
 local function one_string(name, ...)
   if select('#', ...) ~= 1 or type((...)) ~= 'string' then
     return { err = 'ERR wrong number or type of arguments' }
