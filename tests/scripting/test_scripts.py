@@ -303,6 +303,31 @@ def test_a_script_may_ask_what_it_may_do(world: World, client: Client, call: str
     assert client.call("ACL", "LOG") == []
 
 
+@pytest.mark.parametrize(
+    ("call", "answer"),
+    [
+        ("redis.setresp(3.5)", None),
+        ("redis.setresp('x')", "ERR RESP version must be 2 or 3."),
+        ("redis.set_repl(redis.REPL_ALL)", None),
+        ("redis.set_repl(1.5)", None),
+        ("redis.set_repl('x')", None),
+        ("redis.set_repl()", "ERR redis.set_repl() requires one argument."),
+        ("redis.set_repl(99)", "ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE."),
+        ("redis.breakpoint()", None),
+        ("redis.debug('x', {})", None),
+    ],
+)
+def test_calls_that_change_nothing_here_are_read_as_redis_reads_them(
+    client: Client, call: str, answer: str | None
+) -> None:
+    """No replicas, no debugger: what is asked for is accepted, what makes no sense is refused."""
+    found = run(client, f"return {call}")
+    if answer is None:
+        assert found is None
+    else:
+        assert line_of(found).startswith(answer + " script: ")
+
+
 def test_scripts_are_kept_by_their_sha(client: Client) -> None:
     """EVAL and SCRIPT LOAD keep a script, EVALSHA runs it in any case of letters, SCRIPT FLUSH forgets all."""
     source = "return ARGV[1]"

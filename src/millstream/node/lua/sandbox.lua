@@ -158,7 +158,7 @@ function redis.setresp(...)
   if select('#', ...) ~= 1 then
     fail('ERR redis.setresp() requires one argument.')
   end
-  local version = tonumber((...))
+  local version = math.floor(tonumber((...)) or 0)
   if version ~= 2 and version ~= 3 then
     fail('ERR RESP version must be 2 or 3.')
   end
@@ -192,7 +192,23 @@ function redis.replicate_commands()
   return true
 end
 
-function redis.set_repl() end
+-- What is logged is what changed, whatever a script asks for
+function redis.set_repl(...)
+  if select('#', ...) ~= 1 then
+    fail('ERR redis.set_repl() requires one argument.')
+  end
+  local flags = tonumber((...)) or 0
+  if flags < 0 or flags >= 4 then
+    fail('ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.')
+  end
+end
+
+-- There is no debugger, and without one they do nothing in Redis too
+function redis.breakpoint()
+  return false
+end
+
+function redis.debug() end
 
 redis.LOG_DEBUG, redis.LOG_VERBOSE, redis.LOG_NOTICE, redis.LOG_WARNING = 0, 1, 2, 3
 redis.REPL_NONE, redis.REPL_AOF, redis.REPL_SLAVE, redis.REPL_REPLICA, redis.REPL_ALL = 0, 1, 2, 2, 3
