@@ -13,6 +13,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("millstream.cli.run:run", "Run an app's subscribers in worker processes."),
     "import": ("millstream.cli.transfer:import_", "Copy streams from a live server, or from a file of commands."),
     "export": ("millstream.cli.transfer:export", "Copy streams to a live server, or to a file of commands."),
+    "worker": ("millstream.cli.worker:worker", "Workers: who runs, what they do; quiet, drain, stop, pause, resume."),
     "dead": ("millstream.cli.dead:dead", "Dead letters: look, put back on their streams, remove, export."),
     "demo": ("millstream.cli.demo:demo", "A year of real flights through stream, workers and Spark, checked."),
     "log": ("millstream.cli.log:log", "Look into a log: what it holds, what is wrong; cut it on purpose."),

@@ -50,12 +50,29 @@ server cannot be reached, 78 there is no such app or it is set up wrongly, 1 any
     show_default=True,
     help="What the workers log to standard error.",
 )
-def run(target: str, url: str | None, workers: int, grace: float | None, log_level: str) -> None:
+@click.option(
+    "--health-port",
+    type=click.IntRange(1, 65535),
+    metavar="PORT",
+    help="Answer /healthz, /readyz and /metrics over HTTP; of several workers, each has the next port.",
+)
+@click.option("--health-host", default="127.0.0.1", show_default=True, help="Address for --health-port.")
+def run(  # noqa: PLR0917 - click passes every option by name
+    target: str,
+    url: str | None,
+    workers: int,
+    grace: float | None,
+    log_level: str,
+    health_port: int | None,
+    health_host: str,
+) -> None:
     """Run an app in worker processes; see ``HELP``."""
     from millstream.worker.supervisor import Supervisor  # noqa: PLC0415 - help must not load asyncio
 
     environment = dict(os.environ)
     environment["MILLSTREAM_LOG_LEVEL"] = log_level
+    if health_port is not None:
+        environment["MILLSTREAM_HEALTH"] = f"{health_host}:{health_port}"
     if url:
         try:
             environment["MILLSTREAM_RUN_URL"] = check_remote(url)

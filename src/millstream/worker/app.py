@@ -16,13 +16,15 @@ from millstream.client.line import Line
 from millstream.client.url import async_client, check_shared, find_url
 from millstream.clock import Clock, SystemClock
 from millstream.errors import UsageError
+from millstream.worker.attendance import Attendance
 from millstream.worker.depends import dependencies_of, new_provider
-from millstream.worker.loop import SubscriberLoop, totals
+from millstream.worker.loop import Progress, SubscriberLoop, totals
 from millstream.worker.message import Message
 from millstream.worker.middleware import Middleware, Publication, Publish, chain, checked
 from millstream.worker.policy import Retry
 from millstream.worker.process import run_in_process
 from millstream.worker.publishing import fields_of, need_idmp, trimming, xadd
+from millstream.worker.reaper import DEFAULT_AFTER
 from millstream.worker.subscription import AckMode, OnAck, ReadMode, StreamSub, Subscription
 
 if TYPE_CHECKING:
@@ -67,6 +69,8 @@ class App:
         clock: where time comes from.
         middlewares: around every run and every publish, the first outermost; see
             :mod:`millstream.worker.middleware`.
+        registry: tell the server who works here, and obey its control channel (see :mod:`millstream.worker.registry`).
+        reap_after: seconds after which consumers of our groups that are idle and hold nothing are removed; None never.
 
     Raises:
         ConfigError: a middleware is none.
@@ -79,9 +83,14 @@ class App:
         grace: float = 30.0,
         clock: Clock | None = None,
         middlewares: Iterable[Middleware | Callable[..., Awaitable[Any]]] = (),
+        registry: bool = True,
+        reap_after: float | None = DEFAULT_AFTER,
     ) -> None:
         self._url = url
         self.grace = grace
+        self.registry = registry
+        self.reap_after = reap_after
+        self._attendance: Attendance | None = None
         self._clock = clock or SystemClock()
         self.middlewares: Sequence[Middleware] = checked(middlewares)
         self._capabilities: Capabilities | None = None
@@ -353,11 +362,16 @@ class App:
                 await loop.prepare()
             self._hooked = True
             await _run_hooks(self._on_startup)
+            self._attendance = Attendance(
+                line, self._loops, self._clock, listed=self.registry, reap_after=self.reap_after
+            )
+            await self._attendance.begin()
         except BaseException:
             await self.stop(0)
             raise
         for loop in self._loops:
             loop.start()
+        self._attendance.start()
         self._reading = True
 
     async def stop(self, grace: float | None = None) -> bool:
@@ -365,6 +379,9 @@ class App:
         seconds = self.grace if grace is None else grace
         private, self._private = self._private, None
         running = self._loops if private is not None else []
+        attendance, self._attendance = self._attendance, None
+        if attendance is not None:
+            await attendance.stopping()
         results = await asyncio.gather(*(loop.stop(seconds) for loop in running), return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
@@ -374,6 +391,8 @@ class App:
         if self._hooked:
             await _run_hooks(self._on_shutdown)
         self._reading = self._hooked = False
+        if attendance is not None:
+            await attendance.end()
         if private is not None:
             await private.close()
         await self.close()
@@ -387,6 +406,15 @@ class App:
         """
         await asyncio.gather(*(loop.done() for loop in self._loops))
 
+    async def dismissed(self) -> None:
+        """Wait until ``millstream worker drain`` or ``stop`` has told this process to end.
+
+        :meth:`run` and ``millstream run`` end then. A program that holds the app in :meth:`running` is only told here;
+        the app reads nothing more by then.
+        """
+        assert self._attendance is not None, "the app does not run"
+        await self._attendance.dismissed.wait()
+
     async def close(self) -> None:
         """Disconnect a publisher that runs no subscribers."""
         line, self._line = self._line, None
@@ -397,11 +425,16 @@ class App:
         if line is not None:
             await line.close()
 
-    def run(self, url: str | None = None) -> None:
-        """Run in this process until SIGTERM or SIGINT; raises SystemExit with the exit code."""
+    def run(self, url: str | None = None, *, health: tuple[str, int] | None = None) -> None:
+        """Run in this process until SIGTERM or SIGINT; raises SystemExit with the exit code.
+
+        Args:
+            url: the server, if not the app's own.
+            health: host and port for ``/healthz``, ``/readyz`` and ``/metrics``.
+        """
         if url is not None:
             self.url = url
-        raise SystemExit(run_in_process(self))
+        raise SystemExit(run_in_process(self, health=health))
 
     def stats(self) -> dict[str, dict[str, int]]:
         """Counters of each subscriber in this process, by the handler's name."""
@@ -410,6 +443,30 @@ class App:
     def health(self) -> dict[str, int]:
         """Milliseconds since each subscriber's reader last heard from the server: its progress, not a PING's."""
         return {loop.subscription.name: loop.idle_ms for loop in self._loops}
+
+    def progress(self) -> list[Progress]:
+        """Whether each subscriber moves on, and why not."""
+        return [loop.progress() for loop in self._loops]
+
+    @property
+    def state(self) -> str:
+        """What this process does: starting, running, quiet, draining or stopping."""
+        if self._attendance is None:
+            return "stopping" if self._reading else "starting"
+        return self._attendance.state
+
+    async def metrics(self, accept: str = "") -> tuple[bytes, str]:
+        """What a Prometheus scrape is answered with, and its content type.
+
+        Args:
+            accept: the scraper's ``Accept`` header; OpenMetrics is given to those who want it.
+
+        Raises:
+            MetricsError: prometheus-client is not installed.
+        """
+        from millstream.worker.metrics import scrape  # noqa: PLC0415 - prometheus-client is optional
+
+        return await scrape(self._loops, self._line, self.url, accept)
 
     async def __aenter__(self) -> "App":
         """For publishing: nothing to open, the connection is made on first use."""

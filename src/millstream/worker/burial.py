@@ -124,6 +124,7 @@ class Burials:
             member.drop(held)
             self._sent.discard(held.id)
             member.stats.dead += 1
+            member.reasons[letter.reason] += 1
             log.error(
                 "dead letter: %s %s group=%s deliveries=%d reason=%s %s",
                 letter.stream,

@@ -7,6 +7,7 @@ Two file descriptors may come by the environment: ``MILLSTREAM_LIFELINE`` become
 import logging
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 
 from millstream.client.url import check_remote
@@ -38,7 +39,17 @@ def main(target: str) -> int:
         print(f"Error: {error}", file=sys.stderr)  # noqa: T201 - as above
         return EXIT_CONFIG
     lifeline = os.environ.get("MILLSTREAM_LIFELINE")
-    return run_in_process(app, lifeline=int(lifeline) if lifeline else None, ready=_say_ready)
+    return run_in_process(
+        app, lifeline=int(lifeline) if lifeline else None, ready=_say_ready, health=_health(os.environ)
+    )
+
+
+def _health(environment: Mapping[str, str]) -> tuple[str, int] | None:
+    """Where the health endpoint of this worker listens: the second of several one port higher, and so on."""
+    host, colon, port = environment.get("MILLSTREAM_HEALTH", "").rpartition(":")
+    if not colon:
+        return None
+    return host, int(port) + int(environment.get("MILLSTREAM_WORKER", "1")) - 1
 
 
 def _say_ready() -> None:

@@ -152,6 +152,11 @@ def describe(error: BaseException | None) -> tuple[str, str]:
     return f"{type(error).__name__}: {error}", whole[-TRACEBACK_LIMIT:]
 
 
+def summarize(error: BaseException) -> str:
+    """An error in one line for whoever looks, whatever its own text does."""
+    return "".join(traceback.format_exception_only(error)).strip().partition("\n")[0][:ERROR_LIMIT]
+
+
 def _notes(flat: Sequence[bytes]) -> dict[str, str]:
     return {
         name[len(PREFIX) :].decode("utf-8", "surrogateescape"): value.decode("utf-8", "surrogateescape")

@@ -10,6 +10,8 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import ResponseError
 
@@ -29,21 +31,54 @@ from millstream.worker.middleware import Middleware
 from millstream.worker.outcomes import DeliveryLimitError, Outcomes
 from millstream.worker.policy import resize
 from millstream.worker.reading import GroupMissing, Reading
-from millstream.worker.settle import Event, State
+from millstream.worker.settle import LEASED, Event, State
 from millstream.worker.solitude import Solitude
 from millstream.worker.stats import Stats
 from millstream.worker.subscription import Subscription
+
+if TYPE_CHECKING:
+    from millstream.worker.registry import Pause
 
 log = logging.getLogger("millstream.worker")
 
 #: The server is there but cannot serve now; these pass.
 _PASSING = ("LOADING", "BUSY", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN", "READONLY", "MISCONF", "OOM", "UNBLOCKED")
 _READ_AHEAD = 128
+#: Milliseconds beyond the polling interval: without an answer, the server counts as unreachable; without even a try,
+#: the loop as stuck. The second is longer than any time a try may take.
+_SILENT_MS = 10_000
+_STUCK_MS = 75_000
 _YIELD_EVERY = 64
 
 
 class FatalError(MillstreamError):
     """The subscriber cannot go on: wrong kind of key, no permission, wrong password."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How one subscriber moves on.
+
+    Attributes:
+        handler: its name.
+        doing: ``starting``, ``reading``, ``full`` (every lane and the buffer are taken), ``paused`` (or quiet),
+            ``unreachable`` (it tries, and the server does not answer), ``stuck``, ``failed`` or ``stopping``.
+        idle_ms: milliseconds since the reader last got an answer.
+    """
+
+    handler: str
+    doing: str
+    idle_ms: int
+
+    @property
+    def alive(self) -> bool:
+        """False when only a new process can help."""
+        return self.doing not in ("stuck", "failed")
+
+    @property
+    def ready(self) -> bool:
+        """True while it works, or would if there were room, or somebody paused it."""
+        return self.doing in ("reading", "full", "paused")
 
 
 class SubscriberLoop:
@@ -120,8 +155,13 @@ class SubscriberLoop:
             self._lowest = self._highest = subscription.batch_size
         self._target = self._lowest
         self._fed_at = 0
-        self._passed_at = clock.now().mono
+        self._passed_at = self._turned_at = clock.now().mono
         self._unfinished = 0
+        self._waiting = True
+        self._quiet = False
+        self._held_up = False
+        #: why this subscriber is to run nothing, if somebody paused it
+        self.paused: Pause | None = None
 
     @property
     def stats(self) -> Stats:
@@ -132,6 +172,64 @@ class SubscriberLoop:
     def idle_ms(self) -> int:
         """Milliseconds since the reader last got an answer; a healthy one is never older than its polling interval."""
         return self.member.clock.now().mono - self._passed_at
+
+    @property
+    def buffered(self) -> int:
+        """Entries read and not begun."""
+        return self._ahead
+
+    @property
+    def busy(self) -> bool:
+        """True while anything is in hand: not begun, running, or its outcome not stored."""
+        return self._ahead > 0 or self.in_hand > 0
+
+    @property
+    def in_hand(self) -> int:
+        """Entries that are ours: not begun, running, or their outcome not stored."""
+        return sum(held.state in LEASED for held in self.member.held.values())
+
+    @property
+    def last_error(self) -> dict[str, Any] | None:
+        """The last failure of a run: ``at_ms``, ``handler``, ``entry``, ``error``."""
+        if self._outcomes.last_failure is None:
+            return None
+        at_ms, entry, text = self._outcomes.last_failure
+        return {"at_ms": at_ms, "handler": self.subscription.name, "entry": entry.decode(), "error": text}
+
+    def progress(self) -> Progress:
+        """Whether this subscriber moves on, and why not."""
+        polling = self.subscription.sub.polling_interval
+        ended = [part for part in (self._reader, *self._lanes, *self._helpers) if part is not None and part.done()]
+        turned = self.member.clock.now().mono - self._turned_at
+        if self._reader is None or self._stopping.is_set():
+            doing = "stopping" if self._stopping.is_set() else "starting"
+        elif ended:
+            doing = "failed"
+        elif self._waiting:
+            doing = "paused" if self._held_up else "full"
+        elif turned > polling + _STUCK_MS:
+            doing = "stuck"
+        else:
+            doing = "reading" if self.idle_ms <= polling + _SILENT_MS else "unreachable"
+        return Progress(self.subscription.name, doing, self.idle_ms)
+
+    def quieten(self, quiet: bool) -> None:
+        """Read nothing more, and hand back what has not begun; or go on. What runs goes on either way."""
+        self._quiet = quiet
+        self._gate()
+
+    def pause(self, pause: "Pause | None") -> None:
+        """The same for this subscriber alone, for a reason that is kept on the server."""
+        self.paused = pause
+        self._gate()
+
+    def _gate(self) -> None:
+        self._held_up = self._quiet or self.paused is not None
+        self._room.set()
+        if self._held_up and self._reader is not None:
+            if not self.member.no_ack:  # what was read without a trace on the server can only be run
+                self._hand_back()
+            self._unblock()
 
     async def prepare(self) -> None:
         """Find out what the server can do and make the group.
@@ -209,7 +307,10 @@ class SubscriberLoop:
     async def _read_on(self) -> None:
         failures = 0
         while not self._stopping.is_set():
+            self._waiting = True
             room = await self._wait_for_room()
+            self._waiting = False
+            self._turned_at = self.member.clock.now().mono
             if not room:
                 break
             try:
@@ -251,6 +352,7 @@ class SubscriberLoop:
         failures += 1
         if reason != "the group is gone" or failures > 1:
             await self._sleep(self.member.pause(failures))
+        self._turned_at = self.member.clock.now().mono
         with contextlib.suppress(Disconnected):  # the next read fails as well and comes back here
             self.member.capabilities = await capabilities.find(self._reader_line)
             await self._make_group(log_it=True)
@@ -279,7 +381,7 @@ class SubscriberLoop:
 
     async def _wait_for_room(self) -> int:
         """How many entries may be read now; waits until half of the buffer is free; 0 when stopping."""
-        while self._ahead * 2 > self._target:
+        while self._ahead * 2 > self._target or self._held_up:
             if self._stopping.is_set():
                 return 0
             self._room.clear()
@@ -295,7 +397,7 @@ class SubscriberLoop:
     def _feed(self, found: list[Held]) -> None:
         if not found:
             return
-        if self._solitude.wanted:
+        if self._solitude.wanted or (self._held_up and not self.member.no_ack):
             for held in found:
                 self._give_back(held)
             return

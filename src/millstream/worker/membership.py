@@ -1,6 +1,7 @@
 """What the parts of one subscriber's loop share: who we are in which group, the lines, and the entries in hand."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
@@ -91,6 +92,7 @@ class Membership:
         clock: where time comes from.
         capabilities: of the server, as found at the last connect.
         held: entries in hand by id.
+        reasons: why entries were buried, and how many for each.
         ticked: monotonic milliseconds at which this process was last seen alive by itself.
     """
 
@@ -111,6 +113,7 @@ class Membership:
     chance: Random = field(default_factory=Random)
     held: dict[bytes, Held] = field(default_factory=dict)
     ticked: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
 
     def stale(self, held: Held) -> bool:
         """True when so much time went by that somebody else may own the entry."""

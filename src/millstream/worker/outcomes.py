@@ -3,7 +3,7 @@
 import asyncio
 import logging
 
-from millstream.worker.deadletter import DeadLetter, describe
+from millstream.worker.deadletter import DeadLetter, describe, summarize
 from millstream.worker.ledger import Ledger
 from millstream.worker.membership import Held, Membership, Returned
 from millstream.worker.message import Nack, Reject
@@ -35,6 +35,8 @@ class Outcomes:
         self.retry = retry
         self.loop = loop
         self._logged: dict[str, int] = {}
+        #: of the last failure: wall milliseconds, entry, text
+        self.last_failure: tuple[int, bytes, str] | None = None
 
     def failed(self, held: Held, error: BaseException) -> None:
         """A run ended in an error, or there was no run because there must not be one."""
@@ -48,6 +50,7 @@ class Outcomes:
             self.ledger.retry(held, verdict.delay)
             member.stats.retried += 1
         member.stats.failed += 1
+        self.last_failure = (member.clock.now().wall, held.id, summarize(error))
         if failure is Failure.ERROR:
             self._log(held, error)
 

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from millstream.client.line import AccessDenied, Disconnected
 from millstream.errors import ConfigError, MillstreamError
+from millstream.worker.health import HealthError, serving
 
 if TYPE_CHECKING:
     from millstream.worker.app import App
@@ -24,6 +25,7 @@ log = logging.getLogger("millstream.worker")
 EXIT_CLEAN = 0
 EXIT_FATAL = 1
 EXIT_UNREACHABLE = 69  # sysexits.h: service unavailable
+EXIT_DISMISSED = 3  # told to end by the control channel; whoever supervises need not start it again
 EXIT_UNFINISHED = 70  # a thread would not end; its entry stays pending and will be claimed
 EXIT_CONFIG = 78  # sysexits.h: configuration error; starting again cannot help
 
@@ -72,21 +74,42 @@ def without_password(url: str) -> str:
     return urlunsplit(parts._replace(netloc=user + parts.netloc.rpartition("@")[2]))
 
 
-def run_in_process(app: "App", *, lifeline: int | None = None, ready: Callable[[], None] | None = None) -> int:
+def run_in_process(
+    app: "App",
+    *,
+    lifeline: int | None = None,
+    ready: Callable[[], None] | None = None,
+    health: tuple[str, int] | None = None,
+) -> int:
     """Run an app until SIGTERM or SIGINT and return the exit code; a second signal ends the process at once.
 
     Args:
         app: what to run.
         lifeline: a file descriptor that becomes readable when the process that started us is gone: then stop as well.
         ready: called once the groups exist and reading begins.
+        health: host and port for ``/healthz``, ``/readyz`` and ``/metrics``.
     """
     if not logging.getLogger().handlers:
         logging.basicConfig(format="%(asctime)s %(levelname)s [%(process)d] %(name)s: %(message)s", level=logging.INFO)
-    code = asyncio.run(_run(app, lifeline, ready))
+    code = asyncio.run(_run_watched(app, lifeline, ready, health))
     if code == EXIT_UNFINISHED:
         logging.shutdown()
         os._exit(code)  # waiting for the thread is what the grace time was for
     return code
+
+
+async def _run_watched(
+    app: "App", lifeline: int | None, ready: Callable[[], None] | None, health: tuple[str, int] | None
+) -> int:
+    """Run with the health endpoint, if one is wanted, from before the first connection until after the last."""
+    if health is None:
+        return await _run(app, lifeline, ready)
+    try:
+        async with serving(app, *health):
+            return await _run(app, lifeline, ready)
+    except HealthError as error:
+        log.error("%s", error)  # noqa: TRY400 - the user's mistake, not ours: no traceback
+        return EXIT_CONFIG
 
 
 async def _run(app: "App", lifeline: int | None, ready: Callable[[], None] | None) -> int:
@@ -117,7 +140,7 @@ async def _run(app: "App", lifeline: int | None, ready: Callable[[], None] | Non
         log.info("reading %s", ", ".join(sub.sub.stream for sub in app.subscriptions))
         if ready is not None:
             ready()
-        return await _until_stopped(app, stopping)
+        return await _until_stopped(app, stopping, supervised=lifeline is not None)
     except ConfigError as error:
         log.error("%s", error)  # noqa: TRY400 - the user's mistake, not ours: no traceback
         return EXIT_CONFIG
@@ -149,12 +172,13 @@ async def _start(app: "App", stopping: asyncio.Event) -> int | None:
             return None
 
 
-async def _until_stopped(app: "App", stopping: asyncio.Event) -> int:
-    waits = [asyncio.create_task(stopping.wait()), asyncio.create_task(app.wait())]
+async def _until_stopped(app: "App", stopping: asyncio.Event, *, supervised: bool) -> int:
+    waits = [asyncio.create_task(wait) for wait in (stopping.wait(), app.wait(), app.dismissed())]
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     fatal: BaseException | None = None
     if waits[1].done() and not stopping.is_set():
         fatal = waits[1].exception()
+    dismissed = waits[2].done() and not stopping.is_set()
     for wait in waits:
         wait.cancel()
     await asyncio.gather(*waits, return_exceptions=True)
@@ -163,4 +187,7 @@ async def _until_stopped(app: "App", stopping: asyncio.Event) -> int:
     clean = await app.stop()
     if fatal is not None:
         return EXIT_FATAL
-    return EXIT_CLEAN if clean else EXIT_UNFINISHED
+    if not clean:
+        return EXIT_UNFINISHED
+    # only a supervisor of ours knows what it means; for any other, an end that was asked for is a clean one
+    return EXIT_DISMISSED if dismissed and supervised else EXIT_CLEAN

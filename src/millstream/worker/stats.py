@@ -20,6 +20,7 @@ class Stats:
         lost: entries that another consumer took over, or that were trimmed away, before their outcome was stored.
         groups_created: times the group was missing and was made.
         reconnects: times the connection for reading was lost.
+        reaped: dead consumers of the group that this process removed.
     """
 
     read: int = 0
@@ -34,6 +35,7 @@ class Stats:
     lost: int = 0
     groups_created: int = 0
     reconnects: int = 0
+    reaped: int = 0
 
     def as_dict(self) -> dict[str, int]:
         """The counters by name."""

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from millstream.worker.process import EXIT_CONFIG, EXIT_FATAL, EXIT_UNREACHABLE
+from millstream.worker.process import EXIT_CONFIG, EXIT_DISMISSED, EXIT_FATAL, EXIT_UNREACHABLE
 
 log = logging.getLogger("millstream.run")
 
@@ -41,6 +41,7 @@ class Supervisor:
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     _processes: dict[int, asyncio.subprocess.Process] = field(default_factory=dict, init=False)
     _stopping: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _dismissed: int = field(default=0, init=False)
     _code: int = field(default=0, init=False)
     _lifeline: int = field(default=-1, init=False)
 
@@ -142,6 +143,9 @@ class Supervisor:
                     log.error("worker %d ended with %s", slot, _word(code))
                     self._code = self._code or EXIT_FATAL
                 return
+            if code == EXIT_DISMISSED:
+                self._dismiss(slot)
+                return
             quick = quick + 1 if time.monotonic() - started < _QUICK_SECONDS else 0
             if code == EXIT_CONFIG or (code > 0 and code != EXIT_UNREACHABLE and quick >= _QUICK_LIMIT):
                 log.error("worker %d ended with %s; giving up", slot, _word(code))
@@ -153,6 +157,13 @@ class Supervisor:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause)
                 return
+
+    def _dismiss(self, slot: int) -> None:
+        """A worker ended because it was told to, by the control channel; the last one ends us too."""
+        log.info("worker %d was told to end and is not started again", slot)
+        self._dismissed += 1
+        if self._dismissed == self.workers:
+            self._stopping.set()
 
     async def _stop(self, keepers: list["asyncio.Task[None]"]) -> None:
         self._send(signal.SIGTERM)

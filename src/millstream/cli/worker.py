@@ -1,0 +1,369 @@
+"""``millstream worker``: who works, at what, and telling them to be quiet, to end, or to leave a handler alone."""
+
+import asyncio
+import getpass
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from millstream.cli.output import Column, Output, Table, exits, output_option
+from millstream.clock import parse_time
+from millstream.errors import UsageError
+
+if TYPE_CHECKING:
+    from millstream.client.line import Line
+    from millstream.worker.registry import Order, Pause
+
+T = TypeVar("T")
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_WIDE = {"max_content_width": 110}
+
+HELP = """Workers: who runs, what they have in hand, and what they are told.
+
+Every worker tells the server about itself every five seconds, in keys under millstream: (docs/worker.md), and looks
+there for what it is to do. ID is as `ls` shows it; its beginning is enough if no other begins so.
+
+\b
+Examples:
+  millstream worker ls
+  millstream worker show web-1-4711
+  millstream worker pause orders billing --reason 'the card provider is down'
+  millstream worker resume orders billing
+  millstream worker drain web-1-4711               finish what it has, then end
+  millstream worker reap orders --idle 1d          remove consumers of processes that are gone
+
+Exit code: 0 done, 1 it could not be done, 2 the command line cannot be meant so, 130 interrupted.
+"""
+
+LS = """List the workers that are alive, and the handlers that are paused.
+
+\b
+Examples:
+  millstream worker ls
+  millstream worker ls -o json | jq '.workers[] | select(.state != "running")'
+"""
+
+SHOW = """Show one worker: its subscribers, the entries in their hands and since when, its last error.
+
+A job's beginning is known to about five seconds.
+
+\b
+Example:
+  millstream worker show web-1-4711
+"""
+
+QUIET = """Let workers read nothing more: what they have not begun goes back at once, what runs is finished.
+
+They stay, and `millstream worker resume ID` sets them to work again.
+
+\b
+Examples:
+  millstream worker quiet web-1-4711
+  millstream worker quiet --all
+"""
+
+DRAIN = """Let workers finish what they have in hand, however long it takes, and then end.
+
+What they have not begun goes back at once. The process ends with exit code 0; `millstream run` does not start it again.
+
+\b
+Examples:
+  millstream worker drain web-1-4711
+  millstream worker drain --all
+"""
+
+STOP = """Stop workers as SIGTERM does: what runs gets the grace time, then it is handed back.
+
+`millstream run` does not start them again.
+
+\b
+Examples:
+  millstream worker stop web-1-4711
+  millstream worker stop --all
+"""
+
+PAUSE = """Let no worker run anything for one group of a stream until it is resumed.
+
+All workers see it within five seconds: what they have not begun goes back, what runs is finished. It holds when workers
+are started again, and for workers that are started later.
+
+\b
+Examples:
+  millstream worker pause orders billing --reason 'the card provider is down'
+  millstream worker ls                                       shows what is paused, why, by whom
+"""
+
+RESUME = """End a pause: of a group of a stream, or of a worker that is quiet or drains.
+
+\b
+Examples:
+  millstream worker resume orders billing
+  millstream worker resume web-1-4711
+"""
+
+REAP = """Remove consumers of a stream's groups that are idle and hold nothing.
+
+One script on the server looks and removes, so no entry that is pending gets lost; workers that are alive keep their
+consumers. Workers do the same by themselves for consumers idle for an hour.
+
+\b
+Examples:
+  millstream worker reap orders
+  millstream worker reap orders billing --idle 1d
+"""
+
+_WORKERS = (
+    Column("id"),
+    Column("state"),
+    Column("version"),
+    Column("started_ms", "time"),
+    Column("beat_ms", "time", "last beat"),
+    Column("handlers"),
+    Column("slots", "count"),
+    Column("running", "count"),
+    Column("buffered", "count"),
+    Column("longest_ms", "span", "longest job"),
+    Column("last_error"),
+)
+_PAUSES = (Column("stream"), Column("group"), Column("reason"), Column("by"), Column("at_ms", "time", "since"))
+_SUBSCRIBERS = (
+    Column("handler"),
+    Column("stream"),
+    Column("group"),
+    Column("consumer"),
+    Column("slots", "count"),
+    Column("running", "count"),
+    Column("buffered", "count"),
+    Column("handled", "count"),
+    Column("failed", "count"),
+    Column("dead", "count"),
+    Column("paused"),
+)
+_JOBS = (
+    Column("handler"),
+    Column("stream"),
+    Column("id"),
+    Column("since_ms", "time"),
+    Column("for_ms", "span", "for"),
+    Column("deliveries", "count"),
+)
+_TIMES = (
+    Column("started_ms", "time", "started"),
+    Column("beat_ms", "time", "last beat"),
+    Column("last_error_ms", "time", "at"),
+)
+
+
+def _server(command: Command) -> Command:
+    option = click.option("--url", help="Server. Default: MILLSTREAM_URL, REDIS_URL, redis://127.0.0.1:6379/0.")
+    return option(command)
+
+
+@click.group(help=HELP, context_settings=_WIDE)
+def worker() -> None:
+    """See ``HELP``."""
+
+
+@worker.command(help=LS, context_settings=_WIDE)
+@_server
+@output_option
+def ls(url: str | None, form: str) -> None:
+    """See ``LS``."""
+    with exits("millstream worker ls"):
+        found, paused = _run(url, _everything)
+        workers = Table("workers", _WORKERS, [_row(facts) for facts in found], empty="No workers.")
+        pauses = [[p.stream, p.group, p.reason, p.by, p.at_ms] for p in paused]
+        tables = [workers, Table("pauses", _PAUSES, pauses)]
+        Output(form).report({"alive": len(found)}, tables if pauses or form != "table" else tables[:1])
+
+
+@worker.command(help=SHOW, context_settings=_WIDE)
+@click.argument("id", metavar="ID")
+@_server
+@output_option
+def show(id: str, url: str | None, form: str) -> None:  # noqa: A002 - click's argument
+    """See ``SHOW``."""
+    with exits("millstream worker show"):
+        facts = _run(url, lambda line: _pick(line, (id,), everyone=False))[0]
+        error = facts["last_error"] or {}
+        whole = {name: facts[name] for name in ("id", "host", "pid", "version", "state", "started_ms", "beat_ms")}
+        whole["last_error"] = error.get("error")
+        whole["last_error_ms"] = error.get("at_ms")
+        whole["last_error_entry"] = error.get("entry")
+        rows = [[sub.get(column.name) for column in _SUBSCRIBERS] for sub in facts["subscribers"]]
+        jobs = [
+            [sub["handler"], sub["stream"], job["id"], job["since_ms"], _for(facts, job), job["deliveries"]]
+            for sub in facts["subscribers"]
+            for job in sub["jobs"]
+        ]
+        tables = [Table("subscribers", _SUBSCRIBERS, rows), Table("jobs", _JOBS, jobs, empty="Nothing runs.")]
+        Output(form).report(whole, tables, _TIMES)
+
+
+def _tell(url: str | None, ids: tuple[str, ...], order: "Order", everyone: bool) -> None:
+    """Leave an order for workers and say so."""
+    from millstream.worker import registry  # noqa: PLC0415 - help does not need it
+
+    async def work(line: "Line") -> list[str]:
+        found = [facts["id"] for facts in await _pick(line, ids, everyone=everyone)]
+        await registry.tidy(line, time.time_ns() // 1_000_000)
+        await registry.tell(line, found, order)
+        return found
+
+    with exits(f"millstream worker {order}"):
+        told = _run(url, work)
+        Output().say(f"Told {len(told)} to {order}: {', '.join(told)}. They see it within five seconds.")
+
+
+def _order(name: "Order", text: str) -> None:
+    """The command for one order."""
+
+    @worker.command(name, help=text, context_settings=_WIDE)
+    @click.argument("ids", metavar="[ID]...", nargs=-1)
+    @click.option("--all", "everyone", is_flag=True, help="All workers that are alive.")
+    @_server
+    def command(ids: tuple[str, ...], everyone: bool, url: str | None) -> None:
+        _tell(url, ids, name, everyone)
+
+
+_order("quiet", QUIET)
+_order("drain", DRAIN)
+_order("stop", STOP)
+
+
+@worker.command(help=PAUSE, context_settings=_WIDE)
+@click.argument("stream")
+@click.argument("group")
+@click.option("--reason", required=True, help="Why, for whoever looks later.")
+@click.option("--by", help="Who. Default: this user and host.")
+@_server
+def pause(stream: str, group: str, reason: str, by: str | None, url: str | None) -> None:
+    """See ``PAUSE``."""
+    from millstream.worker import registry  # noqa: PLC0415 - help does not need it
+
+    with exits("millstream worker pause"):
+        who = by or f"{_user()}@{socket.gethostname()}"
+        _run(url, lambda line: registry.pause(line, stream, group, reason=reason, by=who))
+        Output().say(f"Paused {group} on {stream}; `millstream worker resume {stream} {group}` ends it.")
+
+
+@worker.command(help=RESUME, context_settings=_WIDE)
+@click.argument("target", metavar="STREAM|ID")
+@click.argument("group", required=False)
+@_server
+def resume(target: str, group: str | None, url: str | None) -> None:
+    """See ``RESUME``."""
+    from millstream.worker import registry  # noqa: PLC0415 - help does not need it
+
+    with exits("millstream worker resume"):
+        if group is not None:
+            if not _run(url, lambda line: registry.resume(line, target, group)):
+                raise UsageError(f"{group} on {target} is not paused; `millstream worker ls` shows what is")
+            Output().say(f"Resumed {group} on {target}.")
+            return
+
+        async def work(line: "Line") -> str:
+            found: str = (await _pick(line, (target,), everyone=False))[0]["id"]
+            await registry.tell(line, [found], None)
+            return found
+
+        Output().say(f"Told {_run(url, work)} to go on.")
+
+
+@worker.command(help=REAP, context_settings=_WIDE)
+@click.argument("stream")
+@click.argument("group", required=False)
+@click.option("--idle", default="1h", show_default=True, metavar="SPAN", help="Idle for this long: 30s, 10m, 1h, 2d.")
+@_server
+@output_option
+def reap(stream: str, group: str | None, idle: str, url: str | None, form: str) -> None:
+    """See ``REAP``."""
+    with exits("millstream worker reap"):
+        now = time.time_ns() // 1_000_000
+        if idle.isdecimal() or (span := now - parse_time(idle, now)) < 0 or span > now // 2:
+            raise UsageError(f"--idle {idle}: a span such as 30s, 10m, 1h or 2d")
+        rows = _run(url, lambda line: _reap(line, stream, group, span))
+        table = Table("removed", (Column("group"), Column("consumer")), rows, empty="Nothing to remove.")
+        Output(form).table(table)
+
+
+async def _reap(line: "Line", stream: str, group: str | None, idle_ms: int) -> list[tuple[str, str]]:
+    from millstream.worker import reaper, registry  # noqa: PLC0415 - help does not need it
+
+    alive = [sub["consumer"] for facts in await registry.workers(line) for sub in facts["subscribers"]]
+    groups = [group] if group is not None else await reaper.groups(line, stream)
+    found = []
+    for name in groups:
+        found += [(name, gone) for gone in await reaper.reap(line, stream, name, idle_ms=idle_ms, alive=alive)]
+    return found
+
+
+def _run(url: str | None, work: "Callable[[Line], Awaitable[T]]") -> T:
+    """Do something with a line to the server."""
+    from millstream.client.line import Line  # noqa: PLC0415 - help does not need it
+    from millstream.client.url import check_shared, find_url  # noqa: PLC0415 - as above
+
+    async def main() -> T:
+        line = Line(check_shared(find_url(url)))
+        try:
+            return await work(line)
+        finally:
+            await line.close()
+
+    return asyncio.run(main())
+
+
+async def _everything(line: "Line") -> "tuple[list[dict[str, Any]], list[Pause]]":
+    from millstream.worker import registry  # noqa: PLC0415 - help does not need it
+
+    return await registry.workers(line), await registry.pauses(line)
+
+
+async def _pick(line: "Line", ids: tuple[str, ...], *, everyone: bool) -> list[dict[str, Any]]:
+    """The workers that are meant."""
+    from millstream.worker import registry  # noqa: PLC0415 - help does not need it
+
+    if bool(ids) == everyone:
+        raise UsageError("which workers? give their IDs, or --all")
+    found = await registry.workers(line)
+    if everyone:
+        return found
+    chosen = []
+    for wanted in ids:
+        fits = [facts for facts in found if facts["id"] == wanted]
+        fits = fits or [facts for facts in found if facts["id"].startswith(wanted)]
+        if len(fits) != 1:
+            names = ", ".join(facts["id"] for facts in (fits or found)) or "none"
+            said = "is more than one" if fits else "is not there"
+            raise UsageError(f"the worker {wanted} {said}; alive are: {names}")
+        chosen.append(fits[0])
+    return chosen
+
+
+def _row(facts: dict[str, Any]) -> list[object]:
+    subscribers = facts["subscribers"]
+    error = facts["last_error"] or {}
+    jobs = [_for(facts, job) for sub in subscribers for job in sub["jobs"]]
+    return [
+        *(facts[name] for name in ("id", "state", "version", "started_ms", "beat_ms")),
+        [sub["handler"] + (" (paused)" if sub["paused"] is not None else "") for sub in subscribers],
+        *(sum(sub[name] for sub in subscribers) for name in ("slots", "running", "buffered")),
+        max(jobs, default=None),
+        error.get("error"),
+    ]
+
+
+def _for(facts: dict[str, Any], job: dict[str, Any]) -> int:
+    """Milliseconds a job had run at the worker's last beat, by that worker's own clock."""
+    return int(facts["beat_ms"]) - int(job["since_ms"])
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container's user may have no name
+        return "somebody"

@@ -1,0 +1,125 @@
+"""A small HTTP endpoint for those who watch processes: does the loop move on, is it ready, what are the figures.
+
+It runs on the loop it reports about, so a loop that is blocked does not answer. An unreachable server is no reason to
+kill a worker, which goes on trying: ``/healthz`` stays 200 and ``/readyz`` becomes 503.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from millstream.errors import MillstreamError
+
+if TYPE_CHECKING:
+    from millstream.worker.app import App
+
+log = logging.getLogger("millstream.worker")
+
+_PATIENCE = 5.0
+_REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    500: "Internal Server Error",
+    501: "Not Implemented",
+    503: "Service Unavailable",
+}
+_TEXT = "text/plain; charset=utf-8"
+
+Answer = tuple[int, str, bytes]
+
+
+class HealthError(MillstreamError):
+    """The endpoint cannot listen where it is told to."""
+
+
+@contextlib.asynccontextmanager
+async def serving(app: "App", host: str, port: int) -> AsyncIterator[int]:
+    """Answers about ``app`` for as long as the block lasts; gives the port, which is chosen when it is 0.
+
+    Raises:
+        HealthError: the address is taken or not ours.
+    """
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await _converse(app, reader, writer)
+
+    try:
+        server = await asyncio.start_server(answer, host, port, limit=16_384)
+    except OSError as error:
+        raise HealthError(f"cannot answer at {host}:{port} for --health-port: {error}") from None
+    try:
+        yield int(server.sockets[0].getsockname()[1])
+    finally:
+        server.close()
+
+
+async def _converse(app: "App", reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """One request, one answer, and the connection is closed."""
+    with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError):
+        async with asyncio.timeout(_PATIENCE):
+            head = await reader.readuntil(b"\r\n\r\n")
+            request, *lines = head.decode("latin-1").split("\r\n")
+            method, _, rest = request.partition(" ")
+            pairs = (line.partition(":") for line in lines)
+            headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+            status, kind, body = await _answer(app, method, rest.partition(" ")[0], headers.get("accept", ""))
+            writer.write(
+                f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+                "Cache-Control: no-store\r\nConnection: close\r\n\r\n".encode()
+                + (b"" if method == "HEAD" else body)
+            )
+            await writer.drain()
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+
+
+async def _answer(app: "App", method: str, target: str, accept: str) -> Answer:
+    path = target.partition("?")[0]
+    if method not in ("GET", "HEAD"):
+        return 405, _TEXT, b"GET or HEAD\n"
+    if path == "/healthz":
+        return healthz(app)
+    if path == "/readyz":
+        return readyz(app)
+    if path == "/metrics":
+        return await _metrics(app, accept)
+    return 404, _TEXT, b"/healthz /readyz /metrics\n"
+
+
+def healthz(app: "App") -> Answer:
+    """200 unless a subscriber is stuck or has failed."""
+    return _judge(app, fine=all(progress.alive for progress in app.progress()))
+
+
+def readyz(app: "App") -> Answer:
+    """200 while every subscriber reads, has its hands full or is paused; not while starting, quiet or stopping."""
+    subscribers = app.progress()
+    return _judge(app, fine=app.state == "running" and all(progress.ready for progress in subscribers))
+
+
+def _judge(app: "App", *, fine: bool) -> Answer:
+    subscribers = [
+        {"handler": progress.handler, "doing": progress.doing, "idle_ms": progress.idle_ms}
+        for progress in app.progress()
+    ]
+    body = json.dumps({"ok": fine, "state": app.state, "subscribers": subscribers}).encode() + b"\n"
+    return (200 if fine else 503), "application/json", body
+
+
+async def _metrics(app: "App", accept: str) -> Answer:
+    from millstream.worker.metrics import MetricsError  # noqa: PLC0415 - app loads it only when asked, and so do we
+
+    try:
+        body, kind = await app.metrics(accept)
+    except MetricsError as error:
+        return 501, _TEXT, f"{error}\n".encode()
+    except Exception:
+        log.exception("/metrics failed")
+        return 500, _TEXT, b"see the log\n"
+    return 200, kind, body

@@ -1,0 +1,200 @@
+"""Prometheus metrics of one worker process, made when they are asked for, so that they cost the work nothing.
+
+The process's own counters come first; then what the server says about the groups that are read here, under the names
+redis_exporter uses, so that its dashboards fit. A lag that the server does not know is absent, never 0; then
+``millstream_stream_group_lag_known`` is 0. What the program itself registered with prometheus-client is there too.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+from redis.exceptions import ResponseError
+
+from millstream import __version__
+from millstream.client.line import Disconnected, Line, Reply
+from millstream.clock import SystemClock
+from millstream.errors import MillstreamError
+from millstream.worker.loop import SubscriberLoop
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+_HANDLER = ("handler", "stream", "group")
+
+#: Counter -> what it counts, and the field of ``Stats`` behind each value of its last label.
+_COUNTERS: dict[str, tuple[str, str, dict[str, str]]] = {
+    "millstream_entries_received": (
+        "Entries received, new or delivered before.",
+        "kind",
+        {"new": "read", "claimed": "claimed"},
+    ),
+    "millstream_deliveries": (
+        "Deliveries by what became of them.",
+        "outcome",
+        {"acked": "acked", "retried": "retried", "dead": "dead", "released": "released", "lost": "lost"},
+    ),
+    "millstream_handler_runs": (
+        "Runs of the handler by how they ended.",
+        "result",
+        {"ok": "handled", "failed": "failed"},
+    ),
+}
+_PLAIN: dict[str, tuple[str, str]] = {
+    "millstream_suspect_runs": ("Runs of entries that had been delivered before.", "suspects"),
+    "millstream_groups_created": ("Times a missing group was made.", "groups_created"),
+    "millstream_reader_reconnects": ("Times the connection for reading was lost.", "reconnects"),
+    "millstream_consumers_reaped": ("Dead consumers removed.", "reaped"),
+}
+
+
+class MetricsError(MillstreamError):
+    """prometheus-client is not installed; the text says how to get it."""
+
+
+async def scrape(loops: Sequence[SubscriberLoop], line: Line | None, url: str, accept: str) -> tuple[bytes, str]:
+    """One scrape and its content type; see :meth:`millstream.worker.app.App.metrics`."""
+    try:
+        from prometheus_client import REGISTRY  # noqa: PLC0415 - optional
+        from prometheus_client.exposition import choose_encoder  # noqa: PLC0415 - optional
+    except ModuleNotFoundError:
+        raise MetricsError("metrics need prometheus-client: pip install 'millstream[metrics]'") from None
+    ours = [*_own(loops), *await _groups(loops, line, url)]
+
+    class Both:
+        """The program's metrics, then ours."""
+
+        def collect(self) -> "Iterator[Metric]":
+            yield from REGISTRY.collect()
+            yield from ours
+
+    encoder, kind = choose_encoder(accept)
+    body: bytes = encoder(Both())
+    return body, kind
+
+
+def _own(loops: Sequence[SubscriberLoop]) -> "Iterable[Metric]":
+    """What this process counted and holds."""
+    from prometheus_client.core import (  # noqa: PLC0415 - optional
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        InfoMetricFamily,
+    )
+
+    yield InfoMetricFamily("millstream_build", "The version.", value={"version": __version__})
+    for name, (text, label, fields) in _COUNTERS.items():
+        family = CounterMetricFamily(name, text, labels=(*_HANDLER, label))
+        for loop in loops:
+            for value, attribute in fields.items():
+                family.add_metric([*_labels(loop), value], getattr(loop.stats, attribute))
+        yield family
+    for name, (text, attribute) in _PLAIN.items():
+        family = CounterMetricFamily(name, text, labels=_HANDLER)
+        for loop in loops:
+            family.add_metric(_labels(loop), getattr(loop.stats, attribute))
+        yield family
+    reasons = CounterMetricFamily("millstream_dead_letters", "Entries buried.", labels=(*_HANDLER, "reason"))
+    for loop in loops:
+        for reason, count in loop.member.reasons.items():
+            reasons.add_metric([*_labels(loop), reason], count)
+    yield reasons
+    gauges: dict[str, tuple[str, Callable[[SubscriberLoop], float]]] = {
+        "millstream_worker_slots": ("Most runs at the same time.", lambda loop: loop.subscription.concurrency),
+        "millstream_worker_in_hand": ("Entries delivered and without a stored outcome.", lambda loop: loop.in_hand),
+        "millstream_worker_buffered": ("Entries read and not begun.", lambda loop: loop.buffered),
+        "millstream_worker_paused": ("1 while somebody has paused it.", lambda loop: loop.paused is not None),
+        "millstream_reader_idle_seconds": ("Since the reader last got an answer.", lambda loop: loop.idle_ms / 1000),
+    }
+    for name, (text, value_of) in gauges.items():
+        gauge = GaugeMetricFamily(name, text, labels=_HANDLER)
+        for loop in loops:
+            gauge.add_metric(_labels(loop), float(value_of(loop)))
+        yield gauge
+
+
+def _labels(loop: SubscriberLoop) -> list[str]:
+    return [loop.subscription.name, loop.subscription.sub.stream, loop.subscription.group]
+
+
+async def _groups(loops: Sequence[SubscriberLoop], line: Line | None, url: str) -> "list[Metric]":
+    """What the server says about the streams and groups read here; nothing when it does not answer."""
+    from prometheus_client.core import GaugeMetricFamily  # noqa: PLC0415 - optional
+
+    stream_labels, group_labels = ("db", "stream"), ("db", "stream", "group")
+    families = {
+        name: GaugeMetricFamily(name, text, labels=labels)
+        for name, text, labels in (
+            ("redis_stream_length", "Entries in the stream.", stream_labels),
+            ("redis_stream_group_lag", "Entries not delivered to the group yet.", group_labels),
+            ("redis_stream_group_messages_pending", "Entries delivered and not acked.", group_labels),
+            ("redis_stream_group_consumers", "Consumers of the group.", group_labels),
+            ("millstream_stream_group_lag_known", "0 when the server cannot tell the lag.", group_labels),
+            (
+                "millstream_stream_group_oldest_pending_age_seconds",
+                "Since the oldest pending entry was added.",
+                group_labels,
+            ),
+            ("millstream_dead_letters_waiting", "Entries in the dead-letter stream.", stream_labels),
+        )
+    }
+    db = _db(url)
+    subscriptions = {(loop.subscription.sub.stream, loop.subscription.group): loop.subscription for loop in loops}
+    try:
+        for (stream, group), subscription in subscriptions.items():
+            if line is None:
+                break
+            length, groups, waiting, dead = await line.calls(
+                [
+                    ("XLEN", stream),
+                    ("XINFO", "GROUPS", stream),
+                    ("XPENDING", stream, group),
+                    ("XLEN", subscription.dead),
+                ],
+                timeout=3.0,
+            )
+            _gauge(families["redis_stream_length"], [db, stream], length)
+            _gauge(families["millstream_dead_letters_waiting"], [db, subscription.dead], dead)
+            facts = _facts(groups, group)
+            if facts is not None:
+                labels = [db, stream, group]
+                _gauge(families["redis_stream_group_lag"], labels, facts.get("lag"))
+                _gauge(families["millstream_stream_group_lag_known"], labels, int(facts.get("lag") is not None))
+                _gauge(families["redis_stream_group_messages_pending"], labels, facts["pending"])
+                _gauge(families["redis_stream_group_consumers"], labels, facts["consumers"])
+                _gauge(families["millstream_stream_group_oldest_pending_age_seconds"], labels, _age(waiting))
+    except Disconnected:
+        return []
+    return list(families.values())
+
+
+def _gauge(family: Any, labels: list[str], value: Reply) -> None:
+    """One sample, if there is something to say."""
+    if isinstance(value, int | float):
+        family.add_metric(labels, value)
+
+
+def _facts(groups: Reply, group: str) -> dict[str, Any] | None:
+    if isinstance(groups, ResponseError):
+        return None
+    for row in groups:
+        facts = {name.decode(): value for name, value in zip(row[::2], row[1::2], strict=True)}
+        if facts["name"] == group.encode():
+            return facts
+    return None
+
+
+def _age(summary: Reply) -> float | None:
+    """Seconds since the oldest pending entry was added, by its id; 0 when nothing is pending."""
+    if isinstance(summary, ResponseError):
+        return None
+    if not summary[0]:
+        return 0.0
+    added = int(summary[1].partition(b"-")[0])
+    return max(SystemClock().now().wall - added, 0) / 1000
+
+
+def _db(url: str) -> str:
+    """The database's label as redis_exporter writes it."""
+    parts = urlsplit(url)
+    asked = parse_qs(parts.query).get("db", [parts.path.strip("/")])[0]
+    return f"db{asked if asked.isdecimal() else 0}"

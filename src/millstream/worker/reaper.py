@@ -1,0 +1,70 @@
+"""Consumers of processes that are gone: removed when idle for long and holding nothing, and only then.
+
+XGROUP DELCONSUMER drops whatever the consumer has pending. So the look and the removal are one script on the server;
+no WATCH would do, because a change of a group does not break it. Where scripts may not be run, nothing is removed.
+Whoever is removed by mistake loses nothing: the next XREADGROUP makes the consumer anew.
+"""
+
+import logging
+from collections.abc import Iterable
+
+from redis.exceptions import ResponseError
+
+from millstream.client.line import Line
+from millstream.errors import MillstreamError
+
+log = logging.getLogger("millstream.worker")
+
+#: Seconds without a sign of life after which a consumer is taken for dead.
+DEFAULT_AFTER = 3600.0
+
+#: Returns the names it removed. KEYS: the stream; ARGV: group, idle milliseconds, names that are alive.
+SCRIPT = """
+local alive, removed = {}, {}
+for i = 3, #ARGV do alive[ARGV[i]] = true end
+for _, row in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
+  local facts = {}
+  for i = 1, #row, 2 do facts[row[i]] = row[i + 1] end
+  if facts.pending == 0 and facts.idle >= tonumber(ARGV[2]) and not alive[facts.name] then
+    redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], facts.name)
+    removed[#removed + 1] = facts.name
+  end
+end
+return removed
+"""
+
+
+class ReapError(MillstreamError):
+    """The server did not run the script: no such group, no permission, or no scripts."""
+
+
+async def reap(line: Line, stream: str, group: str, *, idle_ms: int, alive: Iterable[str] = ()) -> list[str]:
+    """Remove a group's consumers that are idle and empty, atomically; their names.
+
+    Args:
+        line: to the server.
+        stream: key of the stream.
+        group: name of the group.
+        idle_ms: milliseconds since their last command, at least.
+        alive: names that stay whatever they look like.
+
+    Raises:
+        ReapError: the server refused; nothing was removed.
+        Disconnected: no answer came.
+    """
+    reply = (await line.calls([("EVAL", SCRIPT, 1, stream, group, max(idle_ms, 0), *alive)]))[0]
+    if isinstance(reply, ResponseError):
+        raise ReapError(f"{stream}, group {group}: {reply}")
+    return [name.decode(errors="surrogateescape") for name in reply]
+
+
+async def groups(line: Line, stream: str) -> list[str]:
+    """Names of a stream's groups.
+
+    Raises:
+        ReapError: there is no such stream.
+    """
+    reply = (await line.calls([("XINFO", "GROUPS", stream)]))[0]
+    if isinstance(reply, ResponseError):
+        raise ReapError(f"{stream}: {reply}")
+    return [dict(zip(row[::2], row[1::2], strict=True))[b"name"].decode(errors="surrogateescape") for row in reply]

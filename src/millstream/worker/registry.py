@@ -1,0 +1,192 @@
+"""Who works: each worker process tells the server, and is told, in a few keys that any client can read.
+
+::
+
+    millstream:worker:<id>   string, JSON: host, pid, version, what it does at the moment; gone soon after the last beat
+    millstream:workers       sorted set: ids by the wall milliseconds of their last beat
+    millstream:control       hash: ``worker:<id>`` -> quiet, drain or stop; ``pause:["stream","group"]`` -> JSON with
+                             reason, by and at_ms
+
+A beat is one SET, one ZADD and one HMGET. A worker is alive as long as its key is; the index only finds it. Pauses have
+no time to live: they hold until somebody resumes, whatever is restarted meanwhile.
+"""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from redis.exceptions import ResponseError
+
+from millstream.client.line import Command, Line, Reply
+from millstream.errors import MillstreamError
+
+PREFIX = "millstream:"
+INDEX = f"{PREFIX}workers"
+CONTROL = f"{PREFIX}control"
+
+#: Seconds between two beats, and milliseconds a worker that beats no more is still shown.
+BEAT = 5.0
+TTL_MS = 20_000
+
+#: Milliseconds after which a worker that left no goodbye is dropped from the index.
+_FORGET_MS = 86_400_000
+
+Order = Literal["quiet", "drain", "stop"]
+ORDERS: tuple[Order, ...] = ("quiet", "drain", "stop")
+
+
+class RegistryError(MillstreamError):
+    """The registry cannot be read or written; the text is the server's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A handler that is to run nothing, in all workers.
+
+    Attributes:
+        stream: key of its stream.
+        group: its group.
+        reason: why, in words.
+        by: who.
+        at_ms: since when, wall milliseconds.
+    """
+
+    stream: str
+    group: str
+    reason: str
+    by: str
+    at_ms: int
+
+
+def worker_key(worker: str) -> str:
+    """Key under which a worker tells about itself."""
+    return f"{PREFIX}worker:{worker}"
+
+
+def order_field(worker: str) -> str:
+    """Field of :data:`CONTROL` with what a worker is to do."""
+    return f"worker:{worker}"
+
+
+def pause_field(stream: str, group: str) -> str:
+    """Field of :data:`CONTROL` with the pause of a handler."""
+    return f"pause:{json.dumps([stream, group], separators=(',', ':'))}"
+
+
+def beat(worker: str, facts: Mapping[str, object], now_ms: int, fields: Sequence[str]) -> list[Command]:
+    """The commands of one beat; the last one's reply is what :data:`CONTROL` has in ``fields``."""
+    return [
+        ("SET", worker_key(worker), json.dumps(facts, separators=(",", ":")), "PX", TTL_MS),
+        ("ZADD", INDEX, now_ms, worker),
+        ("HMGET", CONTROL, *fields),
+    ]
+
+
+def farewell(worker: str) -> list[Command]:
+    """The commands that take a worker out of the registry."""
+    return [("DEL", worker_key(worker)), ("ZREM", INDEX, worker), ("HDEL", CONTROL, order_field(worker))]
+
+
+def parse_order(value: bytes | None) -> Order | None:
+    """What a worker is told; an order that this version does not know is none."""
+    text = (value or b"").decode(errors="replace")
+    return next((order for order in ORDERS if order == text), None)
+
+
+def parse_pause(stream: str, group: str, value: bytes | None) -> Pause | None:
+    """The pause of a handler; one whose value cannot be read is a pause all the same."""
+    if value is None:
+        return None
+    try:
+        told = json.loads(value)
+        return Pause(stream, group, str(told["reason"]), str(told["by"]), int(told["at_ms"]))
+    except (ValueError, TypeError, KeyError):
+        return Pause(stream, group, value.decode(errors="replace"), "", 0)
+
+
+# -- the other side: whoever looks and commands ------------------------------------------------------------------------
+
+
+async def workers(line: Line) -> list[dict[str, Any]]:
+    """What every living worker tells about itself, oldest first.
+
+    Raises:
+        RegistryError: the server refused.
+        Disconnected: it cannot be reached.
+    """
+    ids = [worker.decode(errors="surrogateescape") for worker in await _ask(line, "ZRANGE", INDEX, 0, -1)]
+    if not ids:
+        return []
+    # one GET each: on a cluster an MGET of many keys is refused
+    replies = await line.calls([("GET", worker_key(worker)) for worker in ids])
+    found = [json.loads(_checked(reply)) for reply in replies if reply is not None]
+    return sorted(found, key=lambda facts: (facts["started_ms"], facts["id"]))
+
+
+async def orders(line: Line) -> dict[str, Order]:
+    """What workers are told and have not done yet, by id; those of workers that are gone included."""
+    fields = await _control(line)
+    told = {name.removeprefix("worker:"): parse_order(value) for name, value in fields if name.startswith("worker:")}
+    return {worker: order for worker, order in told.items() if order is not None}
+
+
+async def pauses(line: Line) -> list[Pause]:
+    """Every pause there is."""
+    found = []
+    for name, value in await _control(line):
+        if name.startswith("pause:"):
+            stream, group = json.loads(name.removeprefix("pause:"))
+            pause = parse_pause(stream, group, value)
+            assert pause is not None
+            found.append(pause)
+    return sorted(found, key=lambda pause: (pause.stream, pause.group))
+
+
+async def tell(line: Line, ids: Sequence[str], order: Order | None) -> None:
+    """Leave an order for workers, or take it back; they see it at their next beat."""
+    for worker in ids:
+        if order is None:
+            await _ask(line, "HDEL", CONTROL, order_field(worker))
+        else:
+            await _ask(line, "HSET", CONTROL, order_field(worker), order)
+
+
+async def pause(line: Line, stream: str, group: str, *, reason: str, by: str) -> None:
+    """Let no worker run anything for this group until :func:`resume`."""
+    value = {"reason": reason, "by": by, "at_ms": time.time_ns() // 1_000_000}
+    await _ask(line, "HSET", CONTROL, pause_field(stream, group), json.dumps(value))
+
+
+async def resume(line: Line, stream: str, group: str) -> bool:
+    """End a pause; False when there was none."""
+    return bool(await _ask(line, "HDEL", CONTROL, pause_field(stream, group)))
+
+
+async def tidy(line: Line, now_ms: int) -> None:
+    """Drop what workers left behind that are gone: their places in the index and orders they never saw."""
+    ids = [worker.decode(errors="surrogateescape") for worker in await _ask(line, "ZRANGE", INDEX, 0, -1)]
+    ids += [worker for worker in await orders(line) if worker not in ids]
+    if not ids:
+        return
+    there = await line.calls([("EXISTS", worker_key(worker)) for worker in ids])
+    gone = [worker for worker, found in zip(ids, there, strict=True) if found == 0]
+    if gone:
+        await _ask(line, "HDEL", CONTROL, *map(order_field, gone))
+    await _ask(line, "ZREMRANGEBYSCORE", INDEX, "-inf", now_ms - _FORGET_MS)
+
+
+async def _control(line: Line) -> list[tuple[str, bytes]]:
+    flat = await _ask(line, "HGETALL", CONTROL)
+    return [(name.decode(errors="surrogateescape"), value) for name, value in zip(flat[::2], flat[1::2], strict=True)]
+
+
+async def _ask(line: Line, *command: bytes | str | int) -> Reply:
+    return _checked((await line.calls((command,)))[0])
+
+
+def _checked(reply: Reply) -> Reply:
+    if isinstance(reply, ResponseError):
+        raise RegistryError(f"the registry of workers ({PREFIX}*): {reply}")
+    return reply
