@@ -1,8 +1,8 @@
 """Writes docs/promises.md from docs/promises.toml and the figures of the last campaigns; run by ``make docs``.
 
-A campaign keeps what its last whole run came to in ``.campaigns/``; this script takes those figures over into
-docs/figures.json, which is committed, and writes the page from there. A test compares page and data, so the page cannot
-say what nobody measured.
+A campaign keeps in ``.campaigns/`` what its last whole run came to, and how far the one is that has begun since; this
+script takes those figures over into docs/figures.json, which is committed, and writes the page from there. A test
+compares page and data, so the page cannot say what nobody measured.
 """
 
 import json
@@ -23,9 +23,10 @@ HEAD = """\
 *Written by `make docs` from `docs/promises.toml` and `docs/figures.json`; change those.*
 
 Each promise names the tests that hold it. `make test` runs the small ones on every change. `make test-long` runs the
-large ones, campaigns that go on where they were interrupted; the figure is that of the last whole run, with its day and
-the commit it ran on. "Never run" means that no whole run is recorded. The machine of the figures has two cores, and was
-shared.
+large ones, campaigns of many pieces that go on where they were interrupted. The figure is that of the last whole run,
+with its day and the commit on which it ended; "begun" says how far a run is that has not ended, and whether it found
+anything wrong. "Never run" means that neither is recorded. A campaign ends at the first failure, so a whole run has
+none. The machine of the figures has two cores, and was shared.
 
 ## The three fsync modes
 
@@ -50,12 +51,21 @@ def load_figures() -> dict[str, dict[str, Any]]:
 
 
 def gathered(figures: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The figures with those of campaigns that were run in this checkout since; a later day wins."""
+    """The figures with those of campaigns that were run in this checkout since; a later day wins.
+
+    A figure is that of a whole run; what has begun since stands in it as ``begun``, or alone if no run was whole.
+    """
     found = dict(figures)
     for path in sorted(RECORDS.glob("*.json")):
-        last = json.loads(path.read_text()).get("last", {})
-        if "day" in last and last["day"] >= found.get(path.stem, {}).get("day", ""):
-            found[path.stem] = last
+        record = json.loads(path.read_text())
+        known = dict(found.get(path.stem, {}))
+        last, begun = record.get("last", {}), record.get("begun")
+        if "day" in last and last["day"] >= known.get("day", ""):
+            known = last
+        if begun is not None and begun["day"] >= known.get("day", ""):
+            known = known | {"begun": begun}
+        if known:
+            found[path.stem] = known
     return dict(sorted(found.items()))
 
 
@@ -75,25 +85,47 @@ def last_figure(promise: dict[str, Any], figures: dict[str, dict[str, Any]]) -> 
     """What the last whole runs came to, in words; one figure a pattern."""
     if "never" in promise:
         return str(promise["never"])
+    if "measured" in promise:
+        return f"measured by `{promise['measured']}`, depends on the machine: see [benchmarks.md](benchmarks.md)"
     if not promise.get("long") and not promise.get("campaigns"):
         return "no large one: all of it runs on every change"
     told = []
     for pattern in promise.get("campaigns", []):
         some = [figure for name, figure in figures.items() if fnmatch(name, pattern)]
-        told.append(in_words(pattern, some))
+        told.append(in_words(pattern, some, promise.get("number", {}).get(pattern, 1)))
     return "; ".join(told) or "never recorded"
 
 
-def in_words(name: str, figures: list[dict[str, Any]]) -> str:
+def in_words(name: str, figures: list[dict[str, Any]], number: int = 1) -> str:
+    """What came of the campaigns of one name: those that were run whole, those that have begun, those that were not.
+
+    Args:
+        name: of the campaign, or a pattern of several.
+        figures: that are known.
+        number: of campaigns that have this name.
+    """
+    whole = [one for one in figures if "day" in one]
+    begun = [one["begun"] for one in figures if "begun" in one]
+    told = []
+    if whole:
+        campaigns = f" in {len(whole)} of {number} campaigns" if number > 1 else ""
+        told.append(f"{summed(whole, campaigns)}")
+    if begun:
+        pieces, of = sum(one["pieces"] for one in begun), sum(one["of"] for one in begun)
+        failed = "stopped at a failure" if any(one["failed"] for one in begun) else "no failure"
+        told.append(f"{'begun' if not whole else 'another begun'}, {pieces} of {of} pieces: {summed(begun)}, {failed}")
+    if number > 1 and whole and len(figures) < number:
+        told.append(f"{number - len(figures)} never run")
+    return f"`{name}`: {'; '.join(told) or 'never run'}"
+
+
+def summed(figures: list[dict[str, Any]], campaigns: str = "") -> str:
     """The sum of some figures of one kind."""
-    if not figures:
-        return f"`{name}`: never run"
     count, seconds = sum(one["count"] for one in figures), sum(one["seconds"] for one in figures)
     days = sorted({one["day"] for one in figures})
     commits = sorted({one["commit"] for one in figures})
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-    campaigns = "" if len(figures) == 1 else f" in {len(figures)} campaigns"
-    return f"`{name}`: {count:,} {figures[0]['unit']}{campaigns}, {seconds:,.0f} s, {when}, {', '.join(commits)}"
+    return f"{count:,} {figures[0]['unit']}{campaigns}, {seconds:,.0f} s, {when}, {', '.join(commits)}"
 
 
 def repeated(promise: dict[str, Any]) -> str:

@@ -1,8 +1,10 @@
 """docs/promises.md is made from its data, and every test it names exists."""
 
 import ast
+import contextlib
 import importlib.util
 import json
+import re
 from fnmatch import fnmatch
 from pathlib import Path
 from types import ModuleType
@@ -10,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from millstream.persistence.simdisk import Crash
+from persistence.test_crash import WAYS
+from support import campaign
 from support.source import ROOT
 
 
@@ -45,7 +50,10 @@ def exists(test: str) -> bool:
 
 def test_every_promise_names_tests_that_exist() -> None:
     """A promise without a test, or with one that is gone, is no promise; what is not tested says so."""
-    assert [p["says"] for p in ALL if not p.get("small") and "never" not in p] == []
+    assert [p["says"] for p in ALL if not p.get("small") and not {"never", "measured"} & set(p)] == []
+    benches = [promise["measured"] for promise in ALL if "measured" in promise]
+    told = (ROOT / "docs/benchmarks.md").read_text()
+    assert [bench for bench in benches if not (ROOT / bench).is_file() or bench not in told] == []
     named = [test for promise in ALL for key in ("small", "long") for test in promise.get(key, [])]
     assert [test for test in named if not exists(test)] == []
     assert not exists("tests/none.py")
@@ -65,9 +73,42 @@ def test_figures_are_taken_over_from_the_records(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(PROMISES, "RECORDS", tmp_path)
     (tmp_path / "kills-1.json").write_text(json.dumps({"last": last}))
     (tmp_path / "kills-2.json").write_text(json.dumps({"last": last | {"day": "2026-01-01"}}))
-    (tmp_path / "begun.json").write_text(json.dumps({"done": [1]}))
+    (tmp_path / "of-an-older-kind.json").write_text(json.dumps({"done": [1]}))
     older = last | {"count": 7, "day": "2025-01-01"}
     figures = PROMISES.gathered({"kills-1": older, "other": older})
     assert figures == {"kills-1": last, "kills-2": last | {"day": "2026-01-01"}, "other": older}
-    told = PROMISES.last_figure({"campaigns": ["kills-*", "begun"]}, figures)
-    assert told == "`kills-*`: 2,000 kills in 2 campaigns, 19 s, 2026-01-01 to 2026-01-02, abc; `begun`: never run"
+    told = PROMISES.last_figure({"campaigns": ["kills-*", "none"], "number": {"kills-*": 3}}, figures)
+    whole = "2,000 kills in 2 of 3 campaigns, 19 s, 2026-01-01 to 2026-01-02, abc"
+    assert told == f"`kills-*`: {whole}; 1 never run; `none`: never run"
+
+
+def test_how_far_an_interrupted_campaign_is_stands_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither as a whole run nor as none; when it has ended, only the whole run is told; a failure is not hidden."""
+    monkeypatch.setattr(PROMISES, "RECORDS", tmp_path)
+    monkeypatch.delenv("MILLSTREAM_FRESH", raising=False)
+    monkeypatch.delenv("MILLSTREAM_SEED", raising=False)
+
+    def told(stop: int, error: type[BaseException]) -> str:
+        def piece(seed: int) -> int:
+            if seed == stop:
+                raise error
+            return 500
+
+        with contextlib.suppress(error):
+            campaign.run("x", piece, range(1, 5), folder=tmp_path, unit="crashes")
+        text = PROMISES.last_figure({"campaigns": ["x"]}, PROMISES.gathered({}))
+        return re.sub(r", \d+ s, [\d-]+, \w*", "", text)
+
+    assert told(3, KeyboardInterrupt) == "`x`: begun, 2 of 4 pieces: 1,000 crashes, no failure"
+    assert told(3, ValueError) == "`x`: begun, 2 of 4 pieces: 1,000 crashes, stopped at a failure"
+    assert told(4, KeyboardInterrupt) == "`x`: begun, 3 of 4 pieces: 1,500 crashes, no failure"
+    assert told(5, ValueError) == "`x`: 2,000 crashes"
+    assert told(2, KeyboardInterrupt) == "`x`: 2,000 crashes; another begun, 1 of 4 pieces: 500 crashes, no failure"
+
+
+def test_the_number_of_campaigns_of_one_name_is_right() -> None:
+    """So that the page can tell which of them were never run."""
+    (one,) = (promise for promise in ALL if "crash-*" in promise.get("campaigns", []))
+    assert one["number"] == {"crash-*": len(Crash) * len(WAYS)}
+    patterns = {pattern for promise in ALL for pattern in promise.get("campaigns", []) if "*" in pattern}
+    assert {pattern for promise in ALL for pattern in promise.get("number", {})} == patterns

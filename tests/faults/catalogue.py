@@ -6,18 +6,24 @@ from faults import (
     log_faults,
     rewrite_faults,
     server_faults,
+    snapshot_faults,
     spark_faults,
+    transfer_faults,
+    upkeep_faults,
     worker_faults,
 )
 
 FAULTS = (
     *log_faults.FAULTS,
     *rewrite_faults.FAULTS,
+    *snapshot_faults.FAULTS,
+    *upkeep_faults.FAULTS,
     *server_faults.FAULTS,
     *full_disk_faults.FAULTS,
     *engine_faults.FAULTS,
     *worker_faults.FAULTS,
     *spark_faults.FAULTS,
+    *transfer_faults.FAULTS,
 )
 
 QUICK = (

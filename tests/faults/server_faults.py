@@ -274,4 +274,12 @@ FAULTS = (
         "tests/server/test_sessions.py::test_slow_reader_is_cut",
         (*ASSERTION, "TimeoutError"),
     ),
+    Fault(
+        "large-reply-handed-over",
+        "A reply above the hard limit costs no memory: its client is cut before it is handed over.",
+        "server/connection.py",
+        "        if size > _BATCH and self._would_pass(size):\n",
+        "        if size > _BATCH and self._closed:\n",
+        "tests/server/test_crowds.py::test_slow_reader_costs_no_more_than_its_limit",
+    ),
 )

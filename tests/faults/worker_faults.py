@@ -3,6 +3,7 @@
 from faults.planting import Fault
 
 CONTRACT = "tests/worker/test_contract.py"
+DEAD = "tests/worker/test_dead.py"
 KILLED = "tests/worker/test_processes.py::test_a_worker_killed_anywhere_loses_nothing"
 POLICY = "tests/worker/test_policy.py"
 
@@ -127,5 +128,37 @@ FAULTS = (
         "    State.ACKED: {},\n",
         "    State.ACKED: {Event.RETRY: State.RETRYING},\n",
         "tests/worker/test_settle.py::test_a_second_outcome_is_an_error_that_says_so",
+    ),
+    Fault(
+        "put-back-twice",
+        "A dead letter that two operators put back at once is put back once.",
+        "worker/graveyard.py",
+        '[("WATCH", self.key)] if watch else []',
+        '[("PING",)] if watch else []',
+        f"{DEAD}::test_two_operators_put_each_letter_back_once",
+    ),
+    Fault(
+        "letter-stays-dead",
+        "A dead letter that was put back is gone.",
+        "worker/graveyard.py",
+        '        commands.append(("XDEL", self.key, *(grave.id for grave, _ in letters)))\n',
+        '        commands.append(("XLEN", self.key))\n',
+        f"{DEAD}::test_retry_gives_the_handler_what_it_got_the_first_time",
+    ),
+    Fault(
+        "deaths-forgotten",
+        "An entry that was put back keeps the record of its deaths.",
+        "worker/deadletter.py",
+        "    deaths = [*letter.history, death][-DEATHS_LIMIT:]\n",
+        "    deaths = [death][-DEATHS_LIMIT:]\n",
+        f"{DEAD}::test_an_entry_that_was_put_back_decodes_as_before_and_keeps_its_deaths",
+    ),
+    Fault(
+        "refused-letter-gone",
+        "A dead letter whose stream takes no more entries is still there.",
+        "worker/graveyard.py",
+        'again = _checked(await self._ask("XADD", self.key, "*", *grave.flat), self.key)',
+        'again = _checked(await self._ask("ECHO", "0-0"), self.key)',
+        f"{DEAD}::test_a_letter_that_cannot_be_put_back_stays",
     ),
 )

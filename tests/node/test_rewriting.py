@@ -1,5 +1,6 @@
 """A rewriting by a real child process: killed at every step, it and its parent, and nothing is lost or left."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -97,6 +98,31 @@ def test_a_killed_child_does_no_harm(
     assert healthy.facts.is_ok
     log.close()
     assert recovered(log.directory) == list(range(1, 106))
+
+
+def test_a_child_ends_with_its_parent_whatever_it_waits_for(log: Log) -> None:
+    """Its standard input ends, and so does it, without a word, in the midst of a read that lasts for ever."""
+    rewrite = log.seal_off()
+    assert rewrite is not None
+    endless = log.directory / rewrite.source.segments[0].name
+    endless.unlink()
+    os.mkfifo(endless)  # to open it waits for somebody who writes
+    words = [*rewriting.PROGRAM, str(log.directory)]
+    child = subprocess.Popen(
+        words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **rewriting._environment()}
+    )
+    try:
+        assert child.stdin is not None
+        child.stdin.write(rewrite.encode().encode() + b"\n")
+        child.stdin.flush()
+        child.stdin.close()
+        assert eventually(lambda: child.poll() is not None)
+        assert child.stderr is not None
+        assert (child.returncode, child.stderr.read()) == (1, b"")
+    finally:
+        child.kill()
+        child.wait()
+        child.stderr.close()
 
 
 def test_damage_is_found_and_said(log: Log, caplog: pytest.LogCaptureFixture) -> None:

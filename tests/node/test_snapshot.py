@@ -89,6 +89,18 @@ def _producers(client: Client, world: World) -> None:
     client.call("XCFGSET", "t", "IDMP-DURATION", 7)
 
 
+def _mortals(client: Client, world: World) -> None:
+    """Values of every type with a time to live, and one that has lost it."""
+    client.call("XADD", "s", "1-0", "f", "v")
+    client.call("HSET", "h", "f", "v")
+    client.call("RPUSH", "l", "v")
+    client.call("SADD", "set", "v")
+    client.call("ZADD", "z", "1", "v")
+    for number, key in enumerate(("s", "h", "l", "set", "z"), 1):
+        client.call("PEXPIRE", key, 1000 * number)
+    client.call("PERSIST", "l")
+
+
 def _many(client: Client, world: World) -> None:
     """More than one transition, and more than one payload, of each kind."""
     client.call("SET", "large", "x" * snapshot.PAYLOAD_BYTES)
@@ -100,7 +112,8 @@ def _many(client: Client, world: World) -> None:
 
 
 FILLS: dict[str, Fill] = {
-    fill.__name__: fill for fill in (_strings, _large_once, _sets, _floats, _stream, _groups, _producers, _many)
+    fill.__name__: fill
+    for fill in (_strings, _large_once, _sets, _floats, _stream, _groups, _producers, _mortals, _many)
 }
 
 

@@ -1,12 +1,14 @@
 """Rewriting one step at a time: what it leaves behind is removed and nothing else is; what is damaged is refused."""
 
 import json
+from pathlib import Path
 from zlib import crc32
 
 import pytest
 
 from millstream.errors import DiskError, DiskFullError, LogCorruptError, UsageError
 from millstream.persistence.check import check
+from millstream.persistence.disk import DiskFile
 from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE
 from millstream.persistence.log import Log
 from millstream.persistence.manifest import snapshot_name
@@ -140,6 +142,27 @@ def test_a_damaged_log_file_is_not_rewritten() -> None:
             if HOME / rewrite.target.name in disk.names:
                 disk.remove(HOME / rewrite.target.name)
     assert log.append(b"ninth") == 9
+
+
+class RottingDisk(SimDisk):
+    """A disk that reads of a snapshot something else than what was written."""
+
+    def open_read(self, path: Path) -> DiskFile:
+        if path.name.startswith("snapshot-"):
+            self.names[path].cache[HEADER_SIZE + 30] ^= 1
+        return super().open_read(path)
+
+
+def test_what_cannot_be_read_back_is_no_snapshot() -> None:
+    """The disk took it all and synced it, and yet it is not there: found out before anything is given up for it."""
+    disk = RottingDisk()
+    log, rewrite = begun(disk)
+    with pytest.raises(LogCorruptError, match=rewrite.target.name):
+        make(disk, HOME, rewrite, contents(disk, HOME, rewrite))
+    log.sweep()
+    assert log.append(b"ninth") == 9
+    log.close()
+    assert opened(disk) == [*RECORDS, b"ninth"]
 
 
 def test_a_full_disk_gives_a_rewriting_up_without_harm() -> None:

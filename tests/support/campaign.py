@@ -7,7 +7,8 @@ that stopped at a failure goes on with the failed piece when that is mended; for
 start over.
 
 A record also says what the last whole run came to: how much was tried, in how many seconds, on which commit, on which
-day. ``make docs`` writes those figures into docs/promises.md.
+day; and how far the one is that has begun, and whether it stopped at a failure. ``make docs`` writes those figures into
+docs/promises.md.
 
 ``MILLSTREAM_FRESH=1`` starts over. ``MILLSTREAM_SEED=n`` runs the one piece with that seed and records nothing.
 """
@@ -62,13 +63,17 @@ def run(
         with repeatable(name, seed):
             piece(seed)
         return
-    record = Record(folder / f"{name}.json", version, seeds)
+    record = Record(folder / f"{name}.json", version, seeds, unit)
     left = record.left()
     tell(name, f"{len(left)} of {len(seeds)} pieces to do")
-    for seed, count in in_turn(name, piece, left) if processes == 1 else at_once(name, piece, left, processes):
-        record.add(seed, count)
-        tell(name, record.progress())
-    record.finish(unit)
+    try:
+        for seed, count in in_turn(name, piece, left) if processes == 1 else at_once(name, piece, left, processes):
+            record.add(seed, count)
+            tell(name, record.progress())
+    except Exception:
+        record.fail()
+        raise
+    record.finish()
 
 
 class Record:
@@ -78,11 +83,14 @@ class Record:
         path: of the file; one that cannot be read, or is of another version, counts as none.
         version: of the pieces.
         seeds: of all pieces.
+        unit: what is counted, in the plural.
     """
 
-    def __init__(self, path: Path, version: int, seeds: range) -> None:
+    def __init__(self, path: Path, version: int, seeds: range, unit: str = "pieces") -> None:
         self._path = path
         self._seeds = seeds
+        self._unit = unit
+        self._commit = commit()
         self._kept: dict[str, Any] = {"version": version, "seconds": 0.0, "count": 0, "done": []}
         if not os.environ.get("MILLSTREAM_FRESH"):
             kept = read(path)
@@ -100,6 +108,12 @@ class Record:
         """A piece is done, and tried so much."""
         self._done.add(seed)
         self._kept["count"] += count
+        self._kept.pop("failed", None)
+        self._write()
+
+    def fail(self) -> None:
+        """A piece found something wrong: the campaign stops there, and says so until that piece is done."""
+        self._kept["failed"] = True
         self._write()
 
     def progress(self) -> str:
@@ -109,24 +123,31 @@ class Record:
         rest = seconds / done * (len(self._seeds) - done)
         return f"{done} of {len(self._seeds)} pieces in {seconds:.0f} s, about {rest:.0f} s more"
 
-    def finish(self, unit: str = "pieces") -> None:
+    def finish(self) -> None:
         """All are done: the next run begins anew; what this one came to is kept for whoever wants to know."""
-        self._kept["last"] = {
-            "pieces": len(self._seeds),
-            "count": self._kept["count"],
-            "unit": unit,
-            "seconds": round(time.monotonic() - self._started, 1),
-            "commit": commit(),
-            "day": datetime.now(UTC).date().isoformat(),
-        }
+        self._kept["last"] = self._figures()
         self._kept["count"] = 0
         self._done.clear()
         self._started = time.monotonic()
         self._write()
 
+    def _figures(self) -> dict[str, Any]:
+        """What it came to so far."""
+        return {
+            "pieces": len(self._done),
+            "count": self._kept["count"],
+            "unit": self._unit,
+            "seconds": round(time.monotonic() - self._started, 1),
+            "commit": self._commit,
+            "day": datetime.now(UTC).date().isoformat(),
+        }
+
     def _write(self) -> None:
         self._kept["done"] = sorted(self._done)
         self._kept["seconds"] = round(time.monotonic() - self._started, 1)
+        self._kept["begun"] = None
+        if self._done or "failed" in self._kept:
+            self._kept["begun"] = self._figures() | {"of": len(self._seeds), "failed": "failed" in self._kept}
         self._path.parent.mkdir(exist_ok=True)
         fresh = self._path.with_suffix(".new")
         fresh.write_text(json.dumps(self._kept))

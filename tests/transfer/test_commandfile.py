@@ -1,8 +1,10 @@
 """Files of commands: what redis-cli makes of them, and what we refuse to read."""
 
 import gzip
+import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,6 +18,7 @@ from millstream.transfer.link import Link, pack
 from support.needs import program
 from support.servers import ServerProcess
 from transfer.history import portrait, raw
+from transfer.test_moving import at, states
 
 
 @given(st.lists(st.binary(max_size=20), min_size=1, max_size=5))
@@ -109,3 +112,58 @@ def test_no_file_is_left_where_it_cannot_be_written(tmp_path: Path) -> None:
         file.write(b"new")
     assert path.read_bytes() == b"new"
     assert not part.exists()
+
+
+@pytest.mark.parametrize("name", ["file", "file.gz"])
+def test_a_file_is_on_the_medium_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """All of it is synced while it still has another name."""
+    path, synced, real = tmp_path / name, [], os.fsync
+
+    def watched(descriptor: int) -> None:
+        about = os.fstat(descriptor)
+        synced.append((about.st_ino, about.st_size, path.exists()))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    with commandfile.writing(path) as (file, _):
+        file.write(b"new")
+    about = path.stat()
+    assert synced == [(about.st_ino, about.st_size, False)]
+
+
+def test_a_wrong_file_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison can fail: a writer that leaves an entry out or changes one is told of."""
+    true = commandfile.wording.adding
+    spoils: list[Any] = [lambda page: page[1:], lambda page: [(page[0][0], [b"n", b"?"]), *page[1:]]]
+    with sync_client("memory://spoiled") as mine, Link("memory://spoiled") as link:
+        mine.flushall()
+        for number in range(1, 11):
+            raw(mine, "XADD", "a", f"{number}-1", "n", number)
+        for spoil in spoils:
+            with monkeypatch.context() as patch:
+                patch.setattr(commandfile.wording, "adding", lambda key, page, spoil=spoil: true(key, spoil(page)))
+                report = moving.to_file(
+                    link, tmp_path / "out", "resp", VERSIONS["8.8"], moving.Choices(), lambda *_: None
+                )
+            assert states(report) == {b"a": "failed"}
+            assert any("'1-1'" in text for text in report.streams[0].differences)
+
+
+def test_a_change_makes_the_export_start_again(tmp_path: Path) -> None:
+    """Whatever is done to the source while it is written, the file holds what the source is in the end."""
+    with sync_client("memory://moved") as mine, Link("memory://moved") as link:
+        mine.flushall()
+        for number in range(1, 3001):
+            raw(mine, "XADD", "a", f"{number}-1", "n", number)
+        change = at(2, "copied", lambda: mine.xdel("a", "5-1", "2900-1"))
+        path = tmp_path / "out"
+        report = moving.to_file(link, path, "resp", VERSIONS["8.8"], moving.Choices(), change)
+        assert states(report) == {b"a": "copied"}
+        with sync_client("memory://again") as made, Link("memory://again") as other:
+            made.flushall()
+            commandfile.load(path, other)
+            shown = portrait(mine, b"a", all_times=False, memory=False)
+            assert portrait(made, b"a", all_times=False, memory=False) == shown
+            assert made.xlen("a") == 2998

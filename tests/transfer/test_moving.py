@@ -152,6 +152,17 @@ def test_entries_added_at_the_end_are_told(source: redis.Redis, real_redis: Serv
         assert client.xlen("a") == 2998
 
 
+def test_a_key_made_at_the_target_meanwhile_stays(source: redis.Redis, real_redis: ServerProcess) -> None:
+    """Somebody took the stream's name while it was copied: refused with the reason, and theirs is untouched."""
+    with sync_client("memory://taken") as client:
+        client.flushall()
+        report = run(real_redis.url, "memory://taken", at(2, "compared", lambda: client.set("a", "mine")))
+        assert states(report) == {b"a": "failed", b"b": "copied"}
+        assert "meanwhile somebody made a key of this name" in report.streams[0].reason
+        assert client.get("a") == b"mine"
+        assert sorted(client.keys()) == [b"a", b"b"]
+
+
 @pytest.mark.parametrize("phase", ["copied", "compared"])
 @pytest.mark.parametrize(
     "change",

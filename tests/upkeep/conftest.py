@@ -1,11 +1,14 @@
 """Data directories with real records, whose times are known."""
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from millstream.engine import ids
 from millstream.node import codec
+from millstream.persistence.disk import RealDisk, RealFile
 from millstream.persistence.log import Log
 
 START = 1_772_366_400_000  # 2026-03-01T12:00:00Z, the wall time of the first record
@@ -52,3 +55,37 @@ def flip(path: Path, at: int) -> None:
 def content(home: Path) -> dict[str, bytes]:
     """Every file's bytes."""
     return {path.name: path.read_bytes() for path in home.iterdir()}
+
+
+class NamingDisk(RealDisk):
+    """A disk that notes at each renaming which files were written and not synced.
+
+    Attributes:
+        unsynced: inodes of files with content that may not be on the medium.
+        written: inodes of all that were written.
+        named: new names, with the unsynced of that moment.
+    """
+
+    __slots__ = ("named", "unsynced", "written")
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.unsynced: set[int] = set()
+        self.written: set[int] = set()
+        self.named: list[tuple[str, set[int]]] = []
+        for name in ("append", "truncate"):
+            self._watch(monkeypatch, name, lambda inode: (self.unsynced.add(inode), self.written.add(inode)))
+        self._watch(monkeypatch, "datasync", self.unsynced.discard)
+
+    def _watch(self, monkeypatch: pytest.MonkeyPatch, name: str, note: Callable[[int], object]) -> None:
+        real = getattr(RealFile, name)
+
+        def watched(file: RealFile, *words: object) -> object:
+            done = real(file, *words)
+            note(os.fstat(file._fd).st_ino)
+            return done
+
+        monkeypatch.setattr(RealFile, name, watched)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self.named.append((new.name, set(self.unsynced)))
+        super().rename(old, new)

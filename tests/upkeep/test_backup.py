@@ -19,7 +19,7 @@ from millstream.upkeep.copying import leftovers
 from millstream.upkeep.examine import examine_directory, kind_of
 from millstream.upkeep.moment import Moment
 from millstream.upkeep.restore import restore
-from upkeep.conftest import START, STEP, content, flip, segments, write_log, xadd
+from upkeep.conftest import START, STEP, NamingDisk, content, flip, segments, write_log, xadd
 from upkeep.test_cut import recovered
 from upkeep.test_examine import damage_middle
 
@@ -206,6 +206,20 @@ def test_the_backup_is_named_when_it_is_on_the_medium(home: Path, tmp_path: Path
     assert log[-3:] == [("sync", "backup"), ("rename", "backup"), ("sync", tmp_path.name)]
 
 
+def test_every_file_of_a_copy_is_on_the_medium_before_the_copy_is_named(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing that was written is without a sync behind it, a last file that was cut included."""
+    with segments(home)[-1].open("ab") as file:
+        file.write(b"half a record")
+    disk = NamingDisk(monkeypatch)
+    back_up(home, tmp_path / "backup", disk)
+    restore(tmp_path / "backup", tmp_path / "new", until=Moment(position=12), disk=disk)
+    assert disk.named == [("backup", set()), ("new", set())]
+    for made in ("backup", "new"):
+        assert {path.stat().st_ino for path in (tmp_path / made).iterdir()} <= disk.written
+
+
 def test_a_damaged_or_shortened_backup_is_not_restored(home: Path, tmp_path: Path) -> None:
     """Bits, missing ends that look whole, missing files, the file BACKUP itself; nothing is made."""
     back_up(home, tmp_path / "backup")
@@ -273,6 +287,8 @@ def test_at_every_position_and_moment(home: Path, tmp_path: Path) -> None:
     for last in (1, 6, 20):
         restore(home, tmp_path / f"t{last}", until=Moment(ms=START + (last - 1) * STEP + STEP - 1))
         assert numbers(tmp_path / f"t{last}") == list(range(1, last + 1))
+    restore(home, tmp_path / "exact", until=Moment(ms=START + 6 * STEP))
+    assert numbers(tmp_path / "exact") == list(range(1, 8)), "the record of that very millisecond is in it"
     assert restore(home, tmp_path / "before", until=Moment(ms=START - 1)).records == 0
     with pytest.raises(UsageError, match="ends with record 20, before position 21"):
         restore(home, tmp_path / "after", until=Moment(position=21))

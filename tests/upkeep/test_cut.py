@@ -11,7 +11,7 @@ from millstream.persistence.log import Log
 from millstream.upkeep.cut import cut
 from millstream.upkeep.dump import Choice, dump
 from millstream.upkeep.examine import examine_directory
-from upkeep.conftest import content, flip, segments, xadd
+from upkeep.conftest import NamingDisk, content, flip, segments, xadd
 from upkeep.test_examine import damage_header, damage_middle, lose_file
 
 
@@ -81,6 +81,15 @@ def test_nothing_to_cut(home: Path) -> None:
     last = segments(home)[-1]
     with pytest.raises(UsageError, match="nothing to cut"):
         cut(home, last.name, last.stat().st_size)
+
+
+def test_what_is_cut_is_on_the_medium_elsewhere_first(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the manifest leaves it out, the copy of it is synced."""
+    name, offset = damage_middle(home)
+    disk = NamingDisk(monkeypatch)
+    kept = cut(home, name, offset, disk).kept[0]
+    assert kept.stat().st_ino in disk.written
+    assert [(new, unsynced) for new, unsynced in disk.named if new == "MANIFEST"] == [("MANIFEST", set())]
 
 
 def test_not_under_a_running_server(home: Path) -> None:

@@ -1,0 +1,228 @@
+"""Faults in snapshots and in who makes them: ways to leave something out, to believe a failure, or to begin twice."""
+
+from faults.planting import ASSERTION, Fault
+
+GIVES_BACK = "tests/node/test_snapshot.py::test_a_snapshot_gives_back_what_it_was_made_of"
+REWRITING = "tests/node/test_rewriting.py"
+LOG = "tests/persistence/test_rewrite.py"
+CRASH = "tests/persistence/test_crash.py::test_a_crash_after_any_operation_loses_nothing_durable"
+RECOVERED = (*ASSERTION, "LogCorruptError")
+
+LEFT_OUT = (
+    Fault(
+        "seen-times-left-out",
+        "A snapshot holds when each consumer was seen.",
+        "engine/snapshotting.py",
+        "(each.name, each.seen, each.active)",
+        "(each.name, 0, each.active)",
+        f"{GIVES_BACK}[_groups]",
+    ),
+    Fault(
+        "active-times-left-out",
+        "A snapshot holds when each consumer was active.",
+        "engine/snapshotting.py",
+        "(each.name, each.seen, each.active)",
+        "(each.name, each.seen, None)",
+        f"{GIVES_BACK}[_groups]",
+    ),
+    Fault(
+        "deliveries-left-out",
+        "A snapshot holds how often each pending entry was delivered.",
+        "engine/snapshotting.py",
+        "[one.time for one in records], [one.count for one in records]",
+        "[one.time for one in records], [1 for one in records]",
+        f"{GIVES_BACK}[_groups]",
+    ),
+    Fault(
+        "released-entries-given-away",
+        "An entry that nobody holds is held by nobody after a restart from a snapshot.",
+        "engine/snapshotting.py",
+        "[-1 if one.consumer is None",
+        "[0 if one.consumer is None",
+        f"{GIVES_BACK}[_groups]",
+    ),
+    Fault(
+        "entries-read-left-out",
+        "A snapshot holds how many entries each group has read, from which its lag follows.",
+        "engine/snapshotting.py",
+        "ids.pack(group.last_id), group.entries_read)",
+        "ids.pack(group.last_id), None)",
+        f"{GIVES_BACK}[_groups]",
+    ),
+    Fault(
+        "messages-left-out",
+        "A snapshot holds the remembered messages, so that a repeated one is not added again.",
+        "engine/snapshotting.py",
+        "    yield from _producers(db, key, memory)\n",
+        "",
+        f"{GIVES_BACK}[_producers]",
+    ),
+    Fault(
+        "counts-of-messages-left-out",
+        "A snapshot holds how many messages and duplicates there were.",
+        "engine/snapshotting.py",
+        "memory.added, memory.duplicates]",
+        "0, 0]",
+        f"{GIVES_BACK}[_producers]",
+    ),
+    Fault(
+        "deleted-entries-not-counted",
+        "A snapshot holds how many entries were ever added, also those that are gone.",
+        "engine/snapshotting.py",
+        "    counters = [stream.entries_added,",
+        "    counters = [stream.entries.length,",
+        f"{GIVES_BACK}[_stream]",
+    ),
+    Fault(
+        "highest-deleted-id-left-out",
+        "A snapshot holds the highest id that was deleted.",
+        "engine/snapshotting.py",
+        "ids.pack(stream.last_id), ids.pack(stream.max_deleted), counters",
+        "ids.pack(stream.last_id), ids.pack(stream.last_id), counters",
+        f"{GIVES_BACK}[_stream]",
+    ),
+    Fault(
+        "times-to-live-left-out",
+        "A snapshot holds when a key dies, of whatever type.",
+        "engine/snapshotting.py",
+        "            if expires_at is not None:\n                yield",
+        "            if expires_at == 0:\n                yield",
+        f"{GIVES_BACK}[_mortals]",
+    ),
+    Fault(
+        "other-databases-left-out",
+        "A snapshot holds every database.",
+        "engine/snapshotting.py",
+        "    for base in space.databases:\n",
+        "    for base in space.databases[:1]:\n",
+        f"{GIVES_BACK}[_strings]",
+    ),
+    Fault(
+        "last-part-left-out",
+        "A snapshot holds the last elements of a large value.",
+        "engine/snapshotting.py",
+        "    for at in range(0, len(every), ELEMENTS):\n",
+        "    for at in range(0, len(every) - ELEMENTS + 1 if len(every) > ELEMENTS else 1, ELEMENTS):\n",
+        f"{GIVES_BACK}[_many]",
+        (*ASSERTION, "IndexError"),
+    ),
+    Fault(
+        "last-payload-left-out",
+        "A snapshot holds what did not fill its last payload.",
+        "node/snapshot.py",
+        "    if steps:\n        yield codec.pack(wall, steps)\n",
+        "",
+        f"{GIVES_BACK}[_strings]",
+    ),
+    Fault(
+        "last-sealed-file-left-out",
+        "A snapshot holds every record of the files that it replaces, those of the last one too.",
+        "persistence/rewrite.py",
+        "    for entry, following, size in zip(source.segments, (*source.segments[1:], end), sizes, strict=True):\n",
+        "    rows = zip(source.segments, (*source.segments[1:], end), sizes, strict=True)\n"
+        "    for entry, following, size in list(rows)[:-1]:\n",
+        f"{CRASH}[PROCESS-rewriting]",
+        RECOVERED,
+    ),
+)
+
+MAKING = (
+    Fault(
+        "failed-child-believed",
+        "A snapshot counts only if the process that made it says that it is whole and on the disk.",
+        "node/rewriting.py",
+        "        if code:\n            raise GivenUpError(said",
+        "        if code is None:\n            raise GivenUpError(said",
+        f"{REWRITING}::test_a_killed_child_does_no_harm[datasync 1]",
+    ),
+    Fault(
+        "rewriting-begun-twice",
+        "One rewriting is under way at a time.",
+        "node/rewriting.py",
+        "        if self.facts.is_running or self._stopped:\n            return False\n",
+        "        if self._stopped:\n            return False\n",
+        f"{REWRITING}::test_a_rewriting_ends_well",
+    ),
+    Fault(
+        "rewriting-never-begins",
+        "The log is rewritten when it has grown as far as the configuration says.",
+        "node/rewriting.py",
+        "        base = max(self._log.snapshot_bytes, 1)\n",
+        "        base = max(self._log.snapshot_bytes, size)\n",
+        f"{REWRITING}::test_when_it_begins_by_itself",
+    ),
+    Fault(
+        "failed-rewriting-tried-at-once",
+        "A rewriting that failed is tried again later and later.",
+        "node/rewriting.py",
+        "        self._not_before = time.monotonic() + pause\n",
+        "        self._not_before = 0.0\n",
+        f"{REWRITING}::test_when_it_begins_by_itself",
+    ),
+    Fault(
+        "half-a-snapshot-stays",
+        "What a rewriting that failed has left is removed.",
+        "node/rewriting.py",
+        "                self._log.sweep()\n",
+        "                pass\n",
+        f"{REWRITING}::test_a_killed_child_does_no_harm[create 1]",
+    ),
+    Fault(
+        "child-outlives-its-parent",
+        "The process that makes a snapshot ends when its server does.",
+        "node/compaction.py",
+        "    while os.read(0, 4096):\n        pass\n    os._exit(1)\n",
+        "    while os.read(0, 4096):\n        pass\n",
+        f"{REWRITING}::test_a_child_ends_with_its_parent_whatever_it_waits_for",
+    ),
+    Fault(
+        "snapshot-not-read-back",
+        "A snapshot is read back before it takes the place of what it was made from.",
+        "persistence/rewrite.py",
+        "        raise error\n",
+        "        return\n",
+        f"{LOG}::test_what_cannot_be_read_back_is_no_snapshot",
+    ),
+    Fault(
+        "damage-made-permanent",
+        "A snapshot is made only of files that are whole.",
+        "persistence/survey.py",
+        "            raise hole\n",
+        "            return\n",
+        f"{LOG}::test_a_damaged_log_file_is_not_rewritten",
+    ),
+    Fault(
+        "unsealed-snapshot-adopted",
+        "A snapshot without its end does not become part of the log.",
+        "persistence/snapshot.py",
+        "    if head is None or head.unsynced:\n",
+        "    if not size:\n",
+        f"{LOG}::test_a_snapshot_without_its_seal_is_not_adopted",
+    ),
+    Fault(
+        "old-rewriting-adopted",
+        "A snapshot takes only the place of what it was made from.",
+        "persistence/log.py",
+        "            if (old.segments[:count], old.snapshot) != (rewrite.source.segments, rewrite.source.snapshot):\n",
+        "            if not count:\n",
+        f"{LOG}::test_a_snapshot_of_an_older_rewriting_is_not_adopted",
+    ),
+    Fault(
+        "cut-snapshot-loaded",
+        "A snapshot that was cut short is refused, and never taken for a torn log.",
+        "persistence/snapshot.py",
+        "    if verdict.state is State.WHOLE and verdict.sealed:\n",
+        "    if verdict.state is not State.DAMAGED:\n",
+        f"{LOG}::test_every_length_of_a_snapshot_is_guarded",
+    ),
+    Fault(
+        "later-snapshot-removed",
+        "A snapshot that holds more than the log does is not removed at a start.",
+        "persistence/survey.py",
+        "        return manifest is None or manifests.snapshot_last(name) >= manifest.segments[-1].first\n",
+        "        return manifest is None\n",
+        f"{LOG}::test_files_that_hold_more_than_the_log_are_refused",
+    ),
+)
+
+FAULTS = (*LEFT_OUT, *MAKING)

@@ -1,0 +1,147 @@
+"""Faults in import and export: ways to show half a copy, to take it for equal, or to spoil what is there."""
+
+from faults.planting import Fault
+
+MOVING = "tests/transfer/test_moving.py"
+FILE = "tests/transfer/test_commandfile.py"
+ROUND = "tests/transfer/test_round_trip.py"
+
+FAULTS = (
+    Fault(
+        "copy-not-compared",
+        "A copy has its name only when it was compared with its source.",
+        "transfer/copying.py",
+        "        if self.check:\n",
+        "        if not self.check:\n",
+        f"{MOVING}::test_a_wrong_copy_is_found_and_never_shown",
+    ),
+    Fault(
+        "records-not-compared",
+        "The comparison looks at every pending record.",
+        "transfer/comparing.py",
+        "            if one != other:\n                found.add(f",
+        "            if one is None:\n                found.add(f",
+        f"{MOVING}::test_a_wrong_copy_is_found_and_never_shown",
+    ),
+    Fault(
+        "values-not-compared",
+        "The comparison looks at every field.",
+        "transfer/comparing.py",
+        "            if one[1] != other[1]:\n",
+        "            if len(one[1]) != len(other[1]):\n",
+        f"{MOVING}::test_what_is_at_the_target_is_not_touched_unless_asked",
+    ),
+    Fault(
+        "half-a-copy-under-its-name",
+        "What has the name of a stream at the target is whole.",
+        "transfer/copying.py",
+        "        temporary = TEMPORARY + key\n",
+        "        temporary = key\n",
+        f"{MOVING}::test_killed_half_way_and_run_again",
+    ),
+    Fault(
+        "copy-keeps-its-temporary-name",
+        "A stream that was reported as copied is there under its name.",
+        "transfer/copying.py",
+        '            self.target.call("RENAME", temporary, key)\n',
+        '            self.target.call("EXISTS", temporary)\n',
+        f"{MOVING}::test_what_is_at_the_target_is_not_touched_unless_asked",
+    ),
+    Fault(
+        "name-taken-meanwhile-overwritten",
+        "A key that somebody made at the target while a stream was copied is not overwritten.",
+        "transfer/copying.py",
+        '        elif not self.target.call("RENAMENX", temporary, key):\n',
+        '        elif not self.target.call("RENAME", temporary, key):\n',
+        f"{MOVING}::test_a_key_made_at_the_target_meanwhile_stays",
+    ),
+    Fault(
+        "target-replaced-unasked",
+        "A stream that is at the target is compared, not copied over.",
+        "transfer/moving.py",
+        "        if there:\n            return _as_it_is(copier, key)\n"
+        '        copied = copier.copy(key, replaces=choices.existing == "replace")\n',
+        "        copied = copier.copy(key, replaces=True)\n",
+        f"{MOVING}::test_what_is_at_the_target_is_not_touched_unless_asked",
+    ),
+    Fault(
+        "half-a-copy-built-upon",
+        "What a killed transfer left is dropped by the next one.",
+        "transfer/copying.py",
+        '            self.target.call("DEL", temporary)\n            try:\n',
+        "            try:\n",
+        f"{MOVING}::test_killed_half_way_and_run_again",
+    ),
+    Fault(
+        "change-passed-over",
+        "A source that was changed while it was copied is copied again.",
+        "transfer/copying.py",
+        "        if after != copied.stream:\n            if not _only_added",
+        "        if after is None:\n            if not _only_added",
+        f"{MOVING}::test_a_change_makes_the_copy_start_again",
+    ),
+    Fault(
+        "missing-entries-not-told",
+        "Entries that were added after the copy are told.",
+        "transfer/moving.py",
+        "    if copied.behind:\n",
+        "    if copied.behind < 0:\n",
+        f"{MOVING}::test_entries_added_at_the_end_are_told",
+    ),
+    Fault(
+        "records-of-deleted-entries-left-out",
+        "Pending records whose entries are gone are carried too.",
+        "transfer/copying.py",
+        "        self._do(wording.ghosts(temporary, missing, self.able))\n",
+        "",
+        f"{MOVING}::test_entries_added_meanwhile_are_fetched",
+    ),
+    Fault(
+        "time-to-live-not-carried",
+        "A stream's time to live is carried.",
+        "transfer/copying.py",
+        "        ends = deadline(self.source, key)\n",
+        "        ends = None\n",
+        f"{ROUND}::test_from_redis_and_back",
+    ),
+    Fault(
+        "export-named-before-it-is-whole",
+        "A file of commands has its name only when it is whole; what stood there stays until then.",
+        "transfer/commandfile.py",
+        '    part = path.with_name(f"{path.name}.part")\n',
+        "    part = path\n",
+        f"{FILE}::test_no_file_is_left_where_it_cannot_be_written",
+    ),
+    Fault(
+        "export-not-synced",
+        "A file of commands has its name only when it is on the medium.",
+        "transfer/commandfile.py",
+        "            os.fsync(done.fileno())\n",
+        "            done.fileno()\n",
+        f"{FILE}::test_a_file_is_on_the_medium_before_it_has_its_name",
+    ),
+    Fault(
+        "export-not-compared",
+        "A file of commands is read back and compared with its source.",
+        "transfer/moving.py",
+        "        if choices.check:\n            _check_file",
+        "        if not choices.check:\n            _check_file",
+        f"{FILE}::test_a_wrong_file_is_found",
+    ),
+    Fault(
+        "change-during-export-passed-over",
+        "A source that was changed while it was exported is written again.",
+        "transfer/commandfile.py",
+        "        if overview(source, key) != stream:\n",
+        "        if overview(source, key) is None:\n",
+        f"{FILE}::test_a_change_makes_the_export_start_again",
+    ),
+    Fault(
+        "cut-file-loaded",
+        "A file of commands that was cut off is refused.",
+        "transfer/commandfile.py",
+        "    if _next(reader) != [_END]:\n",
+        "    if _next(reader) is None:\n",
+        f"{FILE}::test_a_file_cut_off_is_refused",
+    ),
+)

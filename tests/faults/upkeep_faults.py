@@ -1,0 +1,141 @@
+"""Faults in backup, restore, cut and check: ways to be sure of a copy that is none, or to lose what was to be kept."""
+
+from faults.planting import ASSERTION, Fault
+
+BACKUP = "tests/upkeep/test_backup.py"
+CUT = "tests/upkeep/test_cut.py"
+CHECK = "tests/upkeep/test_examine.py"
+
+FAULTS = (
+    Fault(
+        "backup-not-synced",
+        "A backup has its name only when all of it is on the medium.",
+        "upkeep/copying.py",
+        "        datasync(new)\n        new.drop_cache()  # so that the check reads the medium\n",
+        "        new.drop_cache()  # so that the check reads the medium\n",
+        f"{BACKUP}::test_every_file_of_a_copy_is_on_the_medium_before_the_copy_is_named",
+    ),
+    Fault(
+        "backup-renamed-without-directory-sync",
+        "The names in a backup are durable before the backup has its own.",
+        "upkeep/copying.py",
+        "        disk.sync_directory(partial)\n        try:\n",
+        "        try:\n",
+        f"{BACKUP}::test_the_backup_is_named_when_it_is_on_the_medium",
+    ),
+    Fault(
+        "backup-forgotten-by-a-crash",
+        "When a backup is reported, its name is durable.",
+        "upkeep/copying.py",
+        "    disk.sync_directory(final.parent)\n",
+        "",
+        f"{BACKUP}::test_the_backup_is_named_when_it_is_on_the_medium",
+    ),
+    Fault(
+        "half-a-backup-under-its-name",
+        "What has the name of a backup is whole.",
+        "upkeep/copying.py",
+        '    return final.with_name(f"{final.name}.partial-{secrets.token_hex(4)}")\n',
+        "    return final\n",
+        f"{BACKUP}::test_killed_at_each_step",
+        (*ASSERTION, "LogCorruptError", "KeyError"),
+    ),
+    Fault(
+        "backup-not-verified",
+        "A copy is read back: a damaged log makes no backup.",
+        "upkeep/copying.py",
+        "    if not report.ok:\n",
+        "    if report is None:\n",
+        f"{BACKUP}::test_a_damaged_log_is_not_backed_up",
+    ),
+    Fault(
+        "unfinished-write-backed-up",
+        "A write that was under way is cut off a backup.",
+        "upkeep/copying.py",
+        "    if verdict.state is not State.TORN:\n",
+        "    if verdict.state is not State.DAMAGED:\n",
+        f"{BACKUP}::test_a_record_under_way_is_left_out",
+        (*ASSERTION, "LogCorruptError"),
+    ),
+    Fault(
+        "backup-overwrites",
+        "A backup overwrites nothing.",
+        "upkeep/backup.py",
+        "    if dest.exists() or dest.is_symlink():\n",
+        "    if dest.is_file():\n",
+        f"{BACKUP}::test_nothing_is_overwritten",
+    ),
+    Fault(
+        "missing-room-not-seen",
+        "A copy for which there is no room is not begun.",
+        "upkeep/copying.py",
+        "    if free < plan.size + _SPARE:\n",
+        "    if free < 0:\n",
+        f"{BACKUP}::test_no_room",
+    ),
+    Fault(
+        "shortened-backup-restored",
+        "A backup that lost a whole end since it was made is not restored.",
+        "upkeep/restore.py",
+        "            _complete(picture, backup, facts)\n",
+        "            pass\n",
+        f"{BACKUP}::test_a_damaged_or_shortened_backup_is_not_restored",
+    ),
+    Fault(
+        "restored-over-data",
+        "A restore puts nothing in the place of data unless told to.",
+        "upkeep/restore.py",
+        "    if not force:\n",
+        "    if force is None:\n",
+        f"{BACKUP}::test_data_is_not_restored_over",
+    ),
+    Fault(
+        "restored-under-a-server",
+        "A restore never takes the directory of a running server.",
+        "upkeep/restore.py",
+        "    lock = take_lock(disk, directory)\n    try:\n        yield _Space(disk, directory, taken=True)\n"
+        "    finally:\n        lock.release()\n",
+        "    yield _Space(disk, directory, taken=True)\n",
+        f"{BACKUP}::test_data_is_not_restored_over",
+    ),
+    Fault(
+        "moment-ends-early",
+        "Restored as of a time, a log holds the records of that very millisecond.",
+        "upkeep/moment.py",
+        "wall_of(position, payload) > until.ms:",
+        "wall_of(position, payload) >= until.ms:",
+        f"{BACKUP}::test_at_every_position_and_moment",
+    ),
+    Fault(
+        "cut-keeps-nothing",
+        "What is cut off a log by hand is kept aside.",
+        "upkeep/cut.py",
+        '        kept = [self._copy_from(self.entry, self.offset, f"{self.entry.name}-{self.offset}")] if rest else []',
+        "        kept: list[Path] = []",
+        f"{CUT}::test_cut_where_the_check_says",
+    ),
+    Fault(
+        "cut-before-the-copy-is-durable",
+        "What is cut off a log by hand is on the medium elsewhere first.",
+        "upkeep/cut.py",
+        "            datasync(new)\n",
+        "",
+        f"{CUT}::test_what_is_cut_is_on_the_medium_elsewhere_first",
+    ),
+    Fault(
+        "losses-behind-the-file-not-told",
+        "A check lists the loss in every file behind the damage.",
+        "upkeep/walk.py",
+        "        if entry.name < name:\n",
+        "        if entry.name != name:\n",
+        f"{CHECK}::test_damage_in_the_middle",
+    ),
+    Fault(
+        "live-write-called-torn",
+        "A record that is being written while a check looks is no damage.",
+        "upkeep/examine.py",
+        "                if scan.end > verdict.end:\n                    return True\n",
+        "",
+        f"{CHECK}::test_a_record_that_is_being_written_is_no_tear",
+    ),
+)
