@@ -212,7 +212,7 @@ MAKING = (
         "A snapshot that was cut short is refused, and never taken for a torn log.",
         "persistence/snapshot.py",
         "    if verdict.state is State.WHOLE and verdict.sealed:\n",
-        "    if verdict.state is not State.DAMAGED:\n",
+        "    if verdict.state is not State.CORRUPT:\n",
         f"{LOG}::test_every_length_of_a_snapshot_is_guarded",
     ),
     Fault(

@@ -53,7 +53,7 @@ FAULTS = (
         "A write that was under way is cut off a backup.",
         "upkeep/copying.py",
         "    if verdict.state is not State.TORN:\n",
-        "    if verdict.state is not State.DAMAGED:\n",
+        "    if verdict.state is not State.CORRUPT:\n",
         f"{BACKUP}::test_a_record_under_way_is_left_out",
         (*ASSERTION, "LogCorruptError"),
     ),
