@@ -4,6 +4,7 @@ import gzip
 import os
 import subprocess
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 import pytest
@@ -118,19 +119,19 @@ def test_no_file_is_left_where_it_cannot_be_written(tmp_path: Path) -> None:
 def test_a_file_is_on_the_medium_before_it_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """All of it is synced while it still has another name."""
+    """All of it is synced while it still has another name, and the directory when it has its own."""
     path, synced, real = tmp_path / name, [], os.fsync
 
     def watched(descriptor: int) -> None:
         about = os.fstat(descriptor)
-        synced.append((about.st_ino, about.st_size, path.exists()))
+        synced.append((about.st_ino, about.st_size if S_ISREG(about.st_mode) else None, path.exists()))
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", watched)
     with commandfile.writing(path) as (file, _):
         file.write(b"new")
     about = path.stat()
-    assert synced == [(about.st_ino, about.st_size, False)]
+    assert synced == [(about.st_ino, about.st_size, False), (tmp_path.stat().st_ino, None, True)]
 
 
 def test_a_wrong_file_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -188,11 +188,15 @@ def test_killed_at_each_step(home: Path, tmp_path: Path, what: str) -> None:
 
 
 def test_the_backup_is_named_when_it_is_on_the_medium(home: Path, tmp_path: Path) -> None:
-    """Its directory is synced before it gets its name, and the directory above after that."""
+    """Its directory is synced behind its last file and before it gets its name, the directory above after that."""
     log: list[tuple[str, str]] = []
 
     class Watched(RealDisk):
         __slots__ = ()
+
+        def create(self, path: Path) -> RealFile:
+            log.append(("create", path.name))
+            return super().create(path)
 
         def sync_directory(self, directory: Path) -> None:
             log.append(("sync", directory.name.partition(".")[0]))
@@ -203,7 +207,7 @@ def test_the_backup_is_named_when_it_is_on_the_medium(home: Path, tmp_path: Path
             super().rename(old, new)
 
     back_up(home, tmp_path / "backup", Watched())
-    assert log[-3:] == [("sync", "backup"), ("rename", "backup"), ("sync", tmp_path.name)]
+    assert log[-4:] == [("create", "BACKUP"), ("sync", "backup"), ("rename", "backup"), ("sync", tmp_path.name)]
 
 
 def test_every_file_of_a_copy_is_on_the_medium_before_the_copy_is_named(
@@ -253,11 +257,11 @@ def test_a_damaged_or_shortened_backup_is_not_restored(home: Path, tmp_path: Pat
 def test_data_is_not_restored_over(home: Path, tmp_path: Path) -> None:
     """Unless told to, and then it is set aside; never under a running server."""
     back_up(home, tmp_path / "backup")
+    with pytest.raises(UsageError, match="is not empty"):
+        restore(tmp_path / "backup", home)
     log, _ = Log.open(home)
     log.append(xadd(21))
     log.write()
-    with pytest.raises(UsageError, match="is not empty"):
-        restore(tmp_path / "backup", home)
     with pytest.raises(LogLockedError):
         restore(tmp_path / "backup", home, force=True)
     log.close()

@@ -121,7 +121,7 @@ class Writer:
 
 @contextmanager
 def writing(path: Path) -> Iterator[tuple[IO[bytes], Path]]:
-    """A file that gets its name when all has gone well; what is yielded beside it is its name until then.
+    """A file that gets its name when all has gone well, durably; what is yielded beside it is its name until then.
 
     Raises:
         TransferError: it cannot be written.
@@ -134,8 +134,17 @@ def writing(path: Path) -> Iterator[tuple[IO[bytes], Path]]:
         with part.open("rb") as done:
             os.fsync(done.fileno())
         part.replace(path)
+        _sync_names(path.parent)
     except OSError as error:
         raise TransferError(f"{path} cannot be written: {error}") from None
+
+
+def _sync_names(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def as_text(command: Command) -> bytes:
