@@ -103,7 +103,7 @@ FAULTS = (
         "persistence/recovery.py",
         "        datasync(file)\n        file.drop_cache()\n",
         "        datasync(file)\n",
-        "tests/persistence/test_crash.py::test_any_operation_may_fail_and_nothing_durable_is_lost[EIO]",
+        "tests/persistence/test_crash.py::test_any_operation_may_fail_and_nothing_durable_is_lost[EIO-synced]",
         RECOVERED,
     ),
     Fault(
@@ -269,7 +269,7 @@ FAULTS = (
         "persistence/disk.py",
         "        rest = rest[taken:]\n",
         "        rest = rest[len(rest) :]\n",
-        "tests/persistence/test_crash.py::test_any_operation_may_fail_and_nothing_durable_is_lost[SHORT]",
+        "tests/persistence/test_crash.py::test_any_operation_may_fail_and_nothing_durable_is_lost[SHORT-synced]",
         RECOVERED,
     ),
     Fault(
@@ -278,7 +278,7 @@ FAULTS = (
         "persistence/disk.py",
         "            file.datasync()\n        except InterruptedError:\n            continue\n",
         "            file.datasync()\n        except InterruptedError:\n            return\n",
-        "tests/persistence/test_crash.py::test_any_operation_may_fail_and_nothing_durable_is_lost[EINTR]",
+        "tests/persistence/test_crash.py::test_any_operation_may_fail_and_nothing_durable_is_lost[EINTR-synced]",
         RECOVERED,
     ),
     Fault(

@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
@@ -9,7 +11,7 @@ from zlib import crc32
 import pytest
 
 from faults.catalogue import FAULTS, QUICK
-from faults.planting import ROOT, Fault, Run, WrongFailure, judge, prove, run
+from faults.planting import ROOT, SECONDS, Fault, Run, WrongFailure, judge, prove, run
 from support import campaign
 
 BY_NAME = {fault.name: fault for fault in FAULTS}
@@ -27,13 +29,23 @@ def names_in(path: Path) -> set[str]:
 
 
 def test_every_fault_names_a_test_that_exists() -> None:
-    """File and function are there; parameters show when it runs."""
+    """File and function are there."""
     missing = []
     for fault in FAULTS:
         found = re.fullmatch(r"(tests/\w+/test_\w+\.py)::(test_\w+)(\[[\w -]+\])?", fault.caught_by)
         if not found or not (ROOT / found[1]).exists() or found[2] not in names_in(ROOT / found[1]):
             missing.append(fault)
     assert missing == []
+
+
+def test_every_fault_names_parameters_that_exist() -> None:
+    """pytest itself says which there are: parameters come and go with a test."""
+    named = {fault.caught_by for fault in FAULTS if "[" in fault.caught_by}
+    words = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
+    words += sorted({name.partition("[")[0] for name in named})
+    collected = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert collected.returncode == 0, collected.stdout + collected.stderr
+    assert sorted(named - set(collected.stdout.splitlines())) == []
 
 
 def test_the_catalogue_is_as_large_as_promised() -> None:
