@@ -39,7 +39,7 @@ def test_every_fault_names_a_test_that_exists() -> None:
 
 
 def test_every_fault_names_parameters_that_exist() -> None:
-    """pytest itself says which there are: parameters come and go with a test."""
+    """Asks pytest which there are: parameters come and go with a test."""
     named = {fault.caught_by for fault in FAULTS if "[" in fault.caught_by}
     words = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
     words += sorted({name.partition("[")[0] for name in named})
