@@ -76,7 +76,7 @@ def test_damage_is_told_and_cut_only_on_request(our_server: ServerProcess, data:
     assert checked.returncode == 1
     place = re.search(rf"--at ({path.name}:\d+)", checked.stderr)
     assert place is not None
-    assert "4 whole records (positions 3 to 6" in checked.stderr
+    assert "1 problem. Behind the first: 4 whole records (positions 3 to 6" in checked.stderr
     assert re.search(r"orders +4 +3 +3-0 +5-0 +xadd:3 gnew:1", checked.stdout)
     lost = json.loads(run("log", "check", data, "-o", "json").stdout)["lost_keys"]
     assert [(key["key"], key["entries"], key["first_id"], key["last_id"]) for key in lost] == [
@@ -107,6 +107,7 @@ def test_without_a_place(tmp_path: Path) -> None:
     """Usage errors teach, and end with 2; what cannot be read ends with 1."""
     assert run("log", "cut", tmp_path, "--at", "nonsense", "--yes").returncode == 2
     assert run("log", "check", tmp_path / "wrong").returncode == 1
+    assert run("log", "check", tmp_path).returncode == 1
     assert run("log", "check").returncode == 2
     asked = run("log", "dump", tmp_path, "--from", "yesterday")
     assert (asked.returncode, "no place in a log" in asked.stderr) == (2, True)

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from millstream.errors import DiskError
+from millstream.errors import DiskError, StorageError
 from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE
 from millstream.persistence.log import Log
+from millstream.upkeep.directory_health import examine_place
+from millstream.upkeep.dump import Choice, dump
 from millstream.upkeep.examine import advice, examine_directory, kind_of
 from support.waiting import eventually
 from upkeep.conftest import START, STEP, content, flip, segments, write_log, xadd
@@ -171,6 +173,20 @@ def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
     """A wrong path must not look like an empty log."""
     with pytest.raises(DiskError, match="cannot check"):
         examine_directory(tmp_path / "wrong")
+
+
+@pytest.mark.parametrize("files", [(), ("notes.txt", "appendonly.aof")])
+def test_a_directory_of_something_else(tmp_path: Path, files: tuple[str, ...]) -> None:
+    """Nor must an empty directory, or one of another program; the doctor says so, and `log dump` is not silent."""
+    for name in files:
+        (tmp_path / name).write_text("x")
+    with pytest.raises(StorageError, match="holds no log"):
+        examine_directory(tmp_path)
+    with pytest.raises(StorageError, match="holds no log"):
+        list(dump(tmp_path, Choice()))
+    assert [(found.level, found.what) for found in examine_place(tmp_path) if found.check == "log"] == [
+        ("warning", f"{tmp_path} holds no log")
+    ]
 
 
 HALF_WRITER = """

@@ -208,7 +208,8 @@ def _lost_keys(losses: "Losses | None") -> Table:
 def _conclude(output: Output, found: "Examination", steps: list[str]) -> None:
     if found.report.ok:
         return
-    output.say(f"\n{len(found.report.problems)} problems. " + _loss_sentence(found.losses))
+    count = len(found.report.problems)
+    output.say(f"\n{count} problem{'' if count == 1 else 's'}. " + _loss_sentence(found.losses))
     for number, step in enumerate(steps, 1):
         output.say(f"{number}. {step}")
 

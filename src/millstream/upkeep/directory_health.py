@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from millstream.errors import DiskError
+from millstream.errors import DiskError, StorageError
 from millstream.persistence.disk import RealDisk, datasync, put
 from millstream.persistence.survey import Progress
 from millstream.upkeep.examine import Examination, advice, examine_directory
@@ -46,6 +46,15 @@ def examine_place(directory: Path, tell: Progress | None = None) -> Iterator[Fin
         found = examine_directory(directory, tell=tell)
     except DiskError as error:
         yield Finding("problem", "log", str(error), "nothing can be said of the log", "check the rights of this user")
+        return
+    except StorageError:
+        yield Finding(
+            "warning",
+            "log",
+            f"{directory} holds no log",
+            "a server started on it would begin with nothing",
+            "if there should be one, name the directory that the server uses: its banner, or `CONFIG GET dir`",
+        )
         return
     yield _owner(found)
     yield _log(found)

@@ -14,7 +14,7 @@ from millstream.persistence.picture import Picture
 from millstream.persistence.segment import read_header, salvage
 from millstream.upkeep.moment import ANY, Moment
 from millstream.upkeep.reading import Change, Record, read_record
-from millstream.upkeep.walk import Raw, records
+from millstream.upkeep.walk import Raw, expect_log, records
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,7 @@ def dump(path: Path, choice: Choice, disk: Disk | None = None) -> Iterator[Recor
     Raises:
         LogCorruptError: there is damage, unless the choice goes past it.
         DiskError: it cannot be read.
+        StorageError: nothing in the directory is of a log.
     """
     disk, path = disk or RealDisk(), path.absolute()
     pattern = compiled(translate(choice.key)) if choice.key is not None else None
@@ -55,6 +56,7 @@ def dump(path: Path, choice: Choice, disk: Disk | None = None) -> Iterator[Recor
             yield from _chosen(_of_kept(disk, path), choice, pattern)
             return
         with Picture(disk, path) as picture:
+            expect_log(picture, path)
             raw = records(picture, path, start=choice.start.position or 1, past_damage=choice.past_damage)
             yield from _chosen(raw, choice, pattern)
     except OSError as error:

@@ -17,7 +17,7 @@ from millstream.upkeep.cut import PREFIX
 from millstream.upkeep.losses import Losses, losses_in
 from millstream.upkeep.owner import is_running
 from millstream.upkeep.reading import wall_of
-from millstream.upkeep.walk import behind, log_files, manifest_of, records
+from millstream.upkeep.walk import behind, expect_log, log_files, manifest_of, records
 
 _LOOKS = 10
 _PAUSE = 0.02  # seconds; a write takes less, so a tail that stays as it is for all looks is no write under way
@@ -64,6 +64,7 @@ def examine_directory(directory: Path, disk: Disk | None = None, tell: Progress 
 
     Raises:
         DiskError: it cannot be read, or it is none.
+        StorageError: it is no data directory: nothing in it is of a log.
     """
     disk, directory = disk or RealDisk(), directory.absolute()
     try:
@@ -71,6 +72,7 @@ def examine_directory(directory: Path, disk: Disk | None = None, tell: Progress 
     except OSError as error:
         raise DiskError(f"cannot check {directory}: {error.strerror or error}") from error
     with picture:
+        expect_log(picture, directory)
         report = check(directory, picture, tell)
         under_way = _live_tail(disk, directory, report)
         manifest = manifest_of(picture, directory)

@@ -3,16 +3,36 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from millstream.errors import LogCorruptError
+from millstream.errors import LogCorruptError, StorageError
 from millstream.persistence.disk import Disk, DiskFile
 from millstream.persistence.frame import HEADER_SIZE, FileHeader, FormatError
-from millstream.persistence.manifest import Manifest, SegmentEntry, is_segment_name, read_manifest
+from millstream.persistence.lockfile import NAME as LOCK
+from millstream.persistence.manifest import NAME as MANIFEST
+from millstream.persistence.manifest import Manifest, SegmentEntry, is_segment_name, is_snapshot_name, read_manifest
 from millstream.persistence.segment import Scan, judge, read_header, salvage
 from millstream.persistence.survey import Surveyed, gap
 
 Tick = Callable[[int], None]
 Raw = tuple[int, bytes]
 """A record as the log has it: position and payload."""
+
+_KEPT = ("torn-", "cut-")
+
+
+def expect_log(disk: Disk, directory: Path) -> None:
+    """Make sure that a directory is one of ours: a mistyped path must not look like an empty log.
+
+    Raises:
+        StorageError: it holds nothing that a server makes.
+        OSError: it cannot be read.
+    """
+    if not any(_is_ours(name) for name in disk.list(directory)):
+        raise StorageError(f"{directory} holds no log: is it the data directory?")
+
+
+def _is_ours(name: str) -> bool:
+    # "torn-" and "cut-" are what starts and cuts have kept aside
+    return name in {MANIFEST, LOCK} or is_segment_name(name) or is_snapshot_name(name) or name.startswith(_KEPT)
 
 
 def manifest_of(disk: Disk, directory: Path) -> Manifest | None:
