@@ -109,6 +109,9 @@ def test_no_file_is_left_where_it_cannot_be_written(tmp_path: Path) -> None:
     assert path.read_bytes() == b"old"
     with pytest.raises(TransferError, match="cannot be written"), commandfile.writing(tmp_path / "no" / "file"):
         pass
+    with pytest.raises(TransferError, match="is a directory"), commandfile.writing(tmp_path):
+        pytest.fail("it is said before anything is written")
+    assert list(tmp_path.parent.glob(f"{tmp_path.name}.part")) == []
     with commandfile.writing(path) as (file, part):
         file.write(b"new")
     assert path.read_bytes() == b"new"

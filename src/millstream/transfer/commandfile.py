@@ -126,6 +126,8 @@ def writing(path: Path) -> Iterator[tuple[IO[bytes], Path]]:
     Raises:
         TransferError: it cannot be written.
     """
+    if path.is_dir():
+        raise TransferError(f"{path} is a directory: name a file in it")
     part = path.with_name(f"{path.name}.part")
     opened = gzip.open if path.suffix == ".gz" else open
     try:
