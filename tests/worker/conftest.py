@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from millstream.testing import millstream_clock, millstream_url, millstream_worker  # noqa: F401 - fixtures for users
 from millstream.worker import hooks
 from support.servers import ServerProcess, millstream_server, redis_server
 

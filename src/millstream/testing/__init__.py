@@ -12,6 +12,9 @@ Switch them on in your ``conftest.py``::
     ``millstream.connect(url)``, ``millstream.connect_async(url)``, ``App(url)``.
 ``millstream_memory``
     a client of it (text, not bytes).
+``millstream_worker``
+    ``async with millstream_worker(app) as broker:`` runs an ``App`` on that store and that clock, with
+    ``await broker.run_until_idle()`` and ``await broker.advance(10)``; see ``millstream.worker.testing``.
 ``millstream_server``
     a server in a thread, listening at a free port (``millstream_server.url``), on a data directory of this test's own;
     its time is the system's.
@@ -20,65 +23,37 @@ Switch them on in your ``conftest.py``::
     system's time.
 """
 
-import itertools
-import os
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
 import redis
 
+from millstream.client.manual import StoreClock, fresh_memory, manual_store
 from millstream.client.url import sync_client
-from millstream.clock import ManualClock
 from millstream.embedded.place import parse_place
-from millstream.embedded.store import Store
 from millstream.embedded.stores import Lease
 from millstream.server.thread import ServerThread
+from millstream.worker.testing import Broker, run
 
 __all__ = [
     "Clock",
+    "WorkerUnderTest",
     "millstream_any_url",
     "millstream_clock",
     "millstream_memory",
     "millstream_server",
     "millstream_url",
+    "millstream_worker",
 ]
 
-_serial = itertools.count(1)
+#: A clock turned by hand, which the stores that go by it follow at once.
+Clock = StoreClock
 
-
-class Clock(ManualClock):
-    """A clock turned by hand, which the stores that go by it follow at once.
-
-    Args:
-        wall: first wall reading in milliseconds since 1970.
-    """
-
-    def __init__(self, wall: int = 1_700_000_000_000) -> None:
-        super().__init__(wall)
-        self._stores: list[Store] = []
-
-    def drive(self, store: Store) -> None:
-        """Have a store look at the time whenever it is changed."""
-        self._stores.append(store)
-
-    def advance(self, ms: int) -> None:
-        """Let ``ms`` milliseconds pass, wall and monotonic."""
-        super().advance(ms)
-        self._tick()
-
-    def jump(self, ms: int) -> None:
-        """Move only the wall clock, as a time correction does; ``ms`` may be negative."""
-        super().jump(ms)
-        self._tick()
-
-    def _tick(self) -> None:
-        for store in self._stores:
-            store.tick()
-
-
-def _fresh_memory() -> str:
-    return f"memory://test-{os.getpid()}-{next(_serial)}"
+#: What ``millstream_worker`` is: makes the block in which an app is at work.
+WorkerUnderTest = Callable[..., AbstractAsyncContextManager[Broker]]
 
 
 @pytest.fixture
@@ -90,11 +65,8 @@ def millstream_clock() -> Clock:
 @pytest.fixture
 def millstream_url(millstream_clock: Clock) -> Iterator[str]:
     """An empty store in memory that whoever is given the URL shares; gone after the test."""
-    place = parse_place(_fresh_memory())
-    lease = Lease(place, clock=millstream_clock)
-    millstream_clock.drive(lease.store())
-    yield place.url
-    lease.give_up()
+    with manual_store(millstream_clock) as url:
+        yield url
 
 
 @pytest.fixture
@@ -102,6 +74,12 @@ def millstream_memory(millstream_url: str) -> Iterator[redis.Redis]:
     """A client of ``millstream_url`` with text for replies."""
     with sync_client(millstream_url, decode_responses=True) as client:
         yield client
+
+
+@pytest.fixture
+def millstream_worker(millstream_url: str, millstream_clock: Clock) -> WorkerUnderTest:
+    """Runs an app on ``millstream_url``, by ``millstream_clock``."""
+    return functools.partial(run, url=millstream_url, clock=millstream_clock)
 
 
 @pytest.fixture
@@ -118,7 +96,7 @@ def millstream_any_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterat
         with ServerThread(tmp_path / "millstream-server") as server:
             yield server.url
         return
-    url = _fresh_memory() if request.param == "memory" else (tmp_path / "millstream-data").as_uri()
+    url = fresh_memory() if request.param == "memory" else (tmp_path / "millstream-data").as_uri()
     lease = Lease(parse_place(url))
     yield url
     lease.give_up()

@@ -144,6 +144,11 @@ class App:
             self._provider = new_provider()
         return self._provider
 
+    @property
+    def loops(self) -> tuple[SubscriberLoop, ...]:
+        """The subscribers at work in this process, or that were until the last stop."""
+        return tuple(self._loops)
+
     # -- registering ------------------------------------------------------------------------------------------------
 
     def subscriber(
@@ -323,15 +328,34 @@ class App:
     # -- running ----------------------------------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
-    async def running(self, url: str | None = None, *, grace: float | None = None) -> "AsyncIterator[App]":
-        """The subscribers at work, for as long as the block lasts; for tests and for embedding in another program."""
-        if url is not None:
-            self.url = url
-        await self.start()
+    async def running(
+        self,
+        url: str | None = None,
+        *,
+        grace: float | None = None,
+        clock: Clock | None = None,
+        watch: Middleware | None = None,
+    ) -> "AsyncIterator[App]":
+        """The subscribers at work, for as long as the block lasts; for tests and for embedding in another program.
+
+        Args:
+            url: the server, for this block.
+            grace: as for :meth:`stop`.
+            clock: where time comes from, for this block.
+            watch: a middleware outside all others, for this block.
+        """
+        before = self._url, self._clock, self.middlewares
+        self._url, self._clock = url or self._url, clock or self._clock
+        if watch is not None:
+            self.middlewares = (watch, *self.middlewares)
         try:
-            yield self
+            await self.start()
+            try:
+                yield self
+            finally:
+                await self.stop(grace)
         finally:
-            await self.stop(grace)
+            self._url, self._clock, self.middlewares = before
 
     async def start(self) -> None:
         """Connect, make the groups, run the startup hooks, begin to read.

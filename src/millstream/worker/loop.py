@@ -7,7 +7,7 @@ read, start, run, settle, and at the end hand back whatever was not started.
 import asyncio
 import contextlib
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -230,6 +230,21 @@ class SubscriberLoop:
             if not self.member.no_ack:  # what was read without a trace on the server can only be run
                 self._hand_back()
             self._unblock()
+
+    def unsettled(self) -> str:
+        """What is not settled yet, in words for people; empty when nothing is."""
+        states = Counter(held.state.name.lower() for held in self.member.held.values() if held.state is not State.LEFT)
+        if not states and not self._ledger.idle:
+            return "outcomes are being stored"
+        return ", ".join(f"{count} {state}" for state, count in states.items())
+
+    def left(self) -> set[str]:
+        """Ids of entries a handler returned from without a word (manual ack)."""
+        return {held.id.decode() for held in self.member.held.values() if held.state is State.LEFT}
+
+    async def renew(self) -> None:
+        """Renew what is due now, as happens by itself every second or so; for tests that turn the clock by hand."""
+        await self._leases.round()
 
     async def prepare(self) -> None:
         """Find out what the server can do and make the group.

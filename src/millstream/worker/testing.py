@@ -1,0 +1,187 @@
+"""Tests of an app without a server and without waiting: the worker's own loop over the engine in this process.
+
+::
+
+    from millstream.worker import testing
+
+    async def test_a_bill_is_retried() -> None:
+        async with testing.run(app, raise_errors=False) as broker:
+            await broker.publish("orders", {"id": 7})
+            await broker.run_until_idle()          # delivered, failed, waiting for its retry
+            await broker.advance(10)               # ten seconds, at once
+            assert broker.client.xlen("bills") == 1
+
+Nothing is simulated: entries, groups, claims, retries and dead letters are the engine's and the loop's. Only time is
+turned by hand, for the server and the worker; what a handler itself waits for (``asyncio.sleep``, a socket) takes real
+time. The pytest fixture ``millstream_worker`` of :mod:`millstream.testing` gives the same on ``millstream_url``.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from redis.exceptions import ResponseError
+
+from millstream.client.manual import StoreClock, manual_store
+from millstream.client.url import sync_client
+from millstream.worker.app import App
+from millstream.worker.loop import SubscriberLoop
+from millstream.worker.message import Message, Nack, Reject
+from millstream.worker.middleware import Middleware, Run, RunBatch
+
+if TYPE_CHECKING:
+    import redis
+
+_TURNS = 8
+_LOOK = 0.001
+
+
+class StillBusyError(AssertionError):
+    """The app did not become idle in time; the text says what it was doing."""
+
+
+class _Watch(Middleware):
+    """Keeps what handlers raise, Nack and Reject apart: those are answers, not faults."""
+
+    def __init__(self) -> None:
+        self.errors: list[Exception] = []
+
+    async def run(self, call_next: Run, msg: Message) -> Any:
+        return await self._kept(call_next(msg))
+
+    async def run_batch(self, call_next: RunBatch, msgs: Sequence[Message]) -> Any:
+        return await self._kept(call_next(msgs))
+
+    async def _kept(self, work: Awaitable[Any]) -> Any:
+        try:
+            return await work
+        except (Nack, Reject):
+            raise
+        except Exception as error:
+            self.errors.append(error)
+            raise
+
+
+class Broker:
+    """An app at work under a test's hands; made by :func:`run`.
+
+    Attributes:
+        app: the app.
+        url: of its store.
+        clock: the time of store and worker; :meth:`advance` is the way to turn it.
+        client: a blocking redis-py client of the store, with text for replies.
+        errors: what handlers raised so far, Nack and Reject apart.
+    """
+
+    def __init__(self, app: App, url: str, clock: StoreClock, client: "redis.Redis", watch: _Watch) -> None:
+        self.app = app
+        self.url = url
+        self.clock = clock
+        self.client = client
+        self.errors = watch.errors
+        self._told = 0
+        self.raise_errors = True
+
+    async def publish(self, stream: str, content: Any, **options: Any) -> str:
+        """As :meth:`App.publish`."""
+        return await self.app.publish(stream, content, **options)
+
+    async def run_until_idle(self, patience: float = 10.0) -> None:
+        """Wait until there is nothing to do before time goes on.
+
+        That is: everything in the streams has been read, no handler runs, every outcome is stored, and no pending entry
+        is due.
+
+        Args:
+            patience: real seconds until the test fails.
+
+        Raises:
+            StillBusyError: something goes on; the text says what.
+            Exception: what a handler raised since the last call, unless ``raise_errors`` is False.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + patience
+        quiet = 0
+        while quiet < 2:  # twice, with turns between: a reply may be on its way to the reader
+            for _ in range(_TURNS):
+                await asyncio.sleep(0)
+            reasons = [reason for one in self.app.loops if (reason := self._busy(one))]
+            quiet = 0 if reasons else quiet + 1
+            if reasons:
+                if loop.time() > deadline:
+                    raise StillBusyError(f"not idle after {patience:g} s: {'; '.join(reasons)}")
+                await asyncio.sleep(_LOOK)  # handlers and the gathering of acks take real time
+        self._raise()
+
+    async def advance(self, seconds: float) -> None:
+        """Let time pass, in steps so small that leases are renewed as in life, and do whatever becomes due.
+
+        Raises:
+            StillBusyError: see :meth:`run_until_idle`.
+            Exception: the same.
+        """
+        left = round(seconds * 1000)
+        step = min((one.subscription.min_idle // 4 for one in self.app.loops), default=left)
+        while left > 0:
+            part = min(max(step, 1), left)
+            self.clock.advance(part)
+            left -= part
+            for one in self.app.loops:
+                await one.renew()
+            await self.run_until_idle()
+
+    def _raise(self) -> None:
+        fresh, self._told = self.errors[self._told :], len(self.errors)
+        if fresh and self.raise_errors:
+            if len(fresh) > 1:
+                fresh[0].add_note(f"{len(fresh) - 1} more runs failed; see errors")
+            raise fresh[0]
+
+    def _busy(self, loop: SubscriberLoop) -> str:
+        """What the subscriber has to do yet, in words; empty when nothing."""
+        name, subscription = loop.subscription.name, loop.subscription
+        stream, group = subscription.sub.stream, subscription.group
+        unsettled = loop.unsettled()
+        if unsettled:
+            return f"{name}: {unsettled}"
+        try:
+            groups: Any = self.client.xinfo_groups(stream)
+            last = next((row["last-delivered-id"] for row in groups if row["name"] == group), None)
+            if last is None:
+                return f"{name}: the group {group} is gone and will be made anew"
+            if subscription.read != "claimed" and self.client.xrange(stream, f"({last}", count=1):
+                return f"{name}: entries of {stream} are not read yet"
+            rows: Any = self.client.xpending_range(stream, group, "-", "+", 100_000)
+        except ResponseError as error:
+            return f"{name}: {error}"
+        left = loop.left()
+        for row in rows:
+            if row["consumer"] == loop.member.consumer and row["message_id"] not in left:
+                return f"{name}: {row['message_id']} is on its way"
+            if subscription.claims and row["time_since_delivered"] >= subscription.min_idle:
+                return f"{name}: {row['message_id']} is due"
+        return ""
+
+
+@contextlib.asynccontextmanager
+async def run(
+    app: App, *, raise_errors: bool = True, url: str | None = None, clock: StoreClock | None = None
+) -> AsyncIterator[Broker]:
+    """The app at work over an empty store in memory, on a clock turned by hand.
+
+    Args:
+        app: the app under test; its URL, clock and middlewares are its own again afterwards.
+        raise_errors: False lets failures take their course, to look at retries and dead letters.
+        url: a store that goes by ``clock``, instead of a new one.
+        clock: see ``url``.
+    """
+    watch = _Watch()
+    with contextlib.ExitStack() as stack:
+        time = clock or StoreClock()
+        where = url or stack.enter_context(manual_store(time))
+        client = stack.enter_context(sync_client(where, decode_responses=True))
+        async with app.running(where, grace=1.0, clock=time, watch=watch):
+            broker = Broker(app, where, time, client, watch)
+            broker.raise_errors = raise_errors
+            yield broker

@@ -1,0 +1,162 @@
+"""The test harness: the real loop over the engine in this process, on a clock turned by hand."""
+
+import asyncio
+
+import pytest
+
+from millstream import App, BatchError, Message, Nack, Reject, Retry, StreamSub
+from millstream.client.manual import StoreClock, manual_store
+from millstream.client.url import sync_client
+from millstream.testing import WorkerUnderTest
+from millstream.worker import testing
+
+SLOW = Retry(max_deliveries=3, base=60, backoff="constant", jitter=False)
+
+
+async def test_everything_published_is_handled_when_it_is_idle() -> None:
+    """Two hundred entries, and what their handler publishes for another one; then nothing is pending."""
+    app, seen = App("redis://127.0.0.1:1"), []
+
+    @app.publisher("bills")
+    @app.subscriber(StreamSub("orders", group="g"))
+    async def bill(n: int) -> dict[str, int]:
+        await asyncio.sleep(0)
+        return {"n": n}
+
+    @app.subscriber(StreamSub("bills", group="g"), ack="each")
+    def send(n: int) -> None:
+        seen.append(n)
+
+    async with testing.run(app) as broker:
+        for n in range(200):
+            await broker.publish("orders", {"n": n})
+        await broker.run_until_idle()
+        assert sorted(seen) == list(range(200))
+        assert broker.client.xpending("orders", "g")["pending"] == 0
+        assert broker.client.xpending("bills", "g")["pending"] == 0
+    assert app.url == "redis://127.0.0.1:1"
+    assert app.middlewares == ()
+
+
+async def test_a_retry_comes_when_its_time_has_come_and_not_before() -> None:
+    """A delay of a minute, beyond min_idle_time: 59 seconds do nothing, the sixtieth brings it, in no time at all."""
+    app, runs = App(), []
+
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=10_000), retry=SLOW)
+    async def handle(msg: Message) -> None:
+        runs.append(msg.delivery_count)
+        raise ValueError("again")
+
+    async with testing.run(app, raise_errors=False) as broker:
+        await broker.publish("s", {"x": 1})
+        await broker.run_until_idle()
+        assert runs == [1]
+        await broker.advance(59)
+        assert runs == [1]
+        await broker.advance(2)
+        assert runs == [1, 2]
+        await broker.advance(61)
+        assert runs == [1, 2, 3]
+        assert broker.client.xlen("s:dead") == 1
+        assert [str(error) for error in broker.errors] == ["again"] * 3
+
+
+async def test_what_a_crashed_worker_left_is_claimed_after_min_idle_time() -> None:
+    """The other consumer read it and is gone; nothing happens for 29 s, and then it is ours."""
+    other, seen = App(), []
+
+    @other.subscriber(StreamSub("t", group="g", min_idle_time=30_000))
+    async def rest(x: int, msg: Message) -> None:
+        seen.append((x, msg.delivery_count))
+
+    clock = StoreClock()
+    with manual_store(clock) as url, sync_client(url, decode_responses=True) as client:
+        client.xgroup_create("t", "g", "0", mkstream=True)
+        client.xadd("t", {"x": 1})
+        client.xreadgroup("g", "ghost", {"t": ">"})
+        async with testing.run(other, url=url, clock=clock) as broker:
+            await broker.advance(29)
+            assert seen == []
+            await broker.advance(2)
+    assert seen == [(1, 2)]
+
+
+async def test_what_a_handler_raises_is_raised_in_the_test() -> None:
+    """Itself, with a note about the others; Nack and Reject are answers and raise nothing."""
+    app = App()
+
+    @app.subscriber(StreamSub("s", group="g"), retry=SLOW)
+    async def handle(do: str) -> None:
+        if do == "nack":
+            raise Nack(delay=5)
+        if do == "reject":
+            raise Reject
+        raise ValueError(do)
+
+    @app.subscriber(StreamSub("b", group="g"), batch=True)
+    def batch(xs: list[int]) -> None:
+        raise BatchError({0: KeyError("x")})
+
+    async with testing.run(app) as broker:
+        await broker.publish("s", {"do": "nack"})
+        await broker.publish("s", {"do": "reject"})
+        await broker.run_until_idle()
+        await broker.publish("s", {"do": "one"})
+        await broker.publish("s", {"do": "two"})
+        with pytest.raises(ValueError, match="one") as caught:
+            await broker.run_until_idle()
+        assert "1 more runs failed" in caught.value.__notes__[0]
+        await broker.run_until_idle()  # told once
+        await broker.publish("b", {"x": 1})
+        with pytest.raises(BatchError):
+            await broker.run_until_idle()
+
+
+async def test_a_handler_that_never_ends_is_named() -> None:
+    """The test fails with what goes on instead of hanging."""
+    app = App()
+
+    @app.subscriber(StreamSub("s", group="g"))
+    async def stuck(x: int) -> None:
+        await asyncio.Event().wait()
+
+    async with testing.run(app) as broker:
+        await broker.publish("s", {"x": 1})
+        with pytest.raises(testing.StillBusyError, match=r"stuck: .*running"):
+            await broker.run_until_idle(patience=0.1)
+
+
+async def test_manual_acks_that_are_left_out_come_again() -> None:
+    """ack="manual" and silence: the entry is pending, idle all the same, and claimable after min_idle_time."""
+    app, counts = App(), []
+
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=10_000), ack="manual")
+    async def handle(msg: Message) -> None:
+        counts.append(msg.delivery_count)
+        if msg.delivery_count == 2:
+            await msg.ack()
+
+    async with testing.run(app) as broker:
+        await broker.publish("s", {"x": 1})
+        await broker.run_until_idle()
+        assert counts == [1]
+        await broker.advance(11)
+        assert counts == [1, 2]
+        assert broker.client.xpending("s", "g")["pending"] == 0
+
+
+async def test_the_fixture_runs_an_app_on_the_tests_own_store(
+    millstream_worker: WorkerUnderTest, millstream_url: str
+) -> None:
+    """``millstream_worker(app)``: the same broker on ``millstream_url`` and ``millstream_clock``."""
+    app, seen = App(), []
+
+    @app.subscriber(StreamSub("s", group="g"))
+    async def handle(x: int) -> None:
+        seen.append(x)
+
+    async with millstream_worker(app) as broker:
+        assert broker.url == millstream_url
+        await broker.publish("s", {"x": 1})
+        await broker.run_until_idle()
+    assert seen == [1]
