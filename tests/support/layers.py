@@ -32,6 +32,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "transfer": frozenset({"client"}),
     "demo": frozenset({"client", "worker", "spark"}),
     "cli": frozenset(),  # by subcommand, below
+    "compat": frozenset({"client", "worker"}),  # other libraries' names on the worker
     "testing": frozenset({"embedded", "client", "server", "worker"}),  # fixtures for users' tests
     "": frozenset({"worker", "client"}),  # ``from millstream import App``, on first use
 }

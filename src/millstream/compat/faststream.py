@@ -1,0 +1,223 @@
+"""FastStream's names for stream subscribers, on our worker.
+
+::
+
+    from millstream.compat.faststream import AckPolicy, FastStream, NackMessage, RedisBroker, StreamSub
+
+What is here takes the same arguments and does what FastStream's documents say. What is not here (lists, channels,
+requests and replies, routers, parsers and decoders of one's own, a stream read without a group) raises at once; nothing
+is quietly different but what docs/from-faststream.md names.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Any, TypeVar
+
+from millstream.client.url import find_url
+from millstream.errors import ConfigError
+from millstream.worker.app import App, Publisher
+from millstream.worker.message import Message as StreamMessage
+from millstream.worker.message import Nack as NackMessage
+from millstream.worker.message import Reject as RejectMessage
+from millstream.worker.middleware import Middleware, Run, RunBatch
+from millstream.worker.policy import Retry
+from millstream.worker.subscription import StreamSub as OurSub
+
+__all__ = [
+    "AckMessage",
+    "AckPolicy",
+    "FastStream",
+    "NackMessage",
+    "RedisBroker",
+    "RejectMessage",
+    "StreamMessage",
+    "StreamSub",
+]
+
+Handler = TypeVar("Handler", bound=Callable[..., Any])
+
+
+class AckMessage(Exception):  # noqa: N818 - FastStream's name
+    """Raise it: the entry is done, whatever was left to do."""
+
+
+class AckPolicy(Enum):
+    """What a handler's end means for its entry.
+
+    ``REJECT_ON_ERROR``, FastStream's default, puts a failed entry into the dead-letter stream at once;
+    ``NACK_ON_ERROR`` retries it with growing delays; ``ACK`` acks it, failed or not; ``ACK_FIRST`` acks before the run;
+    ``MANUAL`` leaves it to the handler.
+    """
+
+    ACK_FIRST = "ack_first"
+    ACK = "ack"
+    REJECT_ON_ERROR = "reject_on_error"
+    NACK_ON_ERROR = "nack_on_error"
+    MANUAL = "manual"
+
+
+@dataclasses.dataclass(frozen=True)
+class StreamSub:
+    """FastStream's description of a stream.
+
+    ``min_idle_time`` and ``claim_min_idle_time`` mean the same: such a subscriber claims, and reads new entries too.
+    ``last_id`` is where a group that is not there yet begins; its default is the end of the stream, as there.
+    """
+
+    stream: str
+    polling_interval: int = 100
+    group: str | None = None
+    consumer: str | None = None
+    batch: bool = False
+    no_ack: bool = False
+    last_id: str | None = None
+    maxlen: int | None = None
+    max_records: int | None = None
+    min_idle_time: int | None = None
+    claim_min_idle_time: int | None = None
+
+    def ours(self) -> OurSub:
+        """The same as our StreamSub.
+
+        Raises:
+            ConfigError: it has no group.
+        """
+        if not self.group:
+            raise ConfigError(
+                f"StreamSub({self.stream!r}): without a group every process reads everything, which is not here; give "
+                "it a group"
+            )
+        return OurSub(
+            self.stream,
+            group=self.group,
+            consumer=self.consumer,
+            min_idle_time=self.claim_min_idle_time or self.min_idle_time,
+            start="$" if self.last_id in (None, ">") else str(self.last_id),
+            max_records=self.max_records,
+            polling_interval=max(self.polling_interval, 1),
+            no_ack=self.no_ack,
+        )
+
+
+class _Policy(Middleware):
+    """What FastStream's exceptions and policies need beyond our outcomes."""
+
+    def __init__(self, policy: AckPolicy) -> None:
+        self._policy = policy
+
+    async def run(self, call_next: Run, msg: StreamMessage) -> Any:
+        if self._policy is AckPolicy.ACK_FIRST:
+            await msg.ack()
+        try:
+            return await call_next(msg)
+        except (NackMessage, RejectMessage):
+            raise
+        except AckMessage:
+            if not msg.settled:
+                await msg.ack()
+        except Exception:
+            if self._policy is not AckPolicy.ACK:
+                raise
+            if not msg.settled:
+                await msg.ack()
+            raise  # so that it is logged
+        return None
+
+    async def run_batch(self, call_next: RunBatch, msgs: Sequence[StreamMessage]) -> Any:
+        if self._policy is AckPolicy.ACK_FIRST:
+            for msg in msgs:
+                await msg.ack()
+        try:
+            return await call_next(msgs)
+        except (NackMessage, RejectMessage):
+            raise
+        except Exception as error:
+            if self._policy is not AckPolicy.ACK and not isinstance(error, AckMessage):
+                raise
+            for msg in msgs:
+                if not msg.settled:
+                    await msg.ack()
+            if not isinstance(error, AckMessage):
+                raise
+        return None
+
+
+class RedisBroker:
+    """FastStream's broker, as far as streams go: an :class:`App` with other names.
+
+    Args:
+        url: of the server; as for :class:`App` when None.
+        app: the app to register with, instead of one of its own.
+
+    Attributes:
+        app: ours; everything it can do may be used beside what is here.
+    """
+
+    def __init__(self, url: str | None = None, *, app: App | None = None) -> None:
+        self.app = app or App(find_url(url))
+
+    def subscriber(
+        self,
+        *,
+        stream: StreamSub | str,
+        ack_policy: AckPolicy = AckPolicy.REJECT_ON_ERROR,
+        no_ack: bool = False,
+        max_workers: int = 1,
+        retry: Retry | None = None,
+    ) -> Callable[[Handler], Handler]:
+        """Run a function for each entry of a stream, or for batches of them.
+
+        Args:
+            stream: where it reads.
+            ack_policy: what its end means.
+            no_ack: as in the StreamSub.
+            max_workers: most runs at the same time.
+            retry: ours; what ``NACK_ON_ERROR`` retries by.
+
+        Raises:
+            ConfigError: the stream has no group.
+        """
+        described = StreamSub(stream) if isinstance(stream, str) else stream
+        sub = described.ours()
+        if no_ack:
+            sub = dataclasses.replace(sub, no_ack=True)
+        if ack_policy is AckPolicy.REJECT_ON_ERROR:
+            retry = Retry(max_deliveries=1)
+        return self.app.subscriber(
+            sub,
+            retry=retry,
+            concurrency=max_workers,
+            ack="manual" if ack_policy is AckPolicy.MANUAL and not sub.no_ack else "auto",
+            batch=described.batch,
+            middlewares=[_Policy(ack_policy)],
+        )
+
+    def publisher(self, *, stream: StreamSub | str) -> Publisher:
+        """A decorator that publishes what a handler returns, and a publisher to be called."""
+        if isinstance(stream, str):
+            return self.app.publisher(stream, headers={})
+        return self.app.publisher(stream.stream, maxlen=stream.maxlen, headers={})
+
+    async def publish(
+        self, message: Any, *, stream: str, maxlen: int | None = None, headers: dict[str, str] | None = None
+    ) -> str:
+        """Add one entry, in FastStream's envelope, and return its id."""
+        return await self.app.publish(stream, message, maxlen=maxlen, headers=dict(headers or {}))
+
+    async def publish_batch(self, *messages: Any, stream: str, headers: dict[str, str] | None = None) -> list[str]:
+        """Add many entries in one round trip."""
+        return await self.app.publish_batch(stream, messages, headers=dict(headers or {}))
+
+    async def start(self) -> None:
+        """As :meth:`App.start`."""
+        await self.app.start()
+
+    async def stop(self) -> None:
+        """As :meth:`App.stop`."""
+        await self.app.stop()
+
+
+def FastStream(broker: RedisBroker) -> App:  # noqa: N802 - FastStream's name
+    """FastStream's application: our app, run by ``millstream run module:app`` as the other by ``faststream run``."""
+    return broker.app

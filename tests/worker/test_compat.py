@@ -1,0 +1,168 @@
+"""FastStream's names on our worker: a program moved by its imports does what FastStream's documents say."""
+
+import logging
+from typing import Any
+
+import pytest
+import redis
+
+from millstream import App, Retry
+from millstream.compat.faststream import (
+    AckMessage,
+    AckPolicy,
+    FastStream,
+    NackMessage,
+    RedisBroker,
+    RejectMessage,
+    StreamMessage,
+    StreamSub,
+)
+from millstream.errors import ConfigError
+from support.groups import all_done, pending
+from support.servers import ServerProcess
+from support.waiting import aeventually
+
+QUICK = Retry(max_deliveries=3, base=0.02, jitter=False)
+
+
+def sub(stream: str, **options: Any) -> StreamSub:
+    """A subscription of group g that begins at the beginning and claims soon."""
+    return StreamSub(stream, **{"group": "g", "consumer": "c", "last_id": "0", "min_idle_time": 60, **options})
+
+
+async def test_a_moved_program_handles_publishes_and_replies(server: ServerProcess, client: redis.Redis) -> None:
+    """Subscriber, publisher decorator, publish: entries in FastStream's envelope, headers and all."""
+    broker, seen = RedisBroker(server.url), []
+    app = FastStream(broker)
+
+    @broker.subscriber(stream=sub("orders"))
+    @broker.publisher(stream=StreamSub("bills", maxlen=1_000))
+    async def bill(order: dict[str, Any], msg: StreamMessage) -> dict[str, Any]:
+        return {"order": order["id"], "tenant": msg.headers["tenant"]}
+
+    @broker.subscriber(stream=sub("bills", batch=True, max_records=10), max_workers=2)
+    def keep(bills: list[dict[str, Any]]) -> None:
+        seen.extend(bills)
+
+    await broker.start()
+    try:
+        await broker.publish({"id": 7}, stream="orders", headers={"tenant": "t"})
+        await broker.publish_batch({"order": 8}, {"order": 9}, stream="bills")
+        await aeventually(lambda: len(seen) == 3)
+    finally:
+        await broker.stop()
+    assert app is broker.app
+    assert isinstance(app, App)
+    assert sorted(row["order"] for row in seen) == [7, 8, 9]
+    assert client.xlen("orders") == 1
+
+
+@pytest.mark.parametrize(
+    ("policy", "runs", "dead"),
+    [
+        (AckPolicy.REJECT_ON_ERROR, 1, 1),
+        (AckPolicy.NACK_ON_ERROR, 3, 1),
+        (AckPolicy.ACK, 1, 0),
+        (AckPolicy.ACK_FIRST, 1, 0),
+    ],
+)
+@pytest.mark.parametrize("batch", [False, True])
+async def test_what_an_error_means_by_policy(
+    server: ServerProcess,
+    client: redis.Redis,
+    policy: AckPolicy,
+    runs: int,
+    dead: int,
+    batch: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Rejected at once, retried until the limit, or acked and told; nothing stays pending in any of them."""
+    caplog.set_level(logging.WARNING, "millstream.worker")
+    broker, seen = RedisBroker(server.url), []
+
+    @broker.subscriber(stream=sub("s", batch=batch), ack_policy=policy, retry=QUICK)
+    async def handle(body) -> None:  # no annotation, as in the guide
+        seen.append(body)
+        raise ValueError("bad")
+
+    async with broker.app.running():
+        await broker.publish({"x": 1}, stream="s")
+        await aeventually(lambda: len(seen) == runs and client.xlen("s:dead") == dead)
+        await aeventually(all_done(client, "s", "g"))
+    assert len(seen) == runs
+    assert "ValueError: bad" in caplog.text
+
+
+async def test_the_exceptions_do_what_they_say(server: ServerProcess, client: redis.Redis) -> None:
+    """NackMessage delivers again, RejectMessage is dead, AckMessage is done."""
+    broker, seen = RedisBroker(server.url), []
+
+    @broker.subscriber(stream=sub("s"), ack_policy=AckPolicy.NACK_ON_ERROR)
+    async def handle(do: str, msg: StreamMessage) -> None:
+        seen.append(do)
+        if do == "nack" and msg.delivery_count == 1:
+            raise NackMessage
+        if do == "reject":
+            raise RejectMessage
+        raise AckMessage
+
+    async with broker.app.running():
+        for do in ("nack", "reject", "ack"):
+            client.xadd("s", {"do": do})
+        await aeventually(lambda: len(seen) == 4)
+        await aeventually(all_done(client, "s", "g"))
+    assert sorted(seen) == ["ack", "nack", "nack", "reject"]
+    assert client.xlen("s:dead") == 1
+
+
+async def test_manual_and_no_ack(server: ServerProcess, client: redis.Redis) -> None:
+    """MANUAL without a word leaves the entry pending; no_ack never has it pending."""
+    broker, seen = RedisBroker(server.url), []
+
+    @broker.subscriber(stream=sub("s", min_idle_time=60_000), ack_policy=AckPolicy.MANUAL)
+    async def manual(x: int, msg: StreamMessage) -> None:
+        seen.append("manual")
+        if x:
+            await msg.ack()
+
+    @broker.subscriber(stream=sub("t", min_idle_time=None), no_ack=True)
+    async def once(x: int) -> None:
+        seen.append("once")
+
+    async with broker.app.running():
+        ids: list[Any] = [client.xadd("s", {"x": x}) for x in (0, 1)]
+        client.xadd("t", {"x": 1})
+        await aeventually(lambda: len(seen) == 3)
+        await aeventually(lambda: set(pending(client, "s", "g")) == {ids[0]})
+        assert pending(client, "t", "g") == {}
+
+
+async def test_a_claiming_subscriber_reads_new_entries_too(server: ServerProcess, client: redis.Redis) -> None:
+    """The guide's pattern 2, by imports alone; the default last_id begins at the stream's end."""
+    client.xgroup_create("s", "g", "0", mkstream=True)
+    client.xadd("s", {"task": "left"})
+    client.xreadgroup("g", "ghost", {"s": ">"})
+    client.xadd("late", {"task": "before"})
+    broker, seen = RedisBroker(server.url), []
+
+    @broker.subscriber(stream=StreamSub("s", group="g", consumer="c", min_idle_time=100))
+    async def work(task) -> None:  # no annotation, as in the guide
+        seen.append(task)
+
+    @broker.subscriber(stream=StreamSub("late", group="g", consumer="c"))
+    async def late(task) -> None:  # as above
+        seen.append(task)
+
+    async with broker.app.running():
+        client.xadd("s", {"task": "new"})
+        client.xadd("late", {"task": "after"})
+        await aeventually(lambda: len(seen) == 3)
+    assert sorted(seen) == ["after", "left", "new"]
+
+
+def test_a_stream_without_a_group_is_refused() -> None:
+    """What is not here says so when the program is imported."""
+    with pytest.raises(ConfigError, match="without a group"):
+        RedisBroker().subscriber(stream="s")
+    with pytest.raises(TypeError):
+        RedisBroker().subscriber("channel")  # type: ignore[misc] # that is the test
