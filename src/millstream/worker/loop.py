@@ -231,7 +231,7 @@ class SubscriberLoop:
                 self._hand_back()
             self._unblock()
 
-    def unsettled(self) -> str:
+    def undone(self) -> str:
         """What is not settled yet, in words for people; empty when nothing is."""
         states = Counter(held.state.name.lower() for held in self.member.held.values() if held.state is not State.LEFT)
         if not states and not self._ledger.idle:

@@ -142,9 +142,9 @@ class Broker:
         """What the subscriber has to do yet, in words; empty when nothing."""
         name, subscription = loop.subscription.name, loop.subscription
         stream, group = subscription.sub.stream, subscription.group
-        unsettled = loop.unsettled()
-        if unsettled:
-            return f"{name}: {unsettled}"
+        undone = loop.undone()
+        if undone:
+            return f"{name}: {undone}"
         try:
             groups: Any = self.client.xinfo_groups(stream)
             last = next((row["last-delivered-id"] for row in groups if row["name"] == group), None)
