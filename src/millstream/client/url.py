@@ -1,5 +1,7 @@
 """From a URL to a redis-py client: ``redis://``, ``rediss://``, ``unix://``, with timeouts that suit blocking.
 
+``redis+sentinel://`` asks Sentinels who the master is (``millstream.client.sentinel``). Clusters are not supported.
+
 ``memory://`` and ``file:///dir`` give the same clients over an engine in this process (``millstream.embedded``, loaded
 only then). Where another process serves the directory, ``file:///dir`` connects to that.
 """
@@ -15,7 +17,8 @@ from redis.retry import Retry
 
 from millstream.errors import ConfigError, LogLockedError
 
-SERVERS = ("redis://", "rediss://", "unix://")
+SENTINELS = "redis+sentinel://"
+SERVERS = ("redis://", "rediss://", "unix://", SENTINELS)
 EMBEDDED = ("memory://", "file://")
 SCHEMES = SERVERS + EMBEDDED
 
@@ -87,6 +90,10 @@ def sync_client(url: str, **options: Any) -> "redis.Redis":
             return redis.Redis.from_pool(sync_pool(parse_place(url), **options))
         except LogLockedError as locked:
             url, options = _attach(url, locked, options)
+    if url.startswith(SENTINELS):
+        from millstream.client.sentinel import sync_master  # noqa: PLC0415 - only its users load it
+
+        return sync_master(url, **options)
     client: redis.Redis = redis.Redis.from_url(url, **options)
     return client
 
@@ -105,6 +112,10 @@ def async_client(url: str, **options: Any) -> "redis.asyncio.Redis":
             return redis.asyncio.Redis.from_pool(async_pool(parse_place(url), **options))
         except LogLockedError as locked:
             url, options = _attach(url, locked, options)
+    if url.startswith(SENTINELS):
+        from millstream.client.sentinel import async_master  # noqa: PLC0415 - only its users load it
+
+        return async_master(url, **options)
     client: redis.asyncio.Redis = redis.asyncio.Redis.from_url(url, **options)
     return client
 

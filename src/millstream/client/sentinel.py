@@ -1,0 +1,121 @@
+"""Clients that ask Sentinels who the master is, at every new connection.
+
+``redis+sentinel://[user:password@]host:port,host:port/SERVICE[/DB]``; user and password are the server's, those of the
+Sentinels themselves stand behind the question mark: ``?sentinel_username=u&sentinel_password=p``. A connection that
+breaks is made anew to whoever is the master then; until there is one, connecting fails like to a server that is down.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import redis
+import redis.asyncio
+from redis.asyncio.sentinel import Sentinel as AsyncSentinel
+from redis.sentinel import MasterNotFoundError, Sentinel
+
+from millstream.errors import ConfigError
+
+SCHEME = "redis+sentinel://"
+_PORT = 26379
+#: Seconds for one Sentinel to answer; a dead one must not keep us from the next.
+_PATIENCE = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What such a URL names.
+
+    Attributes:
+        sentinels: addresses, asked in this order.
+        name: of the service (the master's name in the Sentinels' configuration).
+        options: for connections to the master.
+        sentinel_options: for connections to the Sentinels.
+    """
+
+    sentinels: tuple[tuple[str, int], ...]
+    name: str
+    options: dict[str, Any]
+    sentinel_options: dict[str, Any]
+
+
+def parse_service(url: str) -> Service:
+    """Read a URL.
+
+    Raises:
+        ConfigError: it is not of the form above.
+    """
+    parts = urlsplit(url)
+    account, _, hosts = parts.netloc.rpartition("@")
+    name, _, db = parts.path.strip("/").partition("/")
+    asked = dict(parse_qsl(parts.query))
+    words = zip(("username", "password"), map(unquote, account.split(":", 1)), strict=False)
+    options: dict[str, Any] = {key: value for key, value in words if value}
+    secrets = {key: asked.pop(f"sentinel_{key}") for key in ("username", "password") if f"sentinel_{key}" in asked}
+    if not hosts or not name or asked or (db and not db.isdigit()):
+        raise ConfigError(f"{url!r}: a service is given as {SCHEME}host:port,host:port/SERVICE or .../SERVICE/DB")
+    options["db"] = int(db or 0)
+    return Service(tuple(map(_address, hosts.split(","))), unquote(name), options, secrets)
+
+
+def sync_master(url: str, **options: Any) -> "redis.Redis":
+    """A blocking client of the service's master."""
+    service = parse_service(url)
+    watch = _BlockingSentinels(service.sentinels, sentinel_kwargs=_to_sentinels(service))
+    client: redis.Redis = watch.master_for(service.name, redis_class=redis.Redis, **{**service.options, **options})
+    return client
+
+
+class _Sentinels(AsyncSentinel):
+    async def discover_master(self, service_name: str) -> tuple[str, int]:
+        try:
+            found: tuple[str, int] = await super().discover_master(service_name)
+        except MasterNotFoundError:  # its text shows redis-py's objects
+            raise MasterNotFoundError(_none(service_name, len(self.sentinels))) from None
+        return found
+
+
+class _BlockingSentinels(Sentinel):
+    def discover_master(self, service_name: str) -> tuple[str, int]:
+        try:
+            found: tuple[str, int] = super().discover_master(service_name)
+        except MasterNotFoundError:  # as above
+            raise MasterNotFoundError(_none(service_name, len(self.sentinels))) from None
+        return found
+
+
+def _none(name: str, count: int) -> str:
+    return f"none of {count} Sentinels knows a master of {name!r} that is up"
+
+
+class MasterClient(redis.asyncio.Redis):
+    """A client of the master that closes its connections to the Sentinels with its own."""
+
+    watchers: "AsyncSentinel | None" = None
+
+    async def aclose(self, close_connection_pool: bool | None = None) -> None:
+        """Close everything."""
+        await super().aclose(close_connection_pool)
+        if self.watchers is not None:
+            for one in self.watchers.sentinels:
+                await one.aclose()
+
+
+def async_master(url: str, **options: Any) -> "redis.asyncio.Redis":
+    """The asyncio client of the service's master."""
+    service = parse_service(url)
+    watch = _Sentinels(service.sentinels, sentinel_kwargs=_to_sentinels(service))
+    client: MasterClient = watch.master_for(service.name, redis_class=MasterClient, **{**service.options, **options})
+    client.watchers = watch
+    return client
+
+
+def _to_sentinels(service: Service) -> dict[str, Any]:
+    return {**service.sentinel_options, "socket_timeout": _PATIENCE, "socket_connect_timeout": _PATIENCE}
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":") if not text.endswith("]") and ":" in text else (text, "", "")
+    if port and not port.isdigit():
+        raise ConfigError(f"{text!r}: a Sentinel is given as host:port")
+    return host.strip("[]"), int(port or _PORT)

@@ -1,0 +1,143 @@
+"""Sentinel URLs: who the master is, is asked at every connection; the master dies and the workers go on."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from redis.exceptions import ResponseError
+
+from millstream import App, StreamSub
+from millstream.client.line import Disconnected
+from millstream.client.sentinel import parse_service
+from millstream.client.url import check_remote, sync_client
+from millstream.errors import ConfigError
+from support.needs import program
+from support.servers import ServerProcess, free_port, redis_server
+from support.waiting import aeventually, eventually
+
+pytestmark = pytest.mark.realserver
+
+
+class Watched:
+    """A master, its replica and three Sentinels."""
+
+    def __init__(self, folder: Path) -> None:
+        self.master = redis_server(folder / "master")
+        self.replica = redis_server(folder / "replica", "--replicaof", "127.0.0.1", str(self.master.port))
+        self.sentinels = [self._sentinel(folder / f"sentinel-{number}") for number in range(3)]
+        hosts = ",".join(f"127.0.0.1:{one.port}" for one in self.sentinels)
+        self.url = f"redis+sentinel://{hosts}/orders/0"
+
+    def _sentinel(self, folder: Path) -> ServerProcess:
+        folder.mkdir()
+        port = free_port()
+        (folder / "sentinel.conf").write_text(
+            f"port {port}\nbind 127.0.0.1\ndir {folder}\n"
+            f"sentinel monitor orders 127.0.0.1 {self.master.port} 2\n"
+            "sentinel down-after-milliseconds orders 500\n"
+            "sentinel failover-timeout orders 3000\n"
+        )
+        return ServerProcess(
+            [program("redis-server"), str(folder / "sentinel.conf"), "--sentinel"], port, folder / "sentinel.out"
+        )
+
+    def ready(self) -> bool:
+        """The replica is in step, and each Sentinel knows it and the other two."""
+        with self.replica.client(decode_responses=True) as client:
+            link: Any = client.info("replication")
+        if link["master_link_status"] != "up":
+            return False
+        for one in self.sentinels:
+            with one.client(decode_responses=True) as client:
+                state: Any = client.execute_command("SENTINEL", "MASTER", "orders")
+            facts = state if isinstance(state, dict) else dict(zip(state[::2], state[1::2], strict=True))
+            if int(facts["num-slaves"]) < 1 or int(facts["num-other-sentinels"]) < 2:
+                return False
+        return True
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Watched]:
+    found = Watched(tmp_path)
+    with contextlib.ExitStack() as stack:
+        for server in (found.master, found.replica, *found.sentinels):
+            stack.enter_context(server)
+        eventually(found.ready, what="replica and Sentinels know each other")
+        yield found
+
+
+async def test_workers_go_on_with_the_new_master(watched: Watched) -> None:
+    """Killed with twenty entries handled and twenty more published: the replica takes over, and all are handled."""
+    app, seen, refusals = App(watched.url), set(), []
+
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=1_000))
+    async def handle(x: int) -> None:
+        seen.add(x)
+
+    async with app.running():
+        await app.publish_batch("s", [{"x": x} for x in range(20)])
+        await aeventually(lambda: len(seen) == 20)
+        with watched.master.client() as client:
+            client.wait(1, 5_000)
+        watched.master.kill()
+
+        async def published() -> bool:
+            try:
+                await app.publish_batch("s", [{"x": x} for x in range(20, 40)])
+            except (Disconnected, ResponseError) as error:  # until there is a master
+                refusals.append(str(error))
+                return False
+            return True
+
+        await aeventually(published, 60, what="a new master takes entries")
+        await aeventually(lambda: len(seen) == 40, what="the worker reads from the new master")
+        with watched.replica.client() as client:
+            await aeventually(lambda: client.xpending("s", "g")["pending"] == 0)
+    assert refusals  # the gap was there
+    with sync_client(watched.url) as client:
+        assert client.info("replication")["role"] == "master"
+        assert client.get_connection_kwargs()["db"] == 0
+    assert app.stats()["handle"]["reconnects"] >= 1
+
+
+async def test_nobody_answers(tmp_path: Path) -> None:
+    """No Sentinel there: an error like that of a server that is down, so that a worker tries again."""
+    with (
+        sync_client(f"redis+sentinel://127.0.0.1:{free_port()}/orders") as client,
+        pytest.raises(redis.ConnectionError),
+    ):
+        client.ping()
+
+
+def test_what_a_url_says() -> None:
+    """Addresses with and without ports, account, database, the Sentinels' own account."""
+    found = parse_service("redis+sentinel://u:p%40@a:1,[::1]:2,c/my%20service/3?sentinel_password=q")
+    assert found.sentinels == (("a", 1), ("::1", 2), ("c", 26379))
+    assert (found.name, found.options) == ("my service", {"username": "u", "password": "p@", "db": 3})
+    assert found.sentinel_options == {"password": "q"}
+    assert check_remote("redis+sentinel://a/s") == "redis+sentinel://a/s"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis+sentinel://a:1",
+        "redis+sentinel:///s",
+        "redis+sentinel://a/s/x",
+        "redis+sentinel://a:b/s",
+        "redis+sentinel://a/s?x=1",
+    ],
+)
+def test_what_is_no_such_url(url: str) -> None:
+    """The error shows the form."""
+    with pytest.raises(ConfigError, match="host:port"):
+        parse_service(url)
+
+
+def test_cluster_urls_are_refused_by_name() -> None:
+    """A cluster is not supported; the error lists what is."""
+    with pytest.raises(ConfigError, match=r"redis\+sentinel://"):
+        sync_client("redis+cluster://a:1")
