@@ -61,8 +61,8 @@ def parse_service(url: str) -> Service:
 def sync_master(url: str, **options: Any) -> "redis.Redis":
     """A blocking client of the service's master."""
     service = parse_service(url)
-    watch = _BlockingSentinels(service.sentinels, sentinel_kwargs=_to_sentinels(service))
-    client: redis.Redis = watch.master_for(service.name, redis_class=redis.Redis, **{**service.options, **options})
+    watch = _BlockingSentinels(service.sentinels, sentinel_kwargs=_to_sentinels(service))  # type: ignore[no-untyped-call] # redis-py's gap
+    client: redis.Redis = watch.master_for(service.name, redis_class=redis.Redis, **{**service.options, **options})  # type: ignore[no-untyped-call] # as above
     return client
 
 
@@ -78,7 +78,7 @@ class _Sentinels(AsyncSentinel):
 class _BlockingSentinels(Sentinel):
     def discover_master(self, service_name: str) -> tuple[str, int]:
         try:
-            found: tuple[str, int] = super().discover_master(service_name)
+            found: tuple[str, int] = super().discover_master(service_name)  # type: ignore[no-untyped-call] # as above
         except MasterNotFoundError:  # as above
             raise MasterNotFoundError(_none(service_name, len(self.sentinels))) from None
         return found
@@ -104,7 +104,7 @@ class MasterClient(redis.asyncio.Redis):
 def async_master(url: str, **options: Any) -> "redis.asyncio.Redis":
     """The asyncio client of the service's master."""
     service = parse_service(url)
-    watch = _Sentinels(service.sentinels, sentinel_kwargs=_to_sentinels(service))
+    watch = _Sentinels(service.sentinels, sentinel_kwargs=_to_sentinels(service))  # type: ignore[no-untyped-call] # as above
     client: MasterClient = watch.master_for(service.name, redis_class=MasterClient, **{**service.options, **options})
     client.watchers = watch
     return client
