@@ -148,6 +148,15 @@ def test_a_program_that_is_not_there(log: Log, caplog: pytest.LogCaptureFixture)
     assert "/nonexistent/python" in caplog.text
 
 
+def test_ctrl_c_is_for_the_parent_alone(log: Log, caplog: pytest.LogCaptureFixture) -> None:
+    """A terminal sends it to a group of processes: the child has one of its own, so what it makes is not cut short."""
+    text = "import os, sys; print('alone' if os.getpgrp() == os.getpid() else 'among others'); sys.exit(1)"
+    rewriter = Rewriter(log, Config(), program=(sys.executable, "-c", text))
+    rewriter.start()
+    ended(rewriter)
+    assert "alone" in caplog.text
+
+
 def test_a_full_disk_at_the_beginning(log: Log) -> None:
     """No space for a new log file: given up, and another may be begun."""
 

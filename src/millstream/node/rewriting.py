@@ -227,6 +227,7 @@ class Rewriter:
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
                     env=_environment(),
+                    process_group=0,  # Ctrl-C is for this process, whose end ends the child
                 )
             )
             return self._child
