@@ -42,7 +42,8 @@ Examples:
   millstream log check /var/lib/millstream
   millstream log check data -o json | jq .problems
 
-Exit code: 0 nothing is wrong, 1 something is (or DIR cannot be read or holds no log), 2 the command line cannot be meant so.
+Exit code: 0 nothing is wrong, 1 something is (or DIR cannot be read, or holds no log), 2 the command line cannot be
+meant so.
 """
 
 DUMP_HELP = """Show the records of a log: position, time, and what each changed.
