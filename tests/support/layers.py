@@ -97,6 +97,7 @@ THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "pydantic_core": (frozenset({"worker"}), "worker"),
     "pydantic": (frozenset({"worker", "demo"}), "worker"),
     "prometheus_client": (frozenset({"worker"}), "metrics"),
+    "watchfiles": (frozenset({"worker"}), "reload"),
     "fast_depends": (frozenset({"worker"}), "worker"),
     "pyspark": (frozenset({"spark", "demo"}), "spark"),
     "pyarrow": (frozenset({"spark", "demo"}), "spark"),

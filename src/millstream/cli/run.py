@@ -1,6 +1,7 @@
 """``millstream run``: the subscribers of an app in worker processes."""
 
 import asyncio
+import importlib.util
 import logging
 import os
 import sys
@@ -12,7 +13,8 @@ from millstream.errors import ConfigError
 
 HELP = """Run the subscribers of an app.
 
-MODULE:APP names an App in a module of the working directory or the Python path: orders:app is `app` in orders.py.
+MODULE:APP names an App in a module of the working directory or the Python path: orders:app is `app` in orders.py, and
+orders:make_app() what `make_app` returns.
 
 \b
     # orders.py
@@ -56,6 +58,8 @@ server cannot be reached, 78 there is no such app or it is set up wrongly, 1 any
     metavar="PORT",
     help="Answer /healthz, /readyz and /metrics over HTTP; of several workers, each has the next port.",
 )
+@click.option("--app-dir", type=click.Path(exists=True, file_okay=False), help="Look for MODULE here first.")
+@click.option("--reload", is_flag=True, help="Start again when a .py file changes (needs millstream[reload]).")
 @click.option("--health-host", default="127.0.0.1", show_default=True, help="Address for --health-port.")
 def run(  # noqa: PLR0917 - click passes every option by name
     target: str,
@@ -65,12 +69,19 @@ def run(  # noqa: PLR0917 - click passes every option by name
     log_level: str,
     health_port: int | None,
     health_host: str,
+    app_dir: str | None,
+    reload: bool,
 ) -> None:
     """Run an app in worker processes; see ``HELP``."""
     from millstream.worker.supervisor import Supervisor  # noqa: PLC0415 - help must not load asyncio
 
     environment = dict(os.environ)
     environment["MILLSTREAM_LOG_LEVEL"] = log_level
+    if app_dir is not None:
+        environment["MILLSTREAM_APP_DIR"] = app_dir
+    watched = (app_dir or ".") if reload else None
+    if reload and importlib.util.find_spec("watchfiles") is None:
+        raise click.UsageError("--reload needs watchfiles: pip install 'millstream[reload]'")
     if health_port is not None:
         environment["MILLSTREAM_HEALTH"] = f"{health_host}:{health_port}"
     if url:
@@ -81,6 +92,6 @@ def run(  # noqa: PLR0917 - click passes every option by name
     logging.basicConfig(format="%(asctime)s %(levelname)s [%(process)d] %(name)s: %(message)s", level=log_level.upper())
 
     async def supervise() -> int:
-        return await Supervisor(target, workers, grace, environment).run()
+        return await Supervisor(target, workers, grace, environment, watched).run()
 
     sys.exit(asyncio.run(supervise()))

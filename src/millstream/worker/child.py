@@ -20,7 +20,7 @@ def main(target: str) -> int:
     level = os.environ.get("MILLSTREAM_LOG_LEVEL", "INFO")
     logging.basicConfig(format="%(asctime)s %(levelname)s [%(process)d] %(name)s: %(message)s", level=level.upper())
     try:
-        app = find_app(target)
+        app = find_app(target, os.environ.get("MILLSTREAM_APP_DIR"))
     except ConfigError as error:
         print(f"Error: {error}", file=sys.stderr)  # noqa: T201 - this is a program
         return EXIT_CONFIG

@@ -33,18 +33,22 @@ EXIT_CONFIG = 78  # sysexits.h: configuration error; starting again cannot help
 CONNECT_SECONDS = 10.0
 
 
-def find_app(target: str) -> "App":
-    """The app that ``module:name`` means, the working directory included in the search.
+def find_app(target: str, folder: str | None = None) -> "App":
+    """The app that ``module:name`` means, or that ``module:make_app()`` returns.
+
+    Args:
+        target: as on the command line.
+        folder: searched first; the working directory unless given.
 
     Raises:
         ConfigError: there is none; the text says which part of the name is wrong.
     """
     from millstream.worker.app import App  # noqa: PLC0415 - app imports this module
 
-    module_name, colon, attribute = target.partition(":")
+    module_name, colon, attribute = target.removesuffix("()").partition(":")
     if not colon or not module_name or not attribute or not module_name.replace(".", "_").isidentifier():
         raise ConfigError(f"{target!r} is no app: write module:name, for example orders:app for app in orders.py")
-    here = str(Path.cwd())
+    here = str(Path(folder or "").resolve())
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
@@ -60,6 +64,10 @@ def find_app(target: str) -> "App":
             hint = f"; its apps: {', '.join(apps)}" if apps else ""
             raise ConfigError(f"module {module_name!r} has no {attribute!r}{hint}")
         found = getattr(found, name)
+    if target.endswith("()"):
+        if not callable(found):
+            raise ConfigError(f"{target} cannot be called: {attribute} is a {type(found).__name__}")
+        found = found()
     if not isinstance(found, App):
         raise ConfigError(f"{target} is a {type(found).__name__}, not a millstream.App")
     return found

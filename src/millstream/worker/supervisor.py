@@ -33,12 +33,16 @@ class Supervisor:
         workers: how many.
         grace: seconds running handlers get at a stop; None leaves it to the app.
         environment: for the workers.
+        watched: a folder; when a Python file in it changes, the workers are started again. For development.
     """
 
     target: str
     workers: int
     grace: float | None = None
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    watched: str | None = None
+    _edition: int = field(default=0, init=False)
+    _changed: asyncio.Condition = field(default_factory=asyncio.Condition, init=False)
     _processes: dict[int, asyncio.subprocess.Process] = field(default_factory=dict, init=False)
     _stopping: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _dismissed: int = field(default=0, init=False)
@@ -51,6 +55,8 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled)
         self._lifeline, ours = os.pipe()
+        watcher = asyncio.create_task(self._watch())
+        await asyncio.sleep(0)  # it watches from before the first worker reads its files
         try:
             # the first alone: a mistake in the app or its URL is then reported once, not once per worker
             first, ready = await self._spawn(1)
@@ -59,8 +65,11 @@ class Supervisor:
             keepers = [asyncio.create_task(self._keep(1, first))]
             keepers += [asyncio.create_task(self._keep(slot, None)) for slot in range(2, self.workers + 1)]
             await self._stopping.wait()
+            watcher.cancel()
+            await asyncio.gather(watcher, return_exceptions=True)
             await self._stop(keepers)
         finally:
+            watcher.cancel()
             os.close(self._lifeline)
             os.close(ours)
         return self._code
@@ -135,7 +144,7 @@ class Supervisor:
             if process is None:
                 process, ready = await self._spawn(slot)
                 os.close(ready)
-            started = time.monotonic()
+            started, edition = time.monotonic(), self._edition
             code = await process.wait()
             process = None
             if self._stopping.is_set():
@@ -146,6 +155,9 @@ class Supervisor:
             if code == EXIT_DISMISSED:
                 self._dismiss(slot)
                 return
+            if self.watched is not None:
+                await self._next_edition(slot, edition, code)
+                continue
             quick = quick + 1 if time.monotonic() - started < _QUICK_SECONDS else 0
             if code == EXIT_CONFIG or (code > 0 and code != EXIT_UNREACHABLE and quick >= _QUICK_LIMIT):
                 log.error("worker %d ended with %s; giving up", slot, _word(code))
@@ -158,6 +170,27 @@ class Supervisor:
                 await asyncio.wait_for(self._stopping.wait(), pause)
                 return
 
+    async def _watch(self) -> None:
+        """Start the workers again whenever a Python file has changed."""
+        if self.watched is None:
+            return
+        from watchfiles import PythonFilter, awatch  # noqa: PLC0415 - only development needs it
+
+        async for changes in awatch(self.watched, watch_filter=PythonFilter(), step=100):
+            names = sorted({path.rpartition("/")[2] for _, path in changes})
+            log.info("%s changed; starting the workers again", ", ".join(names))
+            async with self._changed:
+                self._edition += 1
+                self._changed.notify_all()
+            self._send(signal.SIGTERM)
+
+    async def _next_edition(self, slot: int, edition: int, code: int) -> None:
+        """A worker has ended while files are watched: go on at once if one has changed, else wait until one does."""
+        if self._edition == edition:
+            log.warning("worker %d ended with %s; waiting for a file to change", slot, _word(code))
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._edition != edition or self._stopping.is_set())
+
     def _dismiss(self, slot: int) -> None:
         """A worker ended because it was told to, by the control channel; the last one ends us too."""
         log.info("worker %d was told to end and is not started again", slot)
@@ -166,6 +199,8 @@ class Supervisor:
             self._stopping.set()
 
     async def _stop(self, keepers: list["asyncio.Task[None]"]) -> None:
+        async with self._changed:
+            self._changed.notify_all()
         self._send(signal.SIGTERM)
         patience = None if self.grace is None else self.grace + _KILL_AFTER
         _, late = await asyncio.wait(keepers, timeout=patience)
