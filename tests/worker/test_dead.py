@@ -222,6 +222,26 @@ def test_a_letter_that_cannot_be_put_back_stays(server: ServerProcess, client: r
     assert client.xlen("orders") == 1
 
 
+async def test_no_entry_is_acked_into_a_key_that_is_no_stream(
+    server: ServerProcess, client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The dead-letter key holds a string: the entry stays pending until the key is free, then it is buried."""
+    client.set("orders:dead", "in the way")
+    app = App(server.url)
+
+    @app.subscriber(StreamSub("orders", group="g"))
+    async def work(x: int) -> None:
+        raise Reject("no")
+
+    async with app.running():
+        await app.publish("orders", {"x": 1})
+        await aeventually(lambda: "cannot write to the dead-letter stream" in caplog.text)
+        assert client.xpending("orders", "g")["pending"] == 1
+        client.delete("orders:dead")
+        await aeventually(lambda: client.xlen("orders:dead") == 1)
+        await aeventually(all_done(client, "orders", "g"))
+
+
 async def test_putting_back_keeps_to_its_rate(server: ServerProcess, client: redis.Redis) -> None:
     """Nine letters at twenty a second take more than a third of a second, and each step is told."""
     ids = bury(client, 9)

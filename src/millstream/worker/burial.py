@@ -82,7 +82,11 @@ class Burials:
         if member.no_ack:
             return batch
         look: list[Command] = [("XPENDING", member.stream, member.group, held.id, held.id, 1) for held, _ in batch]
-        watched, *replies = await member.private.calls([("WATCH", member.dead), *look])
+        # inside EXEC an XADD that fails would not hold up the XACK behind it
+        watched, kind, *replies = await member.private.calls([("WATCH", member.dead), ("TYPE", member.dead), *look])
+        if isinstance(kind, bytes) and kind not in (b"stream", b"none"):
+            await member.private.calls([("UNWATCH",)])
+            raise ResponseError(f"the key holds a {kind.decode()}, not a stream")
         owner = member.consumer.encode()
         mine = []
         for (held, letter), rows in zip(batch, replies, strict=True):
