@@ -1,6 +1,10 @@
 """Rewriting one step at a time: what it leaves behind is removed and nothing else is; what is damaged is refused."""
 
+import errno
+import itertools
 import json
+import os
+from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
 
@@ -12,8 +16,10 @@ from millstream.persistence.disk import DiskFile
 from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE
 from millstream.persistence.log import Log
 from millstream.persistence.manifest import snapshot_name
+from millstream.persistence.recovery import switch_manifest
 from millstream.persistence.rewrite import Rewrite, contents, make
 from millstream.persistence.simdisk import Crash, Fault, SimDisk
+from millstream.persistence.snapshot import new_entry, write_snapshot
 from persistence.reference import HOME, disk_with, entropy, files_of
 
 RECORDS = [b"%d" % number * 40 for number in range(8)]
@@ -144,6 +150,61 @@ def test_a_damaged_log_file_is_not_rewritten() -> None:
     assert log.append(b"ninth") == 9
 
 
+def test_a_log_file_shorter_than_its_header_is_not_rewritten() -> None:
+    """A start would cut the last one so; of a sealed one nothing may be missing."""
+    disk = SimDisk()
+    log, rewrite = begun(disk)
+    del disk.names[HOME / rewrite.source.segments[0].name].cache[10:]
+    with pytest.raises(LogCorruptError, match="is cut short"):
+        make(disk, HOME, rewrite, contents(disk, HOME, rewrite))
+    assert log.append(b"ninth") == 9
+
+
+class UnreadableDisk(SimDisk):
+    """A disk that opens nothing for reading once so many files were opened."""
+
+    left = 1000
+
+    def open_read(self, path: Path) -> DiskFile:
+        self.left -= 1
+        if self.left < 0:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return super().open_read(path)
+
+
+def test_an_unreadable_disk_gives_a_rewriting_up_without_harm() -> None:
+    """Whichever file cannot be read, by who makes the snapshot or by who takes it over: the log is as it was."""
+    failed = 0
+    for opens in itertools.count():
+        disk = UnreadableDisk()
+        log, rewrite = begun(disk)
+        disk.left = opens
+        try:
+            make(disk, HOME, rewrite, contents(disk, HOME, rewrite))
+            log.adopt(rewrite)
+            break
+        except (OSError, DiskError):
+            failed += 1
+        disk.left = 1000
+        log.append(b"ninth")
+        log.close()
+        assert opened(disk.reboot(Crash.DROPPED)) == [*RECORDS, b"ninth"]
+    assert failed > 2 * len(rewrite.source.segments)
+
+
+def test_a_snapshot_that_ends_elsewhere_than_the_log_begins_is_refused() -> None:
+    """Each whole by itself, and the manifest too: what lies between would be gone."""
+    disk = SimDisk()
+    log, _ = begun(disk)
+    target = new_entry(7, entropy(3))
+    write_snapshot(disk, HOME, target, RECORDS[:7])
+    wrong = replace(log._manifest, segments=log._manifest.segments[-1:], snapshot=target)
+    switch_manifest(disk, HOME, wrong)
+    found = {name: data for name, data in files_of(disk).items() if name in {*wrong.names, "MANIFEST"}}
+    with pytest.raises(LogCorruptError, match="begins with record 9, but the snapshot ends with 7"):
+        Log.open(HOME, disk_with(found))
+
+
 class RottingDisk(SimDisk):
     """A disk that reads of a snapshot something else than what was written."""
 
@@ -250,9 +311,9 @@ def test_only_what_a_rewriting_left_is_removed() -> None:
     assert opened(disk_with(before)) == RECORDS, "a whole snapshot that nothing names is one that was not adopted"
 
 
-@pytest.mark.parametrize("which", ["other log file", "later snapshot", "no manifest"])
+@pytest.mark.parametrize("which", ["other log file", "unreadable log file", "later snapshot", "no manifest"])
 def test_files_that_hold_more_than_the_log_are_refused(which: str) -> None:
-    """A log file of the name of a replaced one but another's, a snapshot of later records, or no manifest at all."""
+    """A file of a replaced one's name that is another's, or nobody knows whose; a later snapshot; no manifest."""
     disk = SimDisk()
     log, rewrite = begun(disk)
     make(disk, HOME, rewrite, contents(disk, HOME, rewrite))
@@ -264,6 +325,9 @@ def test_files_that_hold_more_than_the_log_are_refused(which: str) -> None:
         data[12] ^= 1
         data[28:32] = crc32(bytes(data[:28])).to_bytes(4, "little")
         files[name] = bytes(data)
+    elif which == "unreadable log file":
+        name = rewrite.source.segments[0].name
+        files[name] = b"?" * HEADER_SIZE + files[name][HEADER_SIZE:]
     elif which == "later snapshot":
         files[snapshot_name(9, "00" * 8)] = b"x"
     else:

@@ -205,10 +205,14 @@ def test_what_never_stands_still_is_not_copied(source: redis.Redis, real_redis: 
         assert client.keys() == [b"b"]
 
 
+@pytest.mark.parametrize("way", ["dump", "commands"])
 def test_a_wrong_copy_is_found_and_never_shown(
-    source: redis.Redis, real_redis: ServerProcess, monkeypatch: pytest.MonkeyPatch
+    source: redis.Redis, real_redis: ServerProcess, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    """The comparison can fail: a copier that spoils an entry, a record or a counter leaves nothing behind."""
+    """The comparison can fail: a copier that spoils an entry, a record or a counter leaves nothing behind.
+
+    By commands a record is all that its spoiling shows in; a dump is compared down to the times of its consumer.
+    """
     with sync_client("memory://wrong") as client:
         client.flushall()
         spoils: list[tuple[object, ...]] = [
@@ -229,7 +233,7 @@ def test_a_wrong_copy_is_found_and_never_shown(
                 return true(*sides, **rest)
 
             monkeypatch.setattr(copying, "compare", spoiled)
-            report = run(real_redis.url, "memory://wrong", patterns=["a"])
+            report = run(real_redis.url, "memory://wrong", patterns=["a"], way=way)
             assert states(report) == {b"a": "failed"}, spoil
             assert report.streams[0].differences, spoil
             assert client.keys() == [], spoil
