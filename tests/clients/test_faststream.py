@@ -10,6 +10,7 @@ import redis
 from faststream import AckPolicy
 from faststream.redis import RedisBroker, RedisStreamMessage
 from faststream.redis import StreamSub as TheirSub
+from faststream.redis.annotations import RedisStreamMessage as TheirMessage
 
 from millstream import App, StreamSub
 from support.groups import all_done, pending
@@ -172,3 +173,19 @@ async def test_our_publisher_and_their_worker(server: ServerProcess) -> None:
         with server.client(decode_responses=True) as client:
             await aeventually(lambda: not pending(client, "orders", "theirs"))
     assert {key: str(value) for key, value in seen[0].items()} == {"id": "7", "customer": "c"}
+
+
+async def test_our_envelope_and_their_worker(server: ServerProcess) -> None:
+    """What we publish with headers is FastStream's own format: its handler gets the types, its message the headers."""
+    broker, app = RedisBroker(server.url, logger=None), App(server.url)
+    seen: list[tuple[Any, Any]] = []
+
+    @broker.subscriber(stream=TheirSub("orders", group="theirs", consumer="w", polling_interval=10))
+    async def handle(order: dict[str, Any], msg: TheirMessage) -> None:
+        seen.append((order, msg.headers["tenant"]))
+
+    async with broker, app:
+        await broker.start()
+        await app.publish("orders", {"id": 7, "items": ["a"]}, headers={"tenant": "ü"})
+        await aeventually(lambda: seen)
+    assert seen == [({"id": 7, "items": ["a"]}, "ü")]
