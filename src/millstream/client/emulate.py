@@ -65,6 +65,22 @@ def renew(stream: str, group: str, consumer: str, entries: Sequence[bytes]) -> C
     return ("XCLAIM", stream, group, consumer, 0, *entries, "JUSTID")
 
 
+def recount(
+    stream: str, group: str, consumer: str, entries: Iterable[tuple[bytes, int]], *, min_idle_ms: int = 0
+) -> list[Command]:
+    """Commands that set delivery counts of entries this consumer holds, and renew them.
+
+    Args:
+        stream: key of the stream.
+        group: name of the group.
+        consumer: who holds them.
+        entries: pairs of entry id and new delivery count.
+        min_idle_ms: only entries idle for at least so long are changed.
+    """
+    head = ("XCLAIM", stream, group, consumer, min_idle_ms)
+    return [(*head, *ids, "RETRYCOUNT", count, "JUSTID") for count, ids in _by_count(entries)]
+
+
 def _by_count(entries: Iterable[tuple[bytes, int]]) -> list[tuple[int, list[bytes]]]:
     groups: dict[int, list[bytes]] = {}
     for entry, count in entries:

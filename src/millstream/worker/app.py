@@ -25,6 +25,7 @@ from millstream.worker.policy import Retry
 from millstream.worker.process import run_in_process
 from millstream.worker.publishing import fields_of, need_idmp, trimming, xadd
 from millstream.worker.reaper import DEFAULT_AFTER
+from millstream.worker.solitude import Solitude
 from millstream.worker.subscription import AckMode, OnAck, ReadMode, StreamSub, Subscription
 
 if TYPE_CHECKING:
@@ -369,6 +370,7 @@ class App:
             raise UsageError("this app is running already")
         line, private, guard = self._shared(), Line(self.url), asyncio.Lock()
         self._private = private
+        solitude = Solitude()
         self._loops = [
             SubscriberLoop(
                 subscription,
@@ -376,6 +378,7 @@ class App:
                 line=line,
                 private=private,
                 guard=guard,
+                solitude=solitude,
                 clock=self._clock,
                 middlewares=self.middlewares,
             )

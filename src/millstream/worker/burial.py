@@ -13,6 +13,7 @@ from millstream.client.line import Command
 from millstream.worker import hooks
 from millstream.worker.deadletter import DeadLetter, pack
 from millstream.worker.membership import Held, Membership
+from millstream.worker.records import Records
 from millstream.worker.settle import Event, State
 
 log = logging.getLogger("millstream.worker")
@@ -24,8 +25,9 @@ _TRIES = 20
 class Burials:
     """The entries of one consumer that are to be buried."""
 
-    def __init__(self, member: Membership) -> None:
+    def __init__(self, member: Membership, records: Records) -> None:
         self._member = member
+        self._records = records
         self._queue: list[tuple[Held, DeadLetter]] = []
         self._sent: set[bytes] = set()  # ids in transactions whose reply has not come (yet)
 
@@ -51,6 +53,9 @@ class Burials:
                 return False
             del self._queue[: len(batch)]
             hooks.reach("after_dead")
+            removals = self._records.removals(held for held, _ in batch if held.state is State.DEAD)
+            if removals:
+                self._records.heard(await self._member.line.calls(removals))
         return True
 
     async def _bury(self, batch: list[tuple[Held, DeadLetter]]) -> bool:

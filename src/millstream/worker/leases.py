@@ -7,6 +7,7 @@ it. Owner and delivery count together are the proof: a claim by anybody, ourselv
 
 import asyncio
 import contextlib
+from typing import TYPE_CHECKING
 
 from redis.exceptions import ResponseError
 
@@ -14,6 +15,9 @@ from millstream.client import emulate
 from millstream.client.line import Command, Disconnected
 from millstream.worker.membership import Held, Membership
 from millstream.worker.settle import LEASED, State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _CHUNK = 200
 _HEARTBEAT_LIMIT_MS = 1_000
@@ -27,6 +31,8 @@ class Leases:
         # id -> (monotonic ms when it is due, delivery count): retries further away than min_idle
         self._parked: dict[bytes, tuple[int, int]] = {}
         member.ticked = member.clock.now().mono
+        #: told of entries whose handler returned a while ago without an outcome; they are not renewed
+        self.on_left: Callable[[Held], None] | None = None
 
     @property
     def period(self) -> float:
@@ -48,6 +54,10 @@ class Leases:
         if member.no_ack:
             return
         third = member.min_idle // 3
+        if self.on_left is not None:
+            for held in [held for held in member.held.values() if held.state is State.LEFT]:
+                if now - held.leased >= third:
+                    self.on_left(held)
         due = [held for held in member.held.values() if held.state in LEASED and now - held.leased >= third]
         doubtful = member.stale_among(due)
         if doubtful:

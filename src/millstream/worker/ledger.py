@@ -20,6 +20,7 @@ from millstream.worker.burial import Burials
 from millstream.worker.deadletter import DeadLetter
 from millstream.worker.leases import Leases
 from millstream.worker.membership import Held, Membership
+from millstream.worker.records import Records
 from millstream.worker.settle import Event, State
 
 if TYPE_CHECKING:
@@ -37,17 +38,21 @@ class Ledger:
     Args:
         member: whose entries.
         leases: asked about entries we may have lost.
+        records: of the failures.
         single: send each ack at once instead of gathering.
     """
 
-    def __init__(self, member: Membership, leases: Leases, *, single: bool) -> None:
+    def __init__(self, member: Membership, leases: Leases, records: Records, *, single: bool) -> None:
         self._member = member
         self._leases = leases
+        self._records = records
         self._single = single
         self._acks: list[Held] = []
         self._releases: list[tuple[Held, bool]] = []
         self._retries: list[tuple[Held, int]] = []
-        self._burials = Burials(member)
+        self._notes: list[Held] = []
+        self._noted: set[Held] = set()
+        self._burials = Burials(member, records)
         self._due = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._lock = asyncio.Lock()
@@ -71,7 +76,15 @@ class Ledger:
     def release(self, held: Held, *, charge: bool) -> None:
         """Anybody may have the entry at once."""
         if held.step(Event.RELEASE) is not State.LOST:
+            if charge:
+                self._failed(held)
             self._releases.append((held, charge))
+            self._due.set()
+
+    def give_back(self, held: Held) -> None:
+        """Anybody may have the entry at once; its present delivery is not counted already."""
+        if held.step(Event.RELEASE) is not State.LOST:
+            self._releases.append((held, True))  # the count stays what it is
             self._due.set()
 
     def retry(self, held: Held, delay: float) -> None:
@@ -79,6 +92,7 @@ class Ledger:
         if delay <= 0:
             self.release(held, charge=True)
         elif held.step(Event.RETRY) is not State.LOST:
+            self._failed(held)
             self._retries.append((held, round(delay * 1000)))
             self._due.set()
 
@@ -87,6 +101,20 @@ class Ledger:
         if held.step(Event.BURY) is not State.LOST:
             self._burials.add(held, letter)
             self._due.set()
+
+    def note_left(self, held: Held) -> None:
+        """The handler returned long ago and said nothing: should this process die, that was no crash of the entry."""
+        if held not in self._noted:
+            self._noted.add(held)
+            self._records.failed(held)
+            self._notes.append(held)
+            self._due.set()
+
+    def _failed(self, held: Held) -> None:
+        if held in self._noted:
+            self._noted.discard(held)  # counted already
+        else:
+            self._records.failed(held)
 
     def stored(self, held: Held) -> "asyncio.Future[None]":
         """A future that is done when the server has confirmed the outcome, or the entry is lost."""
@@ -101,7 +129,10 @@ class Ledger:
     @property
     def idle(self) -> bool:
         """True when every outcome is stored."""
-        return not (self._acks or self._releases or self._retries or self._burials) and not self._lock.locked()
+        return (
+            not (self._acks or self._releases or self._retries or self._notes or self._burials)
+            and not self._lock.locked()
+        )
 
     async def run(self) -> None:
         """Flush whenever something is due, for ever."""
@@ -149,7 +180,8 @@ class Ledger:
         releases, self._releases = self._releases, []
         retries, self._retries = self._retries, []
         everything = [*acks, *(held for held, _ in releases), *(held for held, _ in retries)]
-        if not everything:
+        notes, self._notes = self._notes, []
+        if not everything and not notes:
             return True
         try:
             doubtful = self._member.stale_among(everything)
@@ -158,39 +190,32 @@ class Ledger:
                 acks = [held for held in acks if held.state is State.ACKING]
                 releases = [item for item in releases if item[0].state is State.RELEASING]
                 retries = [item for item in retries if item[0].state is State.RETRYING]
-            return await self._send(acks, releases, retries)
+            if notes:
+                self._records.heard(await self._member.line.calls(self._records.writes(notes)))
+            clean = await self._send(acks, releases, retries)
         except (Disconnected, asyncio.CancelledError):
-            self._acks[:0] = [held for held in acks if held.state is State.ACKING]
-            self._releases[:0] = [item for item in releases if item[0].state is State.RELEASING]
-            self._retries[:0] = [item for item in retries if item[0].state is State.RETRYING]
+            self._notes[:0] = notes
+            self._keep(acks, releases, retries)
             raise
+        if not clean:
+            self._keep(acks, releases, retries)
+        return clean
+
+    def _keep(self, acks: list[Held], releases: list[tuple[Held, bool]], retries: list[tuple[Held, int]]) -> None:
+        """Put back what is not confirmed, to be sent again."""
+        self._acks[:0] = [held for held in acks if held.state is State.ACKING]
+        self._releases[:0] = [item for item in releases if item[0].state is State.RELEASING]
+        self._retries[:0] = [item for item in retries if item[0].state is State.RETRYING]
 
     async def _send(self, acks: list[Held], releases: list[tuple[Held, bool]], retries: list[tuple[Held, int]]) -> bool:
         member = self._member
-        commands: list[Command] = []
-        owners: list[list[Held]] = []
-
-        def add(command: Command, entries: list[Held]) -> None:
-            commands.append(command)
-            owners.append(entries)
-
-        if acks:
-            hooks.reach("before_ack")
-            add(acking.command(member, [held.id for held in acks]), acks)
-        if releases:
-            hooks.reach("before_release")
-        for charge in (True, False):
-            chosen = [held for held, charged in releases if charged is charge]
-            counts = [(held.id, held.deliveries) for held in chosen]
-            by_id = {held.id: held for held in chosen}
-            for command in emulate.release(member.capabilities, member.stream, member.group, counts, charge=charge):
-                add(command, [by_id[part] for part in command if part in by_id])
-        if retries:
-            hooks.reach("before_retry")
-        for held, delay_ms in retries:
-            add(self._delay(held, delay_ms), [held])
-        replies = await member.line.calls(commands)
-        clean = all(map(self._settled, owners, replies))
+        batch = self._commands(acks, releases, retries)
+        if not batch:
+            return True
+        replies = await member.line.calls([command for command, _ in batch])
+        answered = [(entries, reply) for (_, entries), reply in zip(batch, replies, strict=True)]
+        refused = [reply for entries, reply in answered if entries is not None and not self._settled(entries, reply)]
+        self._records.heard([reply for entries, reply in answered if entries is None])
         if acks and not isinstance(replies[0], ResponseError):
             count = acking.acked(replies[0])
             member.stats.acked += count
@@ -204,7 +229,38 @@ class Ledger:
         if retries:
             self._wait_for(retries)
             hooks.reach("after_retry")
-        return clean
+        return not refused
+
+    def _commands(
+        self, acks: list[Held], releases: list[tuple[Held, bool]], retries: list[tuple[Held, int]]
+    ) -> list[tuple[Command, list[Held] | None]]:
+        """The commands of one flush, each with the entries whose outcome it is; None for those of the record.
+
+        The record is written before the entry can be delivered again, and forgotten after the ack.
+        """
+        member = self._member
+        batch: list[tuple[Command, list[Held] | None]] = []
+        if acks:
+            hooks.reach("before_ack")
+            batch.append((acking.command(member, [held.id for held in acks]), acks))
+        batch += [(command, None) for command in self._records.writes(self._coming_back(releases, retries))]
+        if releases:
+            hooks.reach("before_release")
+        for charge in (True, False):
+            chosen = [held for held, charged in releases if charged is charge]
+            counts = [(held.id, held.deliveries) for held in chosen]
+            by_id = {held.id: held for held in chosen}
+            for command in emulate.release(member.capabilities, member.stream, member.group, counts, charge=charge):
+                batch.append((command, [by_id[part] for part in command if part in by_id]))
+        if retries:
+            hooks.reach("before_retry")
+        batch += [(self._delay(held, delay_ms), [held]) for held, delay_ms in retries]
+        batch += [(command, None) for command in self._records.removals(acks)]
+        return batch
+
+    @staticmethod
+    def _coming_back(releases: list[tuple[Held, bool]], retries: list[tuple[Held, int]]) -> list[Held]:
+        return [*(held for held, _ in releases), *(held for held, _ in retries)]
 
     def _settled(self, entries: list[Held], reply: Reply) -> bool:
         """Take note of one reply; False when the server refused for now."""

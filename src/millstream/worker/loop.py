@@ -29,12 +29,14 @@ from millstream.worker.membership import Held, Membership
 from millstream.worker.message import Message, Nack, Reject
 from millstream.worker.middleware import Middleware
 from millstream.worker.outcomes import DeliveryLimitError, Outcomes
-from millstream.worker.policy import resize
+from millstream.worker.policy import Course, resize
 from millstream.worker.reading import GroupMissing, Reading
+from millstream.worker.records import Records
 from millstream.worker.settle import LEASED, Event, State
 from millstream.worker.solitude import Solitude
 from millstream.worker.stats import Stats
 from millstream.worker.subscription import Subscription
+from millstream.worker.suspects import Suspects
 
 if TYPE_CHECKING:
     from millstream.worker.registry import Pause
@@ -90,6 +92,7 @@ class SubscriberLoop:
         line: shared by all subscribers of the app.
         private: for transactions, shared likewise, under ``guard``.
         guard: see ``private``.
+        solitude: shared likewise: a suspect runs with nothing beside it in the whole process.
         clock: where time comes from.
         middlewares: of the app, outside the subscription's own.
     """
@@ -102,6 +105,7 @@ class SubscriberLoop:
         line: Line,
         private: Line,
         guard: asyncio.Lock,
+        solitude: Solitude,
         clock: Clock,
         middlewares: Sequence[Middleware] = (),
     ) -> None:
@@ -123,9 +127,10 @@ class SubscriberLoop:
         )
         self._reader_line = Line(url, greet=(("CLIENT", "ID"),))
         self._leases = Leases(self.member)
-        self._ledger = Ledger(self.member, self._leases, single=subscription.ack == "each")
+        self._records = Records(self.member, subscription.retry)
+        self._ledger = Ledger(self.member, self._leases, self._records, single=subscription.ack == "each")
         self._outcomes = Outcomes(self.member, self._ledger, subscription.retry, asyncio.get_running_loop())
-        self._reading = Reading(subscription, self.member, self._ledger, self._reader_line)
+        self._reading = Reading(subscription, self.member, self._ledger, self._records, self._reader_line)
         self._threads = (
             None
             if subscription.is_async
@@ -133,7 +138,7 @@ class SubscriberLoop:
         )
         calls = Calls(subscription, self._outcomes, self._threads, (*middlewares, *subscription.middlewares))
         self._call = calls.one
-        self._solitude = Solitude()
+        self._solitude = solitude
         self._buffer: deque[Held] = deque()
         self._idle_lanes: deque[asyncio.Future[None]] = deque()
         self._room = asyncio.Event()
@@ -142,6 +147,7 @@ class SubscriberLoop:
         self._helpers: list[asyncio.Task[None]] = []
         self._reader: asyncio.Task[None] | None = None
         self._ledger.on_due = self._expect
+        self._leases.on_left = self._ledger.note_left
         self._keys: KeyLanes | None = None
         self._begin: Callable[[Held], Awaitable[None]] = self._start
         if subscription.batch:
@@ -155,6 +161,7 @@ class SubscriberLoop:
             self._lowest = self._highest = subscription.batch_size
         self._target = self._lowest
         self._fed_at = 0
+        self._suspects = Suspects(self.member, self._ledger, self._records, solitude, self._begin)
         self._passed_at = self._turned_at = clock.now().mono
         self._unfinished = 0
         self._waiting = True
@@ -266,7 +273,9 @@ class SubscriberLoop:
         create = asyncio.create_task
         self._helpers = [create(self._leases.run()), create(self._ledger.run())]
         self._lanes = [create(self._lane()) for _ in range(self.subscription.concurrency)]
+        self._lanes.append(create(self._suspects.run()))
         self._reader = create(self._read_on())
+        self._solitude.join(self._make_way, self._reading.sweep_soon)
 
     async def done(self) -> None:
         """Wait until a part of the loop fails, or all have ended because of a stop.
@@ -294,8 +303,10 @@ class SubscriberLoop:
         self._stopping.set()
         self._room.set()
         self._hand_back()
+        self._suspects.hand_back()
         await self._end_reader()
         self._hand_back()  # what came with the last read
+        self._suspects.hand_back()
         flushed = asyncio.create_task(self._ledger.drain(min(grace, 5.0)))
         self._wake_lanes(len(self._idle_lanes))
         if self._lanes:
@@ -313,6 +324,7 @@ class SubscriberLoop:
         await asyncio.gather(*self._helpers, return_exceptions=True)
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
+        self._solitude.leave(self._make_way)
         await self._leave()
         await self._reader_line.close()
         return drained and not self._unfinished
@@ -352,10 +364,19 @@ class SubscriberLoop:
         self._solitude.began()
         try:
             found = await self._reading.read(room)
+            if self._records.alone:
+                found = self._set_aside(found)
             self._feed(found)
         finally:
             self._solitude.ended()
         return found
+
+    def _set_aside(self, found: list[Held]) -> list[Held]:
+        """Send suspects to where they run alone; the rest."""
+        alone, self._records.alone = set(self._records.alone), []
+        for held in alone:
+            self._suspects.add(held)
+        return [held for held in found if held not in alone]
 
     async def _recover(self, failures: int, reason: str) -> int:
         """Wait, then find out what server this is and make the group if need be; returns the failures so far."""
@@ -501,45 +522,26 @@ class SubscriberLoop:
 
     async def _run_again(self, held: Held) -> None:
         """Run, or do not, what was delivered before, or what comes while a suspect wants to be alone."""
-        if self.subscription.retry.overdue(held.deliveries):
+        course = self._records.course(held)
+        if course is Course.DEAD:
             limit = self.subscription.retry.max_deliveries
             self._outcomes.failed(
                 held,
-                DeliveryLimitError(
-                    f"delivered {held.deliveries} times, {limit} are allowed, the last one alone, and never settled"
-                ),
+                DeliveryLimitError(f"delivered {held.deliveries} times without an outcome, {limit} tries are allowed"),
             )
-            return
-        if self.subscription.retry.suspect(held.deliveries):
-            await self._run_alone(held)
+        elif course is Course.ALONE:
+            held.deliveries -= 1  # claimed by ourselves while it waited: charged already
+            self._suspects.add(held)
         elif self._solitude.wanted:
             self._give_back(held)
         else:
             await self._begin(held)
 
-    async def _run_alone(self, held: Held) -> None:
-        """Run a suspect; if another one wants to be alone already, leave this one to somebody else or another time."""
-        if self._solitude.wanted:
-            self._give_back(held)
-            return
-
-        def clear() -> None:
-            self._hand_back()
-            self._room.set()
-            self._unblock()  # what a waiting read may still bring is handed back as it comes
-
-        async with self._solitude.alone(clear):
-            await self._ledger.drain(1.0)
-            if held.state is State.BUFFERED:
-                log.warning(
-                    "%s %s: delivered %d times without outcome; running it alone",
-                    self.member.stream,
-                    held.id.decode(),
-                    held.deliveries,
-                )
-                await self._begin(held)
-                await self._ledger.drain(1.0)
-            self._reading.sweep_soon()  # for what was handed back
+    def _make_way(self) -> None:
+        """A suspect wants to be alone: hand back what waits, and end the read that waits for more."""
+        self._hand_back()
+        self._room.set()
+        self._unblock()  # what it may still bring is handed back as it comes
 
     async def _start(self, held: Held) -> None:
         member = self.member

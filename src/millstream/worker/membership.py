@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
+from typing import TYPE_CHECKING
 
 from millstream.client.capabilities import Capabilities
 from millstream.client.line import Line
@@ -12,6 +13,9 @@ from millstream.clock import Clock
 from millstream.worker.deadletter import HISTORY, parse_history
 from millstream.worker.settle import FINAL, TABLE, Event, State, step
 from millstream.worker.stats import Stats
+
+if TYPE_CHECKING:
+    from millstream.worker.policy import Record
 
 
 class Held:
@@ -24,9 +28,10 @@ class Held:
         leased: monotonic milliseconds at which we surely still owned it.
         state: see :mod:`millstream.worker.settle`.
         waiter: resolved when the outcome is stored or lost; made only for those who wait.
+        record: what is known of its failures, if anything is; see :mod:`millstream.worker.records`.
     """
 
-    __slots__ = ("deliveries", "fields", "id", "leased", "state", "waiter")
+    __slots__ = ("deliveries", "fields", "id", "leased", "record", "state", "waiter")
 
     def __init__(self, entry: bytes, fields: list[bytes], deliveries: int, leased: int) -> None:
         self.id = entry
@@ -35,6 +40,7 @@ class Held:
         self.leased = leased
         self.state = State.BUFFERED
         self.waiter: asyncio.Future[None] | None = None
+        self.record: Record | None = None
 
     def step(self, event: Event) -> State:
         """Move on, and wake whoever waits for the end."""

@@ -8,7 +8,7 @@ from millstream.worker.ledger import Ledger
 from millstream.worker.membership import Held, Membership, Returned
 from millstream.worker.message import Nack, Reject
 from millstream.worker.payload import PayloadError
-from millstream.worker.policy import Failure, Retry, judge
+from millstream.worker.policy import Failure, Retry, judge, tries
 
 log = logging.getLogger("millstream.worker")
 
@@ -43,7 +43,7 @@ class Outcomes:
         member = self.member
         failure = _kind(error)
         delay = error.delay if isinstance(error, Nack) else None
-        verdict = judge(self.retry, failure, held.deliveries, member.chance.random(), delay)
+        verdict = judge(self.retry, failure, tries(held.deliveries, held.record), member.chance.random(), delay)
         if verdict.dead or member.no_ack:
             self.ledger.bury(held, self._letter(held, failure, error))
         else:

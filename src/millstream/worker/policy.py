@@ -1,7 +1,11 @@
 """What failure means: when to try again, and when to stop. Pure: chance comes in as a number.
 
-What counts as an attempt: every delivery of an entry to a consumer, as the server counts them, whether the handler
-failed or the process was killed before it could say anything. Handing back on shutdown is not charged.
+What counts as a try: every delivery of an entry to a consumer, as the server counts them, whether the handler failed or
+the process was killed before it could say anything; less one if a crash was pardoned. Handing back is not charged.
+
+When a process dies, a delivery has been counted for everything it had in hand, and nobody can tell which entry was the
+cause. The server's count does not tell failures, which the handler survived, from crashes. So a :class:`Record` of the
+failures is kept beside the stream, and :func:`course` says from both how an entry that comes back is run.
 """
 
 from dataclasses import dataclass
@@ -56,16 +60,62 @@ class Retry:
         """True when a failure of this delivery is the last one allowed."""
         return bool(self.max_deliveries) and deliveries >= self.max_deliveries
 
-    def suspect(self, deliveries: int) -> bool:
-        """True when all allowed deliveries ended without an outcome: it may kill its process, or was beside what does.
 
-        (An entry that fails is dead at its last allowed delivery and never gets here.)
-        """
-        return bool(self.max_deliveries) and deliveries == self.max_deliveries + 1
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is known of an entry besides the server's count of its deliveries.
 
-    def overdue(self, deliveries: int) -> bool:
-        """True when a suspect's run ended without an outcome too, so that it must not run again."""
-        return bool(self.max_deliveries) and deliveries > self.max_deliveries + 1
+    Attributes:
+        failures: deliveries that ended with a word of the handler: it raised, gave back, or returned and left it.
+        pardoned: True once a crash was forgiven, so that one delivery more than the limit is allowed.
+        alone: True once it was run with nothing beside it, so that a crash was surely its own.
+    """
+
+    failures: int = 0
+    pardoned: bool = False
+    alone: bool = False
+
+
+NO_RECORD = Record()
+
+
+class Course(Enum):
+    """How an entry that was delivered before is run."""
+
+    NORMAL = "normal"  #: as any other: every earlier delivery ended with a word of the handler
+    TOGETHER = "together"  #: with others, once: its first crash is pardoned, and that is stored before it starts
+    ALONE = "alone"  #: with nothing beside it
+    DEAD = "dead"  #: not at all: its tries are used up, and it crashed alone or failed
+
+
+def tries(deliveries: int, record: Record | None) -> int:
+    """Deliveries that count, the present one included."""
+    return deliveries - (record is not None and record.pardoned)
+
+
+def course(retry: Retry, deliveries: int, record: Record | None, *, kept: bool = True) -> Course:
+    """How to run an entry that was claimed.
+
+    An innocent that stood beside an entry which kills its process is pardoned the first time, charged the second time,
+    and from then on alone, where nobody else's crash can meet it. The guilty one uses up its tries alone.
+
+    Args:
+        retry: the subscriber's policy.
+        deliveries: the server's count, this delivery included.
+        record: what is kept of it; None when there is nothing.
+        kept: False when the server takes no records: then failures and crashes are one, and only an entry that was
+            delivered once more than allowed is run alone.
+    """
+    known = record or NO_RECORD
+    counted = tries(deliveries, record)
+    crashes = counted - 1 - known.failures
+    limit = retry.max_deliveries
+    if limit and counted > limit:
+        # an entry that fails is dead at its last try; this one crashed, or died with the worker that was to bury it
+        return Course.ALONE if counted == limit + 1 and crashes > 0 and not known.alone else Course.DEAD
+    if crashes <= 0 or not kept:
+        return Course.NORMAL
+    return Course.ALONE if known.pardoned else Course.TOGETHER
 
 
 class Failure(Enum):
@@ -91,23 +141,23 @@ class Verdict:
     delay: float = 0.0
 
 
-def judge(retry: Retry, failure: Failure, deliveries: int, chance: float, delay: float | None = None) -> Verdict:
+def judge(retry: Retry, failure: Failure, counted: int, chance: float, delay: float | None = None) -> Verdict:
     """Decide about one failed delivery.
 
     Args:
         retry: the subscriber's policy.
         failure: why it failed.
-        deliveries: the server's count, this delivery included.
+        counted: the :func:`tries` so far, this one included.
         chance: a number in [0, 1) for the jitter.
         delay: seconds the handler asked for, instead of the backoff's.
     """
-    if failure in (Failure.REJECT, Failure.INVALID, Failure.OVERDUE) or retry.exhausted(deliveries):
+    if failure in (Failure.REJECT, Failure.INVALID, Failure.OVERDUE) or retry.exhausted(counted):
         return Verdict(dead=True)
     if delay is not None:
         return Verdict(dead=False, delay=delay)
     if failure is Failure.NACK:
         return Verdict(dead=False)
-    return Verdict(dead=False, delay=retry.delay(deliveries, chance))
+    return Verdict(dead=False, delay=retry.delay(counted, chance))
 
 
 def share(room: int, turn: bool) -> int:

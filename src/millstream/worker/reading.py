@@ -18,7 +18,8 @@ from millstream.worker import hooks
 from millstream.worker.ledger import Ledger
 from millstream.worker.membership import Held, Membership, hold
 from millstream.worker.policy import share
-from millstream.worker.settle import State
+from millstream.worker.records import Records
+from millstream.worker.settle import Event, State
 from millstream.worker.subscription import Subscription
 
 log = logging.getLogger("millstream.worker")
@@ -40,17 +41,23 @@ class Reading:
         subscription: what is wanted.
         member: who reads.
         ledger: knows which retries are due.
+        records: tell what to make of entries that were delivered before.
         line: a connection of its own, since reads block.
     """
 
-    def __init__(self, subscription: Subscription, member: Membership, ledger: Ledger, line: Line) -> None:
+    def __init__(
+        self, subscription: Subscription, member: Membership, ledger: Ledger, records: Records, line: Line
+    ) -> None:
         self._subscription = subscription
         self._member = member
         self._ledger = ledger
+        self._records = records
         self._line = line
         self._cursor = _FIRST_CURSOR
         self._sweep_at = 0
         self._turn = False
+        self._came: list[Held] = []  # with the read under way
+        self._again: list[Held] = []  # those of them that were delivered before
         #: monotonic ms until which the present read may wait; 0 when there is none that waits
         self.blocked_until = 0
 
@@ -62,6 +69,24 @@ class Reading:
             ResponseError: the server refused.
             Disconnected: the connection is gone; what it had delivered will be claimed later.
         """
+        self._came, self._again = [], []
+        try:
+            found = await self._find(room)
+            if self._again:
+                await self._records.look_up(self._again, self._line)
+        except BaseException:
+            self._let_go()
+            raise
+        return found
+
+    def _let_go(self) -> None:
+        """A read broke off: what it had brought is not renewed, so that it will be claimed when its time is up."""
+        for held in self._came:
+            if held.state is State.BUFFERED:
+                held.step(Event.LOSE)
+                self._member.drop(held)
+
+    async def _find(self, room: int) -> list[Held]:
         member = self._member
         self._turn = not self._turn
         claimable = share(room, self._turn) if self._subscription.read == "both" else room
@@ -184,6 +209,7 @@ class Reading:
         gone = len(reply[2]) if len(reply) > 2 else 0
         if gone:
             member.stats.lost += gone
+            self._records.heard(await self._line.calls(self._records.forget(reply[2])))
             log.warning("%s: %d pending entries were trimmed or deleted unread", member.stream, gone)
         found = await self._claimed(reply[1])
         self._sweep_at = now + self._pause(found)
@@ -247,6 +273,9 @@ class Reading:
             return None
         held = hold(entry, fields, deliveries, member.ticked)
         member.held[entry] = held
+        self._came.append(held)
+        if deliveries > 1:
+            self._again.append(held)
         return held
 
 

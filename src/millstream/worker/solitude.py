@@ -1,9 +1,8 @@
-"""A suspect runs alone, so that innocents do not pay for it.
+"""A suspect runs alone in its process, so that innocents do not pay for it.
 
-When a process dies, the server has counted a delivery for everything it had in hand, and nobody can tell which entry
-was the cause. An entry delivered once more than allowed, without any outcome, is a suspect. It gets one last run with
-nothing beside it: what waits is handed back uncharged, what runs is awaited, nothing is read meanwhile. If it is
-innocent, it is handled; if it is guilty, it dies alone, and its next delivery sets it aside without a run.
+Which entry is a suspect, :func:`millstream.worker.policy.course` says. It runs with nothing beside it, of any
+subscriber of the app: what waits is handed back uncharged, what runs is awaited, nothing is read meanwhile. If it is
+innocent, it is handled; if it is guilty, it dies alone.
 """
 
 import asyncio
@@ -15,7 +14,7 @@ PATIENCE = 5.0
 
 
 class Solitude:
-    """The gate between one subscriber's reader, its lanes and a suspect."""
+    """The gate between the readers and lanes of an app's subscribers and a suspect."""
 
     def __init__(self) -> None:
         self._open = asyncio.Event()
@@ -23,6 +22,20 @@ class Solitude:
         self._wanted = False
         self._changed = asyncio.Event()
         self._running = 0
+        self._members: dict[Callable[[], None], Callable[[], None]] = {}
+
+    def join(self, make_way: Callable[[], None], go_on: Callable[[], None]) -> None:
+        """Take part.
+
+        Args:
+            make_way: hands back what waits; called again and again until nothing runs.
+            go_on: called when the suspect's run is over.
+        """
+        self._members[make_way] = go_on
+
+    def leave(self, make_way: Callable[[], None]) -> None:
+        """Take part no more."""
+        self._members.pop(make_way, None)
 
     @property
     def wanted(self) -> bool:
@@ -44,22 +57,28 @@ class Solitude:
             self._changed.set()
 
     @contextlib.asynccontextmanager
-    async def alone(self, clear: Callable[[], None]) -> AsyncIterator[None]:
-        """Alone inside this block; ``clear`` hands back what waits, again and again. Not while ``wanted``."""
+    async def alone(self) -> AsyncIterator[bool]:
+        """Inside this block nothing else runs; False if something did not end in time. Not while ``wanted``."""
         assert not self.wanted
         self._open.clear()
         self._wanted = True
         try:
-            clear()
+            self._make_way()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(PATIENCE):
                     while self._running:
                         await self._change()
-                        clear()
-            yield
+                        self._make_way()
+            yield not self._running
         finally:
             self._wanted = False
             self._open.set()
+            for go_on in self._members.values():
+                go_on()
+
+    def _make_way(self) -> None:
+        for make_way in list(self._members):
+            make_way()
 
     async def _change(self) -> None:
         """Wait until something has ended, or a moment: a read may begin to wait just after it was told not to."""
