@@ -13,6 +13,8 @@ from collections.abc import Callable
 POINTS = (
     "after_read",
     "after_claim",
+    "before_pardon",
+    "after_pardon",
     "before_handler",
     "after_handler",
     "before_ack",
@@ -24,6 +26,7 @@ POINTS = (
     "before_dead",
     "in_dead",
     "after_dead",
+    "before_renew",
     "before_forget",
 )
 

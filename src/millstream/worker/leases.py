@@ -13,6 +13,7 @@ from redis.exceptions import ResponseError
 
 from millstream.client import emulate
 from millstream.client.line import Command, Disconnected
+from millstream.worker import hooks
 from millstream.worker.membership import Held, Membership
 from millstream.worker.settle import LEASED, State
 
@@ -95,6 +96,7 @@ class Leases:
 
     async def _renew(self, entries: list[Held], now: int) -> None:
         member = self._member
+        hooks.reach("before_renew")
         command = emulate.renew(member.stream, member.group, member.consumer, [held.id for held in entries])
         reply = (await member.line.calls((command,)))[0]
         if isinstance(reply, ResponseError):

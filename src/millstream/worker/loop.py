@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import ResponseError
 
 from millstream.client import capabilities
-from millstream.client.line import AccessDenied, Disconnected, Line
+from millstream.client.line import AccessDenied, Disconnected, Line, Reply
 from millstream.clock import Clock
 from millstream.errors import MillstreamError
 from millstream.worker import acking, hooks
@@ -143,6 +143,7 @@ class SubscriberLoop:
         self._idle_lanes: deque[asyncio.Future[None]] = deque()
         self._room = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._nudges: set[asyncio.Future[None]] = set()
         self._lanes: list[asyncio.Task[None]] = []
         self._helpers: list[asyncio.Task[None]] = []
         self._reader: asyncio.Task[None] | None = None
@@ -236,6 +237,7 @@ class SubscriberLoop:
         if self._held_up and self._reader is not None:
             if not self.member.no_ack:  # what was read without a trace on the server can only be run
                 self._hand_back()
+                self._suspects.hand_back()
             self._unblock()
 
     def undone(self) -> str:
@@ -275,7 +277,7 @@ class SubscriberLoop:
         self._lanes = [create(self._lane()) for _ in range(self.subscription.concurrency)]
         self._lanes.append(create(self._suspects.run()))
         self._reader = create(self._read_on())
-        self._solitude.join(self._make_way, self._reading.sweep_soon)
+        self._solitude.join(self._make_way, self._go_on)
 
     async def done(self) -> None:
         """Wait until a part of the loop fails, or all have ended because of a stop.
@@ -303,7 +305,7 @@ class SubscriberLoop:
         self._stopping.set()
         self._room.set()
         self._hand_back()
-        self._suspects.hand_back()
+        self._suspects.stop()
         await self._end_reader()
         self._hand_back()  # what came with the last read
         self._suspects.hand_back()
@@ -318,6 +320,8 @@ class SubscriberLoop:
         for held in list(self.member.held.values()):
             if held.state is State.LEFT:
                 self._ledger.release(held, charge=True)
+            else:
+                self._give_back(held)  # its lane was cancelled while it asked whether the entry is still ours
         drained = await self._ledger.drain(5.0)
         for helper in self._helpers:
             helper.cancel()
@@ -328,6 +332,11 @@ class SubscriberLoop:
         await self._leave()
         await self._reader_line.close()
         return drained and not self._unfinished
+
+    def _go_on(self) -> None:
+        """The suspect has run: read again, and look for what was handed back."""
+        self._reading.sweep_soon()
+        self._room.set()
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
@@ -376,6 +385,8 @@ class SubscriberLoop:
         alone, self._records.alone = set(self._records.alone), []
         for held in alone:
             self._suspects.add(held)
+        if self._held_up:
+            self._suspects.hand_back()
         return [held for held in found if held not in alone]
 
     async def _recover(self, failures: int, reason: str) -> int:
@@ -416,14 +427,13 @@ class SubscriberLoop:
             raise FatalError(f"cannot make group {member.group} of {member.stream}: {reply}")
 
     async def _wait_for_room(self) -> int:
-        """How many entries may be read now; waits until half of the buffer is free; 0 when stopping."""
-        while self._ahead * 2 > self._target or self._held_up:
-            if self._stopping.is_set():
-                return 0
+        """How many entries may be read now; waits for half of the buffer and for suspects; 0 when stopping."""
+        while not self._stopping.is_set():
+            if self._ahead * 2 <= self._target and not self._held_up and not self._solitude.wanted:
+                return self._target - self._ahead
             self._room.clear()
             await self._room.wait()
-        await self._solitude.opened()
-        return 0 if self._stopping.is_set() else self._target - self._ahead
+        return 0
 
     @property
     def _ahead(self) -> int:
@@ -459,7 +469,7 @@ class SubscriberLoop:
                 self._reader.cancel()
         await asyncio.gather(self._reader, return_exceptions=True)
 
-    def _unblock(self) -> Awaitable[object]:
+    def _unblock(self) -> Awaitable[list[Reply]]:
         """End a read that waits, as if its time were up; where the server refuses, it waits that time out."""
         greeting = self._reader_line.greeting
         number = greeting[0] if greeting and isinstance(greeting[0], int) else 0
@@ -473,8 +483,19 @@ class SubscriberLoop:
         asyncio.get_running_loop().call_later(max(wait, 0), self._nudge, due)
 
     def _nudge(self, due: int) -> None:
-        if self._reading.blocked_until > due:
-            self._unblock()
+        until = self._reading.blocked_until
+        if until > due:
+            self._nudges.add(nudge := asyncio.ensure_future(self._end_read(until)))
+            nudge.add_done_callback(self._nudges.discard)
+
+    async def _end_read(self, until: int) -> None:
+        """End the read that waits until then; a word that came before it is repeated."""
+        with contextlib.suppress(Disconnected):
+            while self._reading.blocked_until == until:
+                (reply,) = await self._unblock()
+                if reply != 0:  # ended, or the server does not let us
+                    return
+                await asyncio.sleep(0.002)
 
     async def _sleep(self, seconds: float) -> None:
         """Sleep, but not through a stop."""

@@ -59,10 +59,14 @@ class Suspects:
         self._queue.append(held)
         self._changed.set()
 
-    def hand_back(self) -> None:
-        """A stop: nothing more is begun, what waits is anybody's, uncharged as it is."""
+    def stop(self) -> None:
+        """Begin nothing more."""
         self._stopping = True
         self._changed.set()
+        self.hand_back()
+
+    def hand_back(self) -> None:
+        """What waits is anybody's, uncharged as it is."""
         while self._queue:
             held = self._queue.popleft()
             if held.state is State.BUFFERED:
