@@ -35,7 +35,7 @@ def test_delays_grow_as_they_say() -> None:
 
 
 @given(st.integers(1, 50), st.integers(1, 50), chances)
-def test_the_limit_counts_tries_exactly(limit: int, counted: int, chance: float) -> None:
+def test_the_limit_counts_deliveries_exactly(limit: int, counted: int, chance: float) -> None:
     """The max_deliveries-th failure is the last, not one before, not one after."""
     assert judge(Retry(max_deliveries=limit), Failure.ERROR, counted, chance).dead is (counted >= limit)
 
