@@ -141,7 +141,8 @@ FAULTS = (
         "stop-keeps-what-it-has",
         "A stop hands back what was not started.",
         "worker/loop.py",
-        "        self._hand_back()\n        self._suspects.stop()\n        await self._end_reader()\n        self._hand_back()  #",
+        "        self._hand_back()\n        self._suspects.stop()\n"
+        "        await self._end_reader()\n        self._hand_back()  #",
         "        self._suspects.stop()\n        await self._end_reader()\n        self._buffer.clear()  #",
         f"{CONTRACT}::test_stop_hands_back_what_was_not_started_uncharged_and_at_once",
     ),
