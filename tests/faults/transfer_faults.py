@@ -4,7 +4,6 @@ from faults.planting import Fault
 
 MOVING = "tests/transfer/test_moving.py"
 FILE = "tests/transfer/test_commandfile.py"
-ROUND = "tests/transfer/test_round_trip.py"
 
 FAULTS = (
     Fault(
@@ -102,7 +101,7 @@ FAULTS = (
         "transfer/copying.py",
         "        ends = deadline(self.source, key)\n",
         "        ends = None\n",
-        f"{ROUND}::test_from_redis_and_back",
+        f"{MOVING}::test_a_time_to_live_is_carried",
     ),
     Fault(
         "export-named-before-it-is-whole",

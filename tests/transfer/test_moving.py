@@ -152,6 +152,16 @@ def test_entries_added_at_the_end_are_told(source: redis.Redis, real_redis: Serv
         assert client.xlen("a") == 2998
 
 
+@pytest.mark.parametrize("way", ["dump", "commands"])
+def test_a_time_to_live_is_carried(source: redis.Redis, real_redis: ServerProcess, way: str) -> None:
+    """The copy dies when its source does; what lives for ever goes on doing so."""
+    with sync_client("memory://mortal") as client:
+        client.flushall()
+        source.pexpireat("b", 5_000_000_000_000)
+        assert states(run(real_redis.url, "memory://mortal", way=way)) == {b"a": "copied", b"b": "copied"}
+        assert [raw(client, "PEXPIRETIME", key) for key in ("a", "b")] == [-1, 5_000_000_000_000]
+
+
 def test_a_key_made_at_the_target_meanwhile_stays(source: redis.Redis, real_redis: ServerProcess) -> None:
     """Somebody took the stream's name while it was copied: refused with the reason, and theirs is untouched."""
     with sync_client("memory://taken") as client:
