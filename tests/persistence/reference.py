@@ -159,6 +159,7 @@ class Caller:
                 self.log.sweep()
             return
         yield "adopt"
+        self.step = "adopt"  # if the snapshot cannot be read, the log is not poisoned
         self.log.adopt(rewrite)
         self.adopted += 1
         yield "sweep"

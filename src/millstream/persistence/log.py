@@ -289,7 +289,8 @@ class Log:
         Raises:
             LogCorruptError: there is no such snapshot, or it has no seal; the log is as it was.
             DiskFullError: there is no space for a new manifest; the log is as it was.
-            DiskError: the disk failed; the log is poisoned, and the next start finds either.
+            DiskError: the snapshot cannot be read, and the log is as it was; or the disk failed later, the log is
+                poisoned, and the next start finds either.
         """
         with self._io:
             self._check()
