@@ -3,12 +3,12 @@
 ::
 
     millstream:worker:<id>   string, JSON: host, pid, version, what it does at the moment; gone soon after the last beat
-    millstream:workers       sorted set: ids by the wall milliseconds of their last beat
+    millstream:workers       sorted set: ids by the wall milliseconds of their last beat; gone a day after the last
     millstream:control       hash: ``worker:<id>`` -> quiet, drain or stop; ``pause:["stream","group"]`` -> JSON with
                              reason, by and at_ms
 
-A beat is one SET, one ZADD and one HMGET. A worker is alive as long as its key is; the index only finds it. Pauses have
-no time to live: they hold until somebody resumes, whatever is restarted meanwhile.
+A beat is one SET, one ZADD, one PEXPIRE and one HMGET. A worker lives as long as its key; the index only finds it.
+Pauses have no time to live: they hold until somebody resumes, whatever is restarted meanwhile.
 """
 
 import json
@@ -80,6 +80,7 @@ def beat(worker: str, facts: Mapping[str, object], now_ms: int, fields: Sequence
     return [
         ("SET", worker_key(worker), json.dumps(facts, separators=(",", ":")), "PX", TTL_MS),
         ("ZADD", INDEX, now_ms, worker),
+        ("PEXPIRE", INDEX, _FORGET_MS),
         ("HMGET", CONTROL, *fields),
     ]
 
