@@ -77,7 +77,7 @@ def test_a_crash_at_any_operation_of_a_recovery_loses_nothing_durable(way: str) 
     whole = SimDisk()
     Caller(whole, Ledger(), **WAYS[way]).run()
     reached = set()
-    every = 5 if way == "rewriting" else 1  # its recoveries are longer, and there are more of them
+    every = 3 if way == "rewriting" else 1  # its recoveries are longer, and there are more of them
     for point, (what, _) in enumerate(whole.trace, 1):
         if what == "rename" or (what == "append" and point % every == 0):
             crash = (Crash.TORN, Crash.REORDERED, Crash.DATA_LOST)[point % 3]

@@ -174,7 +174,7 @@ def test_client_tracking_on_is_refused(connect: Connect) -> None:
 def test_names_are_printable(connect: Connect) -> None:
     """No client can put a line break into another's CLIENT LIST."""
     wire = connect()
-    for words in (["SETNAME", "a\nb"], ["SETINFO", "LIB-NAME", "a b"], ["SETINFO", "LIB-VER", "\x00"]):
+    for words in (["SETNAME", "a\nb"], ["SETINFO", "LIB-NAME", "a b"], ["SETINFO", "LIB-VER", "\x01"]):
         assert str(wire.ask("CLIENT", *words)).startswith("ERR ")
     assert str(wire.ask("HELLO", 2, "SETNAME", "a b")).startswith("ERR Client names")
     assert str(wire.ask("CLIENT", "SETINFO", "LIB", "x")) == "ERR Unrecognized option 'LIB'"

@@ -121,6 +121,15 @@ def slow_reader(folder: Path, size: int, limit: int) -> None:
         assert slow.is_closed()
 
 
+def test_the_peak_is_of_this_process_alone(tmp_path: Path) -> None:
+    """A server started by a large process tells its own peak, not its parent's."""
+    weight = bytearray(300 * KIB * KIB)
+    weight[::4096] = b"x" * len(weight[::4096])
+    with millstream_server(tmp_path, "--memory") as server, Wire(server.url) as client:
+        assert int(field(client, "memory", "used_memory_peak")) < 200 * KIB * KIB
+    del weight
+
+
 def test_slow_reader_costs_no_more_than_its_limit(tmp_path: Path) -> None:
     """Bar C5: a reply of 256 MiB that nobody takes costs the server its limit at most, and is cut and counted."""
     slow_reader(tmp_path, 256 * KIB * KIB, 64 * KIB * KIB)

@@ -22,6 +22,18 @@ def resident() -> int:
     return pages * resource.getpagesize()
 
 
+def peak_resident() -> int:
+    """Most resident bytes so far.
+
+    Linux's ``ru_maxrss`` goes on from the process that started this one, however large that was; ``VmHWM`` does not.
+    """
+    try:
+        lines = Path("/proc/self/status").read_bytes().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(b"VmHWM:"))
+    except (OSError, ValueError, IndexError, StopIteration):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_UNIT
+
+
 @cache
 def _fixed() -> tuple[str, str, int]:
     """System, Python version and memory of the machine; they do not change."""
@@ -35,7 +47,7 @@ def read_machine() -> MachineFacts:
     """All facts, as of now."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     system, python, total = _fixed()
-    peak = usage.ru_maxrss * _MAXRSS_UNIT
+    peak = peak_resident()
     return MachineFacts(
         pid=os.getpid(),
         system=system,
