@@ -72,6 +72,28 @@ def test_another_version_or_a_broken_record_starts_over(tmp_path: Path, kept: st
     assert ran == [1, 2, 3]
 
 
+def test_pieces_that_come_are_run_and_one_that_goes_starts_it_over(tmp_path: Path) -> None:
+    """A catalogue that grows keeps what is proven of it; a piece that is no more is in no figure."""
+    (tmp_path / "x.json").write_text(
+        '{"version": 1, "seconds": 9, "count": 2, "done": [10, 20], "last": {"pieces": 7}}'
+    )
+    ran: list[int] = []
+
+    def piece(seed: int) -> None:
+        ran.append(seed)
+        if seed == 40:
+            raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        campaign.run("x", piece, [30, 20, 40, 10], folder=tmp_path)
+    assert ran == [30, 40]
+    kept = json.loads((tmp_path / "x.json").read_text())
+    assert (kept["done"], kept["count"], kept["last"]) == ([10, 20, 30], 3, {"pieces": 7})
+    campaign.run("x", ran.append, [30, 20, 50], folder=tmp_path)
+    assert ran[2:] == [30, 20, 50]
+    assert json.loads((tmp_path / "x.json").read_text())["last"]["count"] == 3
+
+
 def test_wishes_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """FRESH forgets what is done; SEED runs one piece and leaves the record as it is."""
     (tmp_path / "x.json").write_text('{"version": 1, "seconds": 9, "done": [1, 2]}')

@@ -18,7 +18,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
@@ -39,7 +39,7 @@ uncaptured: Callable[[], AbstractContextManager[None]] = nullcontext
 def run(
     name: str,
     piece: Piece,
-    seeds: range,
+    seeds: Sequence[int],
     *,
     version: int = 1,
     processes: int = 1,
@@ -52,7 +52,8 @@ def run(
         name: of the campaign, unique.
         piece: what is run with each seed, raising if something is wrong; a function at the top of its module if there
             is more than one process. It may return how much it tried, which is then counted.
-        seeds: of all pieces.
+        seeds: of all pieces. Those that come to be are run beside what is recorded; when one goes, it starts over,
+            since what it counted is in the sum.
         version: of the pieces; another one forgets what is recorded.
         processes: how many pieces run at a time; with one they run in this process.
         folder: where the record is.
@@ -86,7 +87,7 @@ class Record:
         unit: what is counted, in the plural.
     """
 
-    def __init__(self, path: Path, version: int, seeds: range, unit: str = "pieces") -> None:
+    def __init__(self, path: Path, version: int, seeds: Sequence[int], unit: str = "pieces") -> None:
         self._path = path
         self._seeds = seeds
         self._unit = unit
@@ -96,6 +97,8 @@ class Record:
             kept = read(path)
             if kept.get("version") == version:
                 self._kept |= kept
+            if not set(self._kept["done"]) <= set(seeds):
+                self._kept |= {"seconds": 0.0, "count": 0, "done": []}
         self._started = time.monotonic() - self._kept["seconds"]
         self._done = set(self._kept["done"])
         self._before = len(self._done)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import redis
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from millstream.client.url import sync_client
@@ -16,6 +16,7 @@ from millstream.transfer import moving
 from millstream.transfer.abilities import VERSIONS
 from millstream.transfer.commandfile import load
 from millstream.transfer.link import Link
+from support import campaign
 from support.servers import ServerProcess, millstream_server
 from transfer.history import KEY, histories, live, portrait, without_xnack
 
@@ -159,14 +160,30 @@ def clean(server: ServerProcess) -> Iterator[redis.Redis]:
         yield client
 
 
+def twenty_lives(theirs: ServerProcess, ours: ServerProcess, number: int) -> int:
+    """A piece of the campaign: each life by all three ways, the same lives for the same number; how many they were."""
+    count = 0
+
+    @seed(number)
+    @given(histories)
+    @settings(max_examples=20, database=None, **RELAXED)
+    def lives(history: list[Any]) -> None:
+        nonlocal count
+        count += 1
+        with clean(theirs):
+            from_redis(theirs, ours.url, history)
+        with clean(theirs), tempfile.TemporaryDirectory() as folder:
+            from_ours("memory://first", theirs, history)
+            by_file("memory://first", history, Path(folder))
+
+    lives()
+    return count
+
+
 @pytest.mark.long
-@pytest.mark.timeout(2700)
-@given(histories)
-@settings(max_examples=600, **RELAXED)
-def test_many_lives(redis_process: ServerProcess, our_process: ServerProcess, history: list[Any]) -> None:
+@pytest.mark.timeout(campaign.LIMIT)
+def test_many_lives(redis_process: ServerProcess, our_process: ServerProcess) -> None:
     """The large figure of the three above."""
-    with clean(redis_process):
-        from_redis(redis_process, our_process.url, history)
-    with clean(redis_process), tempfile.TemporaryDirectory() as folder:
-        from_ours("memory://first", redis_process, history)
-        by_file("memory://first", history, Path(folder))
+    campaign.run(
+        "carried", lambda number: twenty_lives(redis_process, our_process, number), range(1, 101), unit="streams"
+    )
