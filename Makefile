@@ -19,8 +19,8 @@ install: check-python $(STAMP) ## make .venv and install everything the demo and
 demo: check-java install ## the main job: a year of flights through stream, workers and Spark (ARGS="--rows 5000" for a short one)
 	$(BIN)/millstream demo $(ARGS)
 
-test: check-java install ## every test but the long campaigns (ARGS="tests/engine -x" for some)
-	$(BIN)/python -m pytest -m "not long" $(ARGS)
+test: check-java install ## every test but the long campaigns, two at a time (ARGS="tests/engine -x -n0" for some, one at a time)
+	$(BIN)/python -m pytest -m "not long" -n 2 --dist loadfile $(ARGS)
 
 test-long: check-java install ## only the long campaigns
 	$(BIN)/python -m pytest -m long $(ARGS)
