@@ -108,6 +108,10 @@ def test_without_a_place(tmp_path: Path) -> None:
     assert run("log", "cut", tmp_path, "--at", "nonsense", "--yes").returncode == 2
     assert run("log", "check", tmp_path / "wrong").returncode == 1
     assert run("log", "check", tmp_path).returncode == 1
+    for name in ("check", "dump"):
+        remote = run("log", name, "redis://127.0.0.1:1")
+        assert remote.returncode == 2
+        assert "name the data directory" in remote.stderr
     assert run("log", "check").returncode == 2
     asked = run("log", "dump", tmp_path, "--from", "yesterday")
     assert (asked.returncode, "no place in a log" in asked.stderr) == (2, True)

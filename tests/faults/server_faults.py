@@ -10,6 +10,14 @@ GONE = (*ASSERTION, "EOFError", "ConnectionResetError")
 
 FAULTS = (
     Fault(
+        "dump-shows-times-before-durable",
+        "DUMP, which tells when consumers were seen, waits for the disk like XINFO.",
+        "node/outage.py",
+        '    return row.name.startswith("xinfo") or row.name == "dump"\n',
+        '    return row.name.startswith("xinfo")\n',
+        "tests/server/test_shown.py::test_nothing_is_shown_before_it_is_durable[dump]",
+    ),
+    Fault(
         "released-before-the-sync",
         "Under always a reply waits for the sync, not for the write.",
         "server/committer.py",

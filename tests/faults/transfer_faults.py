@@ -123,8 +123,8 @@ FAULTS = (
         "export-not-compared",
         "A file of commands is read back and compared with its source.",
         "transfer/moving.py",
-        "        if choices.check:\n            _check_file",
-        "        if not choices.check:\n            _check_file",
+        "        if choices.check:\n            alike",
+        "        if not choices.check:\n            alike",
         f"{FILE}::test_a_wrong_file_is_found",
     ),
     Fault(
@@ -134,6 +134,22 @@ FAULTS = (
         "        if overview(source, key) != stream:\n",
         "        if overview(source, key) is None:\n",
         f"{FILE}::test_a_change_makes_the_export_start_again",
+    ),
+    Fault(
+        "wrong-file-named-as-good",
+        "A file of commands that differs from its source has not the name that was asked for.",
+        "transfer/moving.py",
+        "lambda: differs if report.different else path)",
+        "lambda: path)",
+        f"{FILE}::test_a_wrong_file_is_found",
+    ),
+    Fault(
+        "pattern-without-a-stream-passes",
+        "A pattern that no stream matches is a failure.",
+        "transfer/moving.py",
+        "        return not self.unmatched and all(",
+        "        return all(",
+        "tests/transfer/test_cli.py::test_a_pattern_that_matches_no_stream",
     ),
     Fault(
         "cut-file-loaded",

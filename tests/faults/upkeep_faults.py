@@ -27,9 +27,18 @@ FAULTS = (
         "backup-forgotten-by-a-crash",
         "When a backup is reported, its name is durable.",
         "upkeep/copying.py",
-        "    disk.sync_directory(final.parent)\n",
-        "",
+        "        raise\n    disk.sync_directory(final.parent)\n",
+        "        raise\n",
         f"{BACKUP}::test_the_backup_is_named_when_it_is_on_the_medium",
+    ),
+    Fault(
+        "restored-over-a-gap",
+        "While a directory is restored over another, one of them is at its place.",
+        "upkeep/copying.py",
+        "        if exchange(aside, final):\n",
+        "        if exchange(aside, aside.parent):\n",
+        f"{BACKUP}::test_data_is_set_aside_in_one_step[True]",
+        (*ASSERTION, "OSError"),
     ),
     Fault(
         "half-a-backup-under-its-name",
@@ -93,9 +102,8 @@ FAULTS = (
         "restored-under-a-server",
         "A restore never takes the directory of a running server.",
         "upkeep/restore.py",
-        "    lock = take_lock(disk, directory)\n    try:\n        yield _Space(disk, directory, taken=True)\n"
-        "    finally:\n        lock.release()\n",
-        "    yield _Space(disk, directory, taken=True)\n",
+        "    lock = take_lock(disk, directory)\n    try:\n",
+        "    lock = take_lock(disk, directory.parent)\n    try:\n",
         f"{BACKUP}::test_data_is_not_restored_over",
     ),
     Fault(

@@ -288,6 +288,33 @@ async def test_too_little_space_turns_writes_away_before_one_fails(log: HeldLog,
     await committer.close()
 
 
+async def test_a_floor_that_is_lowered_counts_at_once(log: HeldLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever sets it need not wait for the next look; on a full disk it is one try more, not one a command."""
+    committer = committing(log, "always", pytest.fail)
+    client = Client(committer, log)
+    log.let.release(1000)
+    log.floor = 1001
+    committer.begin()
+    monkeypatch.setattr(Room, "delay", lambda _: 1000.0)
+    client.command()
+    await aeventually(lambda: client.got == [1])
+    assert len(log.told) == 1
+    log.floor = 0
+    committer.poke()
+    await aeventually(lambda: log.told[1:] == [None])
+    log.full = True
+    client.command()
+    await aeventually(lambda: len(log.told) == 3)
+    left = log.let._value
+    log.floor = 5
+    for _ in range(20):
+        committer.poke()
+        await aeventually(committer._idle.is_set)
+    assert left - log.let._value == 1
+    log.full = False
+    await committer.close()
+
+
 async def test_start_on_a_disk_with_too_little_space(log: HeldLog) -> None:
     """The first write is turned away already."""
     committer = committing(log, "always", pytest.fail)

@@ -13,7 +13,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from support.needs import program
-from support.waiting import eventually
+from support.waiting import DEADLINE, eventually
 
 
 def free_port() -> int:
@@ -40,8 +40,12 @@ class ServerProcess:
         self.log = log
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> "ServerProcess":
-        """Start, and return when it answers PING."""
+    def start(self, seconds: float = DEADLINE) -> "ServerProcess":
+        """Start, and return when it answers PING.
+
+        Args:
+            seconds: it may take; loading a long log beside other work takes its time.
+        """
         with self.log.open("ab") as out:
             self.process = subprocess.Popen(
                 self.command,
@@ -51,7 +55,7 @@ class ServerProcess:
                 cwd=self.log.parent,
             )
         try:
-            eventually(self._answers, what=f"{self.command[0]} answers on port {self.port}")
+            eventually(self._answers, seconds, what=f"{self.command[0]} answers on port {self.port}")
         except AssertionError:
             self.kill()
             raise AssertionError(f"server did not start:\n{self.log.read_text(errors='replace')}") from None

@@ -8,6 +8,7 @@ from click.testing import CliRunner, Result
 
 from millstream.cli.main import main
 from millstream.client.url import sync_client
+from millstream.transfer import commandfile
 from support.servers import ServerProcess, free_port, millstream_server
 
 
@@ -83,6 +84,31 @@ def test_nothing_to_copy(filled: ServerProcess) -> None:
     result = typed("import", filled.url, "--to", "memory://x")
     assert result.exit_code == 0
     assert "no streams" in result.stdout
+
+
+@pytest.mark.parametrize("words", [("import", "--to", "memory://x"), ("export", "memory://x"), ("export", "out")])
+def test_a_pattern_that_matches_no_stream(
+    filled: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    """Said and a failure, unless that is allowed; each pattern counts, and a key of another type is no match."""
+    monkeypatch.chdir(tmp_path)
+    name, *rest = words
+    asked = (name, filled.url, *rest, "--db", "2", "--stream", "orders:*", "--skip-existing")
+    for more, missing in ((["ordres"], "'ordres'"), (["text", "*1"], "'text'"), (["a", "b"], "'a', 'b'")):
+        result = typed(*asked, *(word for each in more for word in ("--stream", each)))
+        assert result.exit_code == 1, result.output
+        assert f"No stream of the source matches {missing}:" in result.stderr
+    result = typed(*asked, "--stream", "ordres", "--allow-none")
+    assert result.exit_code == 0, result.output
+    assert "No stream" not in result.stderr
+
+
+def test_a_file_that_differs_is_said(filled: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is, and what to do."""
+    monkeypatch.setattr(commandfile.wording, "adding", lambda key, page: [])
+    result = typed("export", filled.url, str(tmp_path / "out"), "--db", "2")
+    assert result.exit_code == 1
+    assert f"is kept as {tmp_path}/out.differs" in result.stderr
 
 
 def test_help_teaches() -> None:

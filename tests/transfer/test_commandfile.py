@@ -138,7 +138,12 @@ def test_a_file_is_on_the_medium_before_it_has_its_name(
 
 
 def test_a_wrong_file_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The comparison can fail: a writer that leaves an entry out or changes one is told of."""
+    """The comparison can fail: a writer that leaves an entry out or changes one is told of, and is not named as asked.
+
+    What stood there before stays.
+    """
+    path = tmp_path / "out"
+    path.write_bytes(b"before")
     true = commandfile.wording.adding
     spoils: list[Any] = [lambda page: page[1:], lambda page: [(page[0][0], [b"n", b"?"]), *page[1:]]]
     with sync_client("memory://spoiled") as mine, Link("memory://spoiled") as link:
@@ -148,11 +153,24 @@ def test_a_wrong_file_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         for spoil in spoils:
             with monkeypatch.context() as patch:
                 patch.setattr(commandfile.wording, "adding", lambda key, page, spoil=spoil: true(key, spoil(page)))
-                report = moving.to_file(
-                    link, tmp_path / "out", "resp", VERSIONS["8.8"], moving.Choices(), lambda *_: None
-                )
+                report = moving.to_file(link, path, "resp", VERSIONS["8.8"], moving.Choices(), lambda *_: None)
             assert states(report) == {b"a": "failed"}
+            assert report.different == tmp_path / "out.differs"
+            assert report.different.exists()
+            assert path.read_bytes() == b"before"
             assert any("'1-1'" in text for text in report.streams[0].differences)
+
+
+def test_a_source_that_changes_while_the_file_is_compared(tmp_path: Path) -> None:
+    """The file is not known to be what its source is, so it has not the name of one that is."""
+    with sync_client("memory://late") as mine, Link("memory://late") as link:
+        mine.flushall()
+        for number in range(1, 3001):
+            raw(mine, "XADD", "a", f"{number}-1", "n", number)
+        change = at(1, "compared", lambda: mine.xdel("a", "2900-1"))
+        report = moving.to_file(link, tmp_path / "out", "resp", VERSIONS["8.8"], moving.Choices(), change)
+    assert states(report) == {b"a": "failed"}
+    assert [path.name for path in tmp_path.iterdir()] == ["out.differs"]
 
 
 def test_a_change_makes_the_export_start_again(tmp_path: Path) -> None:

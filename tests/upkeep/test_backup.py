@@ -3,7 +3,9 @@
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,9 +16,11 @@ from millstream.persistence.frame import HEADER_SIZE
 from millstream.persistence.log import Log
 from millstream.persistence.rewrite import contents
 from millstream.persistence.rewrite import make as make_snapshot
+from millstream.upkeep import copying
 from millstream.upkeep.backup import back_up, read_facts
 from millstream.upkeep.copying import leftovers
 from millstream.upkeep.examine import examine_directory, kind_of
+from millstream.upkeep.exchange import exchange
 from millstream.upkeep.moment import Moment
 from millstream.upkeep.restore import restore
 from upkeep.conftest import START, STEP, NamingDisk, content, flip, segments, write_log, xadd
@@ -166,18 +170,18 @@ def test_killed_at_each_step(home: Path, tmp_path: Path, what: str) -> None:
     killed = True
     while killed:
         shutil.rmtree(dest, ignore_errors=True)
-        for partial in leftovers(dest):
-            shutil.rmtree(partial)
+        for left in leftovers(dest):
+            shutil.rmtree(left)
         killed = killed_after(step, lambda: make(source, dest, disk=DyingDisk()))
         step += 1
         if dest.exists():
             whole += 1
             assert numbers(dest) == list(range(1, 21)), step
             assert leftovers(dest) == []
-        for partial in leftovers(dest):
+        for left in leftovers(dest):
             shutil.rmtree(tmp_path / "again", ignore_errors=True)
             try:
-                restore(partial, tmp_path / "again")
+                restore(left, tmp_path / "again")
             except StorageError:
                 half += 1
                 assert not (tmp_path / "again").exists()
@@ -280,6 +284,47 @@ def test_data_is_not_restored_over(home: Path, tmp_path: Path) -> None:
     assert restore(tmp_path / "backup", tmp_path / "empty").records == 20
     with pytest.raises(StorageError, match="holds no log"):
         restore(tmp_path, tmp_path / "new")
+
+
+@pytest.mark.parametrize("swaps", [True, False])
+def test_data_is_set_aside_in_one_step(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swaps: bool
+) -> None:
+    """SIGKILL before each change of the disk: the old and the new one are whole, under names that say which is which.
+
+    Where the system lets two names change places, one of them is always at its place: a server that is started finds
+    records, and does not begin an empty log.
+    """
+    if not swaps:
+        monkeypatch.setattr(copying, "exchange", lambda one, other: False)
+    back_up(home, tmp_path / "backup")
+    write_log(tmp_path / "old", [xadd(number) for number in range(1, 23)])
+    found: dict[tuple[int, ...], None] = {}
+    step, killed = 0, True
+    while killed:
+        place = tmp_path / str(step) / "data"
+        shutil.copytree(tmp_path / "old", place)
+        make = partial(restore, tmp_path / "backup", place, force=True, disk=DyingDisk())
+        killed = killed_after(step, make)
+        step += 1
+        at_place = len(numbers(place)) if place.exists() else 0
+        found[at_place, *(len(numbers(path)) for path in place.parent.glob("data.before-*"))] = None
+    between = [] if swaps else [(0, 22)]
+    assert [*found] == [(22,), (22, 20), *between, (20, 22)]
+
+
+def test_names_change_places_or_nothing_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is missing is an error; a system that cannot do it says so."""
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"was {name}").touch()
+    assert exchange(tmp_path / "one", tmp_path / "other")
+    assert [path.name for path in (tmp_path / "one").iterdir()] == ["was other"]
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["was one"]
+    with pytest.raises(FileNotFoundError):
+        exchange(tmp_path / "one", tmp_path / "none")
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert not exchange(tmp_path / "one", tmp_path / "other")
 
 
 def test_at_every_position_and_moment(home: Path, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from millstream.errors import DiskError, StorageError
 from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE
 from millstream.persistence.log import Log
+from millstream.upkeep.cut import cut
 from millstream.upkeep.directory_health import examine_place
 from millstream.upkeep.dump import Choice, dump
 from millstream.upkeep.examine import advice, examine_directory, kind_of
@@ -138,6 +139,10 @@ def test_the_manifest(home: Path, how: str) -> None:
     assert kind_of(found.report.problems[0]) == "manifest"
     assert (found.report.starts, found.report.lost_records, found.cut_at) == (False, 20, None)
     assert any("restore" in step for step in advice(found))
+    assert any("--past-damage" in step for step in advice(found)), "the way to the records for who has no backup"
+    if how == "missing":
+        with pytest.raises(StorageError, match=r"cannot be cut: restore a backup.*--past-damage"):
+            cut(home, segments(home)[0].name, 0)
 
 
 def test_a_foreign_file(home: Path) -> None:

@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,7 +17,23 @@ if TYPE_CHECKING:
     from millstream.upkeep.losses import Losses
     from millstream.upkeep.reading import Record
 
-_DIR = click.Path(path_type=Path)
+
+class DataDirectory(click.Path):
+    """A path; the URL of a server is told apart, of which a path would be made otherwise."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """See click."""
+        if "://" in str(value):
+            self.fail(
+                f"{value!r} is a URL, and this reads files: name the data directory, on the machine where it is. "
+                "CONFIG GET dir tells that of a server of ours",
+                param,
+                ctx,
+            )
+        return super().convert(value, param, ctx)
+
+
+_DIR = DataDirectory(path_type=Path)
 _WIDE = {"max_content_width": 110}
 _SHOWN_KEYS = 20
 _DOING = {"check": "Checking the log"}

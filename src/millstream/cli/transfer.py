@@ -47,8 +47,8 @@ Stop who writes and reads first: a stream that changes meanwhile is found out an
 that keeps changing is not copied and said so. Run the same command again after an interruption: streams that are there
 and equal count as copied. Keys of other types are counted and stay. docs/moving.md tells what cannot be carried.
 
-Exit code: 0 if the target has all streams, 1 if one is missing, behind or different, or if it could not be done, 2 for
-a command line that cannot be meant, 130 after Ctrl-C.
+Exit code: 0 if the target has all streams, 1 if one is missing, behind or different, if no stream matches a PATTERN, or
+if it could not be done, 2 for a command line that cannot be meant, 130 after Ctrl-C.
 """
 
 SETTINGS = {"max_content_width": 110}
@@ -71,6 +71,7 @@ def _choices(command: Command) -> Command:
                 show_default=True,
                 help="DUMP and RESTORE carry everything, where the target takes them; commands go anywhere.",
             ),
+            click.option("--allow-none", is_flag=True, help="A PATTERN that no stream matches is no failure."),
             click.option("--check/--no-check", default=True, show_default=True, help="Read both sides again, compare."),
             click.option(
                 "--strict",
@@ -95,6 +96,7 @@ def import_(  # noqa: PLR0917 - click passes every option by name
     replace: bool,
     skip_existing: bool,
     way: str,
+    allow_none: bool,
     check: bool,
     strict: bool,
     form: str,
@@ -102,7 +104,7 @@ def import_(  # noqa: PLR0917 - click passes every option by name
     """See ``IMPORT``."""
     output = Output(form)
     with exits("millstream import"):
-        choices = _chosen(patterns, replace, skip_existing, way, check, strict)
+        choices = _chosen(patterns, replace, skip_existing, way, check, strict=strict, allow_none=allow_none)
         report = _between(output, source, target, db, choices)
         _show(output, report)
     sys.exit(0 if report.ok else 1)
@@ -131,6 +133,7 @@ def export(  # noqa: PLR0917 - click passes every option by name
     replace: bool,
     skip_existing: bool,
     way: str,
+    allow_none: bool,
     check: bool,
     strict: bool,
     form: str,
@@ -138,7 +141,7 @@ def export(  # noqa: PLR0917 - click passes every option by name
     """See ``EXPORT``."""
     output = Output(form)
     with exits("millstream export"):
-        choices = _chosen(patterns, replace, skip_existing, way, check, strict)
+        choices = _chosen(patterns, replace, skip_existing, way, check, strict=strict, allow_none=allow_none)
         if "://" in target:
             if text:
                 raise UsageError(f"--text is for a file; {target!r} is a server, which gets commands as they are")
@@ -157,14 +160,16 @@ def _chosen(
     skip: bool,
     way: str,
     check: bool,
+    *,
     strict: bool,
+    allow_none: bool,
 ) -> "Choices":
     from millstream.transfer.moving import Choices  # noqa: PLC0415 - help does not wait for redis-py
 
     if replace and skip:
         raise UsageError("--replace overwrites what is there and --skip-existing leaves it: give one of them")
     existing: Any = "replace" if replace else "skip" if skip else "refuse"
-    return Choices(patterns, existing, way, check, strict)  # type: ignore[arg-type] # click.Choice has checked it
+    return Choices(patterns, existing, way, check, strict, allow_none)  # type: ignore[arg-type] # click.Choice has checked it
 
 
 NAMES = {"copied": "copying", "compared": "comparing"}
@@ -244,6 +249,16 @@ def _sentences(report: "Report") -> list[str]:
     if report.others:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(report.others.items()))
         said.append(f"Not copied, since they are no streams: {kinds}.")
+    if report.unmatched:
+        patterns = ", ".join(repr(pattern) for pattern in report.unmatched)
+        said.append(
+            f"No stream of the source matches {patterns}: mind the database (--db); --allow-none lets that pass."
+        )
+    if report.different is not None:
+        said.append(
+            f"The file differs from its source and is kept as {report.different}, to be looked at and not to be used: "
+            "stop who writes and reads, and export again."
+        )
     if report.leftovers:
         names = ", ".join(repr(key)[1:] for key in report.leftovers)
         said.append(f"An earlier run left unfinished copies at the target; delete them if nobody copies: {names}.")

@@ -272,6 +272,9 @@ class Store:
     def _commit(self) -> None:
         """Write what was appended, or have it written and synced."""
         log_, room = self._log, self.room
+        if room is not None and self._try_due is not None and room.has_moved():
+            self._try_due = time.monotonic()  # who lowers the floor by CONFIG SET need not wait for the next try
+            self._wake()
         if log_ is None or room is None or room.is_full or self.failure is not None or self._busy:
             return  # the keeper looks again when it is done, or when there may be space
         if self.fsync == "always":

@@ -90,6 +90,7 @@ class Room:
         self._floor = floor
         self._clock = clock
         self._tries = 0
+        self._last_floor = 0
         self.state: State = "ok"
         self.since = 0
         self.is_near = True
@@ -98,6 +99,11 @@ class Room:
     def is_full(self) -> bool:
         """Changes are held: nothing but a new try is to be written."""
         return self.state == "full"
+
+    def has_moved(self) -> bool:
+        """Whether the floor is another one than when this was asked, or space was looked at, last."""
+        before, self._last_floor = self._last_floor, self._floor()
+        return before != self._last_floor
 
     def measure(self) -> int | None:
         """Free bytes, None if the system does not say; from any thread."""
@@ -127,7 +133,7 @@ class Room:
         """
         if self.state == "full" and self._log.held():
             return
-        floor = self._floor()
+        floor = self._last_floor = self._floor()
         self.is_near = free is None or free < floor + PLENTY
         if free is None or free >= (floor if self.state == "ok" else floor + floor // 4):
             self._recover()

@@ -115,6 +115,9 @@ class Committer:
 
     def poke(self) -> None:
         """Commands have run: whatever they appended is to be committed when this turn of the loop is over."""
+        if self._next_try is not None and not self._closing and self._room.has_moved():
+            self._next_try.cancel()  # who lowers the floor by CONFIG SET need not wait for it
+            self._try_again()
         if self._due or self._busy or self._room.is_full:
             return
         if self._log.appended > self.released and self.failure is None:

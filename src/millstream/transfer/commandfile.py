@@ -120,8 +120,12 @@ class Writer:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[tuple[IO[bytes], Path]]:
+def writing(path: Path, named: Callable[[], Path] | None = None) -> Iterator[tuple[IO[bytes], Path]]:
     """A file that gets its name when all has gone well, durably; what is yielded beside it is its name until then.
+
+    Args:
+        path: of the file.
+        named: tells in the end what it is to be called, in the same directory; ``path`` by default.
 
     Raises:
         TransferError: it cannot be written.
@@ -135,7 +139,7 @@ def writing(path: Path) -> Iterator[tuple[IO[bytes], Path]]:
             yield file, part
         with part.open("rb") as done:
             os.fsync(done.fileno())
-        part.replace(path)
+        part.replace(path if named is None else named())
         _sync_names(path.parent)
     except OSError as error:
         raise TransferError(f"{path} cannot be written: {error}") from None

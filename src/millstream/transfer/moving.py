@@ -27,11 +27,12 @@ class Choices:
     """What the user asked for.
 
     Attributes:
-        patterns: of keys, as SCAN takes them; none means all.
+        patterns: of keys, as SCAN takes them; none means all. One that no stream matches is told of, and is a failure.
         existing: what to do with a key that is at the target already; ``refuse`` still accepts an equal stream.
         way: see :mod:`millstream.transfer.copying`.
         check: read both sides again and compare.
         strict: refuse a stream of which something would be lost.
+        allow_none: a pattern that no stream matches is no failure.
     """
 
     patterns: Sequence[str] = ()
@@ -39,6 +40,7 @@ class Choices:
     way: Way = "auto"
     check: bool = True
     strict: bool = False
+    allow_none: bool = False
 
 
 @dataclass(slots=True)
@@ -82,34 +84,47 @@ class Report:
         streams: by key.
         others: keys of other types at the source, by type: not copied.
         leftovers: temporary keys at the target of a run that was killed, for streams that are not in this one.
+        unmatched: patterns that no stream matches, unless that is allowed.
+        different: where a file is that turned out not to be what its streams are; it has not the name it should have.
         lacks_times: consumers of some streams were seen last when they were copied.
     """
 
     streams: list[Outcome] = field(default_factory=list)
     others: dict[str, int] = field(default_factory=dict)
     leftovers: list[bytes] = field(default_factory=list)
+    unmatched: list[str] = field(default_factory=list)
+    different: Path | None = None
     lacks_times: bool = False
 
     @property
     def ok(self) -> bool:
         """The target has all of all."""
-        return all(outcome.ok for outcome in self.streams)
+        return not self.unmatched and all(outcome.ok for outcome in self.streams)
 
 
-def find_streams(link: Link, patterns: Sequence[str]) -> tuple[list[bytes], dict[str, int]]:
-    """Keys of streams, sorted, and how many keys of other types there are."""
+def find_streams(link: Link, choices: Choices) -> tuple[list[bytes], Report]:
+    """Keys of streams, sorted, and a report of what else was found."""
     keys: set[bytes] = set()
+    others: set[bytes] = set()
     kinds: Counter[str] = Counter()
-    for pattern in patterns or ("*",):
+    report = Report()
+    for pattern in choices.patterns or ("*",):
+        matched = False
         for page in _scan(link, pattern):
-            fresh = [key for key in page if key not in keys and not key.startswith(TEMPORARY)]
+            matched = matched or not keys.isdisjoint(page)
+            fresh = [key for key in page if key not in keys and key not in others and not key.startswith(TEMPORARY)]
             for key, kind in zip(fresh, link.ask([("TYPE", key) for key in fresh]), strict=True):
                 name = link.good(kind, ("TYPE",)).decode()
                 if name == "stream":
                     keys.add(key)
+                    matched = True
                 elif name != "none":
+                    others.add(key)
                     kinds[name] += 1
-    return sorted(keys), dict(kinds)
+        if not matched and choices.patterns and not choices.allow_none:
+            report.unmatched.append(pattern)
+    report.others = dict(kinds)
+    return sorted(keys), report
 
 
 def _scan(link: Link, pattern: str) -> Iterator[list[bytes]]:
@@ -134,8 +149,7 @@ def move(source: Link, target: Link, choices: Choices, tell: Tell) -> Report:
     Raises:
         TransferError: it cannot go on: an end is gone, or refuses every stream for the same reason.
     """
-    keys, others = find_streams(source, choices.patterns)
-    report = Report(others=others)
+    keys, report = find_streams(source, choices)
     report.leftovers = _leftovers(target, set(keys))
     lengths = [reply if isinstance(reply, int) else 0 for reply in source.ask([("XLEN", key) for key in keys])]
     total, done = sum(lengths), 0
@@ -157,7 +171,8 @@ def to_file(source: Link, path: Path, form: Form, able: Abilities, choices: Choi
 
     Args:
         source: read only.
-        path: of the file; what stood there is replaced when the new one is whole.
+        path: of the file; what stood there is replaced when the new one is whole. One that differs from its source
+            gets another name, :attr:`Report.different`.
         form: of the commands.
         able: what the server that will read them can.
         choices: the user's; only ``patterns``, ``check`` and ``strict`` matter.
@@ -166,11 +181,11 @@ def to_file(source: Link, path: Path, form: Form, able: Abilities, choices: Choi
     Raises:
         TransferError: it cannot go on, or the file is not what it should be; then there is none.
     """
-    keys, others = find_streams(source, choices.patterns)
-    report = Report(others=others)
+    keys, report = find_streams(source, choices)
     lengths = [reply if isinstance(reply, int) else 0 for reply in source.ask([("XLEN", key) for key in keys])]
     total, done = sum(lengths), 0
-    with writing(path) as (file, part):
+    differs = path.with_name(f"{path.name}.differs")
+    with writing(path, lambda: differs if report.different else path) as (file, part):
         writer = Writer(file, form, able)
         for key, length in zip(keys, lengths, strict=True):
             stream = _written(writer, source, key, choices, report, partial(_told_as, tell, done, total, "copied"))
@@ -178,7 +193,8 @@ def to_file(source: Link, path: Path, form: Form, able: Abilities, choices: Choi
             done += length
         file.close()
         if choices.check:
-            _check_file(source, part, able, report, tell, total)
+            alike = _check_file(source, part, able, report, tell, total)
+            report.different = None if alike else differs
     return report
 
 
@@ -200,9 +216,9 @@ def _written(
     return stream
 
 
-def _check_file(source: Link, part: Path, able: Abilities, report: Report, tell: Tell, total: int) -> None:
-    """Read the file back into a store in memory and compare."""
-    done = 0
+def _check_file(source: Link, part: Path, able: Abilities, report: Report, tell: Tell, total: int) -> bool:
+    """Read the file back into a store in memory and compare; whether all that is in it is as it should be."""
+    done, alike = 0, True
     with Link("memory://") as made:
         load(part, made)
         for outcome in report.streams:
@@ -217,12 +233,13 @@ def _check_file(source: Link, part: Path, able: Abilities, report: Report, tell:
             except (ChangedError, RefusedError) as error:
                 source.forget()
                 made.forget()
-                outcome.state, outcome.reason = "failed", f"when the file was read back: {error}"
+                outcome.state, outcome.reason, alike = "failed", f"when the file was read back: {error}", False
                 continue
             if found.count:
-                outcome.state, outcome.differences = "failed", found.texts
+                outcome.state, outcome.differences, alike = "failed", found.texts, False
                 outcome.reason = f"{found.count} differences between source and file"
             done += outcome.entries
+    return alike
 
 
 def _leftovers(target: Link, ours: set[bytes]) -> list[bytes]:

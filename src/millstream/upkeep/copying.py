@@ -17,6 +17,7 @@ from millstream.persistence.manifest import Manifest
 from millstream.persistence.recovery import write_whole
 from millstream.persistence.segment import CHUNK, State
 from millstream.persistence.survey import Meter, Progress, examine
+from millstream.upkeep.exchange import exchange
 
 _SPARE = 1 << 20  # bytes for the small files and for what the file system needs beside a copy
 _SYNC_EVERY = 64 << 20  # bytes: a running server's fsync would wait long behind one of everything
@@ -51,8 +52,13 @@ def leftovers(final: Path) -> list[Path]:
 
 
 @contextmanager
-def staged(disk: Disk, final: Path) -> Iterator[Path]:
+def staged(disk: Disk, final: Path, aside: Path | None = None) -> Iterator[Path]:
     """A new directory to be filled; it becomes ``final`` when the block ends well, durably, and else it is removed.
+
+    Args:
+        disk: where.
+        final: its name in the end.
+        aside: a free name for the directory that is at ``final`` now; None if there is none.
 
     Raises:
         StorageError: something else is at ``final`` by then.
@@ -63,7 +69,10 @@ def staged(disk: Disk, final: Path) -> Iterator[Path]:
         yield partial
         disk.sync_directory(partial)
         try:
-            disk.rename(partial, final)
+            if aside is None:
+                disk.rename(partial, final)
+            else:
+                _replace(disk, partial, final, aside)
         except OSError as error:
             if error.errno in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
                 raise StorageError(f"{final} was made by somebody else meanwhile; it was left alone") from error
@@ -72,6 +81,26 @@ def staged(disk: Disk, final: Path) -> Iterator[Path]:
         shutil.rmtree(partial, ignore_errors=True)  # what went wrong is told; a copy that stays cannot pass for whole
         raise
     disk.sync_directory(final.parent)
+
+
+def _replace(disk: Disk, partial: Path, final: Path, aside: Path) -> None:
+    """Let a directory take the place of another, which gets a name of its own.
+
+    The new one has that name first, and then the two change names in one step: a server that is started in between
+    finds one or the other. Without a name it would find nothing, and begin an empty log there.
+    """
+    disk.rename(partial, aside)
+    try:
+        disk.sync_directory(final.parent)
+        if exchange(aside, final):
+            return
+    except BaseException:
+        disk.rename(aside, partial)  # which the caller removes
+        raise
+    disk.rename(aside, partial)
+    disk.rename(final, aside)
+    disk.sync_directory(final.parent)
+    disk.rename(partial, final)
 
 
 def copy_log(disk: Disk, source: Disk, directory: Path, into: Path, plan: Plan, tell: Progress | None) -> int:

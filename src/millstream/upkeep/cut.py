@@ -65,7 +65,10 @@ class _Cut:
     def __init__(self, disk: Disk, directory: Path, name: str, offset: int) -> None:
         manifest = read_manifest(disk, directory)
         if manifest is None:
-            raise StorageError(f"{directory} has no manifest, so it is not known where its log ends: restore a backup")
+            raise StorageError(
+                f"{directory} has no manifest, which alone says what belongs to its log, so it cannot be cut: restore "
+                f"a backup. `millstream log dump {directory} --past-damage` shows the records that are left"
+            )
         names = [entry.name for entry in manifest.segments]
         self.disk, self.directory, self.offset = disk, directory, offset
         self.manifest: Manifest = manifest

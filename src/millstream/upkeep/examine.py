@@ -171,10 +171,11 @@ def advice(found: Examination) -> list[str]:
     kinds = {kind_of(problem) for problem in report.problems}
     if "foreign" in kinds:
         steps += ["Move a file that does not belong to this log out of the directory, then check again."]
+    if found.cut_at is not None or "manifest" in kinds:
+        steps += [f"See every record that can still be read: `millstream log dump {home} --past-damage`."]
     if found.cut_at is not None:
         name, offset = found.cut_at
         steps += [
-            f"See every record that can still be read: `millstream log dump {home} --past-damage`.",
             f"Or give up what is listed as lost; it is kept aside: `millstream log cut {home} --at {name}:{offset}`.",
         ]
     return steps

@@ -80,36 +80,17 @@ def restore(
     if backup == directory:
         raise UsageError(f"{backup} is named as the backup and as the directory to make from it")
     try:
-        with _emptied(disk, directory, force=force) as space:
-            return _make(backup, directory, until, disk, tell, space)
+        with _emptied(disk, directory, force=force) as aside:
+            return _make(backup, directory, until, disk, tell, aside)
     except OSError as error:
         raise disk_error(f"cannot restore {backup} to {directory}", error) from error
 
 
-class _Space:
-    """The place for the new directory, with what stands there now."""
-
-    def __init__(self, disk: Disk, directory: Path, *, taken: bool) -> None:
-        self._disk = disk
-        self._directory = directory
-        self._taken = taken
-
-    def clear(self) -> Path | None:
-        """Rename what stands there; where it is now."""
-        if not self._taken:
-            return None
-        stamp = datetime.fromtimestamp(time.time(), UTC)
-        aside = self._directory.with_name(f"{self._directory.name}.before-{stamp:%Y%m%dT%H%M%S.%f}")
-        self._disk.rename(self._directory, aside)
-        self._disk.sync_directory(self._directory.parent)
-        return aside
-
-
 @contextmanager
-def _emptied(disk: Disk, directory: Path, *, force: bool) -> Iterator[_Space]:
-    """Make sure that nobody uses the place, and that what is there may be set aside."""
+def _emptied(disk: Disk, directory: Path, *, force: bool) -> Iterator[Path | None]:
+    """Make sure that nobody uses the place, and that what is there may be set aside; its name then, if there is any."""
     if not directory.exists() or (directory.is_dir() and not any(directory.iterdir())):
-        yield _Space(disk, directory, taken=False)
+        yield None
         return
     if not directory.is_dir():
         raise UsageError(f"{directory} is a file: name a directory")
@@ -120,13 +101,14 @@ def _emptied(disk: Disk, directory: Path, *, force: bool) -> Iterator[_Space]:
         )
     lock = take_lock(disk, directory)
     try:
-        yield _Space(disk, directory, taken=True)
+        stamp = datetime.fromtimestamp(time.time(), UTC)
+        yield directory.with_name(f"{directory.name}.before-{stamp:%Y%m%dT%H%M%S.%f}")
     finally:
         lock.release()
 
 
 def _make(
-    backup: Path, directory: Path, until: Moment | None, disk: Disk, tell: Progress | None, space: _Space
+    backup: Path, directory: Path, until: Moment | None, disk: Disk, tell: Progress | None, aside: Path | None
 ) -> RestoreReport:
     with Picture(disk, backup) as picture:
         facts = read_facts(picture, backup)
@@ -140,14 +122,13 @@ def _make(
         if until is not None:
             wanted = last_before(picture, backup, manifest, until)
             plan = plan_until(picture, backup, manifest, plan, wanted)
-        with staged(disk, directory) as partial:
+        with staged(disk, directory, aside) as partial:
             copy_log(disk, picture, backup, partial, plan, tell)
             report = verify(partial, backup, disk, tell)
             last = manifest.begin - 1 + report.records
             if wanted is not None and last != wanted:
                 raise StorageError(f"the copy ends with record {last} instead of {wanted}; nothing was made")
             last_ms = last_wall(disk, partial, last) if report.records else None
-            aside = space.clear()
     return RestoreReport(
         directory=directory,
         source=backup,
