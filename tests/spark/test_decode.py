@@ -34,6 +34,8 @@ def same(one: Page, other: Page) -> bool:
             return None
         if pa.types.is_map(array.type):
             return [array.offsets.to_pylist(), raw(array.keys), raw(array.items)]
+        if pa.types.is_list(array.type):
+            return array.to_pylist()
         return array.view(pa.binary()).to_pylist()
 
     return (
@@ -42,6 +44,7 @@ def same(one: Page, other: Page) -> bool:
         and one.fields.keys() == other.fields.keys()
         and all(raw(one.fields[name]) == raw(other.fields[name]) for name in one.fields)
         and raw(one.pairs) == raw(other.pairs)
+        and raw(one.listed) == raw(other.listed)
         and (one.first, one.last) == (other.first, other.last)
     )
 
@@ -73,7 +76,7 @@ entry_ids = st.one_of(
     st.integers(10**12, 2 * 10**12).map(lambda ms: b"%d-0" % ms),
     st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1)).map(lambda pair: b"%d-%d" % pair),
 )
-wants = st.builds(Want, st.lists(names, max_size=3, unique=True).map(tuple), st.booleans())
+wants = st.builds(Want, st.lists(names, max_size=3, unique=True).map(tuple), st.booleans(), st.booleans())
 flats = st.lists(st.tuples(names, nasty), min_size=1, max_size=5).map(
     lambda pairs: [part for pair in pairs for part in pair]
 )
@@ -96,6 +99,18 @@ def test_the_fast_way_is_right_or_declines(entries: list[Entry], want: Want) -> 
     if quick is not None:
         assert quick[1] == len(raw)
         assert same(quick[0], slow)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(entry_ids, flats), min_size=1, max_size=8))
+@example([(b"1-1", [b"a", b"1", b"b", b"2", b"a", b"\xff\r\n"])])
+def test_listed_fields_are_the_entry_itself(entries: list[Entry]) -> None:
+    """Order, repeated names and bytes that are no text all come through: what an archive has to keep."""
+    page = general(parse_replies(reply(entries))[0], Want(listed=True))
+    assert page is not None
+    assert page.listed is not None
+    found = [[part for pair in row for part in (pair["name"], pair["value"])] for row in page.listed.to_pylist()]
+    assert found == [flat for _, flat in entries]
 
 
 usual_names = st.lists(

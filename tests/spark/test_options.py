@@ -40,7 +40,7 @@ def no_url(monkeypatch: pytest.MonkeyPatch) -> None:
             GOOD | {"startingOffsets": "first"},
             "option 'startingOffsets' is 'first': it must be earliest, latest, or a JSON",
         ),
-        (GOOD | {"startingOffsets": '{"orders": 5}'}, "'orders' must be text: an id, earliest or latest"),
+        (GOOD | {"startingOffsets": '{"orders": 5}'}, "'orders' must be an id, earliest or latest"),
         (GOOD | {"startingOffsets": '{"orders": "x-1"}'}, "'x-1' is not an entry id"),
         (GOOD | {"startingOffsets": '{"other": "1-1"}'}, "names stream 'other', which this query does not read"),
         (GOOD | {"stream": "a,b", "startingOffsets": '{"a": "1-1"}'}, "names no place for stream 'b'"),

@@ -110,6 +110,18 @@ def test_a_start_in_the_middle_knows_its_count(real_redis: ServerProcess, client
     made.stop()
 
 
+def test_a_start_with_its_count_goes_on_as_a_checkpoint_does(real_redis: ServerProcess, client: redis.Redis) -> None:
+    """An offset as a query's progress shows it needs no counting, and what was trimmed after it is missed."""
+    fill(client, "s", 10)
+    place = '{"s": {"id": "4-0", "n": 4}}'
+    made = reader(real_redis, startingOffsets=place)
+    assert made.initialOffset() == {"s": {"from": "4-0", "from_n": 4, "id": "4-0", "n": 4}}
+    assert run(made)[0] == [numbers(5, 10)]
+    client.xtrim("s", maxlen=3, approximate=False)
+    with pytest.raises(DataLossError, match="3 entries after 4-0 and before 8-0 were trimmed away"):
+        run(reader(real_redis, startingOffsets=place))
+
+
 def test_entries_below_a_start_ahead_of_the_stream_are_not_read(real_redis: ServerProcess, client: redis.Redis) -> None:
     """A ``startingTimestamp`` ahead of the last entry holds for what is added later too."""
     fill(client, "s", 3)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from millstream.errors import ConfigError, UsageError
 from millstream.spark.convert import convert
-from millstream.spark.decode import Page, Want
+from millstream.spark.decode import LISTED, Page, Want
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -54,7 +54,7 @@ class Layout:
 
         target = to_arrow_schema(schema, timezone="UTC")
         typed = {}
-        pairs = False
+        pairs = listed = False
         for column in target:
             if column.name in _FIXED:
                 if column.type != _FIXED[column.name]:
@@ -67,9 +67,11 @@ class Layout:
                         "schema: column 'fields' must be map<string,string>; declare it so or leave it out"
                     )
                 pairs = True
+            elif column.name == "fields" and column.type == LISTED:
+                listed = True
             else:
                 typed[column.name] = column.type
-        return cls(target, Want(tuple(name.encode() for name in typed), pairs), typed)
+        return cls(target, Want(tuple(name.encode() for name in typed), pairs, listed), typed)
 
     def batch(self, stream: str, page: Page) -> pa.RecordBatch:
         """The record batch of a page.
@@ -106,7 +108,7 @@ class Layout:
             return _timestamps(page.times)
         if name == CORRUPT:
             return pa.nulls(rows, pa.string())
-        return page.pairs
+        return page.listed if self.want.listed else page.pairs
 
 
 def _timestamps(times: "np.ndarray[Any, np.dtype[np.uint64]]") -> pa.Array:

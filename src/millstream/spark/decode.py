@@ -41,10 +41,21 @@ class Want:
     Attributes:
         fields: names of fields that become arrays of their own.
         pairs: whether all fields are wanted as a map.
+        listed: whether all fields are wanted as a list of name and value, which keeps their order and a name's repeats.
     """
 
     fields: tuple[bytes, ...] = ()
     pairs: bool = False
+    listed: bool = False
+
+    @property
+    def by_name(self) -> bool:
+        """Whether a field that an entry names twice has to be told from its repeats."""
+        return self.pairs or bool(self.fields)
+
+
+LISTED = pa.list_(pa.field("element", pa.struct([("name", pa.binary()), ("value", pa.binary())])))
+"""Fields as a list: the bytes as stored, nothing lost."""
 
 
 @dataclass
@@ -56,6 +67,7 @@ class Page:
         times: milliseconds since 1970, from the ids.
         fields: by name, ``pa.string`` of the bytes as stored, null where an entry has no such field.
         pairs: ``pa.map_(pa.string(), pa.string())`` if wanted.
+        listed: :data:`LISTED` if wanted.
         last: id of the last entry.
         first: id of the first entry.
     """
@@ -66,6 +78,7 @@ class Page:
     pairs: pa.Array | None
     first: Id
     last: Id
+    listed: pa.Array | None = None
 
 
 def parse_replies(raw: bytes) -> list[Any]:
@@ -100,6 +113,7 @@ def general(entries: Sequence[Any], want: Want) -> Page | None:
         pairs=_map(rows) if want.pairs else None,
         first=parse_id(ids[0].decode()),
         last=parse_id(ids[-1].decode()),
+        listed=_listed([entry[1] for entry in entries]) if want.listed else None,
     )
 
 
@@ -119,6 +133,21 @@ def _map(rows: Sequence[dict[bytes, bytes]]) -> pa.Array:
     return pa.MapArray.from_arrays(pa.array(offsets), names, values)
 
 
+def _listed(rows: Sequence[Sequence[bytes]]) -> pa.Array:
+    offsets = np.zeros(len(rows) + 1, dtype=np.int32)
+    np.cumsum([len(row) // 2 for row in rows], out=offsets[1:])
+    names = _strings([name for row in rows for name in row[::2]])
+    values = _strings([value for row in rows for value in row[1::2]])
+    return listed(pa.array(offsets), names, values)
+
+
+def listed(offsets: pa.Array, names: pa.Array, values: pa.Array) -> pa.Array:
+    """A :data:`LISTED` array from its parts: where each entry's fields begin, all names, all values."""
+    parts = [names.view(pa.binary()), values.view(pa.binary())]
+    pairs = pa.StructArray.from_arrays(parts, fields=list(LISTED.value_type))
+    return pa.ListArray.from_arrays(offsets, pairs, type=LISTED)
+
+
 # --- the fast way ----------------------------------------------------------------------------------------------------
 
 
@@ -136,7 +165,7 @@ def fast(raw: bytes, want: Want) -> tuple[Page, int] | None:
     if not lines.proven(begins, counts, names):
         return None
     row_of = np.repeat(np.arange(len(begins)), counts)
-    if _repeats(lines.codes(names), row_of, counts):
+    if want.by_name and _repeats(lines.codes(names), row_of, counts):
         return None
     id_lines = begins + 2
     ids = lines.pick(id_lines)
@@ -147,6 +176,7 @@ def fast(raw: bytes, want: Want) -> tuple[Page, int] | None:
         pairs=lines.map(names, values, counts) if want.pairs else None,
         first=parse_id(lines.text(int(id_lines[0]))),
         last=parse_id(lines.text(int(id_lines[-1]))),
+        listed=lines.listed(names, values, counts) if want.listed else None,
     )
     return page, total
 
@@ -296,9 +326,18 @@ class _Lines:
 
     def map(self, names: Ints, values: Ints, counts: Ints) -> pa.Array:
         """All fields of the entries."""
-        offsets = np.zeros(len(counts) + 1, np.int32)
-        np.cumsum(counts, out=offsets[1:])
-        return pa.MapArray.from_arrays(pa.array(offsets), self.pick(names), self.pick(values))
+        return pa.MapArray.from_arrays(_begins(counts), self.pick(names), self.pick(values))
+
+    def listed(self, names: Ints, values: Ints, counts: Ints) -> pa.Array:
+        """All fields of the entries as lists."""
+        return listed(_begins(counts), self.pick(names), self.pick(values))
+
+
+def _begins(counts: Ints) -> pa.Array:
+    """Where the fields of each entry begin among all, and where the last ones end."""
+    offsets = np.zeros(len(counts) + 1, np.int32)
+    np.cumsum(counts, out=offsets[1:])
+    return pa.array(offsets)
 
 
 def _repeats(codes: "np.ndarray[Any, np.dtype[np.uint64]]", row_of: Ints, counts: Ints) -> bool:

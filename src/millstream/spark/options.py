@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeAlias, TypeVar
 
 from millstream.errors import ConfigError
-from millstream.spark.offsets import Id, before_time, parse_id
+from millstream.spark.offsets import Id, Position, before_time, parse_id
 
 T = TypeVar("T")
 
@@ -31,8 +31,9 @@ STREAM_ONLY = ("maxEntriesPerTrigger", "group")
 RESERVED = ("stream", "id", "timestamp")
 """Columns that say where an entry comes from; a field of the same name is reached through the map ``fields``."""
 
-Where: TypeAlias = str | Mapping[str, "Id | str"]
-"""A place in the streams: ``"earliest"``, ``"latest"``, or by stream an id or one of these words."""
+Where: TypeAlias = str | Mapping[str, "Id | Position | str"]
+"""A place in the streams: ``"earliest"``, ``"latest"``, or by stream an id (with its count or without) or one of these
+words."""
 
 
 @dataclass(frozen=True)
@@ -266,7 +267,9 @@ def _offsets(text: str) -> Where:
     return {key: _one_place(key, value) for key, value in parsed.items()}
 
 
-def _one_place(key: str, value: Any) -> Id | str:
+def _one_place(key: str, value: Any) -> Id | Position | str:
+    if isinstance(value, dict) and isinstance(value.get("id"), str) and isinstance(value.get("n"), int):
+        return Position.at(parse_id(value["id"]), value["n"])  # an offset as a query's progress shows it
     if not isinstance(value, str):
-        raise ValueError(f"the place of stream {key!r} must be text: an id, earliest or latest")  # noqa: TRY004 - shown as a bad option
+        raise ValueError(f"the place of stream {key!r} must be an id, earliest or latest")  # noqa: TRY004 - shown as a bad option
     return value if value in ("earliest", "latest") else parse_id(value)

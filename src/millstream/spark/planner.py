@@ -54,7 +54,10 @@ class Planner:
         found = {}
         for key, ident in self._places(states, where, "startingOffsets").items():
             state = states[key]
-            if ident == offsets.ZERO:
+            given = where.get(key) if not isinstance(where, str) else None
+            if isinstance(given, Position):
+                found[key] = given
+            elif ident == offsets.ZERO:
                 found[key] = state.beginning
             elif ident >= state.last:
                 # Perhaps ahead of what there is: ids up to it may still be added, and are not wanted.
@@ -92,7 +95,9 @@ class Planner:
             # Found by the pattern and not named: from its beginning to its end.
             other = "earliest" if option == "startingOffsets" else "latest"
             place = where if isinstance(where, str) else where.get(key, where.get("*", other))
-            if isinstance(place, Id):
+            if isinstance(place, Position):
+                found[key] = place.id
+            elif isinstance(place, Id):
                 found[key] = place
             else:
                 found[key] = offsets.ZERO if place == "earliest" else state.last
