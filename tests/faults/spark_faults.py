@@ -42,8 +42,8 @@ FAULTS = (
         "old-state-read-on",
         "A stream that went back is an error.",
         "spark/offsets.py",
-        "    elif state.added < at.n:\n",
-        "    elif state.added < 0:\n",
+        "    if state.added < at.n:\n",
+        "    if state.added < 0:\n",
         f"{OFFSETS}::test_going_back_is_seen_by_id_by_count_and_by_absence",
     ),
     Fault(

@@ -51,6 +51,7 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "restore": frozenset({"upkeep"}),
     "transfer": frozenset({"transfer", "client"}),
     "doctor": frozenset({"upkeep"}),
+    "archive": frozenset({"spark"}),
 }
 
 # The package itself names the worker's API for users' code, as the demo's app is; the parts use only the version.
@@ -63,6 +64,7 @@ PURE = (
     "millstream.worker.settle",
     "millstream.worker.policy",
     "millstream.spark.offsets",
+    "millstream.spark.archiving.manifest",
     "millstream.console.model",
     "millstream.console.advice",
 )

@@ -15,6 +15,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "export": ("millstream.cli.transfer:export", "Copy streams to a live server, or to a file of commands."),
     "worker": ("millstream.cli.worker:worker", "Workers: who runs, what they do; quiet, drain, stop, pause, resume."),
     "dead": ("millstream.cli.dead:dead", "Dead letters: look, put back on their streams, remove, export."),
+    "archive": ("millstream.cli.archive:archive", "Move streams to Parquet, and trim what no group still needs."),
     "demo": ("millstream.cli.demo:demo", "A year of real flights through stream, workers and Spark, checked."),
     "log": ("millstream.cli.log:log", "Look into a log: what it holds, what is wrong; cut it on purpose."),
     "backup": ("millstream.cli.backup:backup", "Copy a data directory while its server runs."),

@@ -1,20 +1,22 @@
 """Streams as DataFrames: ``spark.readStream.format("millstream")`` and the same for batch reads.
 
 Spark finds the format by itself through the package ``pyspark_millstream``. Importing this package loads neither
-PySpark nor Java; ``session`` and ``java_problem`` are fetched on first use.
+PySpark nor Java; what it offers is fetched on first use.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from millstream.spark.archiving.job import archive
     from millstream.spark.local import java_problem, session
 
-__all__ = ["java_problem", "session"]
+__all__ = ["archive", "java_problem", "session"]
+
+_HOMES = {"archive": "archiving.job", "java_problem": "local", "session": "local"}
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        from millstream.spark import local  # noqa: PLC0415 - only users of these two pay for it
-
-        return getattr(local, name)
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"millstream.spark.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

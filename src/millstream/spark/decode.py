@@ -110,7 +110,7 @@ def general(entries: Sequence[Any], want: Want) -> Page | None:
         ids=_strings(ids),
         times=np.array([int(ident.partition(b"-")[0]) for ident in ids], dtype=np.uint64),
         fields={name: _strings([row.get(name) for row in rows]) for name in want.fields},
-        pairs=_map(rows) if want.pairs else None,
+        pairs=mapped(rows) if want.pairs else None,
         first=parse_id(ids[0].decode()),
         last=parse_id(ids[-1].decode()),
         listed=_listed([entry[1] for entry in entries]) if want.listed else None,
@@ -125,7 +125,8 @@ def _strings(values: Sequence[bytes | None]) -> pa.Array:
     return pa.array(values, pa.binary()).view(pa.string())
 
 
-def _map(rows: Sequence[dict[bytes, bytes]]) -> pa.Array:
+def mapped(rows: Sequence[dict[bytes, bytes]]) -> pa.Array:
+    """Fields as a map, one row an entry."""
     offsets = np.zeros(len(rows) + 1, dtype=np.int32)
     np.cumsum([len(row) for row in rows], out=offsets[1:])
     names = _strings([name for row in rows for name in row])

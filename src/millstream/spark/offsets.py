@@ -41,6 +41,12 @@ class Id(NamedTuple):
         """One number with the same order, for arithmetic between ids."""
         return (self.ms << 64) | self.seq
 
+    @property
+    def before(self) -> "Id":
+        """The id just below this one; 0-0 has none and stays."""
+        one_less = max(0, self.as_int() - 1)
+        return Id(one_less >> 64, one_less & MAX_PART)
+
 
 ZERO = Id(0, 0)
 
@@ -168,21 +174,27 @@ def went_back(key: str, at: Position, state: StreamState | None) -> str | None:
 
     The stream was deleted, or replaced by an older state of it (a restored backup, a failover to a replica behind).
     """
-    if at.n == 0 and at.id == ZERO:
-        return None
-    if state is None:
-        told = "it no longer exists"
-    elif state.last < at.id and at.start != at.id:  # a query that has read nothing may begin ahead of the stream
-        told = f"its last id is now {state.last}"
-    elif state.added < at.n:
-        told = f"only {state.added} entries were ever added to it"
-    else:
+    told = how_it_went_back(at, state)
+    if told is None:
         return None
     return (
         f"stream {key!r} went back: this query has read up to {at.id} (entry {at.n}), but {told}. "
         "It was deleted and made anew, or restored from an older state. Start the query with a new checkpointLocation "
         "(and startingOffsets)"
     )
+
+
+def how_it_went_back(at: Position, state: StreamState | None) -> str | None:
+    """What the server says of a stream that is behind ``at``, which was read; None if it is not."""
+    if at.n == 0 and at.id == ZERO:
+        return None
+    if state is None:
+        return "it no longer exists"
+    if state.last < at.id and at.start != at.id:  # a query that has read nothing may begin ahead of the stream
+        return f"its last id is now {state.last}"
+    if state.added < at.n:
+        return f"only {state.added} entries were ever added to it"
+    return None
 
 
 @dataclass(frozen=True, slots=True)

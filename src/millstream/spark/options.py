@@ -269,7 +269,8 @@ def _offsets(text: str) -> Where:
 
 def _one_place(key: str, value: Any) -> Id | Position | str:
     if isinstance(value, dict) and isinstance(value.get("id"), str) and isinstance(value.get("n"), int):
-        return Position.at(parse_id(value["id"]), value["n"])  # an offset as a query's progress shows it
+        at, n = parse_id(value["id"]), value["n"]  # an offset as a query's progress shows it
+        return Position(at, n, at, n, int(value.get("holes", 0)))
     if not isinstance(value, str):
         raise ValueError(f"the place of stream {key!r} must be an id, earliest or latest")  # noqa: TRY004 - shown as a bad option
     return value if value in ("earliest", "latest") else parse_id(value)

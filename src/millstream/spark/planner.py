@@ -81,7 +81,7 @@ class Planner:
                 if self._options.max_per_partition is not None:
                     rows = state.length  # an estimate might be too low to see that it must be split
                 found.append(Range(key, start, end, state.removed, rows))
-        return self._parts(found)
+        return self.parts(found)
 
     def _places(self, states: Mapping[str, StreamState], where: "Where", option: str) -> dict[str, Id]:
         """The id meant in each stream."""
@@ -262,9 +262,9 @@ class Planner:
                 raise DataLossError(reason)
             if (state := states[whole.key]) is not None:
                 self._report_loss(whole.key, at, state)
-        return self._parts(wholes)
+        return self.parts(wholes)
 
-    def _parts(self, wholes: Sequence[Range]) -> list[Range]:
+    def parts(self, wholes: Sequence[Range]) -> list[Range]:
         firsts = self._survey.firsts({whole.key: (whole.start, whole.end) for whole in wholes})
         total = sum(whole.rows for whole in wholes)
         found: list[Range] = []

@@ -33,8 +33,8 @@ def read_range(options: "Options", layout: "Layout", whole: Range) -> "Iterator[
         while not pages.done:
             before = pages.cursor
             page, first = pages.decode(pages.receive(), layout.want)
-            if _overtaken(whole, before, page, first):
-                _report(options, whole, warn=not told)
+            if overtaken(whole, before, page, first):
+                report(options, whole, warn=not told)
                 told = True
             if not pages.done:
                 pages.ask()
@@ -44,7 +44,7 @@ def read_range(options: "Options", layout: "Layout", whole: Range) -> "Iterator[
         pages.close()
 
 
-def _overtaken(whole: Range, cursor: Id, page: "Page | None", first: Id | None) -> bool:
+def overtaken(whole: Range, cursor: Id, page: "Page | None", first: Id | None) -> bool:
     """Whether entries of the batch may have left the stream before the page after ``cursor`` was read.
 
     They have not while an entry up to the cursor is still there (trimming takes the oldest first), nor while the first
@@ -57,7 +57,7 @@ def _overtaken(whole: Range, cursor: Id, page: "Page | None", first: Id | None) 
     return page is None or page.first != planned
 
 
-def _report(options: "Options", whole: Range, *, warn: bool) -> None:
+def report(options: "Options", whole: Range, *, warn: bool) -> None:
     """Find out what happened to the batch's first entries: raise if they were trimmed, warn if deleted one by one."""
     survey = Survey(options)
     try:
