@@ -28,6 +28,7 @@ everything. Readers without a group (XREAD, most Spark queries) cannot be seen: 
 
 Kill it at any moment and run it again: no entry is lost, none is archived twice. One job an archive.
 
+\b
 Examples:
   millstream archive redis://127.0.0.1:6400/0 orders --to /data/archive --dry-run    what would go, what holds the rest
   millstream archive redis://127.0.0.1:6400/0 orders refunds --to /data/archive      until SIGTERM or Ctrl-C

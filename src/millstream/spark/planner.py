@@ -265,6 +265,7 @@ class Planner:
         return self.parts(wholes)
 
     def parts(self, wholes: Sequence[Range]) -> list[Range]:
+        """Ranges cut into what one task reads each; those with nothing in them are left out."""
         firsts = self._survey.firsts({whole.key: (whole.start, whole.end) for whole in wholes})
         total = sum(whole.rows for whole in wholes)
         found: list[Range] = []
