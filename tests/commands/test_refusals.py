@@ -37,6 +37,10 @@ def named_line(key: str, group: str) -> str:
     return f"NOGROUP No such consumer group '{group}' for key name '{key}'"
 
 
+def bad_options(word: str) -> str:
+    return f"ERR unknown subcommand or wrong number of arguments for '{word}'. Try XGROUP HELP."
+
+
 def only(option: str) -> str:
     return f"ERR The {option} option is only supported by XREADGROUP. You called XREAD instead."
 
@@ -66,6 +70,9 @@ CASES: list[tuple[str, str]] = [
     ("XADD s IDMP p '' * f v", "ERR syntax error, IDMP requires a non-empty idempotent ID"),
     ("XADD s IDMP p m 9-9 f v", AUTO_ONLY),
     ("XADD s IDMPAUTO p 9-* f v", AUTO_ONLY),
+    ("XADD s IDMP p m", "ERR wrong number of arguments for 'xadd' command"),
+    ("XADD s IDMPAUTO p MAXLEN 5", "ERR wrong number of arguments for 'xadd' command"),
+    ("XADD s IDMP p m x f v", ID),
     ("XADD s * f v g", "ERR wrong number of arguments for 'xadd' command"),
     ("XADD s NOMKSTREAM * f", "ERR wrong number of arguments for 'xadd' command"),
     ("XADD s * f", "ERR wrong number of arguments for 'xadd' command"),
@@ -80,6 +87,7 @@ CASES: list[tuple[str, str]] = [
     # XTRIM
     ("XTRIM s MAXLEN", "ERR wrong number of arguments for 'xtrim' command"),
     ("XTRIM s LIMIT 4", NO_STRATEGY),
+    ("XTRIM s LIMIT 0", "ERR syntax error, XTRIM must be called with a trimming strategy"),
     ("XTRIM s KEEPREF DELREF", SYNTAX),
     ("XTRIM s MAXLEN 5 x", SYNTAX),
     ("XTRIM s MAXLEN 5 *", SYNTAX),
@@ -233,14 +241,17 @@ CASES: list[tuple[str, str]] = [
     ("XGROUP CREATE str g 0", TYPE),
     ("XGROUP CREATE s new 0 ENTRIESREAD -2", "ERR value for ENTRIESREAD must be positive or -1"),
     ("XGROUP CREATE s new 0 ENTRIESREAD x", INT),
-    (
-        "XGROUP Create s new 0 nonsense",
-        "ERR unknown subcommand or wrong number of arguments for 'Create'. Try XGROUP HELP.",
-    ),
-    (
-        "XGROUP SETID s g 0 MKSTREAM",
-        "ERR unknown subcommand or wrong number of arguments for 'SETID'. Try XGROUP HELP.",
-    ),
+    ("XGROUP Create s new 0 nonsense", bad_options("Create")),
+    ("XGROUP SETID s g 0 MKSTREAM", bad_options("SETID")),
+    # More words than there are options are counted only once the key and the group were found
+    ("XGROUP CREATE s new 0 MKSTREAM MKSTREAM ENTRIESREAD x", INT),
+    ("XGROUP CREATE str new 0 MKSTREAM MKSTREAM ENTRIESREAD 1", TYPE),
+    ("XGROUP CREATE nokey g 0 ENTRIESREAD 1 ENTRIESREAD 1", REQUIRED),
+    ("XGROUP CREATE s new 0 ENTRIESREAD 1 ENTRIESREAD 1", bad_options("CREATE")),
+    ("XGROUP CREATE nokey new x MKSTREAM MKSTREAM ENTRIESREAD 1", bad_options("CREATE")),
+    ("XGROUP SETID nokey g 0 ENTRIESREAD 1 ENTRIESREAD 1", REQUIRED),
+    ("XGROUP SETID s nog 0 ENTRIESREAD 1 ENTRIESREAD 1", named_line("s", "nog")),
+    ("XGROUP SETID s g 0 ENTRIESREAD 1 ENTRIESREAD 1", bad_options("SETID")),
     ("XGROUP SETID nokey g 0", REQUIRED),
     ("XGROUP SETID s nog 0", named_line("s", "nog")),
     ("XGROUP SETID s g abc", ID),

@@ -52,10 +52,28 @@ def test_idle_times_are_never_negative(jump: int) -> None:
     row = fields(client.call("XINFO", "CONSUMERS", "s", "g")[0])  # type: ignore[index] # a list
     assert (row[b"idle"], row[b"inactive"]) == (idle, idle)
     claimed = client.call("XREADGROUP", "GROUP", "g", "d", "CLAIM", 0, "STREAMS", "s", ">")
-    if jump < 0:
-        assert claimed is None  # not idle yet, even for no time at all
-    else:
-        assert claimed == [[b"s", [[b"1-0", [b"f", b"v"], idle, 1]]]]
+    assert claimed == [[b"s", [[b"1-0", [b"f", b"v"], idle, 1]]]]
+
+
+CLAIMS = {
+    "XCLAIM s g d {} 1-0 JUSTID": [b"1-0"],
+    "XAUTOCLAIM s g d {} 0 JUSTID": [b"0-0", [b"1-0"], []],
+    "XREADGROUP GROUP g d CLAIM {} STREAMS s >": [[b"s", [[b"1-0", [b"f", b"v"], 0, 1]]]],
+}
+
+
+@pytest.mark.parametrize("line", CLAIMS)
+def test_an_entry_of_the_future_can_be_claimed_whatever_its_idle_time(line: str) -> None:
+    """After the clock was set back: with a least idle time of 0 at once, as in Redis; with another, once it is."""
+    world = World()
+    client = world.client()
+    client.call("XADD", "s", "1-0", "f", "v")
+    client.call("XGROUP", "CREATE", "s", "g", "0")
+    client.call("XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", ">")
+    world.clock.jump(-YEAR)
+    client.call(*line.format(1).split())
+    assert client.call("XPENDING", "s", "g", "-", "+", 1) == [[b"1-0", b"c", 0, 1]]
+    assert client.call(*line.format(0).split()) == CLAIMS[line]
 
 
 def test_a_claim_from_the_future_is_due_when_its_time_comes() -> None:

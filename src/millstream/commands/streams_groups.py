@@ -67,15 +67,14 @@ def _options(argv: list[bytes], *, may_create: bool) -> tuple[bool, int]:
 )
 def xgroup_create(ctx: Context, argv: list[bytes]) -> Reply:
     """Create a group; replies OK."""
-    if len(argv) > 8:
-        raise bad_subcommand("XGROUP", argv[1])
     make, entries_read = _options(argv, may_create=True)
     key, name, word = argv[2], argv[3], argv[4]
     stream = ctx.lookup_as(key, Stream) if make else _existing(ctx, key)
+    if len(argv) > 8:  # options given again; Redis counts the words only now
+        raise bad_subcommand("XGROUP", argv[1])
     last = (0 if stream is None else stream.last_id) if is_sign(word, b"$") else entry_id(word)
     if stream is None:
         stream = create_stream(ctx, key)
-        ctx.dirty += 1
         ctx.signal(key)
     if name in stream.groups:
         raise CommandError("BUSYGROUP Consumer Group name already exists")
@@ -98,12 +97,12 @@ def xgroup_create(ctx: Context, argv: list[bytes]) -> Reply:
 )
 def xgroup_setid(ctx: Context, argv: list[bytes]) -> Reply:
     """Move a group's position; replies OK."""
-    if len(argv) > 7:
-        raise bad_subcommand("XGROUP", argv[1])
     _, entries_read = _options(argv, may_create=False)
     key, name, word = argv[2], argv[3], argv[4]
     stream = _existing(ctx, key)
     group_of(stream, key, name)
+    if len(argv) > 7:
+        raise bad_subcommand("XGROUP", argv[1])
     if is_sign(word, b"$"):
         last = stream.last_id
     else:

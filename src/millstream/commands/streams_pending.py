@@ -267,14 +267,14 @@ class _Claim:
         retry_count: count to set; None to count one more.
         force: create records that do not exist.
         just_id: reply ids only, and count nothing.
-        last_id: move the group's position up to here; None if not given.
+        last_id: move the group's position up to here; 0 if not given.
     """
 
     time: int
     retry_count: int | None = None
     force: bool = False
     just_id: bool = False
-    last_id: int | None = None
+    last_id: int = 0
 
 
 def _parse_claim(argv: list[bytes], at: int, now: int) -> _Claim:
@@ -335,10 +335,11 @@ def xclaim(ctx: Context, argv: list[bytes]) -> Reply:
         wanted.append(entry)
         at += 1
     options = _parse_claim(argv, at, ctx.now.wall)
-    if options.last_id is not None and options.last_id > group.last_id:
+    moved = options.last_id > group.last_id
+    if moved:
         ctx.commit(("gset", ctx.db.index, key, name, ids.pack(options.last_id), group.entries_read))
-        ctx.dirty += 1
     attend(ctx, key, name, group, consumer)
+    before = ctx.dirty
     claimer = _Claimer(ctx, argv, stream, options)
     for entry in wanted:
         record = group.pending.get(entry)
@@ -348,10 +349,17 @@ def xclaim(ctx: Context, argv: list[bytes]) -> Reply:
         elif record is None:
             if options.force:
                 claimer.take(entry, 1)  # Redis creates the record as delivered once
-        elif record.consumer is None or ctx.now.wall - record.time >= min_idle:
+        elif _is_stale(record, min_idle, ctx.now.wall):
             claimer.take(entry, record.count)
+    if moved and ctx.dirty == before:
+        ctx.dirty += 1  # Redis counts a claim together with the position it moves as one change
     note_seen(ctx, key, name, group, consumer)
     return claimer.reply()
+
+
+def _is_stale(record: Pending, min_idle: int, now: int) -> bool:
+    """Whether an entry may be claimed; with 0 any may, also one delivered by a clock that was set back since."""
+    return record.consumer is None or not min_idle or now - record.time >= min_idle
 
 
 class _Claimer:
@@ -426,7 +434,7 @@ def xautoclaim(ctx: Context, argv: list[bytes]) -> Reply:
         if record.id not in stream.entries:
             gone.append(record.id)
             left -= 1
-        elif record.consumer is None or ctx.now.wall - record.time >= min_idle:
+        elif _is_stale(record, min_idle, ctx.now.wall):
             scanned.append(record)
             left -= 1
     for record in scanned:

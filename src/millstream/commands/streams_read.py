@@ -485,7 +485,7 @@ class _GroupRead:
         bound = self._answer.bound(self._options.count)
         found: list[Pending] = []
         for record in self._group.order:
-            if record.time > latest or len(found) == bound:
+            if (record.time > latest and self._options.claim) or len(found) == bound:
                 break
             if record.id in self._stream.entries:
                 found.append(record)

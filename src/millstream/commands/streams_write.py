@@ -71,8 +71,6 @@ def _parse_add(argv: list[bytes]) -> tuple[_AddOptions, int]:
             _take_id(options, word)
             break
         at += used
-    if (options.idmp or options.idmpauto) and not options.auto:
-        raise CommandError("ERR syntax error, IDMP/IDMPAUTO can be used only with auto-generated IDs")
     options.trim.check()
     return options, at + 1
 
@@ -103,6 +101,8 @@ def _take_id(options: _AddOptions, word: bytes) -> None:
     options.auto_ms = ids.parse_auto_seq(word)
     if options.auto_ms is None:
         options.entry_id = entry_id(word)
+    if options.idmp or options.idmpauto:
+        raise CommandError("ERR syntax error, IDMP/IDMPAUTO can be used only with auto-generated IDs")
 
 
 @command(
@@ -234,15 +234,15 @@ def xdel(ctx: Context, argv: list[bytes]) -> Reply:
     there = list(dict.fromkeys(entry for entry in wanted if entry in stream.entries))
     if there:
         delete_entries(ctx, argv[1], there)
+        ctx.dirty += len(there)
     return len(there)
 
 
 def delete_entries(ctx: Context, key: bytes, there: list[int]) -> None:
-    """Delete entries that exist, with the event and count that go with it."""
+    """Delete entries that exist, with the event that goes with it."""
     ctx.commit(("xdel", ctx.db.index, key, ids.pack_all(there)))
     ctx.notify("t", "xdel", key)
     ctx.touch(key)
-    ctx.dirty += len(there)
 
 
 def parse_id_block(argv: list[bytes], at: int) -> tuple[bytes, list[bytes]]:
@@ -297,8 +297,8 @@ def xdelex(ctx: Context, argv: list[bytes]) -> Reply:
         if there:
             ctx.commit(("xdel", ctx.db.index, key, ids.pack(entry)))
             deleted += 1
-        if policy == b"DELREF":
-            unreference(ctx, key, stream, entry)
+        if policy == b"DELREF" and unreference(ctx, key, stream, entry):
+            ctx.dirty += 1
         answers.append(1 if there else -1)
     if deleted:
         ctx.notify("t", "xdel", key)
@@ -307,11 +307,12 @@ def xdelex(ctx: Context, argv: list[bytes]) -> Reply:
     return answers
 
 
-def unreference(ctx: Context, key: bytes, stream: Stream, entry: int) -> None:
-    """Drop the entry's pending records in every group, if there are any."""
-    if any(entry in group.pending for group in stream.groups.values()):
-        ctx.commit(("xunref", ctx.db.index, key, ids.pack(entry)))
-        ctx.dirty += 1
+def unreference(ctx: Context, key: bytes, stream: Stream, entry: int) -> bool:
+    """Drop the entry's pending records in every group; whether there were any."""
+    if not any(entry in group.pending for group in stream.groups.values()):
+        return False
+    ctx.commit(("xunref", ctx.db.index, key, ids.pack(entry)))
+    return True
 
 
 @command(
@@ -414,7 +415,6 @@ def xcfgset(ctx: Context, argv: list[bytes]) -> Reply:
     maxsize = given.get(b"IDMP-MAXSIZE", memory.maxsize)
     if (duration, maxsize) != (memory.duration, memory.maxsize):
         ctx.commit(("xcfg", ctx.db.index, argv[1], duration, maxsize))
-        ctx.touch(argv[1])
         ctx.dirty += 1
     return OK
 
@@ -446,6 +446,5 @@ def xidmprecord(ctx: Context, argv: list[bytes]) -> Reply:
             raise CommandError("ERR IID already exists for this producer with a different stream ID")
         return OK
     ctx.commit(("xidmp", ctx.db.index, key, producer, message, ids.pack(entry)))
-    ctx.touch(key)
     ctx.dirty += 1
     return OK

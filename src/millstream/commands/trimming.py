@@ -71,13 +71,13 @@ class Trim:
         self.strategy = word
         return used
 
-    def check(self) -> None:
-        """Refuse a LIMIT that has nothing to limit."""
-        if self.limit is None:
-            return
+    def check(self, *, alone: bool = False) -> None:
+        """Refuse a LIMIT that has nothing to limit, and, in a command that does nothing but trim, that none is asked."""
         if self.limit and self.strategy is None:
             raise CommandError("ERR syntax error, LIMIT cannot be used without specifying a trimming strategy")
-        if not self.approximate:
+        if alone and self.strategy is None:
+            raise CommandError("ERR syntax error, XTRIM must be called with a trimming strategy")
+        if self.limit is not None and not self.approximate:
             raise CommandError("ERR syntax error, LIMIT cannot be used without the special ~ option")
 
     def budget(self, node_max_entries: int) -> int:
@@ -98,9 +98,7 @@ def parse_trim_options(argv: list[bytes], at: int) -> Trim:
         if not used:
             raise SYNTAX
         at += used
-    trim.check()
-    if trim.strategy is None:
-        raise CommandError("ERR syntax error, XTRIM must be called with a trimming strategy")
+    trim.check(alone=True)
     return trim
 
 

@@ -113,7 +113,7 @@ def _duplicate(space: Keyspace, db: int, key: bytes) -> None:
 
 @transition("xidmppid")
 def _producer(space: Keyspace, db: int, key: bytes, producer: bytes) -> None:
-    """A producer without messages: what an XADD that failed after its duplicate check leaves behind."""
+    """A producer without messages, as a snapshot begins each; its messages follow."""
     _stream(space, db, key).idempotence.producers.setdefault(producer, {})
 
 
