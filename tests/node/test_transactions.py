@@ -146,7 +146,7 @@ def test_a_watched_key_that_changes_stops_the_transaction(world: World, client: 
     ],
 )
 def test_a_stream_whose_entries_stay_lets_it_run(world: World, client: Client, line: str) -> None:
-    """Deliveries, groups, the last id and what is remembered of producers are no changes to who watches, as in Redis."""
+    """Deliveries, groups, the last id and what is remembered of producers break no watch, as in Redis."""
     other = world.client()
     for words in ("XADD s 1-0 f v", "XADD s 2-0 f v", "XADD s 3-0 f v", "XGROUP CREATE s g 0", "XGROUP CREATE s g2 0"):
         other.call(*words.split())

@@ -72,7 +72,7 @@ class Trim:
         return used
 
     def check(self, *, alone: bool = False) -> None:
-        """Refuse a LIMIT that has nothing to limit, and, in a command that does nothing but trim, that none is asked."""
+        """Refuse a LIMIT with nothing to limit, and no strategy at all where trimming is all that is done (XTRIM)."""
         if self.limit and self.strategy is None:
             raise CommandError("ERR syntax error, LIMIT cannot be used without specifying a trimming strategy")
         if alone and self.strategy is None:
