@@ -162,6 +162,18 @@ def test_a_stream_whose_entries_stay_lets_it_run(world: World, client: Client, l
     assert client.call("EXEC") == [OK]
 
 
+def test_each_reply_of_a_transaction_is_in_the_protocol_of_its_time(client: Client) -> None:
+    """HELLO inside a transaction changes what follows it, not what was answered before."""
+    client.call("MULTI")
+    for line in ("GET none", "XLEN none", "HELLO 3", "GET none", "HELLO 2", "GET none", "HELLO 3", "GET none"):
+        client.call(*line.split())
+    answer = client.raw("EXEC")
+    assert answer.startswith(b"*8\r\n$-1\r\n:0\r\n%7\r\n")
+    assert answer.endswith(b"*0\r\n_\r\n")
+    assert answer.count(b"*14\r\n$6\r\nserver") == 1
+    assert answer.count(b"*0\r\n_\r\n*14") == answer.count(b"*0\r\n$-1\r\n%7") == 1
+
+
 @pytest.mark.parametrize("line", ["XNACK s g FAIL IDS 1 1-0", "XGROUP DESTROY s g"])
 def test_what_breaks_no_watch_still_wakes(world: World, client: Client, line: str) -> None:
     """A reader that waits hears of entries released and of its group's end, though nobody's watch does."""

@@ -41,7 +41,7 @@ from millstream.node.pausing import Pause
 from millstream.node.scripts import Scripts
 from millstream.node.stats import Stats
 from millstream.protocol.encoder import encode
-from millstream.replies import NIL_ARRAY, QUEUED, Buffer, Error, Push, Reply
+from millstream.replies import NIL_ARRAY, QUEUED, Buffer, Error, Push, Raw, Reply
 
 if TYPE_CHECKING:
     from millstream.node.rewriting import Rewriter
@@ -404,13 +404,17 @@ class Node:
         if broken:
             return NIL_ARRAY
         replies: list[Reply] = []
-        shows_soft = False
+        shows_soft, settled, resp = False, 0, session.resp
         for argv in queue:
             ctx.db = self.keyspace.databases[session.db]  # SELECT inside the transaction
             row = resolve(argv)
             shows_soft = shows_soft or shows_times(row)
             refused = self.refusal(session, row, argv, now, "multi")  # the rules may have changed since it was queued
-            replies.append(self._run(ctx, row, argv) if refused is None else self._no_longer(row, refused[0]))
+            reply = self._run(ctx, row, argv) if refused is None else self._no_longer(row, refused[0])
+            if session.resp != resp:  # by HELLO: what was answered before stays in the protocol of its time
+                replies[settled:] = [Raw(encode(each, resp)) for each in replies[settled:]]
+                settled, resp = len(replies), session.resp
+            replies.append(reply)
         if self._log is not None and not self.is_holding and shows_soft:
             # It shows what is logged softly, before this transaction and in it
             self._hard, self._is_hard = self._log.appended, bool(self._steps)
