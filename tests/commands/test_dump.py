@@ -6,8 +6,10 @@ from contextlib import closing
 import pytest
 
 from millstream.engine import dumping, plain, rdb
+from millstream.engine.entries import encode_entry
 from millstream.engine.keyspace import Value
 from millstream.engine.plain import MalformedError
+from millstream.engine.stream import Stream
 from millstream.replies import Error, Simple
 from support.inprocess import World
 from support.resp import fields
@@ -379,6 +381,29 @@ def test_streams_of_redis(world: World, kind: int) -> None:
     assert snapshot(world.recovered()) == snapshot(world.node)
 
 
+BOUNDS = [62, 63, 64, 125, 126, 4095, 4096, 16377, 16378, 16379, 2097145, 2097146]
+
+
+@pytest.mark.parametrize("length", BOUNDS)
+def test_values_of_every_length_come_over(world: World, length: int) -> None:
+    """Behind an element stands its size, in as many bytes as Redis takes: the bounds are one below powers of two."""
+    if length < 64:
+        head = bytes([0x80 | length])
+    else:
+        head = (0xE000 | length).to_bytes(2, "big") if length < 4096 else b"\xf0" + length.to_bytes(4, "little")
+    size = len(head) + length
+    behind = 1 + sum(size >= bound for bound in (128, 16383, 2097151))
+    value = head + b"v" * length + b"\x01" * behind
+    packed = number(1) + number(0) + number(1) + text(b"f") + number(0)
+    packed += number(2) + number(0) + number(0) + value + number(4)
+    listpack = (len(packed) + 7).to_bytes(4, "little") + b"\x00\x00" + packed + b"\xff"
+    first = (1).to_bytes(8, "big") + (1).to_bytes(8, "big")
+    body = b"\x0f\x01\x10" + first + b"\x80" + len(listpack).to_bytes(4, "big") + listpack + b"\x01\x01\x01\x00"
+    stream = rdb.load(body + b"\x00" * 10, 100, 100)
+    assert isinstance(stream, Stream)
+    assert stream.entries.wire(1 << 64 | 1) == encode_entry(1 << 64 | 1, [b"f", b"v" * length])
+
+
 def test_made_up_streams_of_redis_break_nothing(world: World) -> None:
     """Whatever a client makes up of Redis's format is refused, or is a stream that keeps every rule."""
     client = world.client()
@@ -416,12 +441,16 @@ def test_keys_come_over_from_a_real_redis(real_redis: ServerProcess, world: Worl
             redis.xreadgroup("g", consumer, {"s": ">"}, count=150)
         redis.xdel("s", *[f"{at * 1000}-{at % 3}" for at in range(10, 500, 7)])
         redis.xack("s", "g", "5000-2")
+        for length in BOUNDS[:-2]:  # the checksum of megabytes takes long
+            redis.xadd("lengths", {"f": "v" * length, "v" * length: "7"}, id=f"{length}-0")
         for key, value in {"n": "77", "long": "ab" * 5000, "odd": bytes(range(256))}.items():
             redis.set(key, value)
             assert client.call("RESTORE", key, 0, redis.dump(key)) == OK
             assert client.call("GET", key) == redis.get(key)
-        assert client.call("RESTORE", "s", 0, redis.dump("s")) == OK
+        for key in ("s", "lengths"):
+            assert client.call("RESTORE", key, 0, redis.dump(key)) == OK
     asked: list[tuple[str, ...]] = [
+        ("XRANGE", "lengths", "-", "+"),
         ("XRANGE", "s", "-", "+"),
         ("XPENDING", "s", "g"),
         ("XREADGROUP", "GROUP", "g", "anna", "STREAMS", "s", "0"),

@@ -26,7 +26,8 @@ def integer(value: int) -> int:
     return 10
 
 
-def _back_length(size: int) -> int:
+def back_length(size: int) -> int:
+    """Bytes of an element's size behind it; but for the first, its bounds are one below a power of two."""
     if size <= 127:
         return 1
     if size < 16383:
@@ -54,7 +55,7 @@ def _string(data: bytes) -> int:
         if value is not None:
             return integer(value)
     size = length + (1 if length < 64 else 2 if length < 4096 else 5)
-    return size + _back_length(size)
+    return size + back_length(size)
 
 
 # Values repeat (statuses, small numbers); only short ones are kept, so the cache stays small

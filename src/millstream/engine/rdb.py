@@ -14,6 +14,7 @@ from millstream.engine.dumping import build_stream
 from millstream.engine.group import UNKNOWN
 from millstream.engine.ids import MAX64
 from millstream.engine.keyspace import StringValue, Value
+from millstream.engine.listpack import back_length
 from millstream.engine.plain import MalformedError
 
 NEWEST = 13
@@ -271,8 +272,7 @@ def _listpack(packed: bytes) -> Iterator[bytes]:
     while source.at < len(packed) - 1:
         start = source.at
         yield _element(source)
-        size = source.at - start
-        source.take(1 if size <= 127 else 2 if size < 16384 else 3 if size < 2097152 else 4 if size < 268435456 else 5)
+        source.take(back_length(source.at - start))
 
 
 def _element(source: _Source) -> bytes:
