@@ -341,7 +341,7 @@ def text(value: bytes) -> bytes:
     return bytes([0x80 | len(value)]) + value + bytes([len(value) + 1])
 
 
-def stream_of_redis(kind: int, active: int = 77) -> bytes:
+def stream_of_redis(kind: int, active: int = 77, read: bytes = b"\x01") -> bytes:
     """Entries 1-1 and 1-2 (1-2 deleted), 1-3 with other fields; group g at 1-1, which anna has since 50."""
     packed = number(2) + number(1) + number(1) + text(b"f") + number(0)
     packed += number(2) + number(0) + number(0) + text(b"a") + number(4)
@@ -352,7 +352,7 @@ def stream_of_redis(kind: int, active: int = 77) -> bytes:
     body = bytes([kind, 1, 16]) + first + bytes([len(listpack)]) + listpack + bytes([2, 1, 3])
     if kind > 15:
         body += bytes([1, 1, 1, 2, 3])
-    body += b"\x01\x01g\x01\x01" + (b"\x01" if kind > 15 else b"")
+    body += b"\x01\x01g\x01\x01" + (read if kind > 15 else b"")
     body += b"\x01" + first + (50).to_bytes(8, "little") + b"\x03"
     body += b"\x01\x04anna" + (60).to_bytes(8, "little")
     if kind > 19:
@@ -379,6 +379,14 @@ def test_streams_of_redis(world: World, kind: int) -> None:
     assert consumer[b"active-time"] == (77 if kind == 21 else 60)
     check(world.node)
     assert snapshot(world.recovered()) == snapshot(world.node)
+
+
+def test_a_group_of_redis_that_cannot_count_comes_over(world: World) -> None:
+    """Redis writes its -1, for unknown, as the largest size."""
+    client = world.client()
+    assert client.call("RESTORE", "s", 0, stream_of_redis(21, read=b"\x81" + b"\xff" * 8)) == OK
+    assert fields(client.call("XINFO", "GROUPS", "s")[0])[b"entries-read"] is None
+    assert client.call("RESTORE", "t", 0, stream_of_redis(21, read=b"\x81" + b"\xff" * 7 + b"\xfe")) == Error(BAD)
 
 
 BOUNDS = [62, 63, 64, 125, 126, 4095, 4096, 16377, 16378, 16379, 2097145, 2097146]
