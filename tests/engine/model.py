@@ -343,7 +343,8 @@ class Model:
     def stale(self, stream: Stream, group: Group, claim: int | None) -> list[Record]:
         if claim is None:
             return []
-        return [record for record in group.records if record.id in stream.entries and self.now - record.time >= claim]
+        records = [record for record in group.records if record.id in stream.entries]
+        return [record for record in records if claim == 0 or self.now - record.time >= claim]
 
     def news(
         self, stream: Stream, group: Group, consumer: bytes, stale: list[Record], *, claim: bool, noack: bool
@@ -513,7 +514,7 @@ class Model:
                 continue
             if record is None and not force:
                 continue
-            stays = record and record.owner is not None and self.now - record.time < max(idle, 0)
+            stays = idle > 0 and record and record.owner is not None and self.now - record.time < idle
             if not stays:
                 count = record.count if record else 1
                 if retry is not None:
@@ -544,7 +545,7 @@ class Model:
             if record.id not in stream.entries:
                 group.drop(record.id)
                 gone.append(text(record.id))
-            elif record.owner is None or self.now - record.time >= max(idle, 0):
+            elif record.owner is None or idle <= 0 or self.now - record.time >= idle:
                 group.put(record.id, consumer, self.now, record.count if just_id else min(record.count + 1, MOST))
                 group.active[consumer] = self.now
                 claimed.append(text(record.id) if just_id else stream.row(record.id))
