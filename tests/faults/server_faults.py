@@ -212,8 +212,8 @@ FAULTS = (
         "transaction-in-pieces",
         "A transaction is whole in the log or absent.",
         "node/node.py",
-        "            replies.append(self._run(ctx, row, argv) if refused is None",
-        "            self._flush(now)\n            replies.append(self._run(ctx, row, argv) if refused is None",
+        "            reply = self._run(ctx, row, argv) if refused is None",
+        "            self._flush(now)\n            reply = self._run(ctx, row, argv) if refused is None",
         "tests/node/test_transactions.py::test_a_transaction_is_one_record",
     ),
     Fault(
