@@ -164,6 +164,15 @@ class Soak:
         return seen
 
 
+def fill(server: ServerProcess, chance: random.Random) -> None:
+    """Let the streams be as long as they will ever be: while they fill, memory grows, and nothing is wrong."""
+    with server.client(socket_timeout=None) as client, client.pipeline(transaction=False) as line:
+        for number in range(STREAMS * KEPT):
+            line.xadd(f"soak:{number % STREAMS}", {"pad": "x" * chance.choice((10, 100, 3000))})
+            if number % 1000 == 999:
+                line.execute()
+
+
 def memory(pid: int) -> int:
     """What a process has resident, in bytes."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
@@ -174,6 +183,7 @@ def lives(folder: Path, seed: int, seconds: float) -> int:
     folder.mkdir(parents=True)
     with millstream_server(folder, "--set", "enable-debug-command=local") as server:
         assert server.process is not None
+        fill(server, random.Random(seed))
         soak = Soak(server.port, random.Random(seed), time.monotonic() + seconds)
         seen = asyncio.run(soak.run(server.process.pid))
         judge_living(server)
