@@ -2,6 +2,7 @@
 
 import pytest
 
+from millstream.replies import Error
 from support.inprocess import Client, World
 
 LINE = b"rdb_changes_since_last_save:"
@@ -73,3 +74,15 @@ def test_a_command_counts_as_many_changes_as_in_redis(line: str) -> None:
     start = changes(client)
     client.call(*line.split())
     assert changes(client) - start == COUNTS[line]
+
+
+@pytest.mark.parametrize("word", ["x", "", "1_0", " 5", "+5", "007", "1.5", "9223372036854775808", "\u0665"])
+def test_a_parameter_takes_numbers_as_redis_reads_them(word: str) -> None:
+    """What is no number of 64 bits in its one canonical form is none, and the parameter stays as it is."""
+    client = World().client()
+    told = client.call("CONFIG", "SET", "stream-node-max-entries", word)
+    assert told == Error(
+        "ERR CONFIG SET failed (possibly related to argument 'stream-node-max-entries') - argument couldn't be parsed "
+        "into an integer"
+    )
+    assert client.call("CONFIG", "GET", "stream-node-max-entries") == [b"stream-node-max-entries", b"100"]

@@ -9,6 +9,7 @@ Source: https://redis.io/docs/latest/operate/oss_and_stack/management/config/
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from millstream.commands.args import read_integer
 from millstream.commands.events import canonical
 from millstream.errors import CommandError, ConfigError
 
@@ -36,10 +37,9 @@ def integer(low: int, high: int) -> Callable[[str], int]:
     """A parser for whole numbers in a range, both ends allowed."""
 
     def parse(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            raise ValueError("argument couldn't be parsed into an integer") from None
+        value = read_integer(text.encode("utf-8", "surrogateescape"))
+        if value is None:
+            raise ValueError("argument couldn't be parsed into an integer")
         if not low <= value <= high:
             raise ValueError(f"argument must be between {low} and {high} inclusive")
         return value
