@@ -1,6 +1,6 @@
 """Faults in what is done while the disk is full: ways to tell of what it refused, to lose it, or to stay shut."""
 
-from faults.planting import Fault
+from faults.planting import ASSERTION, Fault
 
 COMMITTER = "tests/server/test_committer.py"
 OUTAGE = "tests/node/test_outage.py"
@@ -37,6 +37,7 @@ FAULTS = (
         '        if self.state == "full" and self._log.held():\n',
         '        if self.state == "full" and self._log is None:\n',
         f"{COMMITTER}::test_sync_of_what_was_written_ends_no_outage",
+        (*ASSERTION, "ValueError"),  # more than one outage where one is taken out of the list
     ),
     Fault(
         "lowered-floor-waits",
