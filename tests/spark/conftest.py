@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
-from support.servers import ServerProcess
+from support.servers import ServerProcess, millstream_server, redis_server
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,6 +24,14 @@ def spark() -> Iterator["SparkSession"]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # PySpark leaves its gateway's sockets to the collector
         made.stop()
+
+
+@pytest.fixture(scope="package", params=["redis", "millstream"])
+def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A real Redis, and our own server."""
+    folder = tmp_path_factory.mktemp("both")
+    with redis_server(folder) if request.param == "redis" else millstream_server(folder, "--memory") as server:
+        yield server
 
 
 @pytest.fixture

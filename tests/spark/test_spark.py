@@ -13,7 +13,7 @@ import pytest
 import redis
 from pyspark.errors import AnalysisException, StreamingQueryException
 
-from support.servers import ServerProcess, millstream_server, redis_server
+from support.servers import ServerProcess
 from support.streams import fill
 from support.waiting import eventually
 
@@ -25,14 +25,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.realserver]
 Reading = Callable[..., "DataFrame"]
 RunToEnd = Callable[..., list[dict[str, Any]]]
 Written = Callable[[], list[str]]
-
-
-@pytest.fixture(scope="module", params=["redis", "millstream"])
-def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A real Redis, and our own server."""
-    folder = tmp_path_factory.mktemp("both")
-    with redis_server(folder) if request.param == "redis" else millstream_server(folder, "--memory") as server:
-        yield server
 
 
 @pytest.fixture

@@ -138,6 +138,10 @@ def _fit(value: Any, kind: pa.DataType) -> Any:
     return _scalar(value, kind)
 
 
+_OUTSIDE = ("NaN", "Infinity", "-Infinity")
+"""Numbers that JSON has not, as Spark's to_json words them."""
+
+
 def _must(condition: bool) -> None:
     if not condition:
         raise ValueError
@@ -152,6 +156,8 @@ def _scalar(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_timestamp(kind):
         when = datetime.fromisoformat(value)
         return when if kind.tz is None or when.tzinfo else when.replace(tzinfo=UTC)
+    if pa.types.is_floating(kind) and value in _OUTSIDE:
+        return float(value)
     _must(not isinstance(value, bool) and isinstance(value, int | Decimal))
     if pa.types.is_integer(kind):
         _must(value == int(value) and -(1 << (kind.bit_width - 1)) <= value < 1 << (kind.bit_width - 1))

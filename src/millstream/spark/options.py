@@ -3,23 +3,16 @@
 Messages are one line: Spark puts a traceback in front of them, so that their line is what a user sees last.
 """
 
-import difflib
 import fnmatch
 import json
-import os
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from millstream.errors import ConfigError
 from millstream.spark.offsets import Id, Position, before_time, parse_id
-
-T = TypeVar("T")
-
-URL_VARIABLE = "MILLSTREAM_URL"
-SCHEMES = ("redis://", "rediss://", "unix://")
+from millstream.spark.optiontext import boolean, check_names, find_url, not_empty, positive, read, without_password
 
 OPTIONS = (
     "url", "stream", "streamPattern", "startingOffsets", "startingTimestamp", "endingOffsets", "endingTimestamp",
@@ -76,7 +69,7 @@ class Options:
     @property
     def shown_url(self) -> str:
         """The URL without its password, for messages."""
-        return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", self.url)
+        return without_password(self.url)
 
 
 def parse(raw: Mapping[str, str]) -> Options:
@@ -86,15 +79,14 @@ def parse(raw: Mapping[str, str]) -> Options:
         ConfigError: one is unknown, has a value that cannot be meant, or contradicts another.
     """
     given = {name.lower(): value for name, value in raw.items()}
-    for name in given:
-        _known(name)
+    check_names(given, OPTIONS, "load()")
     streams, pattern = _which(given)
     limits = {
-        name: _read(given, name, _positive)
+        name: read(given, name, positive)
         for name in ("maxEntriesPerTrigger", "minPartitions", "maxEntriesPerPartition")
     }
     found = Options(
-        url=_url(given),
+        url=find_url(given),
         streams=streams,
         pattern=pattern,
         starting=_place(given, "startingOffsets", "startingTimestamp", streams, pattern),
@@ -102,9 +94,9 @@ def parse(raw: Mapping[str, str]) -> Options:
         max_entries=limits["maxEntriesPerTrigger"],
         min_partitions=limits["minPartitions"],
         max_per_partition=limits["maxEntriesPerPartition"],
-        fail_on_loss=_read(given, "failOnDataLoss", _boolean) is not False,
-        group=_read(given, "group", _not_empty),
-        fields=_read(given, "fields", _field_names) or (),
+        fail_on_loss=read(given, "failOnDataLoss", boolean) is not False,
+        group=read(given, "group", not_empty),
+        fields=read(given, "fields", _field_names) or (),
         given=frozenset(given),
     )
     if found.ending == "earliest":
@@ -112,64 +104,6 @@ def parse(raw: Mapping[str, str]) -> Options:
             "option 'endingOffsets' is 'earliest', which would read nothing: use 'latest' or a JSON of ids"
         )
     return found
-
-
-def _known(name: str) -> None:
-    lowered = {option.lower(): option for option in OPTIONS}
-    if name in lowered:
-        return
-    if name == "path":
-        raise ConfigError("load() takes no path here: name the stream by .option('stream', 'orders')")
-    close = difflib.get_close_matches(name, [*lowered, *_OTHER_WORDS], n=1, cutoff=0.6)
-    if close:
-        meant = lowered.get(close[0]) or _OTHER_WORDS[close[0]]
-        raise ConfigError(f"unknown option {name!r}: did you mean {meant!r}?")
-    raise ConfigError(f"unknown option {name!r}: the options are {', '.join(OPTIONS)}")
-
-
-_OTHER_WORDS = {
-    "stream.keys": "stream",
-    "streams": "stream",
-    "key": "stream",
-    "subscribe": "stream",
-    "subscribepattern": "streamPattern",
-    "stream.offsets": "startingOffsets",
-    "maxoffsetspertrigger": "maxEntriesPerTrigger",
-    "maxrecordsperpartition": "maxEntriesPerPartition",
-    "kafka.group.id": "group",
-    "stream.group.name": "group",
-    "host": "url",
-    "port": "url",
-}
-"""What the same thing is called in Kafka's source and in spark-redis (lower case), for suggestions."""
-
-
-def _read(given: Mapping[str, str], name: str, convert: Callable[[str], T]) -> T | None:
-    text = given.get(name.lower())
-    if text is None:
-        return None
-    try:
-        return convert(text.strip())
-    except ValueError as reason:
-        raise ConfigError(f"option {name!r} is {text!r}: {reason}") from None
-
-
-def _positive(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise ValueError("it must be a whole number of at least 1")
-    return int(text)
-
-
-def _boolean(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError("it must be true or false")
-    return text.lower() == "true"
-
-
-def _not_empty(text: str) -> str:
-    if not text:
-        raise ValueError("it must not be empty")
-    return text
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -189,25 +123,9 @@ def _field_names(text: str) -> tuple[str, ...]:
     return names
 
 
-def _url(given: Mapping[str, str]) -> str:
-    url = given.get("url") or os.environ.get(URL_VARIABLE, "")
-    if not url:
-        raise ConfigError(
-            f"option 'url' is missing: say .option('url', 'redis://127.0.0.1:6379/0') or set {URL_VARIABLE}"
-        )
-    if url.startswith(("memory://", "file://")):
-        raise ConfigError(
-            f"option 'url' is {url!r}, which lives in one process, and Spark reads from several: run "
-            "`millstream serve` and give its redis:// URL"
-        )
-    if not url.startswith(SCHEMES):
-        raise ConfigError(f"option 'url' must start with one of {', '.join(SCHEMES)}, as redis://127.0.0.1:6379/0 does")
-    return url
-
-
 def _which(given: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
-    streams = _read(given, "stream", _names)
-    pattern = _read(given, "streamPattern", _not_empty)
+    streams = read(given, "stream", _names)
+    pattern = read(given, "streamPattern", not_empty)
     if streams and pattern:
         raise ConfigError("options 'stream' and 'streamPattern' are both given: name the streams by one of them")
     if not streams and not pattern:
@@ -221,10 +139,10 @@ def _place(
     """The place that one of a pair of options names; None when neither is given."""
     if offsets.lower() in given and timestamp.lower() in given:
         raise ConfigError(f"options {offsets!r} and {timestamp!r} are both given: leave one out")
-    by_time = _read(given, timestamp, _instant)
+    by_time = read(given, timestamp, _instant)
     if by_time is not None:
         return {"*": before_time(by_time)}
-    found = _read(given, offsets, _offsets)
+    found = read(given, offsets, _offsets)
     if not isinstance(found, Mapping):
         return found
     for key in found:

@@ -1,13 +1,20 @@
-"""``format("millstream")`` as Spark sees it. Thin: the planner plans, ``reading`` reads.
+"""``format("millstream")`` as Spark sees it. Thin: the planner plans, ``reading`` reads, ``sink`` writes.
 
 This module is imported whenever Spark looks for a Python data source, whoever's it is, so it imports next to nothing.
 """
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -18,12 +25,24 @@ from pyspark.sql.types import MapType, StringType, StructField, StructType, Time
 
 from millstream.errors import ConfigError
 from millstream.spark import options as opts
+from millstream.spark import sinkoptions
 from millstream.spark.offsets import Range, dump, load
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from millstream.spark.planner import Planner
+
+
+T = TypeVar("T")
+
+
+def _attempt(parse: Callable[[Mapping[str, str]], T], given: Mapping[str, str]) -> T | ConfigError:
+    """The options, or what is wrong with them."""
+    try:
+        return parse(given)
+    except ConfigError as problem:
+        return problem
 
 
 @dataclass
@@ -42,8 +61,40 @@ class MillstreamSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        # Also where the environment is looked at: this runs on the driver's machine, readers may not.
-        self.parsed = opts.parse(options)
+        # Also where the environment is looked at: this runs on the driver's machine, readers may not. Spark does not
+        # say whether it is going to read or to write, so that only what is wrong for both is an error already here.
+        self._reading, self._writing = _attempt(opts.parse, options), _attempt(sinkoptions.parse, options)
+        if isinstance(self._reading, ConfigError) and isinstance(self._writing, ConfigError):
+            raise self._likelier(options)
+
+    def _likelier(self, options: Mapping[str, str]) -> ConfigError:
+        """The error to show where neither a read nor a write is right."""
+        own = {name.lower() for name in sinkoptions.SINK_OPTIONS} - {name.lower() for name in opts.OPTIONS}
+        found = self._writing if own & {name.lower() for name in options} else self._reading
+        assert isinstance(found, ConfigError)
+        return found
+
+    @property
+    def parsed(self) -> opts.Options:
+        """The options of a read.
+
+        Raises:
+            ConfigError: they are none.
+        """
+        if isinstance(self._reading, ConfigError):
+            raise self._reading
+        return self._reading
+
+    @property
+    def parsed_sink(self) -> "sinkoptions.SinkOptions":
+        """The options of a write.
+
+        Raises:
+            ConfigError: they are none.
+        """
+        if isinstance(self._writing, ConfigError):
+            raise self._writing
+        return self._writing
 
     @classmethod
     def name(cls) -> str:
@@ -69,6 +120,18 @@ class MillstreamSource(DataSource):
         """For ``spark.readStream``."""
         self.parsed.refuse(opts.BATCH_ONLY, "a streaming query, which does not end")
         return StreamReader(self.parsed, self._checked(schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's
+        """For ``writeStream``."""
+        from millstream.spark.sink import stream_sink  # noqa: PLC0415 - Arrow and the client only where rows are written
+
+        return stream_sink(self.parsed_sink, schema, overwrite=overwrite)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """For ``write``."""
+        from millstream.spark.sink import batch_sink  # noqa: PLC0415 - as above
+
+        return batch_sink(self.parsed_sink, schema, overwrite=overwrite)
 
     def _checked(self, schema: StructType) -> StructType:
         if self.parsed.fields and schema.fieldNames() != self.schema().fieldNames():

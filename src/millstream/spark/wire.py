@@ -26,7 +26,7 @@ RETRY_SECONDS = 30.0
 CONNECT_SECONDS = 10
 ANSWER_SECONDS = 60
 _CHUNK = 1 << 20
-_PASSING = ("LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN")
+PASSING = ("LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN")
 """Errors that go away by themselves."""
 
 
@@ -127,7 +127,7 @@ def _check_refused(raw: bytes, expected: int) -> None:
     if len(replies) < expected or not isinstance(replies[-1], hiredis.ReplyError):
         return
     told = f"the server refuses every command: {replies[-1]}"
-    if str(replies[-1]).startswith(_PASSING):
+    if str(replies[-1]).startswith(PASSING):
         raise ConnectionError(told)
     raise UsageError(told)
 

@@ -1,0 +1,69 @@
+"""One connection for commands that are made elsewhere: bytes out, replies in, errors among them as values."""
+
+from typing import TYPE_CHECKING, Any
+
+import hiredis
+
+from millstream.spark import wire
+
+if TYPE_CHECKING:
+    import socket
+
+_CHUNK = 1 << 16
+
+
+class Line:
+    """A connection to a server. redis-py makes it (TLS, user, password, database); from then on the socket is ours.
+
+    Args:
+        url: of the server.
+    """
+
+    def __init__(self, url: str) -> None:
+        pool: Any = wire.control_client(url).connection_pool
+        self._connection = pool.make_connection()
+        self._connection.connect()
+        self._socket: socket.socket = self._connection._sock  # noqa: SLF001 - as in wire
+        self._reader = hiredis.Reader()
+
+    def send(self, data: bytes) -> None:
+        """Send packed commands.
+
+        Raises:
+            OSError: the server went away.
+        """
+        self._socket.sendall(data)
+
+    def receive(self, count: int) -> list[Any]:
+        """The next replies; error replies as ``hiredis.ReplyError``.
+
+        Raises:
+            OSError: the server went away, did not answer in time, or is not ready.
+        """
+        found: list[Any] = []
+        while len(found) < count:
+            reply = self._reader.gets()
+            if reply is False:
+                data = self._socket.recv(_CHUNK)
+                if not data:
+                    raise ConnectionResetError("the server closed the connection")
+                self._reader.feed(data)
+                continue
+            if isinstance(reply, hiredis.ReplyError) and str(reply).startswith(wire.PASSING):
+                raise ConnectionError(f"the server is not ready: {reply}")
+            found.append(reply)
+        return found
+
+    def ask(self, *commands: tuple[bytes | str | int, ...]) -> list[Any]:
+        """Send commands and wait for their replies."""
+        self.send(pack(*commands))
+        return self.receive(len(commands))
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.disconnect()
+
+
+def pack(*commands: tuple[bytes | str | int, ...]) -> bytes:
+    """Commands as they travel."""
+    return b"".join(hiredis.pack_command(command) for command in commands)  # type: ignore[arg-type] # its stub says a tuple of one

@@ -1,0 +1,129 @@
+"""What the options of reading and of writing have in common: names, values, and errors that say how to mend them.
+
+Messages are one line: Spark puts a traceback in front of them, so that their line is what a user sees last.
+"""
+
+import difflib
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+from millstream.errors import ConfigError
+
+T = TypeVar("T")
+
+URL_VARIABLE = "MILLSTREAM_URL"
+SCHEMES = ("redis://", "rediss://", "unix://")
+
+_OTHER_WORDS = {
+    "stream.keys": "stream",
+    "streams": "stream",
+    "key": "stream",
+    "topic": "stream",
+    "subscribe": "stream",
+    "subscribepattern": "streamPattern",
+    "stream.offsets": "startingOffsets",
+    "maxoffsetspertrigger": "maxEntriesPerTrigger",
+    "maxrecordsperpartition": "maxEntriesPerPartition",
+    "kafka.group.id": "group",
+    "stream.group.name": "group",
+    "host": "url",
+    "port": "url",
+    "retention.ms": "retention",
+    "maxlength": "maxLen",
+}
+"""What the same thing is called in Kafka's source and sink and in spark-redis (lower case), for suggestions."""
+
+
+def check_names(given: Iterable[str], options: Iterable[str], call: str) -> None:
+    """Raise if one of the names (lower case) is not one of the options; ``call`` is what they were given to.
+
+    Raises:
+        ConfigError: its text suggests the right name.
+    """
+    lowered = {option.lower(): option for option in options}
+    others = {word: meant for word, meant in _OTHER_WORDS.items() if meant in lowered.values()}
+    for name in given:
+        if name in lowered:
+            continue
+        if name == "path":
+            raise ConfigError(f"{call} takes no path here: name the stream by .option('stream', 'orders')")
+        close = difflib.get_close_matches(name, [*lowered, *others], n=1, cutoff=0.6)
+        if close:
+            meant = lowered.get(close[0]) or others[close[0]]
+            raise ConfigError(f"unknown option {name!r}: did you mean {meant!r}?")
+        raise ConfigError(f"unknown option {name!r}: the options are {', '.join(lowered.values())}")
+
+
+def read(given: Mapping[str, str], name: str, convert: Callable[[str], T]) -> T | None:
+    """The value of an option, None if it was not given.
+
+    Raises:
+        ConfigError: ``convert`` raised ``ValueError``; its text ends in that error's.
+    """
+    text = given.get(name.lower())
+    if text is None:
+        return None
+    try:
+        return convert(text.strip())
+    except ValueError as reason:
+        raise ConfigError(f"option {name!r} is {text!r}: {reason}") from None
+
+
+def positive(text: str) -> int:
+    """A whole number of at least 1."""
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise ValueError("it must be a whole number of at least 1")
+    return int(text)
+
+
+def boolean(text: str) -> bool:
+    """True or false."""
+    if text.lower() not in ("true", "false"):
+        raise ValueError("it must be true or false")
+    return text.lower() == "true"
+
+
+def not_empty(text: str) -> str:
+    """Any text."""
+    if not text:
+        raise ValueError("it must not be empty")
+    return text
+
+
+_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def duration(text: str) -> int:
+    """Milliseconds, from a length of time such as ``15m``."""
+    found = re.fullmatch(r"(\d{1,15})\s*(ms|s|m|h|d)", text.lower())
+    if found is None or int(found[1]) == 0:
+        raise ValueError("it must be a length of time such as 500ms, 30s, 15m, 12h or 7d")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def find_url(given: Mapping[str, str]) -> str:
+    """The server's URL: the option ``url``, or else that of the environment.
+
+    Raises:
+        ConfigError: there is none, or it is of a kind that several processes cannot share.
+    """
+    url = given.get("url") or os.environ.get(URL_VARIABLE, "")
+    if not url:
+        raise ConfigError(
+            f"option 'url' is missing: say .option('url', 'redis://127.0.0.1:6379/0') or set {URL_VARIABLE}"
+        )
+    if url.startswith(("memory://", "file://")):
+        raise ConfigError(
+            f"option 'url' is {url!r}, which lives in one process, and Spark works in several: run "
+            "`millstream serve` and give its redis:// URL"
+        )
+    if not url.startswith(SCHEMES):
+        raise ConfigError(f"option 'url' must start with one of {', '.join(SCHEMES)}, as redis://127.0.0.1:6379/0 does")
+    return url
+
+
+def without_password(url: str) -> str:
+    """The URL for messages."""
+    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url)

@@ -1,0 +1,128 @@
+"""What the server keeps of a writer of the sink: its last batch, and what of it is left to publish."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING, Any
+
+import hiredis
+
+from millstream.spark import ledgerkeys, wire
+from millstream.spark.line import Line
+from millstream.spark.refusals import refused
+from millstream.spark.staging import Part
+
+if TYPE_CHECKING:
+    from millstream.spark.sinkoptions import SinkOptions
+
+_MANY = 500
+"""Commands sent in one go where there may be thousands."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is known of a writer's last batch.
+
+    Attributes:
+        version: of the batch.
+        parts: what is left to publish; None when it is done.
+    """
+
+    version: int
+    parts: tuple[Part, ...] | None
+
+    def packed(self) -> str:
+        """As it is kept."""
+        parts = None if self.parts is None else [astuple(part) for part in self.parts]
+        return json.dumps({"version": self.version, "parts": parts})
+
+    @classmethod
+    def unpacked(cls, text: bytes) -> "Record":
+        """The record of a text."""
+        kept = json.loads(text)
+        parts = None if kept["parts"] is None else tuple(Part(*part) for part in kept["parts"])
+        return cls(kept["version"], parts)
+
+
+class Calls:
+    """Commands of the driver: sent again when the server was away, refusals as errors that say what to do.
+
+    Args:
+        options: of the write.
+    """
+
+    def __init__(self, options: "SinkOptions") -> None:
+        self._options = options
+        self.line: Line | None = None
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self.line is not None:
+            self.line.close()
+            self.line = None
+
+    def ask(self, commands: Sequence[tuple[bytes | str | int, ...]]) -> list[Any]:
+        """Replies to commands that may be sent again, errors among them; waits for a server that is away."""
+
+        def once() -> list[Any]:
+            try:
+                if self.line is None:
+                    self.line = Line(self._options.url)
+                return self.line.ask(*commands)
+            except Exception:
+                self.close()
+                raise
+
+        return wire.retrying(once)
+
+    def all(self, commands: Sequence[tuple[bytes | str | int, ...]]) -> list[Any]:
+        """Replies to any number of commands.
+
+        Raises:
+            UsageError: one of them was refused.
+        """
+        found: list[Any] = []
+        for start in range(0, len(commands), _MANY):
+            found += self.ask(commands[start : start + _MANY])
+        self.check(found)
+        return found
+
+    def check(self, replies: Iterable[Any]) -> None:
+        """Raise for an error among the replies."""
+        for reply in replies:
+            if isinstance(reply, hiredis.ReplyError):
+                self.close()
+                raise refused(reply, self._options)
+
+
+class Ledger:
+    """The record of one writer.
+
+    Args:
+        calls: to the server.
+        writer: whose.
+    """
+
+    def __init__(self, calls: Calls, writer: str) -> None:
+        self._calls = calls
+        self._watching: Line | None = None
+        self.key = ledgerkeys.record(writer)
+
+    def known(self) -> Record | None:
+        """What is known now; the next :meth:`swap` writes only if that has not changed."""
+        text = self._calls.all([("WATCH", self.key), ("GET", self.key)])[1]
+        self._watching = self._calls.line
+        return None if text is None else Record.unpacked(text)
+
+    def swap(self, record: Record) -> bool:
+        """Write the record unless it has changed since it was looked at; False if it was not, as far as is known."""
+        line, self._watching = self._watching, None
+        if line is None or line is not self._calls.line:  # a new connection watches nothing
+            return False
+        try:
+            replies = line.ask(("MULTI",), ("SET", self.key, record.packed()), ("EXEC",))
+        except OSError:
+            self._calls.close()
+            return False
+        self._calls.check(replies)
+        return replies[-1] is not None
