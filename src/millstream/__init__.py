@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from millstream.worker.message import Reject as Reject
     from millstream.worker.middleware import Middleware as Middleware
     from millstream.worker.middleware import Timeout as Timeout
+    from millstream.worker.once import once as once
+    from millstream.worker.once import once_sync as once_sync
     from millstream.worker.payload import PayloadError as PayloadError
     from millstream.worker.policy import Retry as Retry
     from millstream.worker.settle import AlreadySettledError as AlreadySettledError
@@ -44,6 +46,8 @@ _WHERE = {
     "StreamSub": "millstream.worker.subscription",
     "connect": "millstream.client.connect",
     "connect_async": "millstream.client.connect",
+    "once": "millstream.worker.once",
+    "once_sync": "millstream.worker.once",
 }
 
 

@@ -23,6 +23,8 @@ PUBLIC = {
     "__version__",
     "connect",
     "connect_async",
+    "once",
+    "once_sync",
 }
 
 

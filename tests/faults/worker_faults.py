@@ -174,8 +174,8 @@ FAULTS = (
         "deaths-forgotten",
         "An entry that was put back keeps the record of its deaths.",
         "worker/deadletter.py",
-        "    deaths = [*letter.history, death][-DEATHS_LIMIT:]\n",
-        "    deaths = [death][-DEATHS_LIMIT:]\n",
+        "    deaths = [*letter.history, death]\n",
+        "    deaths = [death]\n",
         f"{DEAD}::test_an_entry_that_was_put_back_decodes_as_before_and_keeps_its_deaths",
     ),
     Fault(
@@ -185,5 +185,21 @@ FAULTS = (
         'again = _checked(await self._ask("XADD", self.key, "*", *grave.flat), self.key)',
         'again = _checked(await self._ask("ECHO", "0-0"), self.key)',
         f"{DEAD}::test_a_letter_that_cannot_be_put_back_stays",
+    ),
+    Fault(
+        "once-again",
+        "An effect by `once` is there once, however often the entry is delivered.",
+        "worker/once.py",
+        "if before == 'done' then return 0 end",
+        "",
+        "tests/worker/test_once.py::test_an_effect_is_there_once_however_often_the_entry_is_delivered",
+    ),
+    Fault(
+        "once-by-the-new-id",
+        "An entry that was dead and is put back has its effect once.",
+        "worker/once.py",
+        "{msg.group}:{msg.origin}",
+        "{msg.group}:{msg.id}",
+        "tests/worker/test_once.py::test_a_dead_entry_that_is_put_back_has_its_effect_once_in_every_group",
     ),
 )

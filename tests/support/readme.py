@@ -1,12 +1,12 @@
-"""Code blocks of the README, for tests that run them as printed."""
+"""Code blocks of the README and other pages, for tests that run them as printed."""
 
 import re
 
 from support.source import ROOT
 
 
-def block(language: str, holding: str) -> str:
-    """The README's one code block of this language that holds these words."""
-    blocks = re.findall(rf"```{language}\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+def block(language: str, holding: str, *, page: str = "README.md") -> str:
+    """The page's one code block of this language that holds these words."""
+    blocks = re.findall(rf"```{language}\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL)
     (found,) = [text for text in blocks if holding in text]
     return found

@@ -68,6 +68,7 @@ def test_an_entry_that_was_put_back_decodes_as_before_and_keeps_its_deaths() -> 
     for _ in range(30):
         again = hold(b"11-0", returning(letter(history=again.history), 7000), 1, 0)
     assert len(again.history) == 20
+    assert again.history[0]["id"] == "1-0"  # effects are known by the id it had first
     for value in (b"{}", b"[1]", b"not json", b"\xff"):
         foreign = hold(b"1-0", [b"a", b"b", HISTORY, value], 1, 0)
         assert type(foreign) is Held

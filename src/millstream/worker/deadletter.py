@@ -20,7 +20,8 @@ PREFIX = b"_dead."
 #: Field of an entry that was put back, and of its next dead letter.
 HISTORY = PREFIX + b"history"
 
-#: Earlier deaths that are remembered, the latest ones; and characters of each one's error.
+#: Earlier deaths that are remembered, the first (it names the id by which effects are known) and the latest ones; and
+#: characters of each one's error.
 DEATHS_LIMIT = 20
 ERROR_LIMIT = 500
 
@@ -129,7 +130,9 @@ def returning(letter: DeadLetter, now_ms: int) -> list[bytes]:
         "died_ms": letter.died_ms,
         "returned_ms": now_ms,
     }
-    deaths = [*letter.history, death][-DEATHS_LIMIT:]
+    deaths = [*letter.history, death]
+    if len(deaths) > DEATHS_LIMIT:
+        deaths = [deaths[0], *deaths[1 - DEATHS_LIMIT :]]
     return [*letter.fields, HISTORY, _history_text(deaths).encode()]
 
 

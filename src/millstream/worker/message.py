@@ -96,6 +96,21 @@ class Message:
         return headers(self._held.fields)
 
     @property
+    def origin(self) -> str:
+        """The id the entry had first: its own, or that of the first death of one that was dead and was put back."""
+        history = getattr(self._held, "history", ())
+        first = history[0].get("id") if history else None
+        return first if isinstance(first, str) else self.id
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same text for every delivery of the entry to this group, also after it was dead and was put back.
+
+        For a table of what is done, or another service's idempotency header; :func:`millstream.once` goes by it too.
+        """
+        return f"{self.stream}/{self.group}/{self.origin}"
+
+    @property
     def settled(self) -> bool:
         """True once the entry has an outcome."""
         return self._held.state not in (State.BUFFERED, State.RUNNING, State.LEFT)

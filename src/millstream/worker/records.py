@@ -20,6 +20,7 @@ from redis.exceptions import ResponseError
 
 from millstream.client import emulate
 from millstream.client.line import Command, Line, Reply
+from millstream.client.slots import beside
 from millstream.worker import hooks
 from millstream.worker.membership import Held, Membership
 from millstream.worker.policy import NO_RECORD, Course, Record, Retry, course
@@ -30,15 +31,8 @@ KEEP_SECONDS = 7 * 24 * 3600
 
 
 def key(stream: str, group: str) -> str:
-    """Key of the hash for one group of one stream, in the stream's slot.
-
-    (A stream whose name has a ``}`` and no tag of its own cannot have a neighbour; then the slots differ.)
-    """
-    _, opened, rest = stream.partition("{")
-    tag, closed, _ = rest.partition("}")
-    if opened and closed and tag:
-        return f"millstream:{{{tag}}}:tries:{stream}:{group}"
-    return f"millstream:{{{stream}}}:tries:{group}"
+    """Key of the hash for one group of one stream, in the stream's slot."""
+    return beside(stream, "tries", group)
 
 
 class Records:
