@@ -397,6 +397,32 @@ async def test_a_worker_that_lost_its_entry_can_no_longer_ack_it(server: ServerP
     assert pending(client, "s", "g") == {entry: ("other", 2)}
 
 
+async def test_what_came_before_the_process_was_frozen_is_not_run_after_it(
+    server: ServerProcess, client: redis.Redis
+) -> None:
+    """The reply lay in the socket while we stood still, and the heartbeat woke first: that does not make it ours."""
+    clock = ManualClock()
+    app, ran, frozen = App(server.url, clock=clock), [], []
+
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=3_000_000))
+    async def handle(msg: Message) -> None:
+        ran.append(msg.id)
+
+    def freeze() -> None:
+        if not frozen and client.xlen("s"):
+            frozen.append(client.xautoclaim("s", "g", "other", 0)[1][0][0])
+            clock.advance(HOUR)
+            app.loops[0].member.ticked = clock.now().mono
+
+    hooks.on("after_read", freeze)
+    async with app.running():
+        entry = client.xadd("s", {"x": 1})
+        await aeventually(lambda: app.stats()["handle"]["lost"] == 1)
+        assert frozen == [entry]
+        assert ran == []
+    assert pending(client, "s", "g") == {entry: ("other", 2)}
+
+
 async def test_an_entry_that_changed_hands_is_not_buried(server: ServerProcess, client: redis.Redis) -> None:
     """Before it buries, a worker looks whether the entry is still its own: another's is another's to judge."""
     app = App(server.url)

@@ -1,103 +1,343 @@
-"""Workers and the server killed while work is going on: every entry has its effect, each repetition is explained."""
+"""Workers and the server killed and frozen while work is going on: nothing is lost, each repetition is explained.
 
+A run writes a line into a file before it has its effect by ``once``. So the file tells every run, with its process and
+its time, the storm knows whom it killed or froze when, and the effects on the server must be exactly the entries.
+"""
+
+import asyncio
+import itertools
 import os
 import random
 import signal
-from collections import Counter
+import subprocess
+import time
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import pytest
 import redis
 
-from support.groups import consumers
-from support.servers import ServerProcess
-from support.waiting import eventually
+from millstream import App, Message, Retry, StreamSub, once
+from support import campaign
+from support.groups import consumers, pending
+from support.servers import ServerProcess, millstream_server, redis_server
+from support.waiting import aeventually, eventually
 
 APP = """
-import os
-from millstream import App, Message, Retry, StreamSub
+import asyncio, os, time
+from millstream import App, Message, Retry, StreamSub, once
 
 app = App()
+runs = os.open("runs.txt", os.O_APPEND | os.O_CREAT | os.O_WRONLY)
 
 @app.subscriber(
-    StreamSub("jobs", group="g", min_idle_time=500),
-    retry=Retry(max_deliveries=8, base=0.05, backoff="constant"),
-    concurrency=4,
+    StreamSub("jobs", group="g", min_idle_time={min_idle}),
+    retry=Retry(max_deliveries=5, base=0.05, backoff="constant"),
+    concurrency=8,
 )
 async def work(x: int, msg: Message) -> None:
-    with open("effects.txt", "a") as file:
-        file.write(f"{x} {msg.id} {msg.delivery_count}\\n")
+    os.write(runs, f"{{x}} {{msg.delivery_count}} {{os.getpid()}} {{time.time_ns()}}\\n".encode())
+    await asyncio.sleep(0.001 * (x % 5))
+    await once(msg, ("HINCRBY", "effects", x, 1))
     if x % 100 == 7:
-        raise ValueError("always fails")
+        raise ValueError("always fails, after its effect")
     if x % 50 == 3 and msg.delivery_count == 1:
-        raise ValueError("fails once")
+        raise ValueError("fails once, after its effect")
 """
 
-COUNT = 1_500
+SECOND = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Run:
+    """One line of the file."""
+
+    x: int
+    delivery: int
+    pid: int
+    at: int
+
+
+@dataclass
+class Storm:
+    """What happens to whom, by chance.
+
+    Args:
+        server: under storm.
+        tasks: starts processes.
+        min_idle: of the subscriber, in milliseconds.
+        seed: of all that is left to chance.
+    """
+
+    server: ServerProcess
+    tasks: Any
+    min_idle: int
+    seed: int
+    workers: list["subprocess.Popen[str]"] = field(default_factory=list)
+    killed: dict[int, int] = field(default_factory=dict)  # pid -> when
+    frozen: list[tuple[int, int]] = field(default_factory=list)  # pid, until when
+    outages: list[tuple[int, int]] = field(default_factory=list)  # from the kill until it answers again
+
+    def begin(self, entries: int, workers: int) -> None:
+        """Publish everything and start the workers."""
+        self.chance = random.Random(self.seed)
+        self.entries = entries
+        self.target = self.tasks.app(APP.format(min_idle=self.min_idle))
+        with self.server.client() as client:
+            client.xgroup_create("jobs", "g", "0", mkstream=True)
+            for start in range(0, entries, 1_000):
+                pipe = client.pipeline(transaction=False)
+                for x in range(start, min(start + 1_000, entries)):
+                    pipe.xadd("jobs", {"x": x})
+                pipe.execute()
+        self.workers = [self.tasks.worker(self.target, self.server.url) for _ in range(workers)]
+
+    def rage(self, events: list[str]) -> None:
+        """Let the events happen, spread over the work."""
+        for number, event in enumerate(events):
+            mark = self.entries * (number + 1) // (len(events) + 1)
+            eventually(lambda mark=mark: self.acked() >= mark, 120, what=f"{mark} of {self.entries} are done")
+            getattr(self, event)()
+
+    def acked(self) -> int:
+        """Entries whose outcome is stored."""
+        group = self.group()
+        return (group["entries-read"] or 0) - group["pending"] if group else 0
+
+    def group(self) -> Any:
+        with self.server.client(decode_responses=True) as client:
+            try:
+                return client.xinfo_groups("jobs")[0]  # type: ignore[index] # redis-py's sync and async share a type
+            except redis.RedisError:
+                return None
+
+    def kill(self) -> None:
+        """A worker dies, and another takes its place."""
+        place = self.chance.randrange(len(self.workers))
+        victim = self.workers[place]
+        victim.kill()
+        victim.wait(timeout=30)
+        self.killed[victim.pid] = time.time_ns()
+        self.workers[place] = self.tasks.worker(self.target, self.server.url)
+
+    def freeze(self) -> None:
+        """A worker stands still for longer than others wait to claim, and goes on."""
+        victim = self.chance.choice(self.workers)
+        victim.send_signal(signal.SIGSTOP)
+        until = time.monotonic() + self.min_idle / 1000 * 1.5
+        eventually(lambda: time.monotonic() > until)
+        victim.send_signal(signal.SIGCONT)
+        self.frozen.append((victim.pid, time.time_ns()))
+
+    def crash(self) -> None:
+        """The server dies and comes back with its data."""
+        began = time.time_ns()
+        self.server.kill()
+        self.server.start()
+        self.outages.append((began, time.time_ns()))
+
+    def end(self) -> dict[str, int]:
+        """Wait for the end and check all that is promised; how many repetitions had which cause."""
+        eventually(self.settled, 180, what="nothing is pending")
+        eventually(self.all_joined, what="the last worker that was started has begun")
+        for worker in self.workers:
+            worker.terminate()
+        codes = [worker.wait(timeout=60) for worker in self.workers]
+        with self.server.client(decode_responses=True) as client:
+            effects: Any = client.hgetall("effects")
+            dead: Any = client.xrange("jobs:dead")
+        assert codes == [0] * len(self.workers)
+        assert Counter({int(x): int(count) for x, count in effects.items()}) == Counter(range(self.entries))
+        assert sorted(int(fields["x"]) for _, fields in dead) == list(range(7, self.entries, 100))
+        runs = defaultdict(list)
+        for line in (self.tasks.folder / "runs.txt").read_text().splitlines():
+            run = Run(*map(int, line.split()))
+            runs[run.x].append(run)
+        assert set(runs) == set(range(self.entries))
+        causes: Counter[str] = Counter()
+        for found in runs.values():
+            found.sort(key=lambda run: run.at)
+            for run, after in itertools.pairwise(found):
+                cause = self.cause(run, after)
+                assert cause, f"nothing explains that {after} came after {run}"
+                causes[cause] += 1
+        return dict(causes)
+
+    def settled(self) -> bool:
+        group = self.group()
+        return bool(group and group["pending"] == 0 and group["lag"] == 0)
+
+    def all_joined(self) -> bool:
+        with self.server.client(decode_responses=True) as client:
+            pids = {int(name.split("-")[-2]) for name in consumers(client, "jobs", "g")}
+        return pids >= {worker.pid for worker in self.workers}
+
+    def cause(self, run: Run, after: Run) -> str:
+        """Why an entry ran again; empty when there is no reason."""
+        if after.delivery <= run.delivery:
+            return ""  # each run is a delivery of its own
+        if run.x % 100 == 7 or (run.x % 50 == 3 and run.delivery == 1):
+            return "failed"
+        if run.at <= self.killed.get(run.pid, 0) <= after.at:
+            return "worker killed"
+        if any(pid == run.pid and run.at <= until for pid, until in self.frozen):
+            return "worker frozen"
+        if any(run.at <= ended and began <= after.at for began, ended in self.outages):
+            return "server killed"
+        return ""
 
 
 def test_nothing_is_lost_when_workers_and_server_are_killed(own_server: ServerProcess, tasks: Any) -> None:
-    """Five times a worker dies by SIGKILL, twice the server: every entry ends handled or dead, none is lost."""
-    chance = random.Random(1)
-    with own_server.client(decode_responses=True) as client:
-        client.xgroup_create("jobs", "g", "0", mkstream=True)
-    running = tasks.run(tasks.app(APP), own_server.url, "--workers", "3")
-    written = 0
-    for event in range(7):
-        with own_server.client(decode_responses=True) as client:
-            for _ in range(COUNT // 7 + 1):
-                client.xadd("jobs", {"x": written})
-                written += 1
-            eventually(lambda half=written // 2: done_files(tasks) > half, what="half of it is done")
-            if event in (2, 4):
-                own_server.kill()
-                own_server.start()
-            else:
-                # where the machine is quick, the workers killed before may still be starting again
-                names = eventually(lambda client=client: living(client), what="a worker is alive")
-                os.kill(pid_of(chance.choice(names)), signal.SIGKILL)
-    with own_server.client(decode_responses=True) as client:
-        eventually(lambda: settled(client), 60, what="nothing is pending")
-        running.terminate()
-        out, _ = running.communicate(timeout=60)
-        assert running.returncode == 0, out
-        dead: Any = client.xrange("jobs:dead")
-    runs = Counter(int(line.split()[0]) for line in lines(tasks))
-    assert set(runs) == set(range(written))
-    assert Counter(int(fields["x"]) for _, fields in dead) == {x: 1 for x in range(written) if x % 100 == 7}
-    # an entry that does not fail by itself runs again only because a kill took its outcome away: what seven kills can
-    # take is what three workers hold
-    again = sum(count - 1 for x, count in runs.items() if x % 100 != 7 and x % 50 != 3)
-    assert again <= 7 * 3 * (128 + 4)
+    """SIGKILL to two workers and the server, SIGSTOP to one: each effect is there once, what always fails dead once."""
+    storm = Storm(own_server, tasks, min_idle=600, seed=1)
+    storm.begin(1_500, workers=3)
+    storm.rage(["kill", "crash", "freeze", "kill"])
+    storm.end()
 
 
-def lines(tasks: Any) -> list[str]:
-    file = tasks.folder / "effects.txt"
-    return file.read_text().splitlines() if file.exists() else []
+def storm_of(folder: Path, seed: int) -> int:
+    """100,000 entries, eight workers, fifty events; how many entries."""
+    from worker.conftest import Tasks
+
+    folder.mkdir()
+    chance = random.Random(seed)
+    events = ["kill"] * 36 + ["crash"] * 6 + ["freeze"] * 8
+    chance.shuffle(events)
+    tasks = Tasks(folder)
+    with stormy_server(folder, seed) as server:
+        storm = Storm(server, tasks, min_idle=3_000, seed=seed)
+        try:
+            storm.begin(100_000, workers=8)
+            storm.rage(events)
+            campaign.tell("worker-storm", f"seed {seed}: repeated {storm.end()}")
+        finally:
+            tasks.end()
+    return storm.entries
 
 
-def done_files(tasks: Any) -> int:
-    return len({line.split()[0] for line in lines(tasks)})
+def stormy_server(folder: Path, seed: int) -> ServerProcess:
+    """Redis and ours in turn, both with an fsync before every reply."""
+    if seed % 2:
+        return redis_server(folder, "--appendonly", "yes", "--appendfsync", "always")
+    return millstream_server(folder)
 
 
-def pid_of(name: str) -> int:
-    return int(name.split("-")[-2])
+@pytest.mark.long
+@pytest.mark.realserver
+@pytest.mark.timeout(campaign.LIMIT)
+def test_a_hundred_thousand_entries_in_a_storm(tmp_path: Path) -> None:
+    """Eight workers, 36 SIGKILLs of them, 8 SIGSTOPs, 6 SIGKILLs of the server, four times."""
+    campaign.run("worker-storm", lambda seed: storm_of(tmp_path / str(seed), seed), range(1, 5), unit="entries")
 
 
-def living(client: redis.Redis) -> list[str]:
-    return sorted(name for name in consumers(client, "jobs", "g") if alive(name))
+async def twenty_workers(server: ServerProcess, entries: int, kills: int) -> int:
+    """Kill the server under twenty workers; how often it was killed."""
+    with server.client() as client:
+        client.xgroup_create("s", "g", "0", mkstream=True)
+        for x in range(entries):
+            client.xadd("s", {"x": x})
+    runs: Counter[int] = Counter()
+    apps = [App(server.url) for _ in range(20)]
 
+    async def handle(x: int, msg: Message) -> None:
+        runs[x] += 1
+        await asyncio.sleep(0.001)
+        await once(msg, ("HINCRBY", "effects", x, 1))
 
-def alive(name: str) -> bool:
+    for app in apps:
+        sub = StreamSub("s", group="g", min_idle_time=2_500, max_records=4)
+        app.subscriber(sub, retry=Retry(max_deliveries=kills + 5, base=0.05), concurrency=2)(handle)
+        await app.start()
     try:
-        os.kill(pid_of(name), 0)
-    except ProcessLookupError:
-        return False
-    return True
+        for kill in range(kills):
+            await aeventually(lambda kill=kill: len(runs) > entries * (kill + 1) // (kills + 1))
+            await asyncio.to_thread(server.kill)
+            await asyncio.to_thread(server.start)
+        await aeventually(lambda: asyncio.to_thread(empty, server), 120)
+    finally:
+        for app in apps:
+            await app.stop()
+    with server.client(decode_responses=True) as client:
+        effects: Any = client.hgetall("effects")
+        assert not client.exists("s:dead")
+    assert set(runs) == set(range(entries))
+    assert effects == {str(x): "1" for x in range(entries)}
+    # a server that dies takes the outcomes that were under way: of what runs, and of what waits for its gathered ack
+    assert runs.total() - entries <= kills * 20 * (2 + 4 + 4)
+    return kills
 
 
-def settled(client: redis.Redis) -> bool:
-    try:
-        groups: Any = client.xinfo_groups("jobs")
-    except redis.RedisError:
-        return False
-    return bool(groups[0]["pending"] == 0 and groups[0]["lag"] == 0)
+def empty(server: ServerProcess) -> bool:
+    with server.client(decode_responses=True) as client:
+        try:
+            (group,) = client.xinfo_groups("s")  # type: ignore[misc] # redis-py's sync and async share a type
+        except redis.RedisError:
+            return False
+        return bool(group["pending"] == 0 and group["lag"] == 0)
+
+
+async def test_the_server_is_killed_under_twenty_workers(own_server: ServerProcess) -> None:
+    """Twenty workers lose their server and find it again: no entry is lost, and each has its effect once."""
+    await twenty_workers(own_server, 600, kills=1)
+
+
+@pytest.mark.long
+@pytest.mark.realserver
+@pytest.mark.timeout(campaign.LIMIT)
+def test_the_server_is_killed_under_twenty_workers_again_and_again(tmp_path: Path) -> None:
+    """The same with 8,000 entries and twenty kills, ten times."""
+
+    def piece(seed: int) -> int:
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        with stormy_server(folder, seed) as server:
+            return asyncio.run(twenty_workers(server, 8_000, kills=20))
+
+    campaign.run("worker-outages", piece, range(1, 11), unit="kills")
+
+
+SLOW = """
+import asyncio
+from millstream import App, StreamSub
+app = App()
+
+@app.subscriber(StreamSub("jobs", group="g", consumer="slow"), concurrency=4)
+async def work(x: int) -> None:
+    await asyncio.sleep(0.2)
+"""
+
+
+async def test_a_slow_worker_holds_little_and_the_others_get_the_rest(
+    server: ServerProcess, client: redis.Redis, tasks: Any
+) -> None:
+    """Back-pressure: behind 32 MB of backlog its memory stays where it was, and a quick worker does nearly all."""
+    slow = tasks.worker(tasks.app(SLOW), server.url)
+    eventually(lambda: client.exists("jobs") and consumers(client, "jobs", "g") == {"slow"})
+    client.xadd("jobs", {"x": 0})
+    eventually(lambda: "slow" in {name for name, _ in pending(client, "jobs", "g").values()})
+    before = memory(slow.pid)
+    pipe = client.pipeline(transaction=False)
+    for x in range(1, 8_001):
+        pipe.xadd("jobs", {"x": x, "load": "*" * 4_000})
+    await asyncio.to_thread(pipe.execute)
+    quick, done, most = App(server.url), [], 0
+
+    @quick.subscriber(StreamSub("jobs", group="g"))
+    async def work(x: int) -> None:
+        done.append(x)
+
+    async with quick.running():
+        while len(done) < 7_800:
+            held: Any = await asyncio.to_thread(client.xpending_range, "jobs", "g", "-", "+", 10_000, "slow")
+            most = max(most, len(held))
+        grown = memory(slow.pid) - before
+    assert most <= 4 + 128  # what runs, and the bound of reading ahead
+    assert len(done) >= 8_000 - 200
+    assert grown < 8_000_000
+
+
+def memory(pid: int) -> int:
+    """Bytes a process has in memory."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -60,6 +60,7 @@ class Reading:
         self._again: list[Held] = []  # those of them that were delivered before
         #: monotonic ms until which the present read may wait; 0 when there is none that waits
         self.blocked_until = 0
+        self._asked_at = 0  # what a reply brings was not ours before; when it came we cannot know, if we were frozen
 
     async def read(self, room: int) -> list[Held]:
         """Wait for entries, at most ``room``, for at most the polling interval.
@@ -91,7 +92,7 @@ class Reading:
         self._turn = not self._turn
         claimable = share(room, self._turn) if self._subscription.read == "both" else room
         found: list[Held] = []
-        now = member.clock.now().mono
+        now = self._asked_at = member.clock.now().mono
         if self._subscription.claims:
             found = await self._claim_due(now, claimable)
             if len(found) < claimable and now >= self._sweep_at:
@@ -107,7 +108,8 @@ class Reading:
     def wait_ms(self) -> int:
         """Milliseconds until there is something to do other than read."""
         now = self._member.clock.now().mono
-        soonest = now + self._subscription.sub.polling_interval
+        # what comes with a read counts as ours from the time it was sent, so a read must not wait until that is stale
+        soonest = now + min(self._subscription.sub.polling_interval, max(self._member.min_idle // 2, 1))
         if self._subscription.claims:
             soonest = min(soonest, self._sweep_at)
             if self._ledger.retries_due and not self._native:
@@ -130,7 +132,8 @@ class Reading:
                 commands.append(self._command(room - claimable, 0, claim=False))
         else:
             commands.append(self._command(room, wait, claim=False))
-        self.blocked_until = self._member.clock.now().mono + wait if wait else 0
+        self._asked_at = self._member.clock.now().mono
+        self.blocked_until = self._asked_at + wait if wait else 0
         replies = await self._line.calls(commands, timeout=wait / 1000 + 10)
         self.blocked_until = 0
         hooks.reach("after_read")
@@ -269,9 +272,9 @@ class Reading:
         if known is not None and known.state in _IN_PROGRESS:
             # our own lease ran out and we were the first to notice: the run in progress goes on with the new count
             known.deliveries = deliveries
-            known.leased = member.ticked
+            known.leased = self._asked_at
             return None
-        held = hold(entry, fields, deliveries, member.ticked)
+        held = hold(entry, fields, deliveries, self._asked_at)
         member.held[entry] = held
         self._came.append(held)
         if deliveries > 1:
