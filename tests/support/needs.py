@@ -25,6 +25,24 @@ def program(name: str) -> str:
     return path
 
 
+#: Servers the worker's contract is run on where somebody has them: name -> the environment variable that names the
+#: program, and the program looked for on PATH without it.
+OTHERS = {"valkey": ("MILLSTREAM_VALKEY", "valkey-server"), "redis8": ("MILLSTREAM_REDIS8", "redis-server-8")}
+
+
+def other(name: str) -> str:
+    """The full path of a server in :data:`OTHERS`, or the test is skipped.
+
+    Under CI too: what CI runs on, a fresh Debian 12, has neither without another package source.
+    """
+    variable, usual = OTHERS[name]
+    given = os.environ.get(variable, "")
+    path = shutil.which(given or usual)
+    if path is None:
+        pytest.skip(f"{variable}={given}: no such program" if given else f"no {usual} on PATH, {variable} not set")
+    return path
+
+
 @functools.cache
 def java_version() -> int:
     """Major version of the Java that Spark would start; 0 when there is none."""

@@ -106,11 +106,17 @@ class ServerProcess:
             self.kill()
 
 
-def redis_server(folder: Path, *options: str) -> ServerProcess:
-    """A redis-server, not started yet; the test is skipped (failed under CI) where there is none."""
+def redis_server(folder: Path, *options: str, path: str = "") -> ServerProcess:
+    """A redis-server, not started yet; the test is skipped (failed under CI) where there is none.
+
+    Args:
+        folder: for its data and its output.
+        options: more words for its command line.
+        path: of another program with the same options, instead.
+    """
     port = free_port()
     folder.mkdir(parents=True, exist_ok=True)
-    words = [program("redis-server"), "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder)]
+    words = [path or program("redis-server"), "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder)]
     words += ["--save", "", "--appendonly", "no", *options]
     return ServerProcess(words, port, folder / "redis-server.out")
 

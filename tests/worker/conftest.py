@@ -13,9 +13,16 @@ import redis
 
 from millstream.testing import millstream_clock, millstream_url, millstream_worker  # noqa: F401 - fixtures for users
 from millstream.worker import hooks
+from support import needs
 from support.servers import ServerProcess, millstream_server, redis_server
 
 SERVERS = ["redis", "millstream"]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Tests of a server run on both, or on those that their module lists as ``SERVERS``."""
+    for fixture in {"server", "own_server"} & set(metafunc.fixturenames):
+        metafunc.parametrize(fixture, getattr(metafunc.module, "SERVERS", SERVERS), indirect=True)
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +32,21 @@ def millstream_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
         yield server
 
 
-@pytest.fixture(params=SERVERS)
+@pytest.fixture(scope="session")
+def valkey_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """One Valkey for the whole run, where there is one."""
+    with redis_server(tmp_path_factory.mktemp("valkey"), path=needs.other("valkey")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis8_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """The same for Redis 8."""
+    with redis_server(tmp_path_factory.mktemp("redis8"), path=needs.other("redis8")) as server:
+        yield server
+
+
+@pytest.fixture
 def server(request: pytest.FixtureRequest) -> ServerProcess:
     """A server with nothing in it, each kind in turn."""
     found: ServerProcess = request.getfixturevalue(f"{request.param}_process")
@@ -34,11 +55,15 @@ def server(request: pytest.FixtureRequest) -> ServerProcess:
     return found
 
 
-@pytest.fixture(params=SERVERS)
+@pytest.fixture
 def own_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServerProcess]:
     """A server for this test alone, that keeps its data when it is stopped and started again."""
-    make = {"redis": lambda: redis_server(tmp_path, "--appendonly", "yes", "--appendfsync", "always")}
-    with make.get(request.param, lambda: millstream_server(tmp_path))() as found:
+    if request.param == "millstream":
+        made = millstream_server(tmp_path)
+    else:
+        path = "" if request.param == "redis" else needs.other(request.param)
+        made = redis_server(tmp_path, "--appendonly", "yes", "--appendfsync", "always", path=path)
+    with made as found:
         yield found
 
 

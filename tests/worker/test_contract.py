@@ -13,11 +13,14 @@ from millstream import AlreadySettledError, App, EntryLostError, Message, Nack, 
 from millstream.clock import ManualClock
 from millstream.worker import hooks
 from millstream.worker.deadletter import unpack
+from support import needs
 from support.groups import all_done, consumers, pending
 from support.servers import ServerProcess
 from support.waiting import aeventually, eventually
 
 HOUR = 3_600_000
+# the contract, unlike other tests, is also checked on servers that few machines have
+SERVERS = ["redis", "millstream", *needs.OTHERS]
 QUICK = Retry(max_deliveries=3, base=0.02, jitter=False)
 
 
