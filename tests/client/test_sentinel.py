@@ -137,7 +137,25 @@ def test_what_is_no_such_url(url: str) -> None:
         parse_service(url)
 
 
-def test_cluster_urls_are_refused_by_name() -> None:
-    """A cluster is not supported; the error lists what is."""
-    with pytest.raises(ConfigError, match=r"redis\+sentinel://"):
-        sync_client("redis+cluster://a:1")
+async def test_a_master_that_became_a_replica_under_a_connection_is_waited_for(
+    real_redis: ServerProcess,
+) -> None:
+    """READONLY is a state that passes, not the end of the worker: it goes on when there is a master again."""
+    app, seen = App(real_redis.url), []
+
+    @app.subscriber(StreamSub("s", group="g", polling_interval=50))
+    async def handle(x: int) -> None:
+        seen.append(x)
+
+    with real_redis.client() as client:
+        async with app.running():
+            await app.publish("s", {"x": 1})
+            await aeventually(lambda: seen == [1])
+            client.execute_command("REPLICAOF", "127.0.0.1", free_port())
+            try:
+                await aeventually(lambda: app.stats()["handle"]["reconnects"] == 1)
+            finally:
+                client.execute_command("REPLICAOF", "NO", "ONE")
+            await app.publish("s", {"x": 2})
+            await aeventually(lambda: seen == [1, 2])
+            assert [one.alive for one in app.progress()] == [True]

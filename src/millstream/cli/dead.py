@@ -279,11 +279,11 @@ def export(stream: str, file: Path | None, url: str | None, key: str | None, **c
 
 def _run(url: str | None, work: "Callable[[Line], Awaitable[T]]") -> T:
     """Do something with a line to the server."""
-    from millstream.client.line import Line  # noqa: PLC0415 - help does not need it
+    from millstream.client.line import open_line  # noqa: PLC0415 - help does not need it
     from millstream.client.url import check_shared, find_url  # noqa: PLC0415 - as above
 
     async def main() -> T:
-        line = Line(check_shared(find_url(url)))
+        line = open_line(check_shared(find_url(url)))
         try:
             return await work(line)
         finally:
@@ -301,7 +301,7 @@ def _key(stream: str | None, key: str | None) -> str:
 def _yard(line: "Line", stream: str | None, key: str | None) -> "Graveyard":
     from millstream.worker.graveyard import Graveyard  # noqa: PLC0415 - as above
 
-    return Graveyard(line, _key(stream, key))
+    return Graveyard(line.near(_key(stream, key)), _key(stream, key))
 
 
 def _chosen(options: dict[str, str | None]) -> "Choice":

@@ -304,11 +304,11 @@ async def _reap(line: "Line", stream: str, group: str | None, idle_ms: int) -> l
 
 def _run(url: str | None, work: "Callable[[Line], Awaitable[T]]") -> T:
     """Do something with a line to the server."""
-    from millstream.client.line import Line  # noqa: PLC0415 - help does not need it
+    from millstream.client.line import open_line  # noqa: PLC0415 - help does not need it
     from millstream.client.url import check_shared, find_url  # noqa: PLC0415 - as above
 
     async def main() -> T:
-        line = Line(check_shared(find_url(url)))
+        line = open_line(check_shared(find_url(url)))
         try:
             return await work(line)
         finally:

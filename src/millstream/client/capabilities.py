@@ -12,18 +12,27 @@ from weakref import WeakKeyDictionary
 from redis.exceptions import ResponseError
 
 from millstream.client.line import Command, Line, Reply
+from millstream.client.slots import beside
 
 if TYPE_CHECKING:
     import redis
 
-_PROBE = "{millstream}:probe:no-such-key"
+#: A key near which there is surely none of ours, for those who have no stream in mind.
+NOWHERE = "millstream"
 
-#: Sent in this order; :func:`judge` reads the replies in the same order. None of them creates a key.
-PROBES: tuple[Command, ...] = (
-    ("COMMAND", "INFO", "XNACK", "XACKDEL", "XDELEX"),
-    ("XREADGROUP", "GROUP", "g", "c", "CLAIM", "0", "STREAMS", _PROBE, ">"),
-    ("XADD", _PROBE, "NOMKSTREAM", "IDMPAUTO", "p", "*", "f", "v"),
-)
+
+def probes(near: str = NOWHERE) -> tuple[Command, ...]:
+    """Sent in this order; :func:`judge` reads the replies in the same order. None of them creates a key.
+
+    Args:
+        near: the key in whose slot the key that does not exist is looked for.
+    """
+    key = beside(near, "probe", "no-such-key")
+    return (
+        ("COMMAND", "INFO", "XNACK", "XACKDEL", "XDELEX"),
+        ("XREADGROUP", "GROUP", "g", "c", "CLAIM", "0", "STREAMS", key, ">"),
+        ("XADD", key, "NOMKSTREAM", "IDMPAUTO", "p", "*", "f", "v"),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +55,7 @@ class Capabilities:
 
 
 def judge(replies: Sequence[Reply]) -> Capabilities:
-    """The capabilities that the replies to :data:`PROBES` show.
+    """The capabilities that the replies to :func:`probes` show.
 
     A reply that says nothing either way (no permission for COMMAND, say) counts as absent: the older way works
     everywhere.
@@ -63,9 +72,9 @@ def judge(replies: Sequence[Reply]) -> Capabilities:
     )
 
 
-async def find(line: Line) -> Capabilities:
-    """Ask the server at the other end of ``line``, in one round trip."""
-    return judge(await line.calls(PROBES))
+async def find(line: Line, near: str = NOWHERE) -> Capabilities:
+    """Ask the server at the other end of ``line``, in one round trip; on a cluster, the one that has that key."""
+    return judge(await line.near(near).calls(probes(near)))
 
 
 _known: WeakKeyDictionary[Any, Capabilities] = WeakKeyDictionary()
@@ -77,7 +86,7 @@ def find_sync(client: "redis.Redis") -> Capabilities:
     if pool not in _known:
         connection = pool.get_connection()
         try:
-            _known[pool] = judge([_ask(connection, command) for command in PROBES])
+            _known[pool] = judge([_ask(connection, command) for command in probes()])
         finally:
             pool.release(connection)
     return _known[pool]

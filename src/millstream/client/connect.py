@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from millstream.client.url import async_client, sync_client
+from millstream.client.url import CLUSTERS, async_client, sync_client
 
 if TYPE_CHECKING:
     import redis
@@ -20,7 +20,8 @@ def connect(url: str = "memory://", **options: Any) -> "redis.Redis":
     Args:
         url: ``memory://`` for a store of this client's own, ``memory://NAME`` for one that all of this process share,
             ``file:///DIR`` for a data directory (``?fsync=everysec`` or ``no`` to wait less for the disk); ``redis://``,
-            ``rediss://`` or ``unix://`` for a server.
+            ``rediss://`` or ``unix://`` for a server; ``redis+sentinel://host:port,host:port/SERVICE`` and
+            ``redis+cluster://host:port,host:port``.
         options: those of ``redis.Redis.from_url``. No read times out unless ``socket_timeout`` is given, and nothing is
             sent twice unless ``retry`` is.
 
@@ -28,6 +29,11 @@ def connect(url: str = "memory://", **options: Any) -> "redis.Redis":
         ConfigError: the URL cannot be meant.
         StorageError: the data directory is locked by a process that does not serve it, damaged or not usable.
     """
+    if url.startswith(CLUSTERS):
+        from millstream.client.cluster import sync_cluster  # noqa: PLC0415 - only its users load it
+
+        cluster: Any = sync_cluster(url, **options)
+        return cluster  # type: ignore[no-any-return] # not a Redis for redis-py, but of the same methods
     return sync_client(url, **options)
 
 

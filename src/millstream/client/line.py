@@ -17,7 +17,7 @@ from hiredis import pack_command
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from millstream.client.url import async_client
+from millstream.client.url import CLUSTERS, async_client
 from millstream.errors import MillstreamError
 
 Command: TypeAlias = Sequence[bytes | str | int | float]
@@ -98,6 +98,14 @@ class Line:
             raise next((reply for reply in replies if isinstance(reply, Exception)), result)
         return None if result is None else list(result)
 
+    def near(self, key: str) -> "Line":  # noqa: ARG002 - a cluster's line needs it
+        """The line to the node that has a key: this one, where there is one server."""
+        return self
+
+    async def nodes(self) -> "list[Line]":
+        """A line to each server: this one, where there is one."""
+        return [self]
+
     async def close(self) -> None:
         """Break off: whatever still waits gets :class:`Disconnected`."""
         self._closed = True
@@ -135,9 +143,11 @@ class Line:
         packed = [_pack(command) for commands, _, _ in batch for command in commands]
         await connection.send_packed_command(b"".join(packed))
         for commands, future, _ in batch:
-            replies = [await _reply(connection) for _ in commands]
-            if not future.done():
-                future.set_result(replies)
+            self._answer(future, [await _reply(connection) for _ in commands])
+
+    def _answer(self, future: "asyncio.Future[list[Reply]]", replies: list[Reply]) -> None:
+        if not future.done():
+            future.set_result(replies)
 
     async def _dial(self) -> Any:
         connection = self._client.connection_pool.make_connection()  # type: ignore[no-untyped-call] # redis-py's gap
@@ -163,6 +173,21 @@ class Line:
             if not future.done():
                 future.set_exception(error)
                 future.exception()  # seen: a caller that was cancelled will not ask for it
+
+
+def open_line(url: str, *, near: str | None = None, greet: Sequence[Command] = ()) -> Line:
+    """A line to what a URL names.
+
+    Args:
+        url: of a server, or of a cluster.
+        near: on a cluster, the key whose node is meant; None for a line that sends each command to its key's node.
+        greet: see :class:`Line`; only with ``near``.
+    """
+    if not url.startswith(CLUSTERS):
+        return Line(url, greet=greet)
+    from millstream.client.cluster import ClusterLine, NearLine  # noqa: PLC0415 - only its users load it
+
+    return ClusterLine(url) if near is None else NearLine(url, near, greet=greet)
 
 
 def _pack(command: Command) -> bytes:

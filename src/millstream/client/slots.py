@@ -5,6 +5,13 @@ A cluster puts a key into one of 16,384 slots by the part of its name between th
 in one slot.
 """
 
+from redis.crc import key_slot
+
+
+def slot_of(key: str | bytes) -> int:
+    """The slot of a key."""
+    return int(key_slot(key if isinstance(key, bytes) else key.encode("utf-8", "surrogateescape")))
+
 
 def tag_of(key: str) -> str:
     """What a key's slot is computed from: its hash tag, or all of it."""

@@ -1,6 +1,7 @@
 """From a URL to a redis-py client: ``redis://``, ``rediss://``, ``unix://``, with timeouts that suit blocking.
 
-``redis+sentinel://`` asks Sentinels who the master is (``millstream.client.sentinel``). Clusters are not supported.
+``redis+sentinel://`` asks Sentinels who the master is (``millstream.client.sentinel``), ``redis+cluster://`` is a
+cluster (``millstream.client.cluster``).
 
 ``memory://`` and ``file:///dir`` give the same clients over an engine in this process (``millstream.embedded``, loaded
 only then). Where another process serves the directory, ``file:///dir`` connects to that.
@@ -18,7 +19,8 @@ from redis.retry import Retry
 from millstream.errors import ConfigError, LogLockedError
 
 SENTINELS = "redis+sentinel://"
-SERVERS = ("redis://", "rediss://", "unix://", SENTINELS)
+CLUSTERS = "redis+cluster://"
+SERVERS = ("redis://", "rediss://", "unix://", SENTINELS, CLUSTERS)
 EMBEDDED = ("memory://", "file://")
 SCHEMES = SERVERS + EMBEDDED
 
@@ -76,7 +78,7 @@ def sync_client(url: str, **options: Any) -> "redis.Redis":
     be run twice. So no socket timeout is set unless ``options`` has one, and nothing is sent again by itself.
 
     Raises:
-        ConfigError: the URL is not one we can reach.
+        ConfigError: the URL is not one we can reach, or that of a cluster: what asks for this client needs one server.
         StorageError: the data directory of a ``file://`` URL is locked by a process that does not serve it, damaged or
             not usable.
     """
@@ -94,6 +96,10 @@ def sync_client(url: str, **options: Any) -> "redis.Redis":
         from millstream.client.sentinel import sync_master  # noqa: PLC0415 - only its users load it
 
         return sync_master(url, **options)
+    if url.startswith(CLUSTERS):
+        raise ConfigError(
+            f"{url!r}: a cluster is for workers, `millstream dead` and `worker`, and connect(); this needs one server"
+        )
     client: redis.Redis = redis.Redis.from_url(url, **options)
     return client
 
@@ -116,6 +122,11 @@ def async_client(url: str, **options: Any) -> "redis.asyncio.Redis":
         from millstream.client.sentinel import async_master  # noqa: PLC0415 - only its users load it
 
         return async_master(url, **options)
+    if url.startswith(CLUSTERS):
+        from millstream.client.cluster import async_cluster  # noqa: PLC0415 - only its users load it
+
+        cluster: Any = async_cluster(url, **options)
+        return cluster  # type: ignore[no-any-return] # not a Redis for redis-py, but of the same methods
     client: redis.asyncio.Redis = redis.asyncio.Redis.from_url(url, **options)
     return client
 

@@ -12,10 +12,12 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from millstream.client.capabilities import Capabilities, find
-from millstream.client.line import Line
-from millstream.client.url import async_client, check_shared, find_url
+from millstream.client.line import Line, open_line
+from millstream.client.slots import slot_of, tag_of
+from millstream.client.url import CLUSTERS, async_client, check_shared, find_url
 from millstream.clock import Clock, SystemClock
-from millstream.errors import UsageError
+from millstream.errors import ConfigError, UsageError
+from millstream.worker import records
 from millstream.worker.attendance import Attendance
 from millstream.worker.depends import dependencies_of, new_provider
 from millstream.worker.loop import Progress, SubscriberLoop, totals
@@ -363,12 +365,15 @@ class App:
 
         Raises:
             UsageError: it runs already.
+        ConfigError: on a cluster, a stream and its dead-letter stream are not in one slot.
             Disconnected: the server cannot be reached.
             FatalError: a group cannot be made.
         """
         if self._private is not None:
             raise UsageError("this app is running already")
-        line, private, guard = self._shared(), Line(self.url), asyncio.Lock()
+        if self.url.startswith(CLUSTERS):
+            self._check_slots()
+        line, private, guard = self._shared(), open_line(self.url), asyncio.Lock()
         self._private = private
         solitude = Solitude()
         self._loops = [
@@ -400,6 +405,22 @@ class App:
             loop.start()
         self._attendance.start()
         self._reading = True
+
+    def _check_slots(self) -> None:
+        """On a cluster, a stream and what is kept beside it are in one slot, or there could be no transaction.
+
+        Raises:
+            ConfigError: which is not, and what to call it.
+        """
+        for one in self._subscriptions:
+            stream = one.sub.stream
+            for key in (one.dead, records.key(stream, one.group)):
+                if slot_of(key) != slot_of(stream):
+                    raise ConfigError(
+                        f"{one.name}: on a cluster {key!r} must be in the slot of {stream!r}: subscriber(dead="
+                        f"{'{' + tag_of(stream) + '}:dead'!r}), or put a hash tag into the stream's name, as in "
+                        f"{'{orders}'!r}"
+                    )
 
     async def stop(self, grace: float | None = None) -> bool:
         """Finish or hand back everything, then disconnect; False when something could not be finished in time."""
@@ -505,7 +526,7 @@ class App:
 
     def _shared(self) -> Line:
         if self._line is None:
-            self._line = Line(self.url)
+            self._line = open_line(self.url)
         return self._line
 
     async def _server(self) -> Capabilities:

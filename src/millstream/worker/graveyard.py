@@ -240,6 +240,10 @@ class Graveyard:
 
 async def graveyards(line: Line) -> list[tuple[str, int, str, str]]:
     """Every dead-letter stream by its name: key, entries, ids of the first and the last."""
+    return sorted([row for node in await line.nodes() for row in await _on_node(node)])
+
+
+async def _on_node(line: Line) -> list[tuple[str, int, str, str]]:
     keys: list[bytes] = []
     cursor = b"0"
     while True:

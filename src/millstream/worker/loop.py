@@ -13,10 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import ResponseError
+from redis.exceptions import ClusterDownError, OutOfMemoryError, ReadOnlyError, ResponseError, TryAgainError
 
 from millstream.client import capabilities
-from millstream.client.line import AccessDenied, Disconnected, Line, Reply
+from millstream.client.line import AccessDenied, Disconnected, Line, Reply, open_line
 from millstream.clock import Clock
 from millstream.errors import MillstreamError
 from millstream.worker import acking, hooks
@@ -43,8 +43,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("millstream.worker")
 
-#: The server is there but cannot serve now; these pass.
-_PASSING = ("LOADING", "BUSY", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN", "READONLY", "MISCONF", "OOM", "UNBLOCKED")
+#: The server is there but cannot serve now; these pass. Of some, redis-py keeps the first word by the class only.
+_PASSING = (ReadOnlyError, OutOfMemoryError, ClusterDownError, TryAgainError)
+_PASSING_WORDS = ("BUSY ", "MISCONF", "UNBLOCKED")
 _READ_AHEAD = 128
 #: Milliseconds beyond the polling interval: without an answer, the server counts as unreachable; without even a try,
 #: the loop as stuck. The second is longer than any time a try may take.
@@ -120,12 +121,12 @@ class SubscriberLoop:
             dead_maxlen=subscription.sub.maxlen,
             no_ack=subscription.sub.no_ack,
             delete_acked=subscription.on_ack == "delete",
-            line=line,
-            private=private,
+            line=line.near(subscription.sub.stream),
+            private=private.near(subscription.sub.stream),
             guard=guard,
             clock=clock,
         )
-        self._reader_line = Line(url, greet=(("CLIENT", "ID"),))
+        self._reader_line = open_line(url, near=subscription.sub.stream, greet=(("CLIENT", "ID"),))
         self._leases = Leases(self.member)
         self._records = Records(self.member, subscription.retry)
         self._ledger = Ledger(self.member, self._leases, self._records, single=subscription.ack == "each")
@@ -262,7 +263,7 @@ class SubscriberLoop:
             Disconnected: the server cannot be reached.
             FatalError: the group cannot be made.
         """
-        self.member.capabilities = await capabilities.find(self._reader_line)
+        self.member.capabilities = await capabilities.find(self._reader_line, self.member.stream)
         await self._make_group(log_it=False)
         if self.member.delete_acked:
             (reply,) = await self._reader_line.calls([acking.PROBE])
@@ -364,7 +365,7 @@ class SubscriberLoop:
             except AccessDenied as error:
                 raise FatalError(f"{self.member.stream}: {error}") from error
             except ResponseError as error:
-                if not str(error).startswith(_PASSING):
+                if not _passes(error):
                     raise FatalError(f"{self.member.stream}: {error}") from error
                 failures = await self._recover(failures, str(error))
 
@@ -401,7 +402,7 @@ class SubscriberLoop:
             await self._sleep(self.member.pause(failures))
         self._turned_at = self.member.clock.now().mono
         with contextlib.suppress(Disconnected):  # the next read fails as well and comes back here
-            self.member.capabilities = await capabilities.find(self._reader_line)
+            self.member.capabilities = await capabilities.find(self._reader_line, self.member.stream)
             await self._make_group(log_it=True)
         return failures
 
@@ -423,7 +424,7 @@ class SubscriberLoop:
                     member.group,
                     self.subscription.sub.start,
                 )
-        elif not str(reply).startswith(("BUSYGROUP", *_PASSING)):
+        elif not str(reply).startswith("BUSYGROUP") and not _passes(reply):
             raise FatalError(f"cannot make group {member.group} of {member.stream}: {reply}")
 
     async def _wait_for_room(self) -> int:
@@ -692,6 +693,10 @@ class SubscriberLoop:
                 await member.line.call("XGROUP", "DELCONSUMER", member.stream, member.group, member.consumer)
         except (Disconnected, ResponseError) as error:
             log.info("%s: consumer %s was not removed: %s", member.stream, member.consumer, error)
+
+
+def _passes(error: ResponseError) -> bool:
+    return isinstance(error, _PASSING) or str(error).startswith(_PASSING_WORDS)
 
 
 def totals(loops: Iterable[SubscriberLoop]) -> dict[str, dict[str, int]]:

@@ -1,0 +1,320 @@
+"""Redis Cluster: which node has which slot, a line to the node that has a key, and one line for all of them.
+
+``redis+cluster://[user:password@]host:port,host:port``, some of the nodes. A stream lives on one node: what a worker
+does with it goes over lines of its own to that node, which ask anew who has the slot at every connection. When the slot
+moves, or its node dies, such a line breaks like one to a server that is down, and is made again to the new owner.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+import redis
+import redis.asyncio
+from redis.backoff import NoBackoff
+from redis.exceptions import AskError, ClusterDownError, RedisError, TryAgainError
+from redis.retry import Retry
+
+from millstream.client.line import Command, Disconnected, Line, Reply
+from millstream.client.slots import slot_of
+from millstream.client.url import CLUSTERS, async_client
+from millstream.errors import ConfigError, UsageError
+
+_PORT = 6379
+#: Seconds for one node to say who has which slot; a dead one must not keep us from the next.
+_PATIENCE = 2.0
+#: How often a command is sent to where its slot is said to be, and the seconds between: a slot that moves is nowhere
+#: for a moment.
+_TRIES = 20
+_PAUSE = 0.1
+_KEY_AT = {"EVAL": 3, "EVALSHA": 3, "XINFO": 2, "XGROUP": 2, "OBJECT": 2, "MEMORY": 2}
+_KEYLESS = frozenset({"MULTI", "EXEC", "WATCH", "UNWATCH", "SCAN", "CLIENT", "COMMAND", "INFO", "CONFIG", "DISCARD"})
+
+Address = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What a URL names.
+
+    Attributes:
+        nodes: addresses of some of the nodes, asked in this order.
+        username: for all nodes; None where the URL has none.
+        password: likewise.
+    """
+
+    nodes: tuple[Address, ...]
+    username: str | None
+    password: str | None
+
+    def url(self, address: Address) -> str:
+        """The URL of one node."""
+        host, port = address
+        account = ""
+        if self.password is not None:
+            account = f"{quote(self.username or '', safe='')}:{quote(self.password, safe='')}@"
+        return f"redis://{account}{f'[{host}]' if ':' in host else host}:{port}/0"
+
+
+def parse_cluster(url: str) -> Cluster:
+    """Read a URL.
+
+    Raises:
+        ConfigError: it is not of the form above.
+    """
+    parts = urlsplit(url)
+    account, _, hosts = parts.netloc.rpartition("@")
+    username, _, password = account.partition(":")
+    if not hosts or parts.path.strip("/") not in ("", "0") or parts.query:
+        raise ConfigError(
+            f"{url!r}: a cluster is given as {CLUSTERS}host:port,host:port, some of its nodes; it has one database, 0, "
+            "and TLS is not supported here"
+        )
+    return Cluster(tuple(map(_address, hosts.split(","))), unquote(username) or None, unquote(password) or None)
+
+
+def sync_cluster(url: str, **options: Any) -> "redis.RedisCluster":
+    """Redis-py's blocking client of the cluster; it follows slots that move by itself."""
+    cluster = parse_cluster(url)
+    nodes = [redis.cluster.ClusterNode(host, port) for host, port in cluster.nodes]  # type: ignore[no-untyped-call] # redis-py's gap
+    options = {"socket_timeout": None, "username": cluster.username, "password": cluster.password, **options}
+    options.setdefault("retry", Retry(NoBackoff(), 0))
+    return redis.RedisCluster(startup_nodes=nodes, **options)
+
+
+def async_cluster(url: str, **options: Any) -> "redis.asyncio.RedisCluster":
+    """The asyncio client."""
+    from redis.asyncio.retry import Retry as AsyncRetry  # noqa: PLC0415 - only asyncio users pay for it
+
+    cluster = parse_cluster(url)
+    nodes = [redis.asyncio.cluster.ClusterNode(host, port) for host, port in cluster.nodes]
+    options = {"socket_timeout": None, "username": cluster.username, "password": cluster.password, **options}
+    options.setdefault("retry", AsyncRetry(NoBackoff(), 0))
+    return redis.asyncio.RedisCluster(startup_nodes=nodes, **options)
+
+
+class Places:
+    """Who has which slot, as one of the nodes said last.
+
+    Args:
+        url: of the cluster.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.cluster = parse_cluster(url)
+        self._ranges: list[tuple[int, int, Address]] = []
+        #: False when a node is to be asked before these are gone by
+        self.known = False
+
+    @property
+    def masters(self) -> list[Address]:
+        """Every node that has slots."""
+        return sorted({address for _, _, address in self._ranges})
+
+    def of(self, key: str | bytes) -> Address:
+        """The node that has a key.
+
+        Raises:
+            Disconnected: nobody has its slot.
+        """
+        slot = slot_of(key)
+        for first, last, address in self._ranges:
+            if first <= slot <= last:
+                return address
+        raise Disconnected(f"no node of the cluster has slot {slot}, of key {_text(key)!r}")
+
+    async def refresh(self) -> None:
+        """Ask the first node that answers.
+
+        Raises:
+            Disconnected: none does.
+        """
+        reason: object = None
+        for address in dict.fromkeys((*self.masters, *self.cluster.nodes)):
+            client = async_client(
+                self.cluster.url(address), protocol=2, socket_timeout=_PATIENCE, socket_connect_timeout=_PATIENCE
+            )
+            connection = client.connection_pool.make_connection()  # type: ignore[no-untyped-call] # redis-py's gap
+            try:
+                await connection.connect()
+                await connection.send_command("CLUSTER", "SLOTS")
+                rows = await connection.read_response(disable_decoding=True)
+            except (RedisError, OSError) as error:
+                reason = error
+                continue
+            finally:
+                with contextlib.suppress(RedisError, OSError):
+                    await connection.disconnect()
+                await client.aclose()
+            # an empty host means the one that was asked
+            self._ranges = [(row[0], row[1], (row[2][0].decode() or address[0], row[2][1])) for row in rows]
+            self.known = True
+            return
+        raise Disconnected(f"no node of the cluster answers: {reason}")
+
+
+class NearLine(Line):
+    """A line to the node that has a key, whoever that is when it connects.
+
+    Args:
+        url: of the cluster.
+        key: whose node it is.
+        greet: as for :class:`Line`.
+    """
+
+    def __init__(self, url: str, key: str, *, greet: Sequence[Command] = ()) -> None:
+        self._places = Places(url)
+        super().__init__(self._places.cluster.url(self._places.cluster.nodes[0]), greet=greet)
+        self.key = key
+        self._moved = False
+
+    async def _dial(self) -> Any:
+        await self._places.refresh()
+        before, self._client = (
+            self._client,
+            async_client(self._places.cluster.url(self._places.of(self.key)), protocol=2),
+        )
+        await before.aclose()
+        return await super()._dial()
+
+    def _answer(self, future: "asyncio.Future[list[Reply]]", replies: list[Reply]) -> None:
+        """A redirection is a broken line: whoever asked finds out what happened, as after any other break."""
+        moved = next((reply for reply in replies if _redirects(reply)), None)
+        if moved is None:
+            super()._answer(future, replies)
+            return
+        self._moved = True
+        if not future.done():
+            future.set_exception(Disconnected(f"{moved} (not on the node that had the slot of {self.key!r})"))
+            future.exception()  # seen: a caller that was cancelled will not ask for it
+
+    async def _exchange(self, batch: Any) -> None:
+        await super()._exchange(batch)
+        if self._moved:
+            self._moved = False
+            await self._hang_up()
+
+
+class ClusterLine(Line):
+    """All nodes as one line: each command goes to the node that has its key.
+
+    A command that was redirected did not run, and is sent to the new place. Transactions, and what names no key, need
+    :meth:`near`.
+
+    Args:
+        url: of the cluster.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._places = Places(url)
+        super().__init__(self._places.cluster.url(self._places.cluster.nodes[0]))
+        self._nodes: dict[Address, Line] = {}
+        self._near: dict[int, NearLine] = {}
+        self._routes: set[asyncio.Task[list[Reply]]] = set()
+
+    @property
+    def connected(self) -> bool:
+        """True while there is a connection to every node that was asked something."""
+        return bool(self._nodes) and all(line.connected for line in self._nodes.values())
+
+    def near(self, key: str) -> Line:
+        """The line to the node of one key, made on first use; it ends with this one."""
+        slot = slot_of(key)
+        if slot not in self._near:
+            self._near[slot] = NearLine(self._url, key)
+        return self._near[slot]
+
+    async def nodes(self) -> list[Line]:
+        """A line to each node that has slots.
+
+        Raises:
+            Disconnected: no node says which there are.
+        """
+        await self._places.refresh()
+        return [self._node(address) for address in self._places.masters]
+
+    def calls(self, commands: Sequence[Command], *, timeout: float | None = None) -> "asyncio.Future[list[Reply]]":
+        """As for one server; commands to one node keep their order.
+
+        Raises:
+            UsageError: a command names no key.
+        """
+        keys = [_key(command) for command in commands]
+        task = asyncio.ensure_future(self._route(commands, keys, timeout))
+        self._routes.add(task)
+        task.add_done_callback(self._routes.discard)
+        return task
+
+    async def _route(
+        self,
+        commands: Sequence[Command],
+        keys: Sequence[str | bytes],
+        timeout: float | None,  # noqa: ASYNC109 - passed on to the lines, which keep it
+    ) -> list[Reply]:
+        replies: list[Reply] = [None] * len(commands)
+        left = list(range(len(commands)))
+        if not self._places.known:
+            await self._places.refresh()
+        for _ in range(_TRIES):
+            parts: dict[Address, list[int]] = {}
+            for at in left:
+                parts.setdefault(self._places.of(keys[at]), []).append(at)
+            asked = [
+                self._node(address).calls([commands[at] for at in part], timeout=timeout)
+                for address, part in parts.items()
+            ]
+            try:
+                for part, answers in zip(parts.values(), await asyncio.gather(*asked), strict=True):
+                    for at, reply in zip(part, answers, strict=True):
+                        replies[at] = reply
+            except Disconnected:
+                self._places.known = False
+                raise
+            left = [at for at in left if _redirects(replies[at])]
+            if not left:
+                return replies
+            await asyncio.sleep(_PAUSE)
+            await self._places.refresh()
+        raise Disconnected(f"{replies[left[0]]}: sent {_TRIES} times to where the cluster said it is")
+
+    def _node(self, address: Address) -> Line:
+        if address not in self._nodes:
+            self._nodes[address] = Line(self._places.cluster.url(address))
+        return self._nodes[address]
+
+    async def close(self) -> None:
+        """Break off all."""
+        for task in list(self._routes):
+            task.cancel()
+        await asyncio.gather(*self._routes, return_exceptions=True)
+        for line in (*self._nodes.values(), *self._near.values()):
+            await line.close()
+        await super().close()
+
+
+def _key(command: Command) -> str | bytes:
+    name = str(command[0]).upper()
+    at = _KEY_AT.get(name, 1)
+    if name in _KEYLESS or len(command) <= at:
+        raise UsageError(f"{name} names no key: on a cluster it needs the line near one")
+    key = command[at]
+    return key if isinstance(key, bytes) else str(key)
+
+
+def _redirects(reply: Reply) -> bool:
+    return isinstance(reply, AskError | ClusterDownError | TryAgainError)  # MOVED is an ASK for redis-py
+
+
+def _address(text: str) -> Address:
+    host, _, port = text.rpartition(":") if not text.endswith("]") and ":" in text else (text, "", "")
+    if not host or (port and not port.isdigit()):
+        raise ConfigError(f"{text!r}: a node is given as host:port")
+    return host.strip("[]"), int(port or _PORT)
+
+
+def _text(key: str | bytes) -> str:
+    return key.decode(errors="replace") if isinstance(key, bytes) else key

@@ -1,0 +1,309 @@
+"""Redis Cluster: what a worker promises holds on three nodes, also while a slot moves or its node dies."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from click.testing import CliRunner
+from redis.exceptions import ResponseError
+
+import millstream
+from millstream import App, Message, Nack, Retry, StreamSub, once
+from millstream.cli.main import main
+from millstream.client.cluster import ClusterLine, parse_cluster
+from millstream.client.line import Disconnected
+from millstream.client.slots import beside, slot_of, tag_of
+from millstream.client.url import sync_client
+from millstream.errors import ConfigError, UsageError
+from support.groups import all_done, consumers, pending
+from support.servers import ServerProcess, free_port, redis_server
+from support.waiting import aeventually, eventually
+
+pytestmark = pytest.mark.realserver
+
+HOUR = 3_600_000
+SLOTS = 16_384
+QUICK = Retry(max_deliveries=3, base=0.02, jitter=False)
+
+
+class Three:
+    """A cluster of three masters without replicas, that keep their data."""
+
+    def __init__(self, folder: Path) -> None:
+        self.nodes = [self._node(folder / str(number)) for number in range(3)]
+        self.url = "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+
+    @staticmethod
+    def _node(folder: Path) -> ServerProcess:
+        words = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--cluster-port", str(free_port())]
+        return redis_server(folder, *words, "--appendonly", "yes", "--appendfsync", "always")
+
+    def start(self) -> None:
+        """Start all, give each a third of the slots, and wait until they agree."""
+        for node in self.nodes:
+            node.start()
+        for number, node in enumerate(self.nodes):
+            with node.client() as client:
+                first, last = SLOTS * number // 3, SLOTS * (number + 1) // 3 - 1
+                client.execute_command("CLUSTER ADDSLOTSRANGE", first, last)
+                client.execute_command("CLUSTER SET-CONFIG-EPOCH", number + 1)
+        for node in self.nodes[1:]:
+            with self.nodes[0].client() as client:
+                bus = node.command[node.command.index("--cluster-port") + 1]
+                client.execute_command("CLUSTER MEET", "127.0.0.1", node.port, bus)
+        eventually(lambda: all(map(self._ok, self.nodes)), what="the nodes agree")
+
+    @staticmethod
+    def _ok(node: ServerProcess) -> bool:
+        with node.client(decode_responses=True) as client:
+            try:
+                told: Any = client.execute_command("CLUSTER INFO")
+            except redis.RedisError:
+                return False
+        return bool(told["cluster_state"] == "ok" and told["cluster_size"] == "3")
+
+    def owner(self, key: str) -> ServerProcess:
+        """The node that has a key."""
+        with self.nodes[0].client(decode_responses=True) as client:
+            for first, last, address, *_ in _slots(client):
+                if first <= slot_of(key) <= last:
+                    return next(node for node in self.nodes if node.port == address[1])
+        raise AssertionError(key)
+
+    def move(self, key: str) -> None:
+        """Move the slot of a key to the next node, with all in it, as redis-cli does."""
+        slot, source = slot_of(key), self.owner(key)
+        target = self.nodes[(self.nodes.index(source) + 1) % 3]
+        with source.client() as here, target.client() as there:
+            ours, theirs = (one.execute_command("CLUSTER MYID").decode() for one in (here, there))
+            there.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", ours)
+            here.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", theirs)
+            while found := here.execute_command("CLUSTER GETKEYSINSLOT", slot, 100):
+                here.execute_command("MIGRATE", "127.0.0.1", target.port, "", 0, 5_000, "KEYS", *found)
+            for node in (target, source, *self.nodes):
+                with node.client() as client:
+                    client.execute_command("CLUSTER SETSLOT", slot, "NODE", theirs)
+
+
+def _slots(client: redis.Redis) -> Any:
+    connection = client.connection_pool.get_connection()
+    try:
+        connection.send_command("CLUSTER", "SLOTS")
+        return connection.read_response()
+    finally:
+        client.connection_pool.release(connection)
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Three]:
+    """One cluster for the module."""
+    found = Three(tmp_path_factory.mktemp("cluster"))
+    try:
+        found.start()
+        yield found
+    finally:
+        for node in found.nodes:
+            if node.process is not None:
+                node.kill()
+
+
+@pytest.fixture
+def client(three: Three) -> Iterator[Any]:
+    """Redis-py's client of the cluster, by our door; everything is flushed."""
+    for node in three.nodes:
+        with node.client() as one:
+            one.flushall()
+    with millstream.connect(three.url, decode_responses=True) as found:
+        yield found
+
+
+async def test_an_app_with_streams_on_every_node(three: Three, client: Any) -> None:
+    """Publishing, reading, acks, retries, death, effects by once, for streams that live on three different nodes."""
+    streams = ["{a}", "{b}", "{c}"]
+    assert len({three.owner(stream).port for stream in streams}) == 3
+    app, runs = App(three.url), Counter[str]()
+
+    async def handle(x: int, msg: Message) -> None:
+        runs[msg.stream] += 1
+        await once(msg, ("INCRBY", f"{msg.stream}:sum", x))
+        if x == 3:
+            raise ValueError("always")
+        if x == 4 and msg.delivery_count == 1:
+            raise Nack("later", delay=0.02)
+
+    for stream in streams:
+        app.subscriber(StreamSub(stream, group="g", min_idle_time=HOUR), retry=QUICK)(handle)
+    async with app.running():
+        for stream in streams:
+            await app.publish_batch(stream, [{"x": x} for x in range(100)])
+        for stream in streams:
+            await aeventually(all_done(client, stream, "g"))
+            await aeventually(lambda stream=stream: client.xlen(f"{stream}:dead") == 1)
+    assert runs == dict.fromkeys(streams, 103)
+    assert [client.get(f"{stream}:sum") for stream in streams] == [str(sum(range(100)))] * 3
+    assert not any(consumers(client, stream, "g") for stream in streams)
+
+
+async def test_stale_entries_are_claimed_and_a_stop_hands_back(three: Three, client: Any) -> None:
+    """What a dead consumer left is taken; what a stop finds unbegun is anybody's at once, uncharged."""
+    client.xgroup_create("{a}", "g", "0", mkstream=True)
+    left = [client.xadd("{a}", {"x": x}) for x in range(5)]
+    client.xreadgroup("g", "ghost", {"{a}": ">"})
+    client.execute_command("XCLAIM", "{a}", "g", "ghost", 0, *left, "IDLE", HOUR, "RETRYCOUNT", 1, "JUSTID")
+    app, running, gate = App(three.url), [], asyncio.Event()
+
+    @app.subscriber(StreamSub("{a}", group="g", min_idle_time=60_000, max_records=20), concurrency=2)
+    async def handle(msg: Message) -> None:
+        running.append(msg.id)
+        await gate.wait()
+
+    await app.start()
+    await aeventually(lambda: len(running) == 2)
+    stopping = asyncio.create_task(app.stop())
+    await aeventually(lambda: sum(name == "" for name, _ in pending(client, "{a}", "g").values()) == 3)
+    gate.set()
+    assert await stopping
+    assert {count for _, count in pending(client, "{a}", "g").values()} == {1}
+    assert set(pending(client, "{a}", "g")) == set(left) - set(running)
+
+
+async def test_a_slot_moves_and_a_node_dies_under_work(three: Three, client: Any) -> None:
+    """The worker and the publisher follow the stream to its new node and wait for one that is down; nothing is lost."""
+    app, seen = App(three.url), Counter[int]()
+
+    @app.subscriber(StreamSub("{a}", group="g", min_idle_time=1_000))
+    async def handle(x: int, msg: Message) -> None:
+        seen[x] += 1
+        await once(msg, ("HINCRBY", "{a}:effects", x, 1))
+
+    async def publish(numbers: range) -> None:
+        for x in numbers:
+            while True:
+                try:
+                    await app.publish("{a}", {"x": x})
+                except (Disconnected, ResponseError):
+                    await asyncio.sleep(0.01)  # the node is down; gives it time
+                else:
+                    break
+
+    async with app.running():
+        publishing = asyncio.create_task(publish(range(200)))
+        await aeventually(lambda: len(seen) > 50)
+        before = three.owner("{a}")
+        await asyncio.to_thread(three.move, "{a}")
+        assert three.owner("{a}") is not before
+        await publishing
+        await aeventually(lambda: len(seen) == 200)
+        publishing = asyncio.create_task(publish(range(200, 400)))
+        await aeventually(lambda: len(seen) > 250)
+        owner = three.owner("{a}")
+        await asyncio.to_thread(owner.kill)
+        await asyncio.to_thread(owner.start)
+        await publishing
+        await aeventually(lambda: len(seen) == 400)
+        await aeventually(lambda: _nothing_pending(client))
+    effects = client.hgetall("{a}:effects")
+    # a publish whose answer was lost with the node may have been repeated here: two entries of one number
+    assert set(map(int, effects)) == set(range(400))
+    assert all(seen[x] >= 1 for x in range(400))
+
+
+def _nothing_pending(client: Any) -> bool:
+    # not the lag: after a slot moved and a restart, redis-server 7.0 counts too few entries as read
+    try:
+        return bool(client.xpending("{a}", "g")["pending"] == 0)
+    except redis.RedisError:
+        return False
+
+
+async def test_the_command_line_sees_all_nodes(three: Three, client: Any) -> None:
+    """``dead ls`` finds the letters of every node, ``dead retry`` puts one back, ``worker ls`` sees who works."""
+    app = App(three.url)
+
+    async def handle(x: int) -> None:
+        raise ValueError("no")
+
+    for stream in ("{a}", "{b}", "{c}"):
+        app.subscriber(StreamSub(stream, group="g"), retry=Retry(max_deliveries=1))(handle)
+    async with app.running():
+        for stream in ("{a}", "{b}", "{c}"):
+            await app.publish(stream, {"x": 1})
+            await aeventually(lambda stream=stream: client.xlen(f"{stream}:dead") == 1)
+        workers = await asyncio.to_thread(_cli, "worker", "ls", "--url", three.url, "-o", "json")
+        assert workers["alive"] == 1
+    dead = await asyncio.to_thread(_cli, "dead", "ls", "--url", three.url, "-o", "json")
+    assert sorted(row["key"] for row in dead) == ["{a}:dead", "{b}:dead", "{c}:dead"]
+    ((letter, _),) = client.xrange("{b}:dead")
+    await asyncio.to_thread(_cli, "dead", "retry", "{b}", letter, "--url", three.url, "-o", "json")
+    assert client.xlen("{b}:dead") == 0
+    assert client.xlen("{b}") == 2
+
+
+def _cli(*words: str) -> Any:
+    result = CliRunner().invoke(main, list(words))
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+async def test_what_cannot_be_one_transaction_is_refused_at_the_start(three: Three, client: Any) -> None:
+    """A stream and its dead-letter stream in two slots: the error says which name would do, and that one does."""
+    app = App(three.url)
+
+    @app.subscriber("orders")
+    async def handle(x: int) -> None: ...
+
+    with pytest.raises(ConfigError, match=r"\{orders\}:dead"):
+        await app.start()
+    fitting = App(three.url)
+    fitting.subscriber("orders", dead="{orders}:dead")(handle)
+    async with fitting.running():
+        await fitting.publish("orders", {"x": 1})
+        await aeventually(all_done(client, "orders", "handle"))
+
+
+async def test_what_names_no_key_needs_to_know_where(three: Three) -> None:
+    """A transaction over all nodes does not exist: the line says so, instead of asking any node."""
+    line = ClusterLine(three.url)
+    with pytest.raises(UsageError, match="MULTI names no key"):
+        await line.atomic([("SET", "{a}1", 1)])
+    assert await line.near("{a}").atomic([("SET", "{a}1", 1), ("GET", "{a}1")]) == [b"OK", b"1"]
+    assert await line.calls([("SET", f"{{{name}}}2", name) for name in "abcdef"]) == [b"OK"] * 6
+    assert await line.calls([("GET", f"{{{name}}}2") for name in "abcdef"]) == [name.encode() for name in "abcdef"]
+    await line.close()
+
+
+async def test_no_node_that_answers_is_a_line_that_is_down() -> None:
+    """All addresses are tried, and the error says what happened."""
+    line = ClusterLine(f"redis+cluster://127.0.0.1:{free_port()},127.0.0.1:{free_port()}")
+    with pytest.raises(Disconnected, match="no node of the cluster answers"):
+        await line.call("GET", "a")
+    await line.close()
+
+
+def test_urls_and_slots() -> None:
+    """What a URL may say; which keys are neighbours, by the rules of the cluster specification."""
+    found = parse_cluster("redis+cluster://u:p%40@a:1,[::1]:2,c")
+    assert found.nodes == (("a", 1), ("::1", 2), ("c", 6379))
+    assert found.url(("::1", 2)) == "redis://u:p%40@[::1]:2/0"
+    assert slot_of("123456789") == 12_739  # 0x31C3, the example there
+    assert (tag_of("{user1000}.following"), tag_of("foo{}{bar}"), tag_of("foo{{bar}}zap")) == (
+        "user1000",
+        "foo{}{bar}",
+        "{bar",
+    )
+    for stream in ("orders", "shop:{eu}:orders"):
+        assert slot_of(beside(stream, "tries", "g")) == slot_of(stream)
+    for wrong in ("redis+cluster://", "redis+cluster://a:1/3", "redis+cluster://a:x", "redis+cluster://a:1?ssl=1"):
+        with pytest.raises(ConfigError):
+            parse_cluster(wrong)
+
+
+def test_parts_that_need_one_server_say_so() -> None:
+    """Spark, transfers and upkeep use the plain client: a cluster's URL is an error there that says where it works."""
+    with pytest.raises(ConfigError, match="needs one server"):
+        sync_client("redis+cluster://a:1")
