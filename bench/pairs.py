@@ -91,9 +91,9 @@ def compare(cases: dict[str, Callable[[], float]], rounds: int, unit: str) -> di
                 {
                     "case": name,
                     "unit": unit,
-                    "median": round(statistics.median(found)),
-                    "least": round(min(found)),
-                    "most": round(max(found)),
+                    "median": _short(statistics.median(found)),
+                    "least": _short(min(found)),
+                    "most": _short(max(found)),
                     "ratio": round(statistics.median(ratios), 3),
                     "ratio_least": round(min(ratios), 3),
                     "ratio_most": round(max(ratios), 3),
@@ -101,3 +101,8 @@ def compare(cases: dict[str, Callable[[], float]], rounds: int, unit: str) -> di
             )
         )
     return rates
+
+
+def _short(rate: float) -> float:
+    """As many digits as mean something."""
+    return round(rate) if rate >= 100 else round(rate, 2)

@@ -1,21 +1,37 @@
-"""Worker throughput, entries a second until nothing is pending, beside what a user would pick instead.
+"""The worker beside what a user would pick instead: throughput, recovery, idleness, and the stop.
 
-    python bench/worker.py [--entries 50000] [--rounds 3]
+    python bench/worker.py [--entries 50000] [--rounds 3] [--only throughput|recovery|idle|stop]
 
-Every case reads small JSON entries from the same private redis-server, counts them in the handler and acknowledges each
-on success; the clock stops when the group has nothing pending and nothing left to read. The first case is a redis-py
-loop written for the occasion. FastStream gets a tenth of the entries, or it would take all the time.
+throughput: every case reads small JSON entries from the same private redis-server, counts them in the handler and
+acknowledges each on success; the clock stops when the group has nothing pending and nothing left to read. The first
+case is a redis-py loop written for the occasion. FastStream gets a tenth of the entries, or it would take all the time.
+
+recovery: 5,000 entries that a dead consumer left; the clock stops when none is pending.
+
+idle: commands a second that the server counts while a worker with one subscriber has nothing to do.
+
+stop: milliseconds from SIGTERM to a worker process until another consumer has an entry that it had read and not begun.
 """
 
 import argparse
 import asyncio
 import json
+import os
+import subprocess
+import sys
+import tempfile
 import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import redis
 from pairs import compare, redis_server
 from redis.asyncio import Redis
 
 from millstream import App, StreamSub
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def payload(number: int) -> bytes:
@@ -64,6 +80,10 @@ async def raw(url: str, entries: int) -> float:
 async def ours(url: str, entries: int, ack: str) -> float:
     """A subscriber of ours."""
     await prepare(url, entries)
+    return await _until_settled(url, entries, ack)
+
+
+async def _until_settled(url: str, entries: int, ack: str) -> float:
     app = App(url)
     count = [0]
 
@@ -82,14 +102,19 @@ async def ours(url: str, entries: int, ack: str) -> float:
 
 async def faststream(url: str, entries: int) -> float:
     """FastStream without its logger, which is its faster half."""
-    from faststream.redis import RedisBroker
     from faststream.redis import StreamSub as FastStreamSub
 
     await prepare(url, entries)
+    return await _faststream(url, entries, FastStreamSub("orders", group="g", consumer="c", max_records=100))
+
+
+async def _faststream(url: str, entries: int, sub: Any) -> float:
+    from faststream.redis import RedisBroker
+
     broker = RedisBroker(url, logger=None)
     count = [0]
 
-    @broker.subscriber(stream=FastStreamSub("orders", group="g", consumer="c", max_records=100))
+    @broker.subscriber(stream=sub)
     async def handle(order: dict) -> None:  # noqa: ARG001 - decoding is what is measured
         count[0] += 1
 
@@ -103,23 +128,143 @@ async def faststream(url: str, entries: int) -> float:
     return entries / took
 
 
+async def leave_behind(url: str, entries: int, field: bytes = b"data") -> None:
+    """Entries that a consumer read an hour ago, before it died."""
+    await prepare(url, entries, field)
+    client = Redis.from_url(url, socket_timeout=None)
+    while rows := await client.xreadgroup("g", "ghost", {"orders": ">"}, count=1000):
+        ids = [entry for entry, _ in rows[0][1]]
+        await client.xclaim("orders", "g", "ghost", 0, ids, idle=3_600_000, justid=True)
+    await client.aclose()
+
+
+async def our_recovery(url: str, entries: int, ack: str) -> float:
+    """A subscriber of ours that finds them."""
+    await leave_behind(url, entries)
+    return await _until_settled(url, entries, ack)
+
+
+async def faststream_recovery(url: str, entries: int) -> float:
+    """FastStream's claiming subscriber."""
+    from faststream.redis import StreamSub as FastStreamSub
+
+    await leave_behind(url, entries)
+    return await _faststream(url, entries, FastStreamSub("orders", group="g", consumer="c", min_idle_time=60_000))
+
+
+async def commands(url: str, seconds: float) -> float:
+    """Commands a second, this question not counted."""
+    client = Redis.from_url(url, socket_timeout=None)
+    await asyncio.sleep(2)  # what begins is no idleness
+    before = (await client.info("stats"))["total_commands_processed"]
+    await asyncio.sleep(seconds)
+    after = (await client.info("stats"))["total_commands_processed"]
+    await client.aclose()
+    return (after - before - 1) / seconds
+
+
+async def our_idleness(url: str) -> float:
+    """One subscriber of ours with nothing to do."""
+    await prepare(url, 0)
+    app = App(url)
+
+    @app.subscriber(StreamSub("orders", group="g"))
+    async def handle(order: dict) -> None: ...
+
+    async with app.running():
+        return await commands(url, 30)
+
+
+async def faststream_idleness(url: str) -> float:
+    """One of FastStream's, as its documentation has it."""
+    from faststream.redis import RedisBroker
+    from faststream.redis import StreamSub as FastStreamSub
+
+    await prepare(url, 0)
+    broker = RedisBroker(url, logger=None)
+
+    @broker.subscriber(stream=FastStreamSub("orders", group="g", consumer="c"))
+    async def handle(order: dict) -> None: ...
+
+    await broker.start()
+    try:
+        return await commands(url, 30)
+    finally:
+        await broker.stop()
+
+
+STOPPED = """
+import asyncio
+from millstream import App, StreamSub
+app = App()
+
+@app.subscriber(StreamSub("orders", group="g", max_records=100, min_idle_time=3_600_000), concurrency=1)
+async def handle(order: dict) -> None:
+    await asyncio.sleep(3600)
+"""
+
+
+def our_stop(url: str) -> float:
+    """Milliseconds from SIGTERM until another has what was not begun, while one entry still runs."""
+    asyncio.run(prepare(url, 100))
+    client = redis.Redis.from_url(url)
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "stopped.py").write_text(STOPPED)
+        words = [sys.executable, "-m", "millstream.worker.child", "stopped:app"]
+        environment = {**os.environ, "MILLSTREAM_URL": url, "MILLSTREAM_GRACE": "1", "MILLSTREAM_LOG_LEVEL": "ERROR"}
+        worker = subprocess.Popen(words, cwd=folder, env=environment)
+        while client.xpending("orders", "g")["pending"] < 50:
+            time.sleep(0.02)
+        time.sleep(0.5)  # it has its hands full and waits
+        began = time.perf_counter()
+        worker.terminate()
+        while not client.xautoclaim("orders", "g", "other", 3_000_000, count=1)[1]:
+            pass
+        took = time.perf_counter() - began
+        worker.wait()
+    client.close()
+    return 1000 * took
+
+
 def main() -> None:
     """Run the cases in turn and print a line of JSON for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--entries", type=int, default=50_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", choices=("throughput", "recovery", "idle", "stop"))
     options = parser.parse_args()
+    few = max(options.entries // 10, 1000)
     with redis_server() as url:
-        compare(
-            {
-                "raw redis-py, COUNT 100, one XACK per 100": lambda: asyncio.run(raw(url, options.entries)),
-                "millstream, ack=auto": lambda: asyncio.run(ours(url, options.entries, "auto")),
-                "millstream, ack=each": lambda: asyncio.run(ours(url, options.entries, "each")),
-                "FastStream, no logger": lambda: asyncio.run(faststream(url, max(options.entries // 10, 1000))),
-            },
-            options.rounds,
-            "entries/s",
-        )
+        parts: dict[str, tuple[dict[str, Callable[[], float]], str]] = {
+            "throughput": (
+                {
+                    "raw redis-py, COUNT 100, one XACK per 100": lambda: asyncio.run(raw(url, options.entries)),
+                    "millstream, ack=auto": lambda: asyncio.run(ours(url, options.entries, "auto")),
+                    "millstream, ack=each": lambda: asyncio.run(ours(url, options.entries, "each")),
+                    "FastStream, no logger": lambda: asyncio.run(faststream(url, few)),
+                },
+                "entries/s",
+            ),
+            "recovery": (
+                {
+                    "FastStream, min_idle_time=": lambda: asyncio.run(faststream_recovery(url, 5_000)),
+                    "millstream, ack=auto": lambda: asyncio.run(our_recovery(url, 5_000, "auto")),
+                    "millstream, ack=each": lambda: asyncio.run(our_recovery(url, 5_000, "each")),
+                },
+                "entries/s",
+            ),
+            "idle": (
+                {
+                    "FastStream": lambda: asyncio.run(faststream_idleness(url)),
+                    "millstream": lambda: asyncio.run(our_idleness(url)),
+                },
+                "commands/s",
+            ),
+            "stop": ({"millstream": lambda: our_stop(url)}, "ms"),
+        }
+        for name, (cases, unit) in parts.items():
+            if options.only in (None, name):
+                compare(cases, options.rounds, unit)
 
 
 if __name__ == "__main__":
