@@ -70,6 +70,12 @@ def test_claims_leave_room_for_new_entries(room: int) -> None:
     assert taken >= 1 or room == 0
 
 
+@given(st.integers(2, 10_000), st.booleans())
+def test_claims_never_take_all_though_nothing_new_came_lately(room: int, turn: bool) -> None:
+    """An eighth stays free for what may have come since the last read: it is seen with this one."""
+    assert room - max(room // 8, 1) == share(room, turn, alone=True) < room
+
+
 @given(st.integers(1, 500), st.integers(1, 50), st.integers(50, 500), st.floats(0, 1e6))
 def test_read_ahead_stays_in_its_bounds(target: int, lowest: int, highest: int, waited: float) -> None:
     """However quick or slow handlers are, the buffer is never empty by design and never unbounded."""

@@ -160,12 +160,19 @@ def judge(retry: Retry, failure: Failure, counted: int, chance: float, delay: fl
     return Verdict(dead=False, delay=retry.delay(counted, chance))
 
 
-def share(room: int, turn: bool) -> int:
+def share(room: int, turn: bool, *, alone: bool = False) -> int:
     """How many of ``room`` free places claims may take: half, or every other time the only one.
 
     New entries can always use the rest, so entries that keep coming back never starve them.
+
+    Args:
+        room: free places.
+        turn: True every other time.
+        alone: the last read found nothing new: then an eighth is kept for what may have come since.
     """
-    return room // 2 if room > 1 else int(turn and room == 1)
+    if room <= 1:
+        return int(turn and room == 1)
+    return room - max(room // 8, 1) if alone else room // 2
 
 
 def resize(target: int, lowest: int, highest: int, *, waited_ms: float) -> int:

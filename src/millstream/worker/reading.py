@@ -56,6 +56,7 @@ class Reading:
         self._cursor = _FIRST_CURSOR
         self._sweep_at = 0
         self._turn = False
+        self._nothing_new = False
         self._came: list[Held] = []  # with the read under way
         self._again: list[Held] = []  # those of them that were delivered before
         #: monotonic ms until which the present read may wait; 0 when there is none that waits
@@ -90,7 +91,7 @@ class Reading:
     async def _find(self, room: int) -> list[Held]:
         member = self._member
         self._turn = not self._turn
-        claimable = share(room, self._turn) if self._subscription.read == "both" else room
+        claimable = share(room, self._turn, alone=self._nothing_new) if self._subscription.read == "both" else room
         found: list[Held] = []
         now = self._asked_at = member.clock.now().mono
         if self._subscription.claims:
@@ -140,6 +141,7 @@ class Reading:
         found: list[Held] = []
         for reply in replies:
             found += self._take_rows(_checked(reply))
+        self._nothing_new = all(held.deliveries > 1 for held in found)
         return found
 
     def _command(self, count: int, wait: int, *, claim: bool) -> Command:
