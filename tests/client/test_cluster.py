@@ -22,7 +22,7 @@ from millstream.client.url import sync_client
 from millstream.errors import ConfigError, UsageError
 from support.groups import all_done, consumers, pending
 from support.servers import ServerProcess, free_port, redis_server
-from support.waiting import aeventually, eventually
+from support.waiting import aeventually, eventually, pace
 
 pytestmark = pytest.mark.realserver
 
@@ -187,7 +187,7 @@ async def test_a_slot_moves_and_a_node_dies_under_work(three: Three, client: Any
                 try:
                     await app.publish("{a}", {"x": x})
                 except (Disconnected, ResponseError):
-                    await asyncio.sleep(0.01)  # the node is down; gives it time
+                    await pace(0.01)  # the node is down; gives it time
                 else:
                     break
 

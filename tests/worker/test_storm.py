@@ -98,20 +98,14 @@ class Storm:
         """Let the events happen, spread over the work."""
         for number, event in enumerate(events):
             mark = self.entries * (number + 1) // (len(events) + 1)
-            eventually(lambda mark=mark: self.acked() >= mark, 600, what=f"{mark} of {self.entries} are done")
+            eventually(lambda mark=mark: self.done() >= mark, 600, what=f"{mark} of {self.entries} are done")
             getattr(self, event)()
 
-    def acked(self) -> int:
-        """Entries whose outcome is stored."""
-        group = self.group()
-        return (group["entries-read"] or 0) - group["pending"] if group else 0
-
-    def group(self) -> Any:
-        with self.server.client(decode_responses=True) as client:
-            try:
-                return client.xinfo_groups("jobs")[0]  # type: ignore[index] # redis-py's sync and async share a type
-            except redis.RedisError:
-                return None
+    def done(self) -> int:
+        """Entries that had their effect."""
+        # what a group has read, and its lag, are not to be had from redis-server 7.0 after a crash
+        with self.server.client() as client:
+            return client.hlen("effects")  # type: ignore[return-value] # redis-py's sync and async share a type
 
     def kill(self) -> None:
         """A worker dies, and another takes its place."""
@@ -166,8 +160,9 @@ class Storm:
         return dict(causes)
 
     def settled(self) -> bool:
-        group = self.group()
-        return bool(group and group["pending"] == 0 and group["lag"] == 0)
+        with self.server.client() as client:
+            left: Any = client.xpending("jobs", "g")
+        return self.done() == self.entries and not left["pending"]
 
     def all_joined(self) -> bool:
         with self.server.client(decode_responses=True) as client:
@@ -176,8 +171,8 @@ class Storm:
 
     def cause(self, run: Run, after: Run) -> str:
         """Why an entry ran again; empty when there is no reason."""
-        if after.delivery <= run.delivery:
-            return ""  # each run is a delivery of its own
+        if after.delivery < run.delivery:
+            return ""  # what was delivered later counts no less
         if run.x % 100 == 7 or (run.x % 50 == 3 and run.delivery == 1):
             return "failed"
         if run.at <= self.killed.get(run.pid, 0) <= after.at:
@@ -198,18 +193,18 @@ def test_nothing_is_lost_when_workers_and_server_are_killed(own_server: ServerPr
 
 
 def storm_of(folder: Path, seed: int) -> int:
-    """100,000 entries, eight workers, fifty events; how many entries."""
+    """25,000 entries, eight workers, twelve events; how many entries."""
     from worker.conftest import Tasks
 
     folder.mkdir()
     chance = random.Random(seed)
-    events = ["kill"] * 36 + ["crash"] * 6 + ["freeze"] * 8
+    events = ["kill"] * 8 + ["crash"] * 2 + ["freeze"] * 2
     chance.shuffle(events)
     tasks = Tasks(folder)
     with stormy_server(folder, seed) as server:
         storm = Storm(server, tasks, min_idle=3_000, seed=seed)
         try:
-            storm.begin(100_000, workers=8)
+            storm.begin(25_000, workers=8)
             storm.rage(events)
             campaign.tell("worker-storm", f"seed {seed}: repeated {storm.end()}")
         finally:
@@ -227,9 +222,9 @@ def stormy_server(folder: Path, seed: int) -> ServerProcess:
 @pytest.mark.long
 @pytest.mark.realserver
 @pytest.mark.timeout(campaign.LIMIT)
-def test_a_hundred_thousand_entries_in_a_storm(tmp_path: Path) -> None:
-    """Eight workers, 36 SIGKILLs of them, 8 SIGSTOPs, 6 SIGKILLs of the server, four times."""
-    campaign.run("worker-storm", lambda seed: storm_of(tmp_path / str(seed), seed), range(1, 5), unit="entries")
+def test_hundreds_of_thousands_of_entries_in_a_storm(tmp_path: Path) -> None:
+    """25,000 entries, eight workers, 8 SIGKILLs and 2 SIGSTOPs of them, 2 SIGKILLs of the server: eight times."""
+    campaign.run("worker-storm", lambda seed: storm_of(tmp_path / str(seed), seed), range(1, 9), unit="entries")
 
 
 async def twenty_workers(server: ServerProcess, entries: int, kills: int) -> int:
@@ -255,7 +250,7 @@ async def twenty_workers(server: ServerProcess, entries: int, kills: int) -> int
             await aeventually(lambda kill=kill: len(runs) > entries * (kill + 1) // (kills + 1))
             await asyncio.to_thread(server.kill)
             await asyncio.to_thread(server.start)
-        await aeventually(lambda: asyncio.to_thread(empty, server), 120)
+        await aeventually(lambda: asyncio.to_thread(empty, server, entries), 120)
     finally:
         for app in apps:
             await app.stop()
@@ -269,13 +264,10 @@ async def twenty_workers(server: ServerProcess, entries: int, kills: int) -> int
     return kills
 
 
-def empty(server: ServerProcess) -> bool:
-    with server.client(decode_responses=True) as client:
-        try:
-            (group,) = client.xinfo_groups("s")  # type: ignore[misc] # redis-py's sync and async share a type
-        except redis.RedisError:
-            return False
-        return bool(group["pending"] == 0 and group["lag"] == 0)
+def empty(server: ServerProcess, entries: int) -> bool:
+    with server.client() as client:
+        left: Any = client.xpending("s", "g")
+        return client.hlen("effects") == entries and not left["pending"]
 
 
 async def test_the_server_is_killed_under_twenty_workers(own_server: ServerProcess) -> None:
