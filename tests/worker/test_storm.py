@@ -23,7 +23,7 @@ from millstream import App, Message, Retry, StreamSub, once
 from support import campaign
 from support.groups import consumers, pending
 from support.servers import ServerProcess, millstream_server, redis_server
-from support.waiting import aeventually, eventually
+from support.waiting import aeventually, eventually, pace
 
 APP = """
 import asyncio, os, time
@@ -238,7 +238,7 @@ async def twenty_workers(server: ServerProcess, entries: int, kills: int) -> int
 
     async def handle(x: int, msg: Message) -> None:
         runs[x] += 1
-        await asyncio.sleep(0.001)
+        await pace(0.001)
         await once(msg, ("HINCRBY", "effects", x, 1))
 
     for app in apps:
