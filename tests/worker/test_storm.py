@@ -77,7 +77,7 @@ class Storm:
     seed: int
     workers: list["subprocess.Popen[str]"] = field(default_factory=list)
     killed: dict[int, int] = field(default_factory=dict)  # pid -> when
-    frozen: list[tuple[int, int]] = field(default_factory=list)  # pid, until when
+    frozen: list[tuple[int, int, int]] = field(default_factory=list)  # pid, from when until when
     outages: list[tuple[int, int]] = field(default_factory=list)  # from the kill until it answers again
 
     def begin(self, entries: int, workers: int) -> None:
@@ -119,11 +119,12 @@ class Storm:
     def freeze(self) -> None:
         """A worker stands still for longer than others wait to claim, and goes on."""
         victim = self.chance.choice(self.workers)
+        stopped = time.time_ns()
         victim.send_signal(signal.SIGSTOP)
         until = time.monotonic() + self.min_idle / 1000 * 1.5
         eventually(lambda: time.monotonic() > until)
+        self.frozen.append((victim.pid, stopped, time.time_ns()))
         victim.send_signal(signal.SIGCONT)
-        self.frozen.append((victim.pid, time.time_ns()))
 
     def crash(self) -> None:
         """The server dies and comes back with its data."""
@@ -150,11 +151,12 @@ class Storm:
             run = Run(*map(int, line.split()))
             runs[run.x].append(run)
         assert set(runs) == set(range(self.entries))
+        caught = self.caught([run for found in runs.values() for run in found])
         causes: Counter[str] = Counter()
         for found in runs.values():
             found.sort(key=lambda run: run.at)
             for run, after in itertools.pairwise(found):
-                cause = self.cause(run, after)
+                cause = self.cause(run, after) or ("frozen as it began" if after in caught else "")
                 assert cause, f"nothing explains that {after} came after {run}"
                 causes[cause] += 1
         return dict(causes)
@@ -163,6 +165,11 @@ class Storm:
         with self.server.client() as client:
             left: Any = client.xpending("jobs", "g")
         return self.done() == self.entries and not left["pending"]
+
+    def caught(self, runs: list[Run]) -> set[Run]:
+        """The one run of each frozen worker that may have passed every check before, and was written down after."""
+        thawed = [[run for run in runs if run.pid == pid and run.at > until] for pid, _, until in self.frozen]
+        return {min(later, key=lambda run: run.at) for later in thawed if later}
 
     def all_joined(self) -> bool:
         with self.server.client(decode_responses=True) as client:
@@ -177,7 +184,7 @@ class Storm:
             return "failed"
         if run.at <= self.killed.get(run.pid, 0) <= after.at:
             return "worker killed"
-        if any(pid == run.pid and run.at <= until for pid, until in self.frozen):
+        if any(pid == run.pid and run.at <= until and since <= after.at for pid, since, until in self.frozen):
             return "worker frozen"
         if any(run.at <= ended and began <= after.at for began, ended in self.outages):
             return "server killed"
