@@ -46,6 +46,11 @@ def no_url(monkeypatch: pytest.MonkeyPatch) -> None:
         (GOOD | {"stream": "a,b", "startingOffsets": '{"a": "1-1"}'}, "names no place for stream 'b'"),
         (GOOD | {"startingTimestamp": "noon"}, "option 'startingTimestamp' is 'noon': it must be milliseconds"),
         (GOOD | {"startingTimestamp": "1", "startingOffsets": "latest"}, "both given: leave one out"),
+        (
+            GOOD | {"liveTail": "false"},
+            "option 'liveTail' is for reading an archive",
+        ),
+        (GOOD | {"archive": ""}, "option 'archive' is '': it must not be empty"),
         (GOOD | {"endingOffsets": "earliest"}, "option 'endingOffsets' is 'earliest', which would read nothing"),
     ],
 )

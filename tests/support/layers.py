@@ -64,6 +64,7 @@ PURE = (
     "millstream.worker.settle",
     "millstream.worker.policy",
     "millstream.spark.offsets",
+    "millstream.spark.archiving.bounds",
     "millstream.spark.archiving.manifest",
     "millstream.console.model",
     "millstream.console.advice",

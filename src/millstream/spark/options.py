@@ -5,6 +5,7 @@ Messages are one line: Spark puts a traceback in front of them, so that their li
 
 import fnmatch
 import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,8 +18,9 @@ from millstream.spark.optiontext import boolean, check_names, find_url, not_empt
 OPTIONS = (
     "url", "stream", "streamPattern", "startingOffsets", "startingTimestamp", "endingOffsets", "endingTimestamp",
     "maxEntriesPerTrigger", "minPartitions", "maxEntriesPerPartition", "failOnDataLoss", "group", "fields",
+    "archive", "liveTail", "pushdown",
 )  # fmt: skip
-BATCH_ONLY = ("endingOffsets", "endingTimestamp")
+BATCH_ONLY = ("endingOffsets", "endingTimestamp", "archive", "liveTail", "pushdown")
 STREAM_ONLY = ("maxEntriesPerTrigger", "group")
 
 RESERVED = ("stream", "id", "timestamp")
@@ -45,6 +47,9 @@ class Options:
         fail_on_loss: whether entries that vanished unread are an error.
         group: consumer group that shows this query's progress.
         fields: entry fields wanted as string columns; empty for the map.
+        archive: directory of the archive that holds what was trimmed; None without one.
+        live_tail: whether the streams are read after the archive.
+        pushdown: whether filters on ids and times choose what is read of an archive; safe for one query a ``load()``.
     """
 
     url: str
@@ -58,6 +63,9 @@ class Options:
     fail_on_loss: bool = True
     group: str | None = None
     fields: tuple[str, ...] = ()
+    archive: str | None = None
+    live_tail: bool = True
+    pushdown: bool = False
     given: frozenset[str] = field(default_factory=frozenset)
 
     def refuse(self, names: Iterable[str], kind: str) -> None:
@@ -85,8 +93,9 @@ def parse(raw: Mapping[str, str]) -> Options:
         name: read(given, name, positive)
         for name in ("maxEntriesPerTrigger", "minPartitions", "maxEntriesPerPartition")
     }
+    archive, live_tail = _archive(given)
     found = Options(
-        url=find_url(given),
+        url=find_url(given) if live_tail else "",
         streams=streams,
         pattern=pattern,
         starting=_place(given, "startingOffsets", "startingTimestamp", streams, pattern),
@@ -97,6 +106,9 @@ def parse(raw: Mapping[str, str]) -> Options:
         fail_on_loss=read(given, "failOnDataLoss", boolean) is not False,
         group=read(given, "group", not_empty),
         fields=read(given, "fields", _field_names) or (),
+        archive=archive,
+        live_tail=live_tail,
+        pushdown=read(given, "pushdown", boolean) is True,
         given=frozenset(given),
     )
     if found.ending == "earliest":
@@ -121,6 +133,16 @@ def _field_names(text: str) -> tuple[str, ...]:
         if name in RESERVED:
             raise ValueError(f"{name!r} is a column of every entry; read that field from the map, fields['{name}']")
     return names
+
+
+def _archive(given: Mapping[str, str]) -> tuple[str | None, bool]:
+    """The archive's directory, made absolute here: the tasks may have another working directory."""
+    folder = read(given, "archive", not_empty)
+    live_tail = read(given, "liveTail", boolean)
+    for name in ("liveTail", "pushdown"):
+        if name.lower() in given and folder is None:
+            raise ConfigError(f"option {name!r} is for reading an archive: name that by option 'archive'")
+    return (os.path.abspath(folder) if folder else None), live_tail is not False  # noqa: PTH100 - keeps links
 
 
 def _which(given: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:

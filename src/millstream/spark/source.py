@@ -114,6 +114,10 @@ class MillstreamSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""
         self.parsed.refuse(opts.STREAM_ONLY, "a batch read")
+        if self.parsed.archive is not None:
+            from millstream.spark.archiving import union  # noqa: PLC0415 - Arrow and redis only where they are used
+
+            return union.reader(self.parsed, self._checked(schema))
         return BatchReader(self.parsed, self._checked(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
