@@ -372,9 +372,7 @@ def test_spark_pushes_its_filters(real_redis: ServerProcess, spark: "SparkSessio
         assert table.count() == len(ids)  # Spark would give it the rows of the query before
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
-    by_time = reading.option("startingTimestamp", str(BEGIN + 3 * HOUR)).option(
-        "endingTimestamp", str(BEGIN + 5 * HOUR)
-    )
+    times = {"startingTimestamp": str(BEGIN + 3 * HOUR), "endingTimestamp": str(BEGIN + 5 * HOUR)}
     for path in kept:
         (root / path).write_bytes(b"not to be read")
     assert [row.id for row in reading.options(**times).load().collect()] == ids[6:10]
