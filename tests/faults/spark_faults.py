@@ -4,6 +4,7 @@ from faults.planting import Fault
 
 OFFSETS = "tests/spark/test_offsets.py"
 PLANNER = "tests/spark/test_planner.py"
+ARCHIVE = "tests/spark/test_archive.py"
 
 FAULTS = (
     Fault(
@@ -61,5 +62,37 @@ FAULTS = (
         "    starts = [whole.start, *ends[:-1]]\n",
         "    starts = [whole.start] * len(ends)\n",
         f"{OFFSETS}::test_parts_cover_the_range_exactly_once",
+    ),
+    Fault(
+        "pending-not-held",
+        "Nothing a group has not acknowledged is trimmed.",
+        "spark/archiving/trim.py",
+        "  if group['pending'] > 0 then\n",
+        "  if group['pending'] < 0 then\n",
+        f"{ARCHIVE}::test_what_a_group_needs_stays",
+    ),
+    Fault(
+        "archived-beside-the-end",
+        "A batch is taken where the archive ends and nowhere else.",
+        "spark/archiving/manifest.py",
+        "            if at is not None and read.start != at.id:\n",
+        "            if at is not None and read.start > at.id:\n",
+        "tests/spark/test_manifest.py::test_batches_join_without_gap_or_overlap",
+    ),
+    Fault(
+        "tail-not-after-the-archive",
+        "Archive and stream share no entry.",
+        "spark/archiving/union.py",
+        "                start, end = max(after, place.id), min(until, state.last)\n",
+        "                start, end = after, min(until, state.last)\n",
+        "tests/spark/test_union.py::test_live_entries_follow_the_archive",
+    ),
+    Fault(
+        "replayed-again-after-a-lost-reply",
+        "A transaction whose reply was lost is not done twice.",
+        "spark/archiving/replay.py",
+        "        return found == batch.last\n",
+        "        return False\n",
+        "tests/spark/test_replay.py::test_a_lost_reply_is_not_written_twice",
     ),
 )

@@ -52,6 +52,8 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "transfer": frozenset({"transfer", "client"}),
     "doctor": frozenset({"upkeep"}),
     "archive": frozenset({"spark"}),
+    "replay": frozenset({"spark"}),
+    "signals": frozenset(),  # how long commands hear that they are to end
 }
 
 # The package itself names the worker's API for users' code, as the demo's app is; the parts use only the version.

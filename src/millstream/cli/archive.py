@@ -1,17 +1,13 @@
 """``millstream archive``: streams moved to Parquet, and trimmed of what is safe there and needed by nobody."""
 
-import os
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from millstream.cli.output import Column, Output, Table, exits, output_option
+from millstream.cli.signals import ended_by_signal
 from millstream.clock import parse_time
 from millstream.errors import UsageError
 
@@ -34,6 +30,10 @@ Examples:
   millstream archive redis://127.0.0.1:6400/0 orders refunds --to /data/archive      until SIGTERM or Ctrl-C
   millstream archive redis://127.0.0.1:6400/0 orders --to /data/archive --once --keep 7d
   millstream archive redis://127.0.0.1:6400/0 --pattern 'orders:*' --to /data/archive --keep-entries 10000
+
+\b
+Read archive and stream as one table (docs/archive.md), or write entries into a stream again (millstream replay):
+  spark.read.format("millstream").option("url", URL).option("stream", "orders").option("archive", "/data/archive")
 
 Exit code: 0 done or stopped as asked, 1 it could not go on (mend that and run it again), 2 the command line cannot
 be meant so. Needs a Java 17+ runtime and: pip install 'millstream[spark]'. docs/archive.md says what is promised.
@@ -159,22 +159,3 @@ def _run(settings: "Settings", master: str, output: Output) -> None:
         (one.stream, one.archived, one.upto, one.total, one.trimmed, one.left, one.held_by or None) for one in report
     ]
     output.table(Table("streams", _PROGRESS, rows, empty="No streams."))
-
-
-@contextmanager
-def ended_by_signal() -> Iterator[Callable[[], bool]]:
-    """SIGTERM and Ctrl-C ask for an end, a second one ends the process at once; gives what tells whether one came."""
-    came = threading.Event()
-
-    def ask(number: int, _frame: object) -> None:
-        if came.is_set():
-            os._exit(128 + number)
-        came.set()
-        Output().say("millstream: ending after what is under way; once more ends at once")
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield came.is_set
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -16,6 +16,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "worker": ("millstream.cli.worker:worker", "Workers: who runs, what they do; quiet, drain, stop, pause, resume."),
     "dead": ("millstream.cli.dead:dead", "Dead letters: look, put back on their streams, remove, export."),
     "archive": ("millstream.cli.archive:archive", "Move streams to Parquet, and trim what no group still needs."),
+    "replay": ("millstream.cli.replay:replay", "Write entries of an archive or a stream into a stream again."),
     "demo": ("millstream.cli.demo:demo", "A year of real flights through stream, workers and Spark, checked."),
     "log": ("millstream.cli.log:log", "Look into a log: what it holds, what is wrong; cut it on purpose."),
     "backup": ("millstream.cli.backup:backup", "Copy a data directory while its server runs."),

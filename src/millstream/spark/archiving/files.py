@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from millstream.spark.archiving.folder import hour_folder
+from millstream.spark.archiving.folder import Folder, hour_folder
 from millstream.spark.archiving.manifest import DataFile
 from millstream.spark.decode import LISTED, Page, Want, mapped
 from millstream.spark.offsets import Id
@@ -206,6 +206,23 @@ def read_pages(path: Path, after: Id, until: Id, want: Want) -> Iterator[Page]:
             page = _page(batch, after, until, want)
             if page is not None:
                 yield page
+
+
+def archived(folder: Folder, stream: str, after: Id, until: Id, paths: Sequence[str], want: Want) -> Iterator[Page]:
+    """The archived entries of ``(after, until]``, from files that may be merged into others meanwhile."""
+    cursor, left, seen = after, list(paths), -1
+    while left:
+        try:
+            for page in read_pages(folder.root / left[0], cursor, until, want):
+                cursor = page.last
+                yield page
+            left.pop(0)
+        except FileNotFoundError:
+            manifest = folder.read()
+            if manifest.generation == seen:
+                raise  # the manifest names a file that is not there
+            seen = manifest.generation
+            left = [file.path for file in manifest.of(stream, cursor, until)]
 
 
 def _touches(group: Any, after: Id, until: Id) -> bool:

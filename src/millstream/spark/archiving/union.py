@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from millstream.errors import ConfigError
 from millstream.spark import offsets
 from millstream.spark.archiving.bounds import Bounds, Filter, narrowed
-from millstream.spark.archiving.files import read_pages
+from millstream.spark.archiving.files import archived
 from millstream.spark.archiving.folder import Folder
 from millstream.spark.archiving.manifest import DataFile, Manifest, Place
 from millstream.spark.columns import Layout
@@ -274,23 +274,6 @@ def gap(options: "Options", stream: str, place: Place, state: StreamState | None
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
-
-
-def archived(folder: Folder, stream: str, after: Id, until: Id, paths: Sequence[str], want: "Want") -> "Iterator[Page]":
-    """The archived entries of ``(after, until]``, from files that may be merged into others meanwhile."""
-    cursor, left, seen = after, list(paths), -1
-    while left:
-        try:
-            for page in read_pages(folder.root / left[0], cursor, until, want):
-                cursor = page.last
-                yield page
-            left.pop(0)
-        except FileNotFoundError:
-            manifest = folder.read()
-            if manifest.generation == seen:
-                raise  # the manifest names a file that is not there
-            seen = manifest.generation
-            left = [file.path for file in manifest.of(stream, cursor, until)]
 
 
 def tail(options: "Options", folder: Folder, whole: Range, want: "Want") -> "Iterator[Page]":
