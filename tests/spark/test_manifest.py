@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.errors import StorageError
@@ -88,6 +88,7 @@ def test_the_manifest_survives_its_file() -> None:
         load(dump(made).replace('"format": 1', '"format": 2'))
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 200 << 20), max_size=40), st.booleans())
 def test_merging_takes_neighbours_and_comes_to_an_end(sizes: list[int], closed: bool) -> None:
     """Runs are neighbours in order; merging again and again stops, with few files in a closed hour."""

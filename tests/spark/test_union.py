@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 import redis
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.errors import AnalysisException
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
@@ -313,6 +313,7 @@ COMPARE = {
 }
 
 
+@settings(deadline=None)
 @given(st.lists(filters, max_size=3), st.lists(texts, min_size=1, max_size=8, unique=True))
 def test_no_row_that_a_filter_takes_is_left_out(asked: list[tuple[str, str, Any]], ids: list[str]) -> None:
     """Bounds hold every row that Spark's own reading of the filters lets through, text compared as text."""
