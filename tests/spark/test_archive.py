@@ -268,6 +268,16 @@ def test_one_job_an_archive(tmp_path: Path) -> None:
         assert second.manifest.generation == manifest.generation + 1
 
 
+def test_a_job_killed_before_its_first_manifest(real_redis: ServerProcess, tmp_path: Path) -> None:
+    """What it left is not taken for somebody else's directory."""
+    with real_redis.client() as client:
+        fill(client, "s", 5)
+        assert child(real_redis, tmp_path / "a", "switching:1") == -signal.SIGKILL
+        assert not (tmp_path / "a" / MANIFEST).exists()
+        archive_once(Settings(real_redis.url, ("s",), tmp_path / "a"))
+        assert len(held(tmp_path / "a", "s")) == 5
+
+
 def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
     """Nothing is written among other files, and a damaged manifest is not taken for a new archive."""
     (tmp_path / "a").mkdir()

@@ -71,7 +71,8 @@ class Folder:
             yield
 
     def _foreign(self) -> list[str]:
-        return [entry.name for entry in self.root.iterdir() if entry.name not in (LOCK, SCRATCH)]
+        begun = (LOCK, SCRATCH, f"{MANIFEST}.new")  # by a job that was killed before its first manifest
+        return [entry.name for entry in self.root.iterdir() if entry.name not in begun]
 
     def read(self) -> Manifest:
         """The manifest as it is now.
