@@ -47,6 +47,18 @@ def test_memory_with_a_name_is_shared_until_the_last_closes() -> None:
         assert third.get("word") is None
 
 
+@pytest.mark.parametrize("where", ["memory://ends", "file"])
+def test_a_closed_store_leaves_no_thread(where: str, tmp_path: Path) -> None:
+    """Closing while the keeper is about to look at what is due ends it; it starts no other one behind the close."""
+    url = where if where != "file" else f"file://{tmp_path}/data"
+    before = keepers()
+    for _ in range(20):
+        with millstream.connect(url) as client:
+            client.set("word", "x", ex=100)
+            client.xadd("orders", {"item": "lamp"})
+    assert keepers() == before
+
+
 async def test_last_asyncio_client_closes_too() -> None:
     """The same rule for asyncio, where redis-py wraps what goes wrong in its own error."""
     client = millstream.connect_async("memory://async")

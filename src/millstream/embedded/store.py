@@ -103,6 +103,7 @@ class Store:
         self._keeper: threading.Thread | None = None
         self._wakes: queue.SimpleQueue[bool] = queue.SimpleQueue()  # True: stop
         self._woken = False  # the keeper has not yet looked since it was last woken
+        self._closing = False  # the keeper is being waited for: what it still does starts no other one
         self._busy = False  # the keeper is writing or syncing, outside the guard
         self._sync_due: float | None = None  # when ``everysec`` syncs next; None if there is nothing to sync
         self._try_due: float | None = None  # when free space is looked at again; None while writes are taken
@@ -308,7 +309,7 @@ class Store:
             self._wake()
 
     def _wake(self) -> None:
-        if self._woken:
+        if self._woken or self._closing:
             return
         self._woken = True
         self._wakes.put(False)
@@ -444,9 +445,13 @@ class Store:
             keeper, self._keeper = self._keeper, None
             wakes, self._wakes = self._wakes, queue.SimpleQueue()
             self._woken, self._alarm = False, None
-        if keeper is not None:
-            wakes.put(True)
-            keeper.join()
+            self._closing = True
+        try:
+            if keeper is not None:
+                wakes.put(True)
+                keeper.join()
+        finally:
+            self._closing = False
         if self._rewriter is not None:
             self._rewriter.stop()
         if self._log is not None:
