@@ -52,6 +52,17 @@ def no_url(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (GOOD | {"archive": ""}, "option 'archive' is '': it must not be empty"),
         (GOOD | {"endingOffsets": "earliest"}, "option 'endingOffsets' is 'earliest', which would read nothing"),
+        (GOOD | {"endingOffsets": "group"}, "option 'endingOffsets' is 'group': it must be latest or a JSON"),
+        (
+            GOOD | {"startingOffsets": "group"},
+            "'startingOffsets' is 'group': name the consumer group by option 'group'",
+        ),
+        (GOOD | {"maxTriggerDelay": "5m"}, "'maxTriggerDelay' does nothing without 'minEntriesPerTrigger'"),
+        (GOOD | {"minEntriesPerTrigger": "5", "maxTriggerDelay": "5"}, "'maxTriggerDelay' is '5': it must be a length"),
+        (
+            GOOD | {"minEntriesPerTrigger": "5", "maxEntriesPerTrigger": "4"},
+            "'minEntriesPerTrigger' is more than 'maxEntriesPerTrigger'",
+        ),
     ],
 )
 def test_a_wrong_option_is_named_with_its_cure(given: dict[str, str], told: str) -> None:

@@ -17,6 +17,7 @@ from millstream.spark.pages import Pages
 from millstream.spark.source import BatchReader, MillstreamSource, StreamReader
 from support.servers import ServerProcess, redis_server
 from support.streams import fill
+from support.waiting import eventually
 
 pytestmark = [pytest.mark.realserver]
 
@@ -120,6 +121,45 @@ def test_a_start_with_its_count_goes_on_as_a_checkpoint_does(real_redis: ServerP
     client.xtrim("s", maxlen=3, approximate=False)
     with pytest.raises(DataLossError, match="3 entries after 4-0 and before 8-0 were trimmed away"):
         run(reader(real_redis, startingOffsets=place))
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_a_start_where_the_group_stands(real_redis: ServerProcess, client: redis.Redis, counted: bool) -> None:
+    """A query that lost its checkpoint goes on after what it has published last, its count known or found out."""
+    fill(client, "s", 20)
+    client.xgroup_create("s", "lake", "15-0", entries_read=15 if counted else None)
+    made = reader(real_redis, startingOffsets="group", group="lake")
+    assert made.initialOffset() == {"s": {"from": "15-0", "from_n": 15, "id": "15-0", "n": 15}}
+    assert run(made)[0] == [numbers(16, 20)]
+    made.stop()
+    with pytest.raises(ConfigError, match="'startingOffsets' is 'group', and stream 's' has no group 'other'"):
+        reader(real_redis, startingOffsets="group", group="other").initialOffset()
+
+
+def test_a_batch_waits_for_enough_entries(real_redis: ServerProcess, client: redis.Redis) -> None:
+    """Until there are ``minEntriesPerTrigger``, and no longer than ``maxTriggerDelay``; never when a run has an end."""
+    fill(client, "s", 5)
+    made = reader(real_redis, startingOffsets="earliest", minEntriesPerTrigger="10")
+    batches, at = run(made)
+    assert batches == []
+    assert ends(made.latestOffset(at, ALL)) == {"s": "5-0"}  # Trigger.Once
+    fill(client, "s", 5, first=6)
+    batches, at = run(made, at)
+    assert batches == [numbers(1, 10)]
+    fill(client, "s", 1, first=11)
+    assert run(made, at)[0] == []
+    made.prepareForTriggerAvailableNow()
+    assert run(made, at)[0] == [["11-0"]]
+    made.stop()
+    hasty = reader(
+        real_redis,
+        startingOffsets="earliest",
+        minEntriesPerTrigger="100",
+        maxTriggerDelay="1ms",
+        maxEntriesPerTrigger="100",
+    )
+    assert eventually(lambda: run(hasty)[0], what="the delay has passed") == [numbers(1, 11)]
+    hasty.stop()
 
 
 def test_entries_below_a_start_ahead_of_the_stream_are_not_read(real_redis: ServerProcess, client: redis.Redis) -> None:

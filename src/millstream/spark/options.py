@@ -13,15 +13,26 @@ from typing import Any, TypeAlias
 
 from millstream.errors import ConfigError
 from millstream.spark.offsets import Id, Position, before_time, parse_id
-from millstream.spark.optiontext import boolean, check_names, find_url, not_empty, positive, read, without_password
+from millstream.spark.optiontext import (
+    boolean,
+    check_names,
+    duration,
+    find_url,
+    not_empty,
+    positive,
+    read,
+    without_password,
+)
 
 OPTIONS = (
     "url", "stream", "streamPattern", "startingOffsets", "startingTimestamp", "endingOffsets", "endingTimestamp",
-    "maxEntriesPerTrigger", "minPartitions", "maxEntriesPerPartition", "failOnDataLoss", "group", "fields",
-    "archive", "liveTail", "pushdown",
+    "maxEntriesPerTrigger", "minEntriesPerTrigger", "maxTriggerDelay", "minPartitions", "maxEntriesPerPartition",
+    "failOnDataLoss", "group", "fields", "archive", "liveTail", "pushdown",
 )  # fmt: skip
 BATCH_ONLY = ("endingOffsets", "endingTimestamp", "archive", "liveTail", "pushdown")
-STREAM_ONLY = ("maxEntriesPerTrigger", "group")
+STREAM_ONLY = ("maxEntriesPerTrigger", "minEntriesPerTrigger", "maxTriggerDelay", "group")
+
+DEFAULT_DELAY_MS = 15 * 60 * 1000
 
 RESERVED = ("stream", "id", "timestamp")
 """Columns that say where an entry comes from; a field of the same name is reached through the map ``fields``."""
@@ -42,6 +53,7 @@ class Options:
         starting: where a new query or a batch read begins; None is the default of its kind.
         ending: where a batch read ends.
         max_entries: cap of a micro-batch.
+        min_entries: a micro-batch waits until there are so many, or until ``max_delay_ms`` have passed since the last.
         min_partitions: parts of a batch or micro-batch, at least.
         max_per_partition: entries of one part, at most.
         fail_on_loss: whether entries that vanished unread are an error.
@@ -58,6 +70,8 @@ class Options:
     starting: Where | None = None
     ending: Where = "latest"
     max_entries: int | None = None
+    min_entries: int | None = None
+    max_delay_ms: int = DEFAULT_DELAY_MS
     min_partitions: int | None = None
     max_per_partition: int | None = None
     fail_on_loss: bool = True
@@ -91,7 +105,7 @@ def parse(raw: Mapping[str, str]) -> Options:
     streams, pattern = _which(given)
     limits = {
         name: read(given, name, positive)
-        for name in ("maxEntriesPerTrigger", "minPartitions", "maxEntriesPerPartition")
+        for name in ("maxEntriesPerTrigger", "minEntriesPerTrigger", "minPartitions", "maxEntriesPerPartition")
     }
     archive, live_tail = _archive(given)
     found = Options(
@@ -101,6 +115,8 @@ def parse(raw: Mapping[str, str]) -> Options:
         starting=_place(given, "startingOffsets", "startingTimestamp", streams, pattern),
         ending=_place(given, "endingOffsets", "endingTimestamp", streams, pattern) or "latest",
         max_entries=limits["maxEntriesPerTrigger"],
+        min_entries=limits["minEntriesPerTrigger"],
+        max_delay_ms=read(given, "maxTriggerDelay", duration) or DEFAULT_DELAY_MS,
         min_partitions=limits["minPartitions"],
         max_per_partition=limits["maxEntriesPerPartition"],
         fail_on_loss=read(given, "failOnDataLoss", boolean) is not False,
@@ -111,11 +127,26 @@ def parse(raw: Mapping[str, str]) -> Options:
         pushdown=read(given, "pushdown", boolean) is True,
         given=frozenset(given),
     )
+    if found.ending == "group":
+        raise ConfigError("option 'endingOffsets' is 'group': it must be latest or a JSON of ids")
     if found.ending == "earliest":
         raise ConfigError(
             "option 'endingOffsets' is 'earliest', which would read nothing: use 'latest' or a JSON of ids"
         )
+    _check_together(found)
     return found
+
+
+def _check_together(found: Options) -> None:
+    if found.starting == "group" and found.group is None:
+        raise ConfigError("option 'startingOffsets' is 'group': name the consumer group by option 'group'")
+    if found.min_entries is None:
+        if "maxtriggerdelay" in found.given:
+            raise ConfigError("option 'maxTriggerDelay' does nothing without 'minEntriesPerTrigger': leave it out")
+    elif found.max_entries is not None and found.min_entries > found.max_entries:
+        raise ConfigError(
+            "option 'minEntriesPerTrigger' is more than 'maxEntriesPerTrigger': lower one or raise the other"
+        )
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -195,7 +226,7 @@ _MILLISECOND = datetime(1970, 1, 1, 0, 0, 0, 1000) - datetime(1970, 1, 1)  # noq
 
 
 def _offsets(text: str) -> Where:
-    if text.lower() in ("earliest", "latest"):
+    if text.lower() in ("earliest", "latest", "group"):
         return text.lower()
     wanted = 'it must be earliest, latest, or a JSON such as {"orders": "1700000000000-0"}'
     try:

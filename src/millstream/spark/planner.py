@@ -33,6 +33,7 @@ class Planner:
         self._indexes: dict[str, Index] = {}
         self._joined: list[str] = []
         self._scan_due = 0.0
+        self._hold_until = time.monotonic() + options.max_delay_ms / 1000
         self._target: dict[str, StreamState] | None = None
         self._published: dict[str, tuple[Id, int]] = {}
         self._told: set[str] = set()
@@ -51,6 +52,8 @@ class Planner:
             ConfigError: a named stream does not exist, or a place names a stream that does not.
         """
         states = self._existing(self._survey.keys())
+        if where == "group":
+            return self._from_group(states)
         found = {}
         for key, ident in self._places(states, where, "startingOffsets").items():
             state = states[key]
@@ -63,8 +66,33 @@ class Planner:
                 # Perhaps ahead of what there is: ids up to it may still be added, and are not wanted.
                 found[key] = Position.at(ident, state.added)
             else:
-                after = self._survey.walk(key, ident, state.last, stride=1 << 62)[1]
-                found[key] = Position.at(ident, state.added - after)
+                found[key] = self._counted(key, ident, state)
+        return found
+
+    def _counted(self, key: str, ident: Id, state: StreamState) -> Position:
+        """The place after an entry, its count found by counting what follows."""
+        after = self._survey.walk(key, ident, state.last, stride=1 << 62)[1]
+        return Position.at(ident, state.added - after)
+
+    def _from_group(self, states: Mapping[str, StreamState]) -> Offset:
+        """Where the query's group stands: what a query that lost its checkpoint has published last.
+
+        Raises:
+            ConfigError: a named stream has no such group.
+        """
+        group = self._options.group or ""
+        found = {}
+        for key, place in self._survey.group_places(group, states).items():
+            if place is None and self._options.pattern is None:
+                raise ConfigError(
+                    f"option 'startingOffsets' is 'group', and stream {key!r} has no group {group!r}: say where to "
+                    f"begin (earliest, latest, ids), or make it (XGROUP CREATE {key} {group} <id>)"
+                )
+            if place is None:
+                found[key] = states[key].beginning
+            else:
+                ident, read = place
+                found[key] = self._counted(key, ident, states[key]) if read is None else Position.at(ident, read)
         return found
 
     def bounded(self, starting: "Where", ending: "Where") -> list[Range]:
@@ -128,12 +156,13 @@ class Planner:
         states = self._survey.states(self._survey.keys())
         self._target = {key: state for key, state in states.items() if state is not None}
 
-    def next_end(self, start: Mapping[str, Position], cap: int | None) -> Offset:
+    def next_end(self, start: Mapping[str, Position], cap: int | None, least: int | None = None) -> Offset:
         """The end of the batch that begins at ``start``: equal to it when there is nothing new.
 
         Args:
             start: end of a batch that is known to be finished; it is published to the group.
             cap: most entries of the batch; None for all there are.
+            least: with fewer the batch waits, though no longer than the option ``maxTriggerDelay`` says.
 
         Raises:
             DataLossError: a stream went back, or (unless switched off) entries were trimmed before they were read.
@@ -143,6 +172,8 @@ class Planner:
         self.latest = {key: state.end for key, state in states.items()}
         begun = {key: start.get(key) or state.beginning for key, state in states.items()}
         waiting = {key: self._limit(key, state).added - begun[key].n for key, state in states.items()}
+        if self._holds(sum(waiting.values()), least):
+            return dict(start)
         budgets = None
         if cap is not None:
             budgets = offsets.share(waiting, cap, {key: at.id for key, at in begun.items()})
@@ -157,6 +188,15 @@ class Planner:
             elif budget := budgets.get(key, 0):
                 ends[key] = self._cut(key, begun[key], state, budget)
         return ends
+
+    def _holds(self, waiting: int, least: int | None) -> bool:
+        """Whether to wait for more entries."""
+        now = time.monotonic()
+        if least is not None and self._target is None and waiting < least and now < self._hold_until:
+            return True
+        if waiting:
+            self._hold_until = now + self._options.max_delay_ms / 1000
+        return False
 
     def _look(self, start: Mapping[str, Position]) -> dict[str, StreamState]:
         """The state of every stream that takes part now; streams that went back or lost entries are errors."""

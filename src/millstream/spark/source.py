@@ -19,6 +19,7 @@ from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import MapType, StringType, StructField, StructType, TimestampType
@@ -217,9 +218,11 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """The cap of a micro-batch."""
-        most = self._parsed.max_entries
-        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+        """The cap of a micro-batch, or its least size: Spark's API takes one of them. See :meth:`latestOffset`."""
+        most, least = self._parsed.max_entries, self._parsed.min_entries
+        if most is not None:
+            return ReadMaxRows(most)
+        return ReadAllAvailable() if least is None else ReadMinRows(least)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Fix the end of the whole run."""
@@ -228,7 +231,9 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """The end of the next batch; what lies before ``start`` is known to be done and is published."""
         cap = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return dump(self._plan().next_end(load(start), cap))
+        # Trigger.Once asks for everything there is, whatever the options say.
+        least = None if isinstance(limit, ReadAllAvailable) else self._parsed.min_entries
+        return dump(self._plan().next_end(load(start), cap, least))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         """The ends of the streams as of the last look at them, for the query's progress."""

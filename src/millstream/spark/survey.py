@@ -157,6 +157,18 @@ class Survey:
                     f"{told[b'pending']} pending), and this query would move its cursor: give it a group of its own"
                 )
 
+    def group_places(self, group: str, keys: Iterable[str]) -> dict[str, tuple[Id, int | None] | None]:
+        """Where a group stands in each stream: its last id, and how many entries that is; None where there is none."""
+        names = list(keys)
+        found: dict[str, tuple[Id, int | None] | None] = {}
+        for key, answer in zip(names, self._ask([("XINFO", "GROUPS", key) for key in names]), strict=True):
+            told = next((pairs for pairs in map(_pairs, _checked(answer)) if _text(pairs[b"name"]) == group), None)
+            found[key] = None
+            if told is not None:
+                read = told[b"entries-read"]
+                found[key] = parse_id(_text(told[b"last-delivered-id"])), None if read is None else int(read)
+        return found
+
     def publish(self, group: str, places: Mapping[str, tuple[Id, int]]) -> list[str]:
         """Set the group's cursor of each stream to (id, entries read); returns the streams where that failed."""
         commands = [("XGROUP", "SETID", key, group, str(ident), "ENTRIESREAD", n) for key, (ident, n) in places.items()]
