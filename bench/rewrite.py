@@ -5,6 +5,12 @@ XADD in turn, one by one, first with nothing else going on, then while the whole
 killed and started again.
 
     .venv/bin/python bench/rewrite.py --entries 1000000
+
+With ``--full-rate N`` something else is measured: as many writers as saturate the server add to trimmed streams until
+the log was rewritten N times by itself; how large the log became beside a fresh snapshot of the same data, and how long
+a rewriting took.
+
+    .venv/bin/python bench/rewrite.py --entries 1000000 --full-rate 5
 """
 
 import argparse
@@ -13,6 +19,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import redis
 from pairs import free_port
@@ -35,6 +42,19 @@ for name, found in times.items():
     found.sort()
     at = lambda part: found[min(int(len(found) * part), len(found) - 1)] * 1000
     print(name, len(found), *(f"{at(part):.2f}" for part in (0.5, 0.99, 0.999, 1)))
+"""
+
+STREAMS = 8
+WRITER = """
+import sys, redis
+port, name, length, extra = sys.argv[1:]
+client = redis.Redis(port=int(port))
+words = ["XADD", name, "MAXLEN", length, "*", *extra.split("|")]
+while True:
+    with client.pipeline(transaction=False) as pipe:
+        for _ in range(200):
+            pipe.execute_command(*words)
+        pipe.execute()
 """
 
 
@@ -74,34 +94,114 @@ def probed(port: int, seconds: float) -> str:
     return found.stdout.decode()
 
 
+def loaded(client: redis.Redis, entries: int, streams: list[str]) -> None:
+    """Put so many entries into the streams, in turn."""
+    for first in range(0, entries, BATCH):
+        with client.pipeline(transaction=False) as pipe:
+            for number in range(first, min(first + BATCH, entries)):
+                pipe.xadd(streams[number % len(streams)], fields(number))
+            pipe.execute()
+
+
+def rewritten(client: redis.Redis) -> dict[str, Any]:
+    """Have the log rewritten, once more if that is under way by itself; what INFO says then."""
+    begun, asked = client.info("persistence")["aof_rewrites"], False
+    while True:
+        told: dict[str, Any] = client.info("persistence")
+        if not told["aof_rewrite_in_progress"]:
+            if asked and told["aof_rewrites"] > begun:
+                return told
+            begun, asked = told["aof_rewrites"], True
+            client.execute_command("BGREWRITEAOF")
+        time.sleep(0.1)
+
+
+def full_rate(client: redis.Redis, port: int, entries: int, rounds: int) -> None:
+    """Print what writers at full rate make of the log's size."""
+    streams = [f"s{number}" for number in range(STREAMS)]
+    loaded(client, entries, streams)
+    live = rewritten(client)["aof_base_size"]
+    print(f"{entries} entries in {STREAMS} streams, a snapshot of them {live / 1e6:.1f} MB")
+    client.config_set("auto-aof-rewrite-percentage", 50)
+    extra = "|".join(word for pair in fields(123456).items() for word in pair)
+    length = str(entries // STREAMS)
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(port), name, length, extra], stderr=subprocess.DEVNULL)
+        for name in streams
+    ]
+    begun, added = time.monotonic(), adds(client, streams)
+    try:
+        largest, took, first = watched(client, rounds)
+        seconds, written = time.monotonic() - begun, adds(client, streams) - added
+    finally:
+        for writer in writers:
+            writer.kill()
+            writer.wait()
+    live = rewritten(client)["aof_base_size"]
+    print(f"{written / seconds:,.0f} entries/s of {len(writers)} writers for {seconds:.0f} s, {rounds} rewritings")
+    print(f"a rewriting took {', '.join(f'{value:.1f}' for value in took)} s, the first begun after {first:.1f} s")
+    print(f"the log at its largest {largest / 1e6:.1f} MB, a fresh snapshot {live / 1e6:.1f} MB: {largest / live:.2f}")
+
+
+def adds(client: redis.Redis, streams: list[str]) -> int:
+    """How many entries were ever added."""
+    return sum(int(client.xinfo_stream(name)["entries-added"]) for name in streams)
+
+
+def watched(client: redis.Redis, rounds: int) -> tuple[int, list[float], float]:
+    """Look until the log was rewritten so often: its largest size, the seconds of each, those before the first."""
+    largest, took, begun, first, since = 0, [], time.monotonic(), 0.0, None
+    while len(took) < rounds:
+        told = client.info("persistence")
+        largest = max(largest, told["aof_current_size"])
+        if told["aof_rewrite_in_progress"] and since is None:
+            since = time.monotonic()
+            first = first or since - begun
+        elif not told["aof_rewrite_in_progress"] and since is not None:
+            took.append(time.monotonic() - since)
+            since = None
+        time.sleep(0.05)
+    return largest, took, first
+
+
+def rewriting(folder: str, port: int, entries: int) -> None:
+    """Print what a rewriting does to replies, and how long a restart takes."""
+    process, _ = start(folder, port)
+    try:
+        client = redis.Redis(port=port)
+        loaded(client, entries, ["s"])
+        size = client.info("persistence")["aof_current_size"]
+        print(f"{entries} entries, log {size / 1e6:.1f} MB, server {memory(process, 'VmRSS')} MiB")
+        print("quiet      count p50 p99 p99.9 max (ms)\n" + probed(port, 5))
+        client.execute_command("BGREWRITEAOF")
+        print("rewriting  count p50 p99 p99.9 max (ms)\n" + probed(port, 1))
+        told = client.info("persistence")
+        seconds, size = told["aof_last_rewrite_time_sec"], told["aof_current_size"]
+        print(f"{told['aof_last_bgrewrite_status']} in {seconds} s, log {size / 1e6:.1f} MB")
+        process.kill()
+        process.wait()
+        process, seconds = start(folder, port)
+        peak, now = memory(process, "VmHWM"), memory(process, "VmRSS")
+        print(f"restart in {seconds:.1f} s, {redis.Redis(port=port).xlen('s')} entries, {now} MiB, at most {peak}")
+    finally:
+        process.kill()
+        process.wait()
+
+
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--entries", type=int, default=1_000_000)
+    parser.add_argument("--full-rate", type=int, metavar="N", help="writers at full rate, until so many rewritings")
     options = parser.parse_args()
     port = free_port()
     with tempfile.TemporaryDirectory() as folder:
+        if not options.full_rate:
+            rewriting(folder, port, options.entries)
+            return
         process, _ = start(folder, port)
         try:
-            client = redis.Redis(port=port)
-            for first in range(0, options.entries, BATCH):
-                with client.pipeline(transaction=False) as pipe:
-                    for number in range(first, min(first + BATCH, options.entries)):
-                        pipe.xadd("s", fields(number))
-                    pipe.execute()
-            size = client.info("persistence")["aof_current_size"]
-            print(f"{options.entries} entries, log {size / 1e6:.1f} MB, server {memory(process, 'VmRSS')} MiB")
-            print("quiet      count p50 p99 p99.9 max (ms)\n" + probed(port, 5))
-            client.execute_command("BGREWRITEAOF")
-            print("rewriting  count p50 p99 p99.9 max (ms)\n" + probed(port, 1))
-            told = client.info("persistence")
-            seconds, size = told["aof_last_rewrite_time_sec"], told["aof_current_size"]
-            print(f"{told['aof_last_bgrewrite_status']} in {seconds} s, log {size / 1e6:.1f} MB")
-            process.kill()
-            process.wait()
-            process, seconds = start(folder, port)
-            peak, now = memory(process, "VmHWM"), memory(process, "VmRSS")
-            print(f"restart in {seconds:.1f} s, {redis.Redis(port=port).xlen('s')} entries, {now} MiB, at most {peak}")
+            full_rate(redis.Redis(port=port), port, options.entries, options.full_rate)
         finally:
             process.kill()
             process.wait()

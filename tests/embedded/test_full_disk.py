@@ -13,6 +13,7 @@ import millstream
 from millstream.embedded.place import parse_place
 from millstream.embedded.store import Store
 from millstream.embedded.stores import Lease
+from millstream.node.room import Room
 from millstream.persistence.disk import Data, RealDisk, RealFile
 from support.waiting import eventually
 
@@ -118,6 +119,20 @@ def test_too_little_space_refuses_before_a_write_fails(held: Held) -> None:
         assert client.info("persistence")["millstream_disk_state"] == "low"
         held.disk.space = None
         eventually(lambda: not refused(client))
+
+
+@FSYNC
+def test_a_floor_that_is_lowered_counts_at_once(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever sets it need not wait for the next look."""
+    monkeypatch.setattr(Room, "delay", lambda _: 1000.0)
+    with millstream.connect(held.url) as client:
+        held.disk.space = 1000
+        eventually(lambda: refused(client))
+        client.config_set("disk-free-floor", 1001)
+        eventually(lambda: refused(client))
+        client.config_set("disk-free-floor", 800)
+        eventually(lambda: not refused(client))
+        assert client.get("calm") == b"y"
 
 
 def refused(client: Any) -> bool:

@@ -48,6 +48,14 @@ FAULTS = (
         f"{COMMITTER}::test_a_floor_that_is_lowered_counts_at_once",
     ),
     Fault(
+        "lowered-floor-waits-in-process",
+        "A floor that is lowered counts at once, in this process too.",
+        "embedded/store.py",
+        " and room.has_moved():\n",
+        " and room is self:\n",
+        "tests/embedded/test_full_disk.py::test_a_floor_that_is_lowered_counts_at_once",
+    ),
+    Fault(
         "full-disk-tried-by-every-command",
         "A full disk is tried again now and then, not by every command.",
         "node/room.py",

@@ -72,4 +72,12 @@ FAULTS = (
         f"{CRASH}[PROCESS-rewriting]",
         RECOVERED,
     ),
+    Fault(
+        "snapshot-synced-at-its-end",
+        "No sync of a snapshot is so large that the log's own syncs wait long for it.",
+        "persistence/snapshot.py",
+        "            if unsynced >= SYNC_BYTES:\n",
+        "            if unsynced < 0:\n",
+        "tests/persistence/test_rewrite.py::test_no_sync_of_a_snapshot_is_large",
+    ),
 )

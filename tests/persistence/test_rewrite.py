@@ -19,7 +19,7 @@ from millstream.persistence.manifest import snapshot_name
 from millstream.persistence.recovery import switch_manifest
 from millstream.persistence.rewrite import Rewrite, contents, make
 from millstream.persistence.simdisk import Crash, Fault, SimDisk
-from millstream.persistence.snapshot import new_entry, write_snapshot
+from millstream.persistence.snapshot import SYNC_BYTES, new_entry, write_snapshot
 from persistence.reference import HOME, disk_with, entropy, files_of
 
 RECORDS = [b"%d" % number * 40 for number in range(8)]
@@ -203,6 +203,32 @@ def test_a_snapshot_that_ends_elsewhere_than_the_log_begins_is_refused() -> None
     found = {name: data for name, data in files_of(disk).items() if name in {*wrong.names, "MANIFEST"}}
     with pytest.raises(LogCorruptError, match="begins with record 9, but the snapshot ends with 7"):
         Log.open(HOME, disk_with(found))
+
+
+class SyncCountingDisk(SimDisk):
+    """A disk that notes how many bytes each sync of a file has to write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.synced: list[int] = []
+
+    def begin(self, what: str, path: Path) -> Fault | None:
+        if what == "datasync":
+            changes = self.names[path].changes
+            self.synced.append(sum(len(change[1]) for change in changes if not isinstance(change, int)))
+        return super().begin(what, path)
+
+
+def test_no_sync_of_a_snapshot_is_large() -> None:
+    """Each holds up the log's own syncs beside it, so one is synced every so many bytes, and at its end."""
+    disk, piece = SyncCountingDisk(), SYNC_BYTES // 4
+    payloads = [bytes([number]) * piece for number in range(11)]
+    write_snapshot(disk, HOME, new_entry(11, entropy(3)), payloads)
+    assert len(disk.synced) == 3
+    assert max(disk.synced) < SYNC_BYTES + piece
+    assert sum(disk.synced) > 11 * piece
+    (inode,) = disk.names.values()
+    assert inode.changes == []
 
 
 class RottingDisk(SimDisk):

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from millstream.errors import LogCorruptError, LogLockedError, UsageError
+from millstream.errors import LogCorruptError, LogLockedError, StorageError, UsageError
 from millstream.persistence.disk import RealDisk
 from millstream.persistence.log import Log
 from millstream.upkeep.cut import cut
 from millstream.upkeep.dump import Choice, dump
-from millstream.upkeep.examine import examine_directory
+from millstream.upkeep.examine import advice, examine_directory
 from upkeep.conftest import NamingDisk, content, flip, segments, xadd
 from upkeep.test_examine import damage_header, damage_middle, lose_file
 
@@ -90,6 +90,24 @@ def test_what_is_cut_is_on_the_medium_elsewhere_first(home: Path, monkeypatch: p
     kept = cut(home, name, offset, disk).kept[0]
     assert kept.stat().st_ino in disk.written
     assert [(new, unsynced) for new, unsynced in disk.named if new == "MANIFEST"] == [("MANIFEST", set())]
+
+
+@pytest.mark.parametrize("damage", ["damaged", "missing"])
+def test_without_its_manifest_a_log_is_not_cut(home: Path, damage: str) -> None:
+    """Nothing else says what belongs to the log: the error gives all advice of a check and changes nothing."""
+    name = segments(home)[0].name
+    if damage == "damaged":
+        flip(home / "MANIFEST", 10)
+    else:
+        (home / "MANIFEST").unlink()
+    before = {path.name: path.read_bytes() for path in home.iterdir() if path.name != "lock"}
+    steps = advice(examine_directory(home))
+    assert len(steps) == 3
+    with pytest.raises(StorageError, match="cut") as caught:
+        cut(home, name, 0)
+    assert [step for step in steps if step not in str(caught.value)] == []
+    assert isinstance(caught.value, LogCorruptError) == (damage == "damaged")
+    assert {path.name: path.read_bytes() for path in home.iterdir() if path.name != "lock"} == before
 
 
 def test_not_under_a_running_server(home: Path) -> None:

@@ -8,7 +8,7 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from millstream.errors import StorageError, UsageError
+from millstream.errors import LogCorruptError, StorageError, UsageError
 from millstream.persistence import manifest as manifests
 from millstream.persistence.disk import Disk, RealDisk, datasync, disk_error, put
 from millstream.persistence.frame import HEADER_SIZE, FileHeader
@@ -17,6 +17,7 @@ from millstream.persistence.manifest import Manifest, SegmentEntry, is_segment_n
 from millstream.persistence.recovery import stage_segment, switch_manifest
 from millstream.persistence.segment import CHUNK
 from millstream.persistence.survey import size_of
+from millstream.upkeep.steps import looked_at, secured
 from millstream.upkeep.walk import record_end
 
 PREFIX = "cut-"
@@ -48,6 +49,7 @@ def cut(directory: Path, name: str, offset: int, disk: Disk | None = None) -> Cu
         LogLockedError: a process uses the directory.
         UsageError: there is no such file, no record ends at that byte, or nothing is behind it.
         LogCorruptError: the manifest is damaged.
+        StorageError: there is no manifest.
         DiskError: the disk failed.
     """
     disk = disk or RealDisk()
@@ -61,17 +63,26 @@ def cut(directory: Path, name: str, offset: int, disk: Disk | None = None) -> Cu
         raise disk_error(f"cannot cut the log in {directory}", error) from error
 
 
+def _manifest_of(disk: Disk, directory: Path) -> Manifest:
+    """The manifest, or an error with the advice that a check gives: without it nothing tells what a cut would leave."""
+    steps = " ".join((*secured(directory), looked_at(directory)))
+    try:
+        manifest = read_manifest(disk, directory)
+    except LogCorruptError as error:
+        raise LogCorruptError(f"{error}, and nothing can be cut. {steps}", path=error.path, offset=0) from None
+    if manifest is None:
+        raise StorageError(
+            f"{directory} has no manifest, which alone says what belongs to its log, so it cannot be cut. {steps}"
+        )
+    return manifest
+
+
 class _Cut:
     def __init__(self, disk: Disk, directory: Path, name: str, offset: int) -> None:
-        manifest = read_manifest(disk, directory)
-        if manifest is None:
-            raise StorageError(
-                f"{directory} has no manifest, which alone says what belongs to its log, so it cannot be cut: restore "
-                f"a backup. `millstream log dump {directory} --past-damage` shows the records that are left"
-            )
+        manifest = _manifest_of(disk, directory)
         names = [entry.name for entry in manifest.segments]
         self.disk, self.directory, self.offset = disk, directory, offset
-        self.manifest: Manifest = manifest
+        self.manifest = manifest
         self.there = disk.list(directory)
         if name in names:
             at = names.index(name)

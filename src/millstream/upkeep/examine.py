@@ -17,6 +17,7 @@ from millstream.upkeep.cut import PREFIX
 from millstream.upkeep.losses import Losses, losses_in
 from millstream.upkeep.owner import is_running
 from millstream.upkeep.reading import wall_of
+from millstream.upkeep.steps import looked_at, secured
 from millstream.upkeep.walk import behind, expect_log, log_files, manifest_of, records
 
 _LOOKS = 10
@@ -166,13 +167,12 @@ def advice(found: Examination) -> list[str]:
         return []
     if report.starts:
         return [f"Start the server: it cuts the torn end, keeps it in {home} and says so."]
-    steps = [f"Copy {home} to another disk before anything else, and look for what damages files there."]
-    steps += ["If there is a backup, restore it: `millstream restore BACKUP NEW_DIR`."]
+    steps = secured(home)
     kinds = {kind_of(problem) for problem in report.problems}
     if "foreign" in kinds:
         steps += ["Move a file that does not belong to this log out of the directory, then check again."]
     if found.cut_at is not None or "manifest" in kinds:
-        steps += [f"See every record that can still be read: `millstream log dump {home} --past-damage`."]
+        steps += [looked_at(home)]
     if found.cut_at is not None:
         name, offset = found.cut_at
         steps += [
