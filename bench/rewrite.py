@@ -122,6 +122,7 @@ def full_rate(client: redis.Redis, port: int, entries: int, rounds: int) -> None
     loaded(client, entries, streams)
     live = rewritten(client)["aof_base_size"]
     print(f"{entries} entries in {STREAMS} streams, a snapshot of them {live / 1e6:.1f} MB")
+    client.config_set("auto-aof-rewrite-min-size", "1mb")
     client.config_set("auto-aof-rewrite-percentage", 50)
     extra = "|".join(word for pair in fields(123456).items() for word in pair)
     length = str(entries // STREAMS)

@@ -80,4 +80,12 @@ FAULTS = (
         "            if unsynced < 0:\n",
         "tests/persistence/test_rewrite.py::test_no_sync_of_a_snapshot_is_large",
     ),
+    Fault(
+        "always-stands-back",
+        "A rewriting keeps up with writers at full rate.",
+        "node/rewriting.py",
+        "            self.start(niceness(self.facts.seconds, time.monotonic() - self._ended))\n",
+        "            self.start()\n",
+        "tests/node/test_rewriting.py::test_a_log_that_grows_is_rewritten_at_the_priority_it_needs",
+    ),
 )

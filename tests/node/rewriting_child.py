@@ -54,4 +54,4 @@ class DeadlyDisk(RealDisk):
 
 if __name__ == "__main__":
     compaction.RealDisk = DeadlyDisk  # type: ignore[misc] # this process has no other
-    sys.exit(compaction.main(sys.argv[1]))
+    sys.exit(compaction.main(*sys.argv[1:]))

@@ -107,7 +107,7 @@ def test_a_child_ends_with_its_parent_whatever_it_waits_for(log: Log) -> None:
     endless = log.directory / rewrite.source.segments[0].name
     endless.unlink()
     os.mkfifo(endless)  # to open it waits for somebody who writes
-    words = [*rewriting.PROGRAM, str(log.directory)]
+    words = [*rewriting.PROGRAM, str(log.directory), "3"]
     child = subprocess.Popen(
         words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **rewriting._environment()}
     )
@@ -115,6 +115,8 @@ def test_a_child_ends_with_its_parent_whatever_it_waits_for(log: Log) -> None:
         assert child.stdin is not None
         child.stdin.write(rewrite.encode().encode() + b"\n")
         child.stdin.flush()
+        ours = os.getpriority(os.PRIO_PROCESS, 0)
+        assert eventually(lambda: os.getpriority(os.PRIO_PROCESS, child.pid) == min(ours + 3, 19))
         child.stdin.close()
         assert eventually(lambda: child.poll() is not None)
         assert child.stderr is not None
@@ -123,6 +125,29 @@ def test_a_child_ends_with_its_parent_whatever_it_waits_for(log: Log) -> None:
         child.kill()
         child.wait()
         child.stderr.close()
+
+
+@pytest.mark.parametrize(
+    ("last", "grown", "expected"),
+    [(-1, 1e6, 0), (0, 0.1, 0), (0, 19.9, 0), (0, 20, 10), (7, 139, 0), (7, 140, 10)],
+)
+def test_a_rewriting_stands_back_only_where_there_is_time(last: int, grown: float, expected: int) -> None:
+    """Behind a log that grows fast it would get the less processor the more is written, and never catch up."""
+    assert rewriting.niceness(last, grown) == expected
+
+
+def test_a_log_that_grows_is_rewritten_at_the_priority_it_needs(log: Log, tmp_path: Path) -> None:
+    """The process that does it is told which; one that is asked for stands back."""
+    told = tmp_path / "told"
+    shell = ["/bin/sh", "-c", f'echo "$0 $1" >> {told}; exit 1']
+    asked = Rewriter(log, Config(), program=shell)
+    asked.start()
+    ended(asked)
+    fill(log, 5)
+    grown = Rewriter(log, Config({"auto-aof-rewrite-min-size": "1"}), program=shell)
+    grown.consider()
+    ended(grown)
+    assert told.read_text().splitlines() == [f"{log.directory} 10", f"{log.directory} 0"]
 
 
 def test_damage_is_found_and_said(log: Log, caplog: pytest.LogCaptureFixture) -> None:

@@ -141,7 +141,7 @@ def test_the_manifest(home: Path, how: str) -> None:
     assert any("restore" in step for step in advice(found))
     assert any("--past-damage" in step for step in advice(found)), "the way to the records for who has no backup"
     if how == "missing":
-        with pytest.raises(StorageError, match=r"cannot be cut: restore a backup.*--past-damage"):
+        with pytest.raises(StorageError, match=r"cannot be cut\. Copy .* restore .*--past-damage"):
             cut(home, segments(home)[0].name, 0)
 
 

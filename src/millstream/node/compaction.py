@@ -1,8 +1,9 @@
 """What makes a snapshot of the log's sealed files: a process of its own, so that the server's stands still for nothing.
 
-``python -m millstream.node.compaction DIRECTORY`` reads one line from standard input, a
-:class:`~millstream.persistence.rewrite.Rewrite`, and writes the snapshot that it asks for. It takes no lock, changes no
-file that is there, and ends at once when its standard input does, which happens at the latest when its parent ends.
+``python -m millstream.node.compaction DIRECTORY NICENESS`` reads one line from standard input, a
+:class:`~millstream.persistence.rewrite.Rewrite`, and writes the snapshot that it asks for. Its priority is that much
+lower than its parent's. It takes no lock, changes no file that is there, and ends at once when its standard input does,
+which happens at the latest when its parent ends.
 
 =========  ==========================================================================
 exit code  meaning
@@ -26,9 +27,6 @@ from millstream.node import codec
 from millstream.node.snapshot import payloads
 from millstream.persistence.disk import Disk, RealDisk
 from millstream.persistence.rewrite import Rewrite, contents, make
-
-# The server and all else on the machine go first
-NICENESS = 10
 
 
 def compact(disk: Disk, directory: Path, rewrite: Rewrite) -> None:
@@ -61,19 +59,19 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _stand_back() -> None:
-    """Leave processor and memory to others where they want them."""
+def _stand_back(niceness: int) -> None:
+    """Leave memory, and as much of the processor as is asked for, to others where they want them."""
     gc.disable()  # nothing becomes garbage here but at the end
-    os.nice(NICENESS)
+    os.nice(niceness)
     with contextlib.suppress(OSError):  # no such file outside Linux
         Path("/proc/self/oom_score_adj").write_text("1000")  # if memory runs out, let it be this process
 
 
-def main(directory: str) -> int:
+def main(directory: str, niceness: str) -> int:
     """Read what is asked for, and do it; the exit code."""
     rewrite = Rewrite.decode(sys.stdin.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _stand_back()
+    _stand_back(int(niceness))
     try:
         compact(RealDisk(), Path(directory), rewrite)
     except (MillstreamError, OSError, MemoryError) as error:
@@ -83,6 +81,6 @@ def main(directory: str) -> int:
 
 
 if __name__ == "__main__":
-    code = main(sys.argv[1])
+    code = main(*sys.argv[1:])
     sys.stderr.flush()
     os._exit(code)  # to take a large keyspace apart would take long, for nothing

@@ -27,10 +27,29 @@ log = logging.getLogger("millstream.rewriting")
 # Seconds before another is tried by itself after one has failed, doubled with each that fails in a row
 FIRST_PAUSE = 10.0
 LONGEST_PAUSE = 3600.0
+# How much lower the child's priority is where there is time: the server and all else on the machine go first
+STANDS_BACK = 10
+# There is time if the log took so many times as long to grow as its last rewriting took. On processors in demand, one
+# that stands back gets a tenth of what the server gets: at worst half as much is written meanwhile as was before it.
+CALM = 20
 # -P: what lies in the directory in which the server happens to run is not for import
 PROGRAM = (sys.executable, "-P", "-m", "millstream.node.compaction")
 
 T = TypeVar("T")
+
+
+def niceness(last: int, grown: float) -> int:
+    """How much lower than the server's the priority of a rewriting is that begins because the log has grown.
+
+    Standing back while writers are at full rate would let the log grow without a bound: the more the server works, the
+    less the child gets. With the same priority it gets as much processor as the server, and needs a fraction of the
+    server's time for each record, so it keeps up however many want the processors.
+
+    Args:
+        last: seconds that the last one took; -1 if none is known.
+        grown: seconds in which the log has grown since.
+    """
+    return STANDS_BACK if last >= 0 and grown >= CALM * max(last, 1) else 0
 
 
 class RewritableLog(Protocol):
@@ -119,6 +138,8 @@ class Rewriter:
         self._child: _Child | None = None
         self._stopped = False
         self._started = 0.0
+        self._ended = 0.0
+        self._niceness = STANDS_BACK
         self._not_before = 0.0
         self.facts = RewriteFacts()
 
@@ -129,12 +150,13 @@ class Rewriter:
             return
         base = max(self._log.snapshot_bytes, 1)
         if (size - base) * 100 >= base * self._config.rewrite_percentage and time.monotonic() >= self._not_before:
-            self.start()
+            self.start(niceness(self.facts.seconds, time.monotonic() - self._ended))
 
-    def start(self) -> bool:
-        """Begin a rewriting; False if one is under way."""
+    def start(self, priority: int = STANDS_BACK) -> bool:
+        """Begin a rewriting, with so much lower a priority than this process's; False if one is under way."""
         if self.facts.is_running or self._stopped:
             return False
+        self._niceness = priority
         self.facts = replace(self.facts, is_running=True, started=self.facts.started + 1)
         self._started = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="millstream-rewrite", daemon=True)
@@ -222,7 +244,7 @@ class Rewriter:
                 raise GivenUpError("the server stops")
             self._child = _Child(
                 subprocess.Popen(
-                    [*self._program, str(self._log.directory)],
+                    [*self._program, str(self._log.directory), str(self._niceness)],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
@@ -234,7 +256,8 @@ class Rewriter:
 
     def _finish(self, failure: str) -> None:
         facts = self.facts
-        seconds = time.monotonic() - self._started
+        self._ended = time.monotonic()
+        seconds = self._ended - self._started
         if not failure:
             self.facts = replace(
                 facts,
