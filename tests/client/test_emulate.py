@@ -51,9 +51,8 @@ def test_released_entries_can_be_claimed_at_once_by_anybody(
     server, found = place
     with server.client(decode_responses=True) as client:
         ids = delivered(client, 3, times=4)
-        entries = [(entry.encode(), 4) for entry in ids]
-        for command in emulate.release(found, "s", "g", entries, charge=charge):
-            client.execute_command(*command)
+        move = emulate.release(found, "g", 4, charge=charge)
+        client.execute_command(*move.command("s", [entry.encode() for entry in ids]))
         assert "a" not in {owner for owner, _ in pending(client, "s", "g").values()}
         assert [row[0] for row in client.xautoclaim("s", "g", "b", HOUR)[1]] == ids
         assert pending(client, "s", "g") == dict.fromkeys(ids, ("b", 5 if charge else 4))
@@ -64,9 +63,8 @@ def test_a_delayed_entry_is_not_claimable_before_its_time(place: tuple[ServerPro
     server, _ = place
     with server.client(decode_responses=True) as client:
         (entry,) = delivered(client, 1, times=2)
-        client.execute_command(
-            *emulate.delay("s", "g", entry.encode(), deliveries=2, delay_ms=HOUR // 2, min_idle_ms=HOUR)
-        )
+        move = emulate.delay("g", deliveries=2, delay_ms=HOUR // 2, min_idle_ms=HOUR)
+        client.execute_command(*move.command("s", [entry.encode()]))
         assert not client.xautoclaim("s", "g", "b", HOUR)[1]
         assert client.xautoclaim("s", "g", "b", HOUR // 2)[1]
         assert pending(client, "s", "g") == {entry: ("b", 3)}
@@ -78,7 +76,7 @@ def test_renewal_resets_idle_time_and_nothing_else(place: tuple[ServerProcess, C
     with server.client(decode_responses=True) as client:
         ids = delivered(client, 2, times=2)
         client.execute_command("XCLAIM", "s", "g", "a", 0, *ids, "IDLE", HOUR, "JUSTID")
-        client.execute_command(*emulate.renew("s", "g", "a", [entry.encode() for entry in ids]))
+        client.execute_command(*emulate.renew("g", "a").command("s", [entry.encode() for entry in ids]))
         assert not client.xautoclaim("s", "g", "b", HOUR // 2)[1]
         assert pending(client, "s", "g") == dict.fromkeys(ids, ("a", 2))
 
@@ -86,7 +84,7 @@ def test_renewal_resets_idle_time_and_nothing_else(place: tuple[ServerProcess, C
 @given(st.integers(-10, 10**9), st.integers(1, 10**9))
 def test_idle_time_given_is_never_out_of_range(delay_ms: int, min_idle_ms: int) -> None:
     """A delay longer than min_idle begins with no idle time at all, one that is over with all of it."""
-    command = emulate.delay("s", "g", b"1-1", deliveries=1, delay_ms=delay_ms, min_idle_ms=min_idle_ms)
+    command = emulate.delay("g", deliveries=1, delay_ms=delay_ms, min_idle_ms=min_idle_ms).command("s", [b"1-1"])
     idle = command[command.index("IDLE") + 1]
     assert isinstance(idle, int)
     assert 0 <= idle <= min_idle_ms

@@ -1,5 +1,7 @@
 """Giving entries back, delaying and keeping them: the commands for servers with XNACK and for those without. Pure.
 
+None of them asks whose the entries are: that is for the caller to know, and for ``worker/fence.py`` to enforce.
+
 Without XNACK one plain XCLAIM does it: the entry moves to the consumer ``""`` with a delivery time of zero, so that any
 claim takes it at once, and JUSTID leaves the delivery counter alone. What differs from XNACK: a consumer named ``""``
 is visible in XINFO CONSUMERS; ``XGROUP DELCONSUMER key group ""`` would drop the entries held there; an entry deleted
@@ -9,10 +11,34 @@ No server can delay a redelivery. A delay is made of idle time: an entry that ge
 idle time becomes claimable after ``delay`` for every reader that claims at ``min_idle``.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from millstream.client.capabilities import Capabilities
 from millstream.client.line import Command
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Move:
+    """A command on pending entries, without its key and ids.
+
+    Attributes:
+        head: its name, and the words between the key and the ids; a last word ``IDS`` is followed by their number.
+        tail: the words behind the ids.
+    """
+
+    head: tuple[bytes | str | int, ...]
+    tail: tuple[bytes | str | int, ...]
+
+    def __init__(self, *head: bytes | str | int, tail: tuple[bytes | str | int, ...] = ()) -> None:
+        object.__setattr__(self, "head", head)
+        object.__setattr__(self, "tail", tail)
+
+    def command(self, stream: str, ids: Sequence[bytes]) -> Command:
+        """The command for these entries of this stream."""
+        number = (len(ids),) if self.head[-1] == "IDS" else ()
+        return (self.head[0], stream, *self.head[1:], *number, *ids, *self.tail)
+
 
 #: Owner of entries released on servers without XNACK.
 NOBODY = b""
@@ -21,68 +47,35 @@ NOBODY = b""
 WAITING = b"(retry)"
 
 
-def release(
-    capabilities: Capabilities,
-    stream: str,
-    group: str,
-    entries: Sequence[tuple[bytes, int]],
-    *,
-    charge: bool,
-) -> list[Command]:
-    """Commands that make entries claimable by anybody, at once.
+def release(capabilities: Capabilities, group: str, deliveries: int, *, charge: bool) -> Move:
+    """Makes entries claimable by anybody, at once.
 
     Args:
         capabilities: of the server.
-        stream: key of the stream.
         group: name of the group.
-        entries: pairs of entry id and present delivery count.
+        deliveries: their present delivery count.
         charge: True keeps the delivery counted (the handler gave up), False takes it back (it never ran).
     """
-    if not entries:
-        return []
     if capabilities.xnack:
-        mode = "FAIL" if charge else "SILENT"
-        return [("XNACK", stream, group, mode, "IDS", len(entries), *(entry for entry, _ in entries))]
-    head = ("XCLAIM", stream, group, NOBODY, 0)
-    if charge:
-        return [(*head, *(entry for entry, _ in entries), "TIME", 0, "JUSTID")]
-    return [(*head, *ids, "TIME", 0, "RETRYCOUNT", max(count - 1, 0), "JUSTID") for count, ids in _by_count(entries)]
+        return Move("XNACK", group, "FAIL" if charge else "SILENT", "IDS")
+    count: tuple[str | int, ...] = () if charge else ("RETRYCOUNT", max(deliveries - 1, 0))
+    return Move("XCLAIM", group, NOBODY, 0, tail=("TIME", 0, *count, "JUSTID"))
 
 
-def delay(
-    stream: str, group: str, entry: bytes, *, deliveries: int, delay_ms: int, min_idle_ms: int, owner: bytes = WAITING
-) -> Command:
-    """The command that makes an entry claimable after ``delay_ms``, at most ``min_idle_ms`` away.
+def delay(group: str, *, deliveries: int, delay_ms: int, min_idle_ms: int, owner: bytes = WAITING) -> Move:
+    """Makes entries claimable after ``delay_ms``, at most ``min_idle_ms`` away.
 
     IDLE, not TIME, so that the clocks of worker and server need not agree.
     """
     idle = min(max(min_idle_ms - delay_ms, 0), min_idle_ms)
-    return ("XCLAIM", stream, group, owner, 0, entry, "IDLE", idle, "RETRYCOUNT", deliveries, "JUSTID")
+    return Move("XCLAIM", group, owner, 0, tail=("IDLE", idle, "RETRYCOUNT", deliveries, "JUSTID"))
 
 
-def renew(stream: str, group: str, consumer: str, entries: Sequence[bytes]) -> Command:
-    """The command that resets the idle time of entries this consumer holds, delivery counts untouched."""
-    return ("XCLAIM", stream, group, consumer, 0, *entries, "JUSTID")
+def renew(group: str, consumer: str) -> Move:
+    """Resets the idle time of entries this consumer holds, delivery counts untouched."""
+    return Move("XCLAIM", group, consumer, 0, tail=("JUSTID",))
 
 
-def recount(
-    stream: str, group: str, consumer: str, entries: Iterable[tuple[bytes, int]], *, min_idle_ms: int = 0
-) -> list[Command]:
-    """Commands that set delivery counts of entries this consumer holds, and renew them.
-
-    Args:
-        stream: key of the stream.
-        group: name of the group.
-        consumer: who holds them.
-        entries: pairs of entry id and new delivery count.
-        min_idle_ms: only entries idle for at least so long are changed.
-    """
-    head = ("XCLAIM", stream, group, consumer, min_idle_ms)
-    return [(*head, *ids, "RETRYCOUNT", count, "JUSTID") for count, ids in _by_count(entries)]
-
-
-def _by_count(entries: Iterable[tuple[bytes, int]]) -> list[tuple[int, list[bytes]]]:
-    groups: dict[int, list[bytes]] = {}
-    for entry, count in entries:
-        groups.setdefault(count, []).append(entry)
-    return list(groups.items())
+def recount(group: str, consumer: str, deliveries: int) -> Move:
+    """Sets the delivery count of entries this consumer holds, and renews them."""
+    return Move("XCLAIM", group, consumer, 0, tail=("RETRYCOUNT", deliveries, "JUSTID"))

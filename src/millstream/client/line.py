@@ -10,7 +10,7 @@ A line never repeats a command. When the connection breaks, every caller whose r
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from hiredis import pack_command
@@ -28,8 +28,15 @@ class Disconnected(MillstreamError):  # noqa: N818 - a state of the line, not a 
     """The connection broke before the reply came; whether the command ran is unknown."""
 
 
+class Withheld(MillstreamError):  # noqa: N818 - the caller's own condition
+    """The commands were not sent, because their condition did not hold any more when it was their turn."""
+
+
 class AccessDenied(MillstreamError):  # noqa: N818 - the server's verdict
     """The server refused the user name, the password or the right to connect; trying again will not help."""
+
+
+_Asked: TypeAlias = "tuple[Sequence[Command], asyncio.Future[list[Reply]], float, Callable[[], bool] | None]"
 
 
 class Line:
@@ -46,7 +53,7 @@ class Line:
         self._greet = greet
         self._timeout = timeout
         self._connection: Any = None
-        self._queue: list[tuple[Sequence[Command], asyncio.Future[list[Reply]], float]] = []
+        self._queue: list[_Asked] = []
         self._wake = asyncio.Event()
         self._driver: asyncio.Task[None] | None = None
         self._closed = False
@@ -70,16 +77,24 @@ class Line:
             raise reply
         return reply
 
-    def calls(self, commands: Sequence[Command], *, timeout: float | None = None) -> "asyncio.Future[list[Reply]]":
+    def calls(
+        self, commands: Sequence[Command], *, timeout: float | None = None, only_if: Callable[[], bool] | None = None
+    ) -> "asyncio.Future[list[Reply]]":
         """Send commands in order; the future gives their replies, an error reply as an exception in its place.
 
         The commands are queued before this returns, so two callers' commands keep the order of their calls.
+
+        Args:
+            commands: what to send.
+            timeout: seconds they may take.
+            only_if: asked right before they are written, however long they waited for a connection; where it says
+                False nothing is sent and the future ends in :class:`Withheld`.
         """
         future: asyncio.Future[list[Reply]] = asyncio.get_running_loop().create_future()
         if self._closed:
             future.set_exception(Disconnected("the line is closed"))
             return future
-        self._queue.append((commands, future, self._timeout if timeout is None else timeout))
+        self._queue.append((commands, future, self._timeout if timeout is None else timeout, only_if))
         self._wake.set()
         if self._driver is None:
             self._driver = asyncio.create_task(self._drive(), name="millstream-line")
@@ -124,7 +139,7 @@ class Line:
             self._wake.clear()
             batch, self._queue = self._queue, []
             try:
-                async with asyncio.timeout(max(limit for _, _, limit in batch)):
+                async with asyncio.timeout(max(limit for _, _, limit, _ in batch)):
                     await self._exchange(batch)
             except asyncio.CancelledError:
                 self._fail(batch, Disconnected("the line was closed"))
@@ -136,13 +151,14 @@ class Line:
                 await self._hang_up()
                 self._fail(batch, Disconnected(str(error) or type(error).__name__))
 
-    async def _exchange(self, batch: Iterable[tuple[Sequence[Command], "asyncio.Future[list[Reply]]", float]]) -> None:
+    async def _exchange(self, batch: Iterable[_Asked]) -> None:
         connection = self._connection
         if connection is None:
             connection = await self._dial()
-        packed = [_pack(command) for commands, _, _ in batch for command in commands]
+        sent = [asked for asked in batch if asked[3] is None or _holds(asked)]
+        packed = [_pack(command) for commands, _, _, _ in sent for command in commands]
         await connection.send_packed_command(b"".join(packed))
-        for commands, future, _ in batch:
+        for commands, future, _, _ in sent:
             self._answer(future, [await _reply(connection) for _ in commands])
 
     def _answer(self, future: "asyncio.Future[list[Reply]]", replies: list[Reply]) -> None:
@@ -166,10 +182,8 @@ class Line:
                 await connection.disconnect()
 
     @staticmethod
-    def _fail(
-        batch: Iterable[tuple[Sequence[Command], "asyncio.Future[list[Reply]]", float]], error: Exception
-    ) -> None:
-        for _, future, _ in batch:
+    def _fail(batch: Iterable[_Asked], error: Exception) -> None:
+        for _, future, _, _ in batch:
             if not future.done():
                 future.set_exception(error)
                 future.exception()  # seen: a caller that was cancelled will not ask for it
@@ -188,6 +202,17 @@ def open_line(url: str, *, near: str | None = None, greet: Sequence[Command] = (
     from millstream.client.cluster import ClusterLine, NearLine  # noqa: PLC0415 - only its users load it
 
     return ClusterLine(url) if near is None else NearLine(url, near, greet=greet)
+
+
+def _holds(asked: _Asked) -> bool:
+    """Whether the condition of these commands holds; if not, the caller is told."""
+    _, future, _, only_if = asked
+    if only_if is None or only_if():
+        return True
+    if not future.done():
+        future.set_exception(Withheld("the condition of these commands does not hold any more"))
+        future.exception()
+    return False
 
 
 def _pack(command: Command) -> bytes:

@@ -1,17 +1,24 @@
-"""Dead letters: into the dead-letter stream and out of the pending list in one transaction, once.
+"""Dead letters: into the dead-letter stream and out of the pending list in one step, once.
 
-The transaction watches the dead-letter stream and then looks whether the entry is still ours and still pending. Whoever
-else buries the same entry writes to that stream, which breaks the transaction; and after a lost reply the second look
-shows that the entry is pending no more. So an entry is dead at most once on any server with MULTI, EXEC and WATCH.
+The step is a script: it looks whether the entry is still ours, adds the letter, and acks the entry only if that worked,
+whatever may have hindered it. After a lost reply the entry is pending no more, which tells that the letter is there.
+
+Where scripts may not be run, and for letters with more words than a script can pass on, it is a transaction that
+watches the dead-letter stream and then looks whether the entry is still ours and still pending. Whoever else buries the
+same entry writes to that stream, which breaks the transaction. So an entry is dead at most once on any server.
 """
 
 import logging
+from collections.abc import Sequence
 
 from redis.exceptions import ResponseError
 
-from millstream.client.line import Command
+from millstream.client import emulate
+from millstream.client.line import Command, Reply
 from millstream.worker import hooks
 from millstream.worker.deadletter import DeadLetter, pack
+from millstream.worker.fence import Fence, no_script
+from millstream.worker.fence_scripts import BURIED, BURY_SHA, FIELDS_LIMIT, NOT_PENDING
 from millstream.worker.membership import Held, Membership
 from millstream.worker.records import Records
 from millstream.worker.settle import Event, State
@@ -20,16 +27,20 @@ log = logging.getLogger("millstream.worker")
 
 _BATCH = 50
 _TRIES = 20
+_LAST_ID = b"18446744073709551615-18446744073709551615"
+
+Corpse = tuple[Held, DeadLetter]
 
 
 class Burials:
     """The entries of one consumer that are to be buried."""
 
-    def __init__(self, member: Membership, records: Records) -> None:
+    def __init__(self, member: Membership, fence: Fence, records: Records) -> None:
         self._member = member
+        self._fence = fence
         self._records = records
-        self._queue: list[tuple[Held, DeadLetter]] = []
-        self._sent: set[bytes] = set()  # ids in transactions whose reply has not come (yet)
+        self._queue: list[Corpse] = []
+        self._unsure: set[bytes] = set()  # ids whose burial was sent, and no reply came (yet)
 
     def __bool__(self) -> bool:
         return bool(self._queue)
@@ -47,91 +58,159 @@ class Burials:
         while self._queue:
             batch = self._queue[:_BATCH]
             hooks.reach("before_dead")
-            async with self._member.guard:
-                done = await self._bury(batch)
+            done = await self._bury([one for one in batch if one[0].state is State.BURYING])
+            self._queue = [one for one in self._queue if one[0].state is State.BURYING]
             if not done:
                 return False
-            del self._queue[: len(batch)]
             hooks.reach("after_dead")
-            removals = self._records.removals(held for held, _ in batch if held.state is State.DEAD)
-            if removals:
-                self._records.heard(await self._member.line.calls(removals))
         return True
 
-    async def _bury(self, batch: list[tuple[Held, DeadLetter]]) -> bool:
-        member = self._member
+    async def _bury(self, batch: list[Corpse]) -> bool:
+        """Bury these; False when some are left, and the log says why."""
+        large = [one for one in batch if len(one[1].fields) > FIELDS_LIMIT]
+        if self._member.no_ack or self._fence.refusal is not None:
+            large = batch
         try:
+            done = len(large) == len(batch) or await self._bury_at_once([one for one in batch if one not in large])
+            return (not large or await self._bury_watched(large)) and done
+        except ResponseError as refused:
+            if str(refused).startswith("NOGROUP"):
+                for held, _ in batch:
+                    self._member.lose(held)
+                return True
+            log.error(  # noqa: TRY400 - the server's words say all, a traceback of ours nothing
+                "%s: cannot write to the dead-letter stream, entries are kept: %s", self._member.dead, refused
+            )
+        return False
+
+    def _trim(self) -> tuple[str | int, ...]:
+        return () if self._member.dead_maxlen is None else ("MAXLEN", "~", self._member.dead_maxlen)
+
+    # -- by a script ------------------------------------------------------------------------------------------------
+
+    async def _bury_at_once(self, batch: list[Corpse]) -> bool:
+        member = self._member
+        trim = self._trim()
+        record = self._records.key if any(held.record is not None for held, _ in batch) else ""
+        words: list[bytes | str | int] = [member.group, member.consumer, record, len(trim), *trim]
+        for held, letter in batch:
+            packed = pack(letter)
+            words += [held.id, held.deliveries, len(packed), *packed]
+        hooks.reach("in_dead")
+        before, self._unsure = self._unsure, self._unsure | {held.id for held, _ in batch}
+        (reply,) = await member.line.calls([("EVALSHA", BURY_SHA, 2, member.stream, member.dead, *words)])
+        self._unsure = before
+        if not isinstance(reply, ResponseError):
+            return self._take_note(batch, reply)
+        if no_script(reply):
+            await self._fence.prepare(member.line)
+            if str(reply).startswith("NOSCRIPT") or self._fence.refusal is not None:
+                return False  # at the next try the script is there, or the other way is taken
+        raise reply
+
+    def _take_note(self, batch: list[Corpse], verdicts: Sequence[Reply]) -> bool:
+        refused: bytes | None = None
+        for (held, letter), verdict in zip(batch, verdicts, strict=True):
+            if isinstance(verdict, bytes):
+                refused = verdict
+            elif verdict == BURIED or (verdict == NOT_PENDING and held.id in self._unsure):
+                self._confirm([(held, letter)])
+            else:
+                self._member.stats.fenced += 1
+                self._lose(held)
+        if refused is not None:
+            raise ResponseError(refused.decode(errors="replace"))
+        return True
+
+    def _lose(self, held: Held) -> None:
+        self._unsure.discard(held.id)
+        self._member.lose(held)
+
+    # -- by a transaction -------------------------------------------------------------------------------------------
+
+    async def _bury_watched(self, batch: list[Corpse]) -> bool:
+        member = self._member
+        async with member.guard:
             for _ in range(_TRIES):
                 mine = await self._still_mine(batch)
                 if not mine:
                     return True
                 hooks.reach("in_dead")
-                self._sent.update(held.id for held, _ in mine)
-                if await member.private.atomic(self._commands(mine)) is not None:
-                    self._confirm(mine)
+                before, self._unsure = self._unsure, self._unsure | {held.id for held, _ in mine}
+                replies = await member.private.atomic(self._commands(mine))
+                self._unsure = before  # it ran, or nothing of it did
+                if replies is not None:
+                    await self._check(mine, replies)
                     return True
-                self._sent.difference_update(held.id for held, _ in mine)  # nothing of it ran
-        except ResponseError as refused:
-            if str(refused).startswith("NOGROUP"):
-                for held, _ in batch:
-                    member.lose(held)
-                return True
-            log.error(  # noqa: TRY400 - the server's words say all, a traceback of ours nothing
-                "%s: cannot write to the dead-letter stream, entries are kept: %s", member.dead, refused
-            )
         return False
 
-    async def _still_mine(self, batch: list[tuple[Held, DeadLetter]]) -> list[tuple[Held, DeadLetter]]:
+    async def _still_mine(self, batch: list[Corpse]) -> list[Corpse]:
         """Watch, then look; entries that are not ours any more are lost to us."""
         member = self._member
         if member.no_ack:
             return batch
         look: list[Command] = [("XPENDING", member.stream, member.group, held.id, held.id, 1) for held, _ in batch]
-        # inside EXEC an XADD that fails would not hold up the XACK behind it
-        watched, kind, *replies = await member.private.calls([("WATCH", member.dead), ("TYPE", member.dead), *look])
-        if isinstance(kind, bytes) and kind not in (b"stream", b"none"):
+        dead: list[Command] = [("WATCH", member.dead), ("TYPE", member.dead), ("XINFO", "STREAM", member.dead)]
+        watched, kind, info, *replies = await member.private.calls([*dead, *look])
+        hindrance = next((one for one in (watched, *replies) if isinstance(one, ResponseError)), _hindrance(kind, info))
+        if hindrance is not None:
             await member.private.calls([("UNWATCH",)])
-            raise ResponseError(f"the key holds a {kind.decode()}, not a stream")
+            raise hindrance
         owner = member.consumer.encode()
         mine = []
         for (held, letter), rows in zip(batch, replies, strict=True):
             if held.state is not State.BURYING:
                 continue
-            if isinstance(rows, ResponseError):
-                raise rows
             if rows and rows[0][1] == owner and rows[0][3] == held.deliveries:
                 mine.append((held, letter))
-            elif not rows and self._was_ours(held):
-                self._confirm([(held, letter)])
+            elif not rows and held.id in self._unsure:
+                self._confirm([(held, letter)])  # it is pending no more because the transaction ran
             else:
-                member.lose(held)
-        if isinstance(watched, ResponseError):
-            raise watched
+                member.stats.fenced += 1
+                self._lose(held)
         if not mine:
             await member.private.calls([("UNWATCH",)])
         return mine
 
-    def _was_ours(self, held: Held) -> bool:
-        """True when a transaction was sent for it whose reply never came: it is pending no more because it ran."""
-        return held.id in self._sent
-
-    def _commands(self, batch: list[tuple[Held, DeadLetter]]) -> list[Command]:
+    def _commands(self, batch: list[Corpse]) -> list[Command]:
         member = self._member
-        trim = () if member.dead_maxlen is None else ("MAXLEN", "~", member.dead_maxlen)
         commands: list[Command] = []
         for held, letter in batch:
-            commands.append(("XADD", member.dead, *trim, "*", *pack(letter)))
+            commands.append(("XADD", member.dead, *self._trim(), "*", *pack(letter)))
             if not member.no_ack:
                 commands.append(("XACK", member.stream, member.group, held.id))
         return commands
 
-    def _confirm(self, batch: list[tuple[Held, DeadLetter]]) -> None:
+    async def _check(self, batch: list[Corpse], replies: list[Reply]) -> None:
+        """Inside EXEC an XADD that fails does not hold up the XACK behind it: what was acked so is made pending again.
+
+        :meth:`_still_mine` has seen to it that nothing known makes it fail.
+        """
+        member = self._member
+        added = replies if member.no_ack else replies[::2]
+        failed = [(one, reply) for one, reply in zip(batch, added, strict=True) if isinstance(reply, ResponseError)]
+        lost = [one for one, _ in failed]
+        self._confirm([one for one in batch if one not in lost])
+        if not failed:
+            gone = self._records.forget([held.id for held, _ in batch if held.record is not None])
+            if gone:
+                await member.line.calls(gone)
+            return
+        if not member.no_ack:
+            back = [emulate.recount(member.group, member.consumer, held.deliveries) for held, _ in lost]
+            again = zip(back, lost, strict=True)
+            await member.line.calls([(*move.command(member.stream, [one[0].id]), "FORCE") for move, one in again])
+        raise failed[0][1]
+
+    # -- both ways --------------------------------------------------------------------------------------------------
+
+    def _confirm(self, batch: list[Corpse]) -> None:
         member = self._member
         for held, letter in batch:
             if held.state is State.BURYING:
                 held.step(Event.CONFIRM)
             member.drop(held)
-            self._sent.discard(held.id)
+            self._unsure.discard(held.id)
             member.stats.dead += 1
             member.reasons[letter.reason] += 1
             log.error(
@@ -143,3 +222,12 @@ class Burials:
                 letter.reason,
                 letter.error.splitlines()[0][:300] if letter.error else "",
             )
+
+
+def _hindrance(kind: Reply, info: Reply) -> ResponseError | None:
+    """What would make an XADD fail that the server takes into a transaction; the key is watched meanwhile."""
+    if isinstance(kind, bytes) and kind not in (b"stream", b"none"):
+        return ResponseError(f"the key holds a {kind.decode()}, not a stream")
+    if isinstance(info, list) and dict(zip(info[::2], info[1::2], strict=True)).get(b"last-generated-id") == _LAST_ID:
+        return ResponseError("the stream has an entry with the last possible id")
+    return None

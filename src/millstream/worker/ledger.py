@@ -1,8 +1,7 @@
 """From outcomes to commands: acks are gathered and sent together, everything else goes with the next flush.
 
-An outcome stays here until the server has confirmed it. A broken connection only means that it is sent again; XACK,
-XNACK and XCLAIM may be repeated, and a dead letter is written in a transaction that looks first whether it was
-written already.
+An outcome stays here until the server has confirmed it. A broken connection only means that it is sent again: the fence
+refuses it if it had arrived, and the entry then is as that outcome left it.
 """
 
 import asyncio
@@ -14,10 +13,11 @@ from typing import TYPE_CHECKING
 from redis.exceptions import ResponseError
 
 from millstream.client import emulate
-from millstream.client.line import Command, Disconnected, Reply
+from millstream.client.line import Disconnected
 from millstream.worker import acking, hooks
 from millstream.worker.burial import Burials
 from millstream.worker.deadletter import DeadLetter
+from millstream.worker.fence import Answer, Fence, Step, by_count
 from millstream.worker.leases import Leases
 from millstream.worker.membership import Held, Membership
 from millstream.worker.records import Records
@@ -37,13 +37,15 @@ class Ledger:
 
     Args:
         member: whose entries.
-        leases: asked about entries we may have lost.
+        fence: through which they go.
+        leases: keep distant retries waiting.
         records: of the failures.
         single: send each ack at once instead of gathering.
     """
 
-    def __init__(self, member: Membership, leases: Leases, records: Records, *, single: bool) -> None:
+    def __init__(self, member: Membership, fence: Fence, leases: Leases, records: Records, *, single: bool) -> None:
         self._member = member
+        self._fence = fence
         self._leases = leases
         self._records = records
         self._single = single
@@ -52,7 +54,8 @@ class Ledger:
         self._retries: list[tuple[Held, int]] = []
         self._notes: list[Held] = []
         self._noted: set[Held] = set()
-        self._burials = Burials(member, records)
+        self._unsure: set[Held] = set()  # their outcome was sent, and no reply came
+        self._burials = Burials(member, fence, records)
         self._due = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._lock = asyncio.Lock()
@@ -184,17 +187,13 @@ class Ledger:
         if not everything and not notes:
             return True
         try:
-            doubtful = self._member.stale_among(everything)
-            if doubtful:
-                await self._leases.verify(doubtful)
-                acks = [held for held in acks if held.state is State.ACKING]
-                releases = [item for item in releases if item[0].state is State.RELEASING]
-                retries = [item for item in retries if item[0].state is State.RETRYING]
             if notes:
-                self._records.heard(await self._member.line.calls(self._records.writes(notes)))
+                steps = [Step(None, part, self._records.rows(part)) for part in by_count(notes)]
+                self._records.heard(await self._fence.take(steps))
             clean = await self._send(acks, releases, retries)
         except (Disconnected, asyncio.CancelledError):
             self._notes[:0] = notes
+            self._unsure = set(everything)  # with all that was unsure before, as that was kept
             self._keep(acks, releases, retries)
             raise
         if not clean:
@@ -208,18 +207,13 @@ class Ledger:
         self._retries[:0] = [item for item in retries if item[0].state is State.RETRYING]
 
     async def _send(self, acks: list[Held], releases: list[tuple[Held, bool]], retries: list[tuple[Held, int]]) -> bool:
-        member = self._member
-        batch = self._commands(acks, releases, retries)
-        if not batch:
+        steps = self._steps(acks, releases, retries)
+        if not steps:
             return True
-        replies = await member.line.calls([command for command, _ in batch])
-        answered = [(entries, reply) for (_, entries), reply in zip(batch, replies, strict=True)]
-        refused = [reply for entries, reply in answered if entries is not None and not self._settled(entries, reply)]
-        self._records.heard([reply for entries, reply in answered if entries is None])
-        if acks and not isinstance(replies[0], ResponseError):
-            count = acking.acked(replies[0])
-            member.stats.acked += count
-            member.stats.lost += len(acks) - count  # acked elsewhere, or the group is a new one
+        answers = await self._fence.take(steps)
+        self._records.heard(answers)
+        refused = [answer for answer in answers if not self._settled(answer)]
+        if acks and any(held.state is State.ACKED for held in acks):
             hooks.reach("after_ack")
         if releases:
             for held, charge in releases:
@@ -231,71 +225,68 @@ class Ledger:
             hooks.reach("after_retry")
         return not refused
 
-    def _commands(
+    def _steps(
         self, acks: list[Held], releases: list[tuple[Held, bool]], retries: list[tuple[Held, int]]
-    ) -> list[tuple[Command, list[Held] | None]]:
-        """The commands of one flush, each with the entries whose outcome it is; None for those of the record.
-
-        The record is written before the entry can be delivered again, and forgotten after the ack.
-        """
-        member = self._member
-        batch: list[tuple[Command, list[Held] | None]] = []
+    ) -> list[Step]:
+        """What one flush asks of the server; with it a record is written or forgotten."""
+        member, records = self._member, self._records
+        steps: list[Step] = []
         if acks:
             hooks.reach("before_ack")
-            batch.append((acking.command(member, [held.id for held in acks]), acks))
-        batch += [(command, None) for command in self._records.writes(self._coming_back(releases, retries))]
+            move = acking.move(member)
+            steps += [Step(move, part, records.farewell(part)) for part in by_count(acks)]
         if releases:
             hooks.reach("before_release")
         for charge in (True, False):
-            chosen = [held for held, charged in releases if charged is charge]
-            counts = [(held.id, held.deliveries) for held in chosen]
-            by_id = {held.id: held for held in chosen}
-            for command in emulate.release(member.capabilities, member.stream, member.group, counts, charge=charge):
-                batch.append((command, [by_id[part] for part in command if part in by_id]))
+            for part in by_count(held for held, charged in releases if charged is charge):
+                move = emulate.release(member.capabilities, member.group, part[0].deliveries, charge=charge)
+                steps.append(Step(move, part, records.rows(part)))
         if retries:
             hooks.reach("before_retry")
-        batch += [(self._delay(held, delay_ms), [held]) for held, delay_ms in retries]
-        batch += [(command, None) for command in self._records.removals(acks)]
-        return batch
+        for held, delay_ms in retries:
+            move = emulate.delay(
+                member.group, deliveries=held.deliveries, delay_ms=delay_ms, min_idle_ms=member.min_idle
+            )
+            steps.append(Step(move, [held], records.rows([held])))
+        return steps
 
-    @staticmethod
-    def _coming_back(releases: list[tuple[Held, bool]], retries: list[tuple[Held, int]]) -> list[Held]:
-        return [*(held for held, _ in releases), *(held for held, _ in retries)]
-
-    def _settled(self, entries: list[Held], reply: Reply) -> bool:
-        """Take note of one reply; False when the server refused for now."""
-        if not isinstance(reply, ResponseError):
-            ours = self._member.held
-            for held in entries:
-                if held.state is not State.LOST and held.state is not State.ACKED:
-                    held.step(Event.CONFIRM)
-                if ours.get(held.id) is held:
-                    del ours[held.id]
+    def _settled(self, answer: Answer) -> bool:
+        """Take note of one answer; False when the server refused for now."""
+        member, reply = self._member, answer.reply
+        if isinstance(reply, ResponseError):
+            if not str(reply).startswith("NOGROUP"):
+                log.warning("%s: an outcome was refused and is kept: %s", member.stream, reply)
+                return False
+            for held in answer.entries:
+                member.lose(held)
             return True
-        if str(reply).startswith("NOGROUP"):
-            for held in entries:
-                self._member.lose(held)
-            return True
-        log.warning("%s: an outcome was refused and is kept: %s", self._member.stream, reply)
-        return False
+        for held, owner, count in answer.refused:
+            if held in self._unsure and _is_done(held, owner, count):
+                self._confirm(held)
+            elif held.state is not State.LOST:
+                member.stats.fenced += 1
+                member.lose(held)
+        acking_now = [held for held in answer.entries if held.state is State.ACKING]
+        if acking_now:
+            count = acking.acked(reply)
+            member.stats.acked += count
+            member.stats.lost += len(acking_now) - count  # acked elsewhere, or the group is a new one
+        for held in answer.entries:
+            self._confirm(held)
+        self._unsure.difference_update(answer.step.entries)
+        return True
 
-    def _delay(self, held: Held, delay_ms: int) -> Command:
-        member = self._member
-        return emulate.delay(
-            member.stream,
-            member.group,
-            held.id,
-            deliveries=held.deliveries,
-            delay_ms=delay_ms,
-            min_idle_ms=member.min_idle,
-        )
+    def _confirm(self, held: Held) -> None:
+        if held.state is not State.LOST and held.state is not State.ACKED:
+            held.step(Event.CONFIRM)
+        self._member.drop(held)
 
     def _wait_for(self, retries: list[tuple[Held, int]]) -> None:
         for held, delay_ms in retries:
             if held.state is State.WAITING:
                 if delay_ms > self._member.min_idle:
-                    due = self._member.clock.now().mono + delay_ms
-                    self._leases.park(held.id, due, held.deliveries)
+                    held.leased = self._member.clock.now().mono
+                    self._leases.park(held, held.leased + delay_ms)
                 self._remind(held, delay_ms)
 
     def _remind(self, held: Held, delay_ms: int) -> None:
@@ -313,3 +304,12 @@ class Ledger:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _is_done(held: Held, owner: bytes, count: int) -> bool:
+    """Whether an entry that is not ours any more is as its outcome, sent before, would have left it."""
+    if held.state is State.ACKING:
+        return count < 0
+    if held.state is State.RETRYING:
+        return (owner, count) == (emulate.WAITING, held.deliveries)
+    return held.state is State.RELEASING and owner == emulate.NOBODY and held.deliveries - 1 <= count <= held.deliveries

@@ -19,9 +19,10 @@ from millstream.client import capabilities
 from millstream.client.line import AccessDenied, Disconnected, Line, Reply, open_line
 from millstream.clock import Clock
 from millstream.errors import MillstreamError
-from millstream.worker import acking, hooks
+from millstream.worker import hooks, records
 from millstream.worker.batches import Batches
 from millstream.worker.calls import Calls
+from millstream.worker.fence import Fence
 from millstream.worker.keys import KeyLanes
 from millstream.worker.leases import Leases
 from millstream.worker.ledger import Ledger
@@ -31,7 +32,6 @@ from millstream.worker.middleware import Middleware
 from millstream.worker.outcomes import DeliveryLimitError, Outcomes
 from millstream.worker.policy import Course, resize
 from millstream.worker.reading import GroupMissing, Reading
-from millstream.worker.records import Records
 from millstream.worker.settle import LEASED, Event, State
 from millstream.worker.solitude import Solitude
 from millstream.worker.stats import Stats
@@ -127,9 +127,10 @@ class SubscriberLoop:
             clock=clock,
         )
         self._reader_line = open_line(url, near=subscription.sub.stream, greet=(("CLIENT", "ID"),))
-        self._leases = Leases(self.member)
-        self._records = Records(self.member, subscription.retry)
-        self._ledger = Ledger(self.member, self._leases, self._records, single=subscription.ack == "each")
+        self._fence = Fence(self.member, records.key(self.member.stream, self.member.group))
+        self._leases = Leases(self.member, self._fence)
+        self._records = records.Records(self.member, self._fence, subscription.retry)
+        self._ledger = Ledger(self.member, self._fence, self._leases, self._records, single=subscription.ack == "each")
         self._outcomes = Outcomes(self.member, self._ledger, subscription.retry, asyncio.get_running_loop())
         self._reading = Reading(subscription, self.member, self._ledger, self._records, self._reader_line)
         self._threads = (
@@ -265,11 +266,14 @@ class SubscriberLoop:
         """
         self.member.capabilities = await capabilities.find(self._reader_line, self.member.stream)
         await self._make_group(log_it=False)
-        if self.member.delete_acked:
-            (reply,) = await self._reader_line.calls([acking.PROBE])
-            refused = acking.refused(self.member, reply)
-            if refused is not None:
-                raise FatalError(f"{self.member.stream}: {refused}")
+        if self.member.no_ack:
+            return
+        await self._fence.prepare(self._reader_line)
+        refusal = self._fence.refusal
+        if refusal is not None and self.member.delete_acked and not self.member.capabilities.xackdel:
+            raise FatalError(
+                f'{self.member.stream}: on_ack="delete" needs XACKDEL or the right to run scripts: {refusal}'
+            )
 
     def start(self) -> None:
         """Begin to work."""
@@ -403,6 +407,7 @@ class SubscriberLoop:
         self._turned_at = self.member.clock.now().mono
         with contextlib.suppress(Disconnected):  # the next read fails as well and comes back here
             self.member.capabilities = await capabilities.find(self._reader_line, self.member.stream)
+            await self._fence.prepare(self._reader_line)
             await self._make_group(log_it=True)
         return failures
 
@@ -552,7 +557,11 @@ class SubscriberLoop:
                 DeliveryLimitError(f"delivered {held.deliveries} times without an outcome, {limit} tries are allowed"),
             )
         elif course is Course.ALONE:
-            held.deliveries -= 1  # claimed by ourselves while it waited: charged already
+            # claimed by ourselves while it waited: charged already
+            try:
+                await self._records.uncharge(held)
+            except Disconnected:
+                self.member.lose(held)  # it stays pending, and is claimed when its time is up
             self._suspects.add(held)
         elif self._solitude.wanted:
             self._give_back(held)
@@ -656,7 +665,7 @@ class SubscriberLoop:
 
     async def _still_ours(self, held: Held) -> bool:
         with contextlib.suppress(Disconnected):
-            await self._leases.verify([held])
+            await self._leases.renew([held])
         if held.state is State.BUFFERED and self.member.stale(held):
             # the server could not be asked; the entry stays pending and will be claimed
             self.member.lose(held)

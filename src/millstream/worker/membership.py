@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
@@ -125,7 +125,7 @@ class Membership:
         """True when so much time went by that somebody else may own the entry."""
         return self.clock.now().mono - held.leased > self.min_idle * 3 // 4 and not self.no_ack
 
-    def stale_among(self, entries: list[Held]) -> list[Held]:
+    def stale_among(self, entries: Sequence[Held]) -> list[Held]:
         """Those of them that are stale; the clock is read once."""
         if self.no_ack:
             return []

@@ -42,6 +42,7 @@ _COUNTERS: dict[str, tuple[str, str, dict[str, str]]] = {
 }
 _PLAIN: dict[str, tuple[str, str]] = {
     "millstream_suspect_runs": ("Runs of entries that had been delivered before.", "suspects"),
+    "millstream_outcomes_fenced": ("Outcomes refused because another had the entry by then.", "fenced"),
     "millstream_groups_created": ("Times a missing group was made.", "groups_created"),
     "millstream_reader_reconnects": ("Times the connection for reading was lost.", "reconnects"),
     "millstream_consumers_reaped": ("Dead consumers removed.", "reaped"),

@@ -214,7 +214,7 @@ class Reading:
         gone = len(reply[2]) if len(reply) > 2 else 0
         if gone:
             member.stats.lost += gone
-            self._records.heard(await self._line.calls(self._records.forget(reply[2])))
+            await self._line.calls(self._records.forget(reply[2]))
             log.warning("%s: %d pending entries were trimmed or deleted unread", member.stream, gone)
         found = await self._claimed(reply[1])
         self._sweep_at = now + self._pause(found)

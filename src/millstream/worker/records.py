@@ -19,15 +19,15 @@ from dataclasses import replace
 from redis.exceptions import ResponseError
 
 from millstream.client import emulate
-from millstream.client.line import Command, Line, Reply
+from millstream.client.line import Command, Line
 from millstream.client.slots import beside
 from millstream.worker import hooks
+from millstream.worker.fence import Answer, Fence, Step, by_count
+from millstream.worker.fence_scripts import FORGET
 from millstream.worker.membership import Held, Membership
 from millstream.worker.policy import NO_RECORD, Course, Record, Retry, course
 
 log = logging.getLogger("millstream.worker")
-
-KEEP_SECONDS = 7 * 24 * 3600
 
 
 def key(stream: str, group: str) -> str:
@@ -40,13 +40,16 @@ class Records:
 
     Args:
         member: whose entries.
+        fence: writes the rows, of entries that are ours and of no others.
         retry: the policy that tells what a row means.
     """
 
-    def __init__(self, member: Membership, retry: Retry) -> None:
+    def __init__(self, member: Membership, fence: Fence, retry: Retry) -> None:
         self._member = member
+        self._fence = fence
         self._retry = retry
-        self._key = key(member.stream, member.group)
+        #: of the hash
+        self.key = key(member.stream, member.group)
         #: those of the last look-up that must run alone; their deliveries are taken back until they do
         self.alone: list[Held] = []
         self._kept = True  # the last time something was written it was taken
@@ -67,7 +70,7 @@ class Records:
             Disconnected: nothing is known.
         """
         self.alone = []
-        (reply,) = await line.calls((("HMGET", self._key, *(held.id for held in claimed)),))
+        (reply,) = await line.calls((("HMGET", self.key, *(held.id for held in claimed)),))
         if isinstance(reply, ResponseError):
             self._refused(reply)
             return
@@ -82,15 +85,39 @@ class Records:
         if not pardoned and not alone:
             return
         hooks.reach("before_pardon")
-        writing = self._writing(pardoned) if pardoned else []
-        replies = await line.calls([*writing, *self._recount(alone, -1)])
-        if self._taken(replies[: len(writing)]):
+        await self._store(pardoned, alone, line)
+        hooks.reach("after_pardon")
+
+    async def _store(self, pardoned: list[tuple[Held, Record]], alone: list[Held], line: Line) -> None:
+        """Write pardons down, and take back the delivery of those that are to run alone."""
+        records = dict(pardoned)
+        pardons = [Step(None, part, [_pack(records[held]) for held in part]) for part in by_count(records)]
+        answers = await self._fence.take([*pardons, *self._uncharging(alone)], line)
+        self._drop_refused(answers)
+        if self.heard(answers):
             for held, record in pardoned:
                 held.record = record
         for held in alone:
             held.deliveries -= 1
         self.alone = alone
-        hooks.reach("after_pardon")
+
+    async def uncharge(self, held: Held) -> None:
+        """Take back the delivery of one entry that is to run alone; it is lost if it is not ours any more.
+
+        Raises:
+            Disconnected: it may or may not be taken back.
+        """
+        self._drop_refused(await self._fence.take(self._uncharging([held])))
+        held.deliveries -= 1
+
+    def _uncharging(self, entries: Sequence[Held]) -> list[Step]:
+        group, consumer = self._member.group, self._member.consumer
+        return [Step(emulate.recount(group, consumer, part[0].deliveries - 1), part) for part in by_count(entries)]
+
+    def _drop_refused(self, answers: Iterable[Answer]) -> None:
+        for answer in answers:
+            for held, _, _ in answer.refused:
+                self._member.lose(held)
 
     async def charge(self, held: Held, *, alone: bool) -> bool:
         """Charge an entry its run, before it starts; False when it is not ours any more.
@@ -103,55 +130,49 @@ class Records:
             Disconnected: it may or may not be charged.
         """
         record = replace(held.record or NO_RECORD, alone=True)
-        writing = self._writing([(held, record)]) if alone else []
-        claimed, *written = await self._member.line.calls([*self._recount([held], +1), *writing])
-        if isinstance(claimed, ResponseError) or not claimed:
+        move = emulate.recount(self._member.group, self._member.consumer, held.deliveries + 1)
+        (answer,) = await self._fence.take([Step(move, [held], [_pack(record)] if alone else None)])
+        if not answer.entries or isinstance(answer.reply, ResponseError) or not answer.reply:
             return False
         held.deliveries += 1
-        if alone and self._taken(written):
+        if self.heard([answer]) and alone:
             held.record = record
         return True
-
-    def _recount(self, entries: list[Held], change: int) -> list[Command]:
-        member = self._member
-        counts = [(held.id, held.deliveries + change) for held in entries]
-        return emulate.recount(member.stream, member.group, member.consumer, counts)
 
     # -- with an outcome --------------------------------------------------------------------------------------------
 
     @staticmethod
     def failed(held: Held) -> None:
-        """This delivery ended with a word of the handler; :meth:`writes` stores it."""
+        """This delivery ended with a word of the handler; it is stored with its outcome, see :meth:`rows`."""
         record = held.record or NO_RECORD
         held.record = replace(record, failures=record.failures + 1)
 
-    def writes(self, entries: Iterable[Held]) -> list[Command]:
-        """Commands that store what is known of entries that will be delivered again."""
-        rows = [(held, held.record) for held in entries if held.record is not None]
-        return self._writing(rows) if rows else []
+    @staticmethod
+    def rows(entries: Sequence[Held]) -> list[str] | None:
+        """For a step that lets entries be delivered again: what is known of them."""
+        rows = [_pack(held.record) if held.record is not None else "" for held in entries]
+        return rows if any(rows) else None
 
-    def removals(self, entries: Iterable[Held]) -> list[Command]:
-        """Commands that forget entries that will never be delivered again."""
-        return self.forget([held.id for held in entries if held.record is not None])
+    @staticmethod
+    def farewell(entries: Sequence[Held]) -> list[str] | None:
+        """For a step after which entries are never delivered again."""
+        rows = [FORGET if held.record is not None else "" for held in entries]
+        return rows if any(rows) else None
 
     def forget(self, ids: Sequence[bytes]) -> list[Command]:
-        """The same by their ids."""
-        return [("HDEL", self._key, *ids)] if ids else []
+        """Commands that forget entries that are gone."""
+        return [("HDEL", self.key, *ids)] if ids else []
 
-    def heard(self, replies: Sequence[Reply]) -> None:
-        """Take note of what the server said to the commands made here."""
-        self._taken(replies)
-
-    def _writing(self, rows: Sequence[tuple[Held, Record]]) -> list[Command]:
-        words = [word for held, record in rows for word in (held.id, _pack(record))]
-        return [("HSET", self._key, *words), ("EXPIRE", self._key, KEEP_SECONDS)]
-
-    def _taken(self, replies: Sequence[Reply]) -> bool:
-        refused = next((reply for reply in replies if isinstance(reply, ResponseError)), None)
-        if refused is not None:
-            self._refused(refused)
-            return False
-        if replies:
+    def heard(self, answers: Iterable[Answer]) -> bool:
+        """Take note of whether rows were written; False when some were refused."""
+        written = [answer for answer in answers if answer.step.rows]
+        for answer in written:
+            whole = answer.reply if answer.step.move is None else None
+            trouble = whole if isinstance(whole, ResponseError) else answer.trouble
+            if trouble is not None:
+                self._refused(trouble)
+                return False
+        if written:
             self._kept = True
         return True
 
@@ -162,7 +183,7 @@ class Records:
                 "the server needs the rights to it)",
                 self._member.stream,
                 error,
-                self._key,
+                self.key,
             )
         self._kept = False
 

@@ -18,6 +18,7 @@ class Stats:
         dead: entries put into the dead-letter stream.
         suspects: runs of entries that had been delivered before, so that the handler's effect may be a repetition.
         lost: entries that another consumer took over, or that were trimmed away, before their outcome was stored.
+        fenced: outcomes that the server refused because the entry was another's by then; they are among the lost.
         groups_created: times the group was missing and was made.
         reconnects: times the connection for reading was lost.
         reaped: dead consumers of the group that this process removed.
@@ -33,6 +34,7 @@ class Stats:
     dead: int = 0
     suspects: int = 0
     lost: int = 0
+    fenced: int = 0
     groups_created: int = 0
     reconnects: int = 0
     reaped: int = 0
