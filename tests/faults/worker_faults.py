@@ -5,6 +5,8 @@ from faults.planting import Fault
 CONTRACT = "tests/worker/test_contract.py"
 DEAD = "tests/worker/test_dead.py"
 KILLED = "tests/worker/test_processes.py::test_a_worker_killed_anywhere_loses_nothing"
+FENCING = "tests/worker/test_fencing.py"
+FROZEN = f"{FENCING}::test_what_a_frozen_process_says_of_an_entry_it_lost_is_refused"
 POLICY = "tests/worker/test_policy.py"
 
 FAULTS = (
@@ -29,23 +31,51 @@ FAULTS = (
         "dead-letter-in-two-steps",
         "A dead letter is written and its entry acknowledged in one step.",
         "worker/burial.py",
-        '                hooks.reach("in_dead")\n'
-        "                self._sent.update(held.id for held, _ in mine)\n"
-        "                if await member.private.atomic(self._commands(mine)) is not None:\n",
-        "                self._sent.update(held.id for held, _ in mine)\n"
-        "                add, ack = self._commands(mine)\n"
-        "                await member.private.calls([add])\n"
-        '                hooks.reach("in_dead")\n'
-        "                if await member.private.calls([ack]) is not None:\n",
+        '        hooks.reach("in_dead")\n        before, self._unsure',
+        "        for _, letter in batch:\n"
+        '            await member.line.calls([("XADD", member.dead, "*", *pack(letter))])\n'
+        '        hooks.reach("in_dead")\n        before, self._unsure',
         f"{KILLED}[redis-in_dead]",
     ),
     Fault(
         "burial-does-not-look",
         "An entry that another worker has by now is not buried.",
+        "worker/fence_scripts.py",
+        "  elseif rows[1][2] ~= owner or rows[1][4] ~= count then\n",
+        "  elseif rows[1][4] < 0 then\n",
+        f"{FENCING}::test_every_outcome_is_fenced[redis-dead]",
+    ),
+    Fault(
+        "burial-by-transaction-does-not-look",
+        "The same where no scripts may be run.",
         "worker/burial.py",
         "            if rows and rows[0][1] == owner and rows[0][3] == held.deliveries:\n",
-        "            if True:\n",
-        f"{CONTRACT}::test_an_entry_that_changed_hands_is_not_buried",
+        "            if rows and owner:\n",
+        f"{FROZEN}[redis-no-script]",
+    ),
+    Fault(
+        "transaction-of-a-frozen-process",
+        "Where no scripts may be run, what was looked at before a freeze is looked at again.",
+        "worker/burial.py",
+        "        return not self._member.stale_among([held for held, _ in batch])\n",
+        "        return bool(batch)\n",
+        f"{FROZEN}[redis-no-script]",
+    ),
+    Fault(
+        "ack-although-the-letter-was-refused",
+        "An entry whose dead letter cannot be written stays pending.",
+        "worker/fence_scripts.py",
+        "    if type(added) == 'table' then\n      verdict = added.err\n",
+        "    if type(added) == 'table' then\n      redis.call('XACK', KEYS[1], group, id)\n      verdict = added.err\n",
+        f"{FENCING}::test_an_entry_whose_dead_letter_cannot_be_written_stays_pending[redis-full-script]",
+    ),
+    Fault(
+        "letters-that-cannot-be-acked",
+        "A burial that may not ack writes no letter.",
+        "worker/fence_scripts.py",
+        "if type(allowed) == 'table' then return allowed end\n",
+        "",
+        f"{FENCING}::test_a_burial_that_may_not_ack_writes_no_letter[redis]",
     ),
     Fault(
         "unlimited-retries",
@@ -91,8 +121,8 @@ FAULTS = (
         "suspects-are-charged-while-they-wait",
         "A crash beside a suspect that waits to be alone is not charged to it.",
         "worker/records.py",
-        "        replies = await line.calls([*writing, *self._recount(alone, -1)])\n",
-        "        replies = await line.calls([*writing, *self._recount(alone, 0)])\n",
+        "part[0].deliveries - 1)",
+        "part[0].deliveries)",
         "tests/worker/test_crashes.py::test_after_a_second_crash_each_runs_alone_and_the_others_are_not_charged",
     ),
     Fault(
@@ -106,17 +136,49 @@ FAULTS = (
     Fault(
         "no-fencing",
         "A worker that lost its entry can no longer acknowledge it.",
-        "worker/ledger.py",
-        "            doubtful = self._member.stale_among(everything)\n",
-        "            doubtful: list[Held] = []\n",
-        f"{CONTRACT}::test_a_worker_that_lost_its_entry_can_no_longer_ack_it",
+        "worker/fence_scripts.py",
+        "    if row[2] == owner and (row[4] == count or count == 0) then\n",
+        "    if row[4] >= 0 then\n",
+        f"{FENCING}::test_every_outcome_is_fenced[redis-ack]",
+    ),
+    Fault(
+        "fence-by-name-alone",
+        "A claim under the same consumer name is noticed.",
+        "worker/fence_scripts.py",
+        "    if row[2] == owner and (row[4] == count or count == 0) then\n",
+        "    if row[2] == owner then\n",
+        f"{FENCING}::test_a_claim_under_the_same_name_is_noticed[redis]",
+    ),
+    Fault(
+        "no-fencing-without-scripts",
+        "Where no scripts may be run, what is not surely ours is looked up first.",
+        "worker/fence.py",
+        "        if not doubtful:\n            return lost\n",
+        "        if doubtful or not doubtful:\n            return lost\n",
+        f"{FROZEN}[redis-no-script]",
+    ),
+    Fault(
+        "stale-commands-are-sent",
+        "What waited too long for a connection is not sent.",
+        "client/line.py",
+        "asked[3] is None or _holds(asked)",
+        "asked[3] is None or True",
+        f"{FENCING}::test_only_if_is_asked_when_the_bytes_leave[redis]",
+    ),
+    Fault(
+        "script-is-never-sent-again",
+        "A server that forgot the script gets it again.",
+        "worker/fence.py",
+        "    return isinstance(reply, NoScriptError | NoPermissionError)\n",
+        "    return isinstance(reply, NoPermissionError)\n",
+        f"{FENCING}::test_a_forgotten_script_is_sent_again[redis]",
     ),
     Fault(
         "no-heartbeat",
         "A long handler keeps its entry.",
         "worker/leases.py",
-        "        for start in range(0, len(due), _CHUNK):\n",
-        "        for start in range(0, len(due) * 0, _CHUNK):\n",
+        "        if not entries:\n            return\n        member = self._member\n        hooks",
+        "        if entries or not entries:\n            return\n        member = self._member\n        hooks",
         f"{CONTRACT}::test_long_handlers_and_waiting_entries_keep_their_lease",
     ),
     Fault(

@@ -17,10 +17,20 @@ from support.servers import ServerProcess, free_port
 from support.waiting import eventually
 
 APP = """
-import os
+import asyncio, os, signal
 from millstream import App, Message, Retry, StreamSub
 
 app = App()
+doom = os.environ.get("DOOM")
+
+async def around(call_next, msg):
+    result = await call_next(msg)
+    if msg.fields["x"] == b"20":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return result
+
+if doom == "middleware":
+    app = App(middlewares=[around])
 
 @app.subscriber(
     StreamSub("jobs", group="g", min_idle_time={min_idle}),
@@ -31,6 +41,8 @@ async def work(x: int, msg: Message) -> None:
     await app.publish("effects", {{"x": x, "pid": os.getpid(), "delivery": msg.delivery_count}})
     if x == 13:
         raise ValueError("unlucky")
+    if x == 5 and doom == "slow":
+        await asyncio.sleep(3600)
 """
 
 POINTS = [
@@ -83,6 +95,37 @@ def test_a_worker_killed_anywhere_loses_nothing(
     assert sorted(seen) == list(range(40))
     assert all(count <= 2 for number, count in seen.items() if number != 13)
     # three tries, and one run more if the kill took the outcome of one: the first crash is not charged
+    assert 3 <= seen[13] <= 4
+    assert client.xlen("jobs:dead") == 1
+
+
+@pytest.mark.parametrize(
+    "point", ["before_pardon", "after_pardon", "before_renew", "before_release", "after_release", "middleware"]
+)
+def test_a_worker_killed_off_the_main_road_loses_nothing(
+    server: ServerProcess, client: redis.Redis, tasks: Any, point: str
+) -> None:
+    """The same while it pardons what another left, renews what runs, hands back at a stop, or is in a middleware."""
+    publish(client, 40)
+    if "pardon" in point:
+        client.xgroup_create("jobs", "g", "0")
+        client.xreadgroup("g", "ghost", {"jobs": ">"}, count=20)
+        left = list(pending(client, "jobs", "g"))
+        client.execute_command("XCLAIM", "jobs", "g", "ghost", 0, *left, "IDLE", 60_000, "RETRYCOUNT", 1, "JUSTID")
+    target = tasks.app(APP.format(min_idle=400, concurrency=4))
+    doom = {"middleware": "middleware"}.get(point, "" if "pardon" in point else "slow")
+    doomed = tasks.worker(
+        target, server.url, DOOM=doom, **({} if doom == "middleware" else {"MILLSTREAM_HOOK": f"{point}=kill"})
+    )
+    if "release" in point:
+        eventually(lambda: 5 in effects(client))
+        doomed.terminate()
+    assert doomed.wait(timeout=60) == -signal.SIGKILL  # the point was reached
+    tasks.worker(target, server.url)
+    eventually(all_done(client, "jobs", "g"))
+    seen = effects(client)
+    assert sorted(seen) == list(range(40))
+    assert all(count <= 2 for number, count in seen.items() if number != 13)
     assert 3 <= seen[13] <= 4
     assert client.xlen("jobs:dead") == 1
 

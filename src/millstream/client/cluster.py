@@ -7,7 +7,7 @@ moves, or its node dies, such a line breaks like one to a server that is down, a
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -237,14 +237,16 @@ class ClusterLine(Line):
         await self._places.refresh()
         return [self._node(address) for address in self._places.masters]
 
-    def calls(self, commands: Sequence[Command], *, timeout: float | None = None) -> "asyncio.Future[list[Reply]]":
+    def calls(
+        self, commands: Sequence[Command], *, timeout: float | None = None, only_if: Callable[[], bool] | None = None
+    ) -> "asyncio.Future[list[Reply]]":
         """As for one server; commands to one node keep their order.
 
         Raises:
             UsageError: a command names no key.
         """
         keys = [_key(command) for command in commands]
-        task = asyncio.ensure_future(self._route(commands, keys, timeout))
+        task = asyncio.ensure_future(self._route(commands, keys, timeout, only_if))
         self._routes.add(task)
         task.add_done_callback(self._routes.discard)
         return task
@@ -254,6 +256,7 @@ class ClusterLine(Line):
         commands: Sequence[Command],
         keys: Sequence[str | bytes],
         timeout: float | None,  # noqa: ASYNC109 - passed on to the lines, which keep it
+        only_if: Callable[[], bool] | None,
     ) -> list[Reply]:
         replies: list[Reply] = [None] * len(commands)
         left = list(range(len(commands)))
@@ -264,7 +267,7 @@ class ClusterLine(Line):
             for at in left:
                 parts.setdefault(self._places.of(keys[at]), []).append(at)
             asked = [
-                self._node(address).calls([commands[at] for at in part], timeout=timeout)
+                self._node(address).calls([commands[at] for at in part], timeout=timeout, only_if=only_if)
                 for address, part in parts.items()
             ]
             try:

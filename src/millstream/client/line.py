@@ -14,7 +14,17 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from hiredis import pack_command
-from redis.exceptions import AuthenticationError, RedisError, ResponseError
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    ClusterDownError,
+    MasterDownError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from millstream.client.url import CLUSTERS, async_client
@@ -37,6 +47,25 @@ class AccessDenied(MillstreamError):  # noqa: N818 - the server's verdict
 
 
 _Asked: TypeAlias = "tuple[Sequence[Command], asyncio.Future[list[Reply]], float, Callable[[], bool] | None]"
+
+
+#: The server is there but cannot serve now. redis-py takes the code off the text of those it has a class for.
+_PASSING_CODES = ("LOADING", "BUSY", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN", "READONLY", "MISCONF", "OOM", "UNBLOCKED")
+_PASSING_KINDS = (
+    BusyLoadingError,
+    ClusterDownError,
+    MasterDownError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    TryAgainError,
+)
+
+
+def passes(error: ResponseError) -> bool:
+    """Whether what the server refused now it may take later: it loads, is no master at the moment, has no room."""
+    return isinstance(error, _PASSING_KINDS) or (
+        str(error).startswith(_PASSING_CODES) and not str(error).startswith("BUSYGROUP")
+    )
 
 
 class Line:
@@ -100,14 +129,20 @@ class Line:
             self._driver = asyncio.create_task(self._drive(), name="millstream-line")
         return future
 
-    async def atomic(self, commands: Sequence[Command]) -> list[Reply] | None:
+    async def atomic(
+        self, commands: Sequence[Command], *, only_if: Callable[[], bool] | None = None
+    ) -> list[Reply] | None:
         """Run commands in MULTI/EXEC; None when a watched key changed.
+
+        Args:
+            commands: what to run.
+            only_if: as for :meth:`calls`.
 
         Raises:
             ResponseError: a command was refused when queued, so that none ran.
             Disconnected: no answer came; all or none of them ran.
         """
-        replies = await self.calls((("MULTI",), *commands, ("EXEC",)))
+        replies = await self.calls((("MULTI",), *commands, ("EXEC",)), only_if=only_if)
         result = replies[-1]
         if isinstance(result, Exception):
             raise next((reply for reply in replies if isinstance(reply, Exception)), result)

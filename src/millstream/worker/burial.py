@@ -10,11 +10,12 @@ same entry writes to that stream, which breaks the transaction. So an entry is d
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 
-from redis.exceptions import ResponseError
+from redis.exceptions import NoScriptError, ResponseError
 
 from millstream.client import emulate
-from millstream.client.line import Command, Reply
+from millstream.client.line import Command, Reply, Withheld
 from millstream.worker import hooks
 from millstream.worker.deadletter import DeadLetter, pack
 from millstream.worker.fence import Fence, no_script
@@ -104,7 +105,7 @@ class Burials:
             return self._take_note(batch, reply)
         if no_script(reply):
             await self._fence.prepare(member.line)
-            if str(reply).startswith("NOSCRIPT") or self._fence.refusal is not None:
+            if isinstance(reply, NoScriptError) or self._fence.refusal is not None:
                 return False  # at the next try the script is there, or the other way is taken
         raise reply
 
@@ -137,7 +138,10 @@ class Burials:
                     return True
                 hooks.reach("in_dead")
                 before, self._unsure = self._unsure, self._unsure | {held.id for held, _ in mine}
-                replies = await member.private.atomic(self._commands(mine))
+                try:
+                    replies = await member.private.atomic(self._commands(mine), only_if=partial(self._fresh, mine))
+                except Withheld:
+                    replies = None  # we were frozen after the look; look again
                 self._unsure = before  # it ran, or nothing of it did
                 if replies is not None:
                     await self._check(mine, replies)
@@ -151,6 +155,7 @@ class Burials:
             return batch
         look: list[Command] = [("XPENDING", member.stream, member.group, held.id, held.id, 1) for held, _ in batch]
         dead: list[Command] = [("WATCH", member.dead), ("TYPE", member.dead), ("XINFO", "STREAM", member.dead)]
+        now = member.clock.now().mono
         watched, kind, info, *replies = await member.private.calls([*dead, *look])
         hindrance = next((one for one in (watched, *replies) if isinstance(one, ResponseError)), _hindrance(kind, info))
         if hindrance is not None:
@@ -162,6 +167,7 @@ class Burials:
             if held.state is not State.BURYING:
                 continue
             if rows and rows[0][1] == owner and rows[0][3] == held.deliveries:
+                held.leased = now
                 mine.append((held, letter))
             elif not rows and held.id in self._unsure:
                 self._confirm([(held, letter)])  # it is pending no more because the transaction ran
@@ -171,6 +177,9 @@ class Burials:
         if not mine:
             await member.private.calls([("UNWATCH",)])
         return mine
+
+    def _fresh(self, batch: list[Corpse]) -> bool:
+        return not self._member.stale_among([held for held, _ in batch])
 
     def _commands(self, batch: list[Corpse]) -> list[Command]:
         member = self._member

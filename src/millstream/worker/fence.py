@@ -11,14 +11,14 @@ freeze between that last look at the clock and the server's reading the bytes.
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from weakref import WeakSet
 
-from redis.exceptions import ResponseError
+from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
 
 from millstream.client.emulate import Move
-from millstream.client.line import Command, Line, Reply, Withheld
-from millstream.worker.fence_scripts import BURY, FORGET, MOVE, MOVE_SHA
+from millstream.client.line import Command, Line, Reply, Withheld, passes
+from millstream.worker.fence_scripts import ANY, BURY, FORGET, MOVE, MOVE_SHA
 from millstream.worker.membership import Held, Membership
 
 log = logging.getLogger("millstream.worker")
@@ -39,12 +39,15 @@ class Step:
         entries: all with the same delivery count.
         rows: of the record, one for each entry: what to write, ``FORGET``, or empty; None for no rows at all.
         owner: in whose name the server must have them; our own unless given.
+        any_count: the name is enough. For what does no harm to another process of our name, while the count may be
+            about to change by something of our own that is on its way.
     """
 
     move: Move | None
     entries: Sequence[Held]
     rows: Sequence[str] | None = None
     owner: bytes | None = None
+    any_count: bool = False
 
 
 @dataclass(slots=True)
@@ -68,13 +71,15 @@ class Answer:
 
 def by_count(entries: Iterable[Held]) -> list[list[Held]]:
     """The entries in parts of one delivery count each, as a step needs them."""
+    whole = list(entries)
+    if not whole:
+        return []
+    first = whole[0].deliveries
+    if all(held.deliveries == first for held in whole):  # nearly always
+        return [whole]
     parts: dict[int, list[Held]] = {}
-    for held in entries:
-        part = parts.get(held.deliveries)
-        if part is None:
-            parts[held.deliveries] = [held]
-        else:
-            part.append(held)
+    for held in whole:
+        parts.setdefault(held.deliveries, []).append(held)
     return list(parts.values())
 
 
@@ -103,10 +108,10 @@ class Fence:
         bury = ("EVAL", BURY, 2, member.stream, member.dead, member.group, member.consumer, "", 0)
         replies = await line.calls([move, ("EVALSHA", MOVE_SHA, *move[2:]), bury])
         # the last may be refused for its second key, which is told of when something is to be buried
-        refusal = next((str(reply) for reply in replies[:2] if isinstance(reply, ResponseError)), None)
-        if refusal is not None and refusal.startswith(("LOADING", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "NOSCRIPT")):
-            return  # these pass; the next refusal brings us here again
-        self.refusal = refusal
+        refused = next((reply for reply in replies[:2] if isinstance(reply, ResponseError)), None)
+        if refused is not None and passes(refused):
+            return
+        self.refusal = refusal = None if refused is None else str(refused)
         if refusal is not None and member.line not in _told:
             _told.add(member.line)
             log.warning(
@@ -126,11 +131,7 @@ class Fence:
         Raises:
             Disconnected: nothing is known.
         """
-        parts = [
-            Step(step.move, step.entries[at : at + _CHUNK], step.rows and step.rows[at : at + _CHUNK], step.owner)
-            for step in steps
-            for at in range(0, len(step.entries), _CHUNK)
-        ]
+        parts = [part for step in steps for part in _cut(step)]
         line = line or self._member.line
         if self.refusal is not None:
             return await self._in_two_steps(parts, line)
@@ -156,7 +157,7 @@ class Fence:
         member = self._member
         ids = [held.id for held in step.entries]
         lowest, highest = _span(ids)
-        count = step.entries[0].deliveries if step.entries else 0
+        count = step.entries[0].deliveries if step.entries and not step.any_count else ANY
         head, tail = (step.move.head, step.move.tail) if step.move is not None else ((), ())
         rows = step.rows or ()
         owner = member.consumer if step.owner is None else step.owner
@@ -186,7 +187,7 @@ class Fence:
     async def _look(self, steps: Sequence[Step], line: Line) -> dict[Held, tuple[bytes, int]]:
         """Those entries that are not their owner's, of those that were not surely so for long; the others are fresh."""
         member = self._member
-        doubtful = [(held, step.owner) for step in steps for held in member.stale_among(step.entries)]
+        doubtful = [(held, step) for step in steps for held in member.stale_among(step.entries)]
         lost: dict[Held, tuple[bytes, int]] = {}
         if not doubtful:
             return lost
@@ -194,11 +195,12 @@ class Fence:
         replies = await line.calls(
             [("XPENDING", member.stream, member.group, held.id, held.id, 1) for held, _ in doubtful]
         )
-        for (held, owner), rows in zip(doubtful, replies, strict=True):
+        for (held, step), rows in zip(doubtful, replies, strict=True):
             if isinstance(rows, ResponseError) and not str(rows).startswith("NOGROUP"):
                 continue  # the server could not say; it will not take the command either
             row = rows[0] if isinstance(rows, list) and rows else (held.id, b"", 0, -1)
-            if (row[1], row[3]) == (owner if owner is not None else member.consumer.encode(), held.deliveries):
+            owner = member.consumer.encode() if step.owner is None else step.owner
+            if row[1] == owner and (step.any_count or row[3] == held.deliveries):
                 held.leased = now
             else:
                 lost[held] = (row[1], row[3])
@@ -223,9 +225,19 @@ class Fence:
         return commands
 
 
+def _cut(step: Step) -> list[Step]:
+    """A step in parts of a size that suits a script."""
+    if len(step.entries) <= _CHUNK:
+        return [step]
+    return [
+        replace(step, entries=step.entries[at : at + _CHUNK], rows=step.rows and step.rows[at : at + _CHUNK])
+        for at in range(0, len(step.entries), _CHUNK)
+    ]
+
+
 def no_script(reply: Reply) -> bool:
     """Whether a script was not run because it is not there, or may not be run (any more)."""
-    return isinstance(reply, ResponseError) and str(reply).startswith(("NOSCRIPT", "NOPERM"))
+    return isinstance(reply, NoScriptError | NoPermissionError)
 
 
 def _answer(step: Step, reply: Reply) -> Answer:

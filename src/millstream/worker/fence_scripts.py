@@ -14,6 +14,9 @@ FIELDS_LIMIT = 7_500
 BURIED = 1
 NOT_PENDING = 0
 
+#: In place of a delivery count: the owner is enough.
+ANY = 0
+
 #: A row of the record that is to be forgotten; an empty one is left as it is.
 FORGET = "-"
 
@@ -72,11 +75,12 @@ end
 local mine, rows, refused = {}, {}, {}
 for place, id in ipairs(ids) do
   local held = found[id]
+  if held and count == 0 then held = count end
   if held ~= count then
     local looked = redis.pcall('XPENDING', KEYS[1], group, id, id, 1)
     if looked.err then return looked end
     local row = looked[1] or {id, '', 0, -1}
-    if row[2] == owner and row[4] == count then
+    if row[2] == owner and (row[4] == count or count == 0) then
       held = count
     else
       refused[#refused + 1] = {place, row[2], row[4]}

@@ -14,7 +14,7 @@ from redis.exceptions import ResponseError
 from millstream.client import emulate
 from millstream.client.line import Disconnected
 from millstream.worker import hooks
-from millstream.worker.fence import Fence, Step, by_count
+from millstream.worker.fence import Fence, Step
 from millstream.worker.membership import Held, Membership
 from millstream.worker.settle import LEASED, State
 
@@ -74,7 +74,7 @@ class Leases:
         hooks.reach("before_renew")
         now = member.clock.now().mono
         move = emulate.renew(member.group, member.consumer)
-        for answer in await self._fence.take([Step(move, part) for part in by_count(entries)]):
+        for answer in await self._fence.take([Step(move, entries, any_count=True)]):
             renewed: set[bytes] = set()
             if not isinstance(answer.reply, ResponseError):
                 renewed = set(answer.reply or ())

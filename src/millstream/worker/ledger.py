@@ -26,6 +26,8 @@ from millstream.worker.settle import Event, State
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from millstream.client.emulate import Move
+
 log = logging.getLogger("millstream.worker")
 
 ACK_BATCH = 100
@@ -54,6 +56,7 @@ class Ledger:
         self._retries: list[tuple[Held, int]] = []
         self._notes: list[Held] = []
         self._noted: set[Held] = set()
+        self._ack_move: Move | None = None
         self._unsure: set[Held] = set()  # their outcome was sent, and no reply came
         self._burials = Burials(member, fence, records)
         self._due = asyncio.Event()
@@ -233,7 +236,7 @@ class Ledger:
         steps: list[Step] = []
         if acks:
             hooks.reach("before_ack")
-            move = acking.move(member)
+            self._ack_move = move = acking.move(member)
             steps += [Step(move, part, records.farewell(part)) for part in by_count(acks)]
         if releases:
             hooks.reach("before_release")
@@ -262,24 +265,27 @@ class Ledger:
             return True
         for held, owner, count in answer.refused:
             if held in self._unsure and _is_done(held, owner, count):
+                member.stats.acked += held.state is State.ACKING
                 self._confirm(held)
             elif held.state is not State.LOST:
                 member.stats.fenced += 1
                 member.lose(held)
-        acking_now = [held for held in answer.entries if held.state is State.ACKING]
-        if acking_now:
-            count = acking.acked(reply)
+        if answer.step.move is self._ack_move:
+            count = acking.acked(reply) if answer.entries else 0
             member.stats.acked += count
-            member.stats.lost += len(acking_now) - count  # acked elsewhere, or the group is a new one
+            member.stats.lost += len(answer.entries) - count  # without the script: acked elsewhere
         for held in answer.entries:
             self._confirm(held)
-        self._unsure.difference_update(answer.step.entries)
+        if self._unsure:
+            self._unsure.difference_update(answer.step.entries)
         return True
 
     def _confirm(self, held: Held) -> None:
         if held.state is not State.LOST and held.state is not State.ACKED:
             held.step(Event.CONFIRM)
-        self._member.drop(held)
+        ours = self._member.held
+        if ours.get(held.id) is held:
+            del ours[held.id]
 
     def _wait_for(self, retries: list[tuple[Held, int]]) -> None:
         for held, delay_ms in retries:

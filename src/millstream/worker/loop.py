@@ -13,10 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import ClusterDownError, OutOfMemoryError, ReadOnlyError, ResponseError, TryAgainError
+from redis.exceptions import ResponseError
 
 from millstream.client import capabilities
-from millstream.client.line import AccessDenied, Disconnected, Line, Reply, open_line
+from millstream.client.line import AccessDenied, Disconnected, Line, Reply, open_line, passes
 from millstream.clock import Clock
 from millstream.errors import MillstreamError
 from millstream.worker import hooks, records
@@ -43,9 +43,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("millstream.worker")
 
-#: The server is there but cannot serve now; these pass. Of some, redis-py keeps the first word by the class only.
-_PASSING = (ReadOnlyError, OutOfMemoryError, ClusterDownError, TryAgainError)
-_PASSING_WORDS = ("BUSY ", "MISCONF", "UNBLOCKED")
 _READ_AHEAD = 128
 #: Milliseconds beyond the polling interval: without an answer, the server counts as unreachable; without even a try,
 #: the loop as stuck. The second is longer than any time a try may take.
@@ -369,7 +366,7 @@ class SubscriberLoop:
             except AccessDenied as error:
                 raise FatalError(f"{self.member.stream}: {error}") from error
             except ResponseError as error:
-                if not _passes(error):
+                if not passes(error):
                     raise FatalError(f"{self.member.stream}: {error}") from error
                 failures = await self._recover(failures, str(error))
 
@@ -429,7 +426,7 @@ class SubscriberLoop:
                     member.group,
                     self.subscription.sub.start,
                 )
-        elif not str(reply).startswith("BUSYGROUP") and not _passes(reply):
+        elif not str(reply).startswith("BUSYGROUP") and not passes(reply):
             raise FatalError(f"cannot make group {member.group} of {member.stream}: {reply}")
 
     async def _wait_for_room(self) -> int:
@@ -702,10 +699,6 @@ class SubscriberLoop:
                 await member.line.call("XGROUP", "DELCONSUMER", member.stream, member.group, member.consumer)
         except (Disconnected, ResponseError) as error:
             log.info("%s: consumer %s was not removed: %s", member.stream, member.consumer, error)
-
-
-def _passes(error: ResponseError) -> bool:
-    return isinstance(error, _PASSING) or str(error).startswith(_PASSING_WORDS)
 
 
 def totals(loops: Iterable[SubscriberLoop]) -> dict[str, dict[str, int]]:

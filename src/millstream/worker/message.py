@@ -38,9 +38,9 @@ class EntryLostError(MillstreamError):
 class Message:
     """One delivery of one entry.
 
-    ``ack``, ``nack`` and ``reject`` take effect when called; awaiting them waits until the server has it. In a
-    handler that runs in a thread they return when the server has it. A second call is an
-    :class:`~millstream.worker.settle.AlreadySettledError`.
+    ``ack``, ``nack`` and ``reject`` take effect when called; awaiting them waits until the server has it, or has
+    refused it because the entry is another's by now (:class:`EntryLostError`). In a handler that runs in a thread they
+    return when the server has it. A second call is an :class:`~millstream.worker.settle.AlreadySettledError`.
     """
 
     __slots__ = ("_held", "_outcomes", "fields")
@@ -143,8 +143,7 @@ class Message:
         return self._settle(lambda: self._outcomes.failed(self._held, Reject(reason)))
 
     def _settle(self, decide: Callable[[], None]) -> Awaitable[None]:
-        if self._held.state is State.LOST:
-            raise EntryLostError(f"{self.stream} {self.id}: another consumer has it, or it was removed")
+        self._check_ours()
         loop = self._outcomes.loop
         try:
             here: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
@@ -152,14 +151,31 @@ class Message:
             here = None
         if here is loop:
             decide()
-            return self._outcomes.ledger.stored(self._held)
+            return _Storing(self._outcomes.ledger.stored(self._held), self._check_ours)
 
         async def settle() -> None:
             decide()
             await self._outcomes.ledger.stored(self._held)
 
         asyncio.run_coroutine_threadsafe(settle(), loop).result()
+        self._check_ours()
         return _Done()
+
+    def _check_ours(self) -> None:
+        if self._held.state is State.LOST:
+            raise EntryLostError(f"{self.stream} {self.id}: another consumer has it, or it was removed")
+
+
+class _Storing:
+    """Awaitable that ends when the outcome is stored, or tells that it was refused."""
+
+    def __init__(self, stored: "asyncio.Future[None]", check: Callable[[], None]) -> None:
+        self._stored = stored
+        self._check = check
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield from self._stored
+        self._check()
 
 
 class _Done:

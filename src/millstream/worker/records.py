@@ -150,14 +150,16 @@ class Records:
     @staticmethod
     def rows(entries: Sequence[Held]) -> list[str] | None:
         """For a step that lets entries be delivered again: what is known of them."""
-        rows = [_pack(held.record) if held.record is not None else "" for held in entries]
-        return rows if any(rows) else None
+        if not any(held.record is not None for held in entries):
+            return None
+        return [_pack(held.record) if held.record is not None else "" for held in entries]
 
     @staticmethod
     def farewell(entries: Sequence[Held]) -> list[str] | None:
         """For a step after which entries are never delivered again."""
-        rows = [FORGET if held.record is not None else "" for held in entries]
-        return rows if any(rows) else None
+        if not any(held.record is not None for held in entries):
+            return None
+        return [FORGET if held.record is not None else "" for held in entries]
 
     def forget(self, ids: Sequence[bytes]) -> list[Command]:
         """Commands that forget entries that are gone."""
