@@ -99,13 +99,14 @@ async def test_two_workers_share_a_backlog(server: ServerProcess, client: redis.
     for number in range(400):
         client.xadd("s", {"x": number})
     apps, counts = [App(server.url, registry=False) for _ in range(2)], Counter[int]()
+    met = [asyncio.Event(), asyncio.Event()]
 
     def subscribe(place: int) -> None:
         @apps[place].subscriber(StreamSub("s", group="g", min_idle_time=HOUR), concurrency=2)
         async def handle() -> None:
             counts[place] += 1
-            while not counts[1 - place]:  # noqa: ASYNC110 - waits for the other worker's first entry
-                await asyncio.sleep(0.001)
+            met[place].set()
+            await met[1 - place].wait()
 
     subscribe(0)
     subscribe(1)
@@ -215,7 +216,7 @@ def faststream() -> bool:
 
 @pytest.mark.skipif(not faststream(), reason="FastStream 0.7.8 is not installed: the failures were seen in that one")
 async def test_faststream_really_fails_where_it_is_cheap_to_see(real_redis: ServerProcess) -> None:
-    """The claiming subscriber reads nothing new, nack leaves the entry where it was; ours beside it do what they say."""
+    """The claiming subscriber reads nothing new, nack leaves the entry where it was; ours do what they say."""
     from faststream.redis import RedisBroker, RedisStreamMessage
     from faststream.redis import StreamSub as TheirSub
 
