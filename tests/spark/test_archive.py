@@ -31,7 +31,7 @@ from millstream.spark.archiving.points import POINTS
 from millstream.spark.archiving.trim import Keep, Trimmer
 from millstream.spark.decode import Want, general
 from millstream.spark.offsets import MAX_PART, ZERO, DataLossError, Id, parse_id
-from support.archives import LAST, archive_once, data_files, held, rows_of
+from support.archives import LAST, Traffic, archive_once, data_files, held, rows_of
 from support.servers import ServerProcess, millstream_server, redis_server
 from support.streams import fill
 from support.waiting import eventually
@@ -380,85 +380,6 @@ def test_other_tools_read_the_files(tmp_path: Path) -> None:
 
 
 # --- killed ----------------------------------------------------------------------------------------------------------
-
-
-class Traffic:
-    """Producers that add and two groups that read, until told to end.
-
-    One group acknowledges at once; the other keeps every seventh entry pending until later, and looks then whether it
-    is still there.
-    """
-
-    def __init__(self, server: ServerProcess) -> None:
-        self._server = server
-        self._done = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._guarded, args=(work,)) for work in (self._add, self._fast, self._slow)
-        ]
-        self.added: list[bytes] = []
-        self.read: dict[str, list[bytes]] = {"fast": [], "slow": []}
-        self.failed: list[Exception] = []
-        with server.client() as client:
-            for group in self.read:
-                client.xgroup_create("s", group, "0", mkstream=True)
-
-    def __enter__(self) -> "Traffic":
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _guarded(self, work) -> None:
-        try:
-            with self._server.client() as client:
-                work(client)
-        except Exception as reason:  # noqa: BLE001 - the test's own thread shows it
-            self.failed.append(reason)
-
-    def _add(self, client: redis.Redis) -> None:
-        number = 0
-        while not self._done.is_set():
-            pipeline = client.pipeline(transaction=False)
-            for _ in range(20):
-                number += 1
-                pipeline.xadd("s", {"n": str(number), "b": b"\xff\r\n"})
-            self.added += pipeline.execute()
-            self._done.wait(0.02)
-
-    def _fast(self, client: redis.Redis) -> None:
-        while self._batch(client, "fast", 50) or not self._done.is_set():
-            pass
-
-    def _batch(self, client: redis.Redis, group: str, count: int) -> list[bytes]:
-        found = client.xreadgroup(group, "c", {"s": ">"}, count=count, block=20)
-        rows = [ident for _, entries in found for ident, _ in entries]
-        self.read[group] += rows
-        if rows and group == "fast":
-            client.xack("s", group, *rows)
-        return rows
-
-    def _slow(self, client: redis.Redis) -> None:
-        pending: list[bytes] = []
-        while (rows := self._batch(client, "slow", 30)) or not self._done.is_set():
-            mine = rows[::7]
-            if rest := [ident for ident in rows if ident not in mine]:
-                client.xack("s", "slow", *rest)
-            pending += mine
-            if len(pending) > 60:
-                self._settle(client, pending)
-                pending = []
-        self._settle(client, pending)
-
-    @staticmethod
-    def _settle(client: redis.Redis, pending: list[bytes]) -> None:
-        for ident in pending:
-            assert client.xrange("s", ident, ident), f"{ident!r} was pending and is gone"
-        if pending:
-            client.xack("s", "slow", *pending)
 
 
 def child(server: ServerProcess, root: Path, hook: str) -> int:

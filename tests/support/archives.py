@@ -7,11 +7,13 @@ keeper takes the batches.
 
 import json
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import redis
 from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType
 
 from millstream.spark.archiving.files import read_pages, write_files
@@ -20,6 +22,7 @@ from millstream.spark.archiving.keeper import Keeper, Settings
 from millstream.spark.decode import Want
 from millstream.spark.offsets import MAX_PART, ZERO, Id, load
 from millstream.spark.source import MillstreamSource, StreamReader
+from support.servers import ServerProcess
 
 FIELDS = ArrayType(StructType([StructField("name", BinaryType()), StructField("value", BinaryType())]))
 SCHEMA = StructType(
@@ -94,6 +97,85 @@ def rows_of(stream: str, entries: list[tuple[str, list[tuple[bytes, bytes]]]]) -
         pa.array(fields, kind),
     ]
     yield pa.RecordBatch.from_arrays(arrays, names=["stream", "id", "fields"])
+
+
+class Traffic:
+    """Producers that add and two groups that read, until told to end.
+
+    One group acknowledges at once; the other keeps every seventh entry pending until later, and looks then whether it
+    is still there.
+    """
+
+    def __init__(self, server: ServerProcess) -> None:
+        self._server = server
+        self._done = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(work,)) for work in (self._add, self._fast, self._slow)
+        ]
+        self.added: list[bytes] = []
+        self.read: dict[str, list[bytes]] = {"fast": [], "slow": []}
+        self.failed: list[Exception] = []
+        with server.client() as client:
+            for group in self.read:
+                client.xgroup_create("s", group, "0", mkstream=True)
+
+    def __enter__(self) -> "Traffic":
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _guarded(self, work: Callable[[redis.Redis], None]) -> None:
+        try:
+            with self._server.client() as client:
+                work(client)
+        except Exception as reason:  # noqa: BLE001 - the test's own thread shows it
+            self.failed.append(reason)
+
+    def _add(self, client: redis.Redis) -> None:
+        number = 0
+        while not self._done.is_set():
+            pipeline = client.pipeline(transaction=False)
+            for _ in range(20):
+                number += 1
+                pipeline.xadd("s", {"n": str(number), "b": b"\xff\r\n"})
+            self.added += pipeline.execute()
+            self._done.wait(0.02)
+
+    def _fast(self, client: redis.Redis) -> None:
+        while self._batch(client, "fast", 50) or not self._done.is_set():
+            pass
+
+    def _batch(self, client: redis.Redis, group: str, count: int) -> list[bytes]:
+        found = client.xreadgroup(group, "c", {"s": ">"}, count=count, block=20)
+        rows = [ident for _, entries in found for ident, _ in entries]
+        self.read[group] += rows
+        if rows and group == "fast":
+            client.xack("s", group, *rows)
+        return rows
+
+    def _slow(self, client: redis.Redis) -> None:
+        pending: list[bytes] = []
+        while (rows := self._batch(client, "slow", 30)) or not self._done.is_set():
+            mine = rows[::7]
+            if rest := [ident for ident in rows if ident not in mine]:
+                client.xack("s", "slow", *rest)
+            pending += mine
+            if len(pending) > 60:
+                self._settle(client, pending)
+                pending = []
+        self._settle(client, pending)
+
+    @staticmethod
+    def _settle(client: redis.Redis, pending: list[bytes]) -> None:
+        for ident in pending:
+            assert client.xrange("s", ident, ident), f"{ident!r} was pending and is gone"
+        if pending:
+            client.xack("s", "slow", *pending)
 
 
 if __name__ == "__main__":
