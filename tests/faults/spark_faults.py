@@ -5,6 +5,7 @@ from faults.planting import Fault
 OFFSETS = "tests/spark/test_offsets.py"
 PLANNER = "tests/spark/test_planner.py"
 ARCHIVE = "tests/spark/test_archive.py"
+SINK = "tests/spark/test_sink.py"
 
 FAULTS = (
     Fault(
@@ -94,5 +95,37 @@ FAULTS = (
         "        return found == batch.last\n",
         "        return False\n",
         "tests/spark/test_replay.py::test_a_lost_reply_is_not_written_twice",
+    ),
+    Fault(
+        "sink-takes-the-new-rows",
+        "A batch that was decided upon goes on with its own rows.",
+        "spark/publishing.py",
+        "            if known is not None and known.version >= version:\n",
+        "            if known is not None and known.version > version:\n",
+        f"{SINK}::test_a_driver_killed_at_any_step_is_repeated_to_the_same_end",
+    ),
+    Fault(
+        "sink-abort-takes-all",
+        "An abort after a decision leaves the rows for the next try.",
+        "spark/publishing.py",
+        "        known = self._ledger.known() if self._lasting else None\n",
+        "        known = None\n",
+        f"{SINK}::test_an_abort_after_a_decision_leaves_the_rows_for_the_next_try",
+    ),
+    Fault(
+        "sink-refused-piece-counts",
+        "A piece whose rows were refused does not count as published.",
+        "spark/publishing.py",
+        "        if len(errors) == len(results):\n",
+        "        if len(errors) > len(results):\n",
+        f"{SINK}::test_a_target_replaced_while_publishing_loses_no_row",
+    ),
+    Fault(
+        "sink-publishes-half",
+        "Staged rows that vanished are an error before anything is seen.",
+        "spark/publishing.py",
+        "            if pieces != part.pieces:\n",
+        "            if pieces > part.pieces:\n",
+        f"{SINK}::test_staged_rows_that_vanished_are_an_error_before_anything_is_seen",
     ),
 )
