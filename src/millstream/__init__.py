@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from millstream.worker.once import once as once
     from millstream.worker.once import once_sync as once_sync
     from millstream.worker.payload import PayloadError as PayloadError
+    from millstream.worker.pipelines import Sink as Sink
+    from millstream.worker.pipelines import Source as Source
     from millstream.worker.policy import Retry as Retry
     from millstream.worker.settle import AlreadySettledError as AlreadySettledError
     from millstream.worker.subscription import StreamSub as StreamSub
@@ -43,6 +45,8 @@ _WHERE = {
     "PayloadError": "millstream.worker.payload",
     "Reject": "millstream.worker.message",
     "Retry": "millstream.worker.policy",
+    "Sink": "millstream.worker.pipelines",
+    "Source": "millstream.worker.pipelines",
     "StreamSub": "millstream.worker.subscription",
     "connect": "millstream.client.connect",
     "connect_async": "millstream.client.connect",

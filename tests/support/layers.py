@@ -27,6 +27,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "client": frozenset({"embedded"}),  # for memory:// and file://, and only then loaded
     "worker": frozenset({"client"}),
     "spark": frozenset({"client"}),
+    # What an app declares is the worker's, how it runs is Spark's, and neither knows the other: this joins them.
+    "pipelines": frozenset({"client", "worker", "spark"}),
     "console": frozenset({"client"}),
     "upkeep": frozenset({"engine", "node", "persistence", "client"}),  # reads a log; asks a server for its settings
     "transfer": frozenset({"client"}),
@@ -54,6 +56,7 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "archive": frozenset({"spark"}),
     "replay": frozenset({"spark"}),
     "signals": frozenset(),  # how long commands hear that they are to end
+    "spark": frozenset({"spark"}),
 }
 
 # The package itself names the worker's API for users' code, as the demo's app is; the parts use only the version.
@@ -85,7 +88,7 @@ IMPURE_METHODS = (".now", ".utcnow", ".today", ".fromtimestamp")
 DATE_NAMES = frozenset({"datetime", "date"})
 
 # asyncio has one home on each side of the wire: the server's shell and what drives a client.
-ASYNC_PARTS = frozenset({"server", "embedded", "client", "worker", "console", "demo", "cli"})
+ASYNC_PARTS = frozenset({"server", "embedded", "client", "worker", "pipelines", "console", "demo", "cli"})
 
 # third-party package -> (parts that may import it, the extra of pyproject.toml that brings it; "" is the core)
 THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
@@ -101,10 +104,10 @@ THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "uvloop": (frozenset({"server"}), "server"),
     "pydantic_core": (frozenset({"worker"}), "worker"),
     "pydantic": (frozenset({"worker", "demo"}), "worker"),
-    "prometheus_client": (frozenset({"worker"}), "metrics"),
+    "prometheus_client": (frozenset({"worker", "pipelines"}), "metrics"),
     "watchfiles": (frozenset({"worker"}), "reload"),
     "fast_depends": (frozenset({"worker"}), "worker"),
-    "pyspark": (frozenset({"spark", "demo"}), "spark"),
+    "pyspark": (frozenset({"spark", "pipelines", "demo"}), "spark"),
     "pyarrow": (frozenset({"spark", "demo"}), "spark"),
     "pandas": (frozenset({"spark", "demo"}), "spark"),
     "numpy": (frozenset({"spark", "demo"}), "spark"),

@@ -10,11 +10,12 @@ from millstream import __version__
 # name -> (module:attribute, one line for the list of commands)
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("millstream.cli.serve:serve", "Run the stream server."),
-    "run": ("millstream.cli.run:run", "Run an app's subscribers in worker processes."),
+    "run": ("millstream.cli.run:run", "Run an app's subscribers in worker processes, and its pipelines on Spark."),
     "import": ("millstream.cli.transfer:import_", "Copy streams from a live server, or from a file of commands."),
     "export": ("millstream.cli.transfer:export", "Copy streams to a live server, or to a file of commands."),
     "worker": ("millstream.cli.worker:worker", "Workers: who runs, what they do; quiet, drain, stop, pause, resume."),
     "dead": ("millstream.cli.dead:dead", "Dead letters: look, put back on their streams, remove, export."),
+    "spark": ("millstream.cli.spark:spark", "Spark queries: which run, which ran, how far they are."),
     "archive": ("millstream.cli.archive:archive", "Move streams to Parquet, and trim what no group still needs."),
     "replay": ("millstream.cli.replay:replay", "Write entries of an archive or a stream into a stream again."),
     "demo": ("millstream.cli.demo:demo", "A year of real flights through stream, workers and Spark, checked."),

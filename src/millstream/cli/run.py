@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib.util
+import json
 import logging
 import os
 import sys
@@ -11,7 +12,7 @@ import click
 from millstream.client.url import check_remote
 from millstream.errors import ConfigError
 
-HELP = """Run the subscribers of an app.
+HELP = """Run the subscribers and the pipelines of an app.
 
 MODULE:APP names an App in a module of the working directory or the Python path: orders:app is `app` in orders.py, and
 orders:make_app() what `make_app` returns.
@@ -26,6 +27,9 @@ orders:make_app() what `make_app` returns.
         print(order)
 \b
     $ millstream run orders:app --workers 4
+
+Functions under @app.pipeline run on Spark, all in one process beside the workers (docs/spark.md); needs Java and
+millstream[spark].
 
 A worker that crashes is started again; what it had in hand, the others claim after min_idle_time. SIGTERM or Ctrl-C
 lets running handlers finish, hands back the rest at once and exits with 0; a second one kills. Exit codes: 69 the
@@ -56,10 +60,18 @@ server cannot be reached, 78 there is no such app or it is set up wrongly, 1 any
     "--health-port",
     type=click.IntRange(1, 65535),
     metavar="PORT",
-    help="Answer /healthz, /readyz and /metrics over HTTP; of several workers, each has the next port.",
+    help="Answer /healthz, /readyz and /metrics over HTTP; of several workers, each has the next port, and the "
+    "pipelines the one after.",
 )
 @click.option("--app-dir", type=click.Path(exists=True, file_okay=False), help="Look for MODULE here first.")
 @click.option("--reload", is_flag=True, help="Start again when a .py file changes (needs millstream[reload]).")
+@click.option("--master", metavar="URL", help="Where Spark runs the pipelines. Default: local[2].")
+@click.option(
+    "--conf",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A setting of the Spark session, as for spark-submit.",
+)
 @click.option("--health-host", default="127.0.0.1", show_default=True, help="Address for --health-port.")
 def run(  # noqa: PLR0917 - click passes every option by name
     target: str,
@@ -71,11 +83,14 @@ def run(  # noqa: PLR0917 - click passes every option by name
     health_host: str,
     app_dir: str | None,
     reload: bool,
+    master: str | None,
+    conf: tuple[str, ...],
 ) -> None:
     """Run an app in worker processes; see ``HELP``."""
     from millstream.worker.supervisor import Supervisor  # noqa: PLC0415 - help must not load asyncio
 
     environment = dict(os.environ)
+    environment["MILLSTREAM_SPARK"] = json.dumps(_confs(master, conf))
     environment["MILLSTREAM_LOG_LEVEL"] = log_level
     if app_dir is not None:
         environment["MILLSTREAM_APP_DIR"] = app_dir
@@ -92,6 +107,17 @@ def run(  # noqa: PLR0917 - click passes every option by name
     logging.basicConfig(format="%(asctime)s %(levelname)s [%(process)d] %(name)s: %(message)s", level=log_level.upper())
 
     async def supervise() -> int:
-        return await Supervisor(target, workers, grace, environment, watched).run()
+        return await Supervisor(target, workers, grace, environment, watched, "millstream.pipelines.driver").run()
 
     sys.exit(asyncio.run(supervise()))
+
+
+def _confs(master: str | None, given: tuple[str, ...]) -> dict[str, str]:
+    """Settings of the Spark session by their names."""
+    found = {} if master is None else {"spark.master": master}
+    for word in given:
+        name, equals, value = word.partition("=")
+        if not equals or not name.startswith("spark."):
+            raise click.UsageError(f"--conf {word}: write NAME=VALUE, for example spark.driver.memory=2g")
+        found[name] = value
+    return found

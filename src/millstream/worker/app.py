@@ -23,6 +23,7 @@ from millstream.worker.depends import dependencies_of, new_provider
 from millstream.worker.loop import Progress, SubscriberLoop, totals
 from millstream.worker.message import Message
 from millstream.worker.middleware import Middleware, Publication, Publish, chain, checked
+from millstream.worker.pipelines import OutputMode, Pipeline, Sink, Source, as_source
 from millstream.worker.policy import Retry
 from millstream.worker.process import run_in_process
 from millstream.worker.publishing import fields_of, need_idmp, trimming, xadd
@@ -100,6 +101,7 @@ class App:
         self._client: Redis | None = None
         self._provider: Provider | None = None
         self._subscriptions: list[Subscription] = []
+        self._pipelines: dict[str, Pipeline] = {}
         self._on_startup: list[Hook] = []
         self._on_shutdown: list[Hook] = []
         self._line: Line | None = None
@@ -125,6 +127,11 @@ class App:
     def subscriptions(self) -> tuple[Subscription, ...]:
         """What was registered, in order."""
         return tuple(self._subscriptions)
+
+    @property
+    def pipelines(self) -> tuple[Pipeline, ...]:
+        """What was registered for Spark, in order."""
+        return tuple(self._pipelines.values())
 
     @property
     def client(self) -> "Redis":
@@ -217,6 +224,51 @@ class App:
                 )
             )
             return handler
+
+        return register
+
+    def pipeline(
+        self,
+        *sources: Source | str,
+        sink: Sink | None = None,
+        checkpoint: str | None = None,
+        trigger: str | None = None,
+        output_mode: OutputMode = "append",
+        name: str | None = None,
+    ) -> Callable[[Callable[..., Any]], Pipeline]:
+        """Run a function over streaming DataFrames on Spark; ``millstream run`` does, in a process of its own.
+
+        Args:
+            sources: a stream's key, or a :class:`~millstream.worker.pipelines.Source`, for each DataFrame.
+            sink: where the rows go; without one the function starts its query itself.
+            checkpoint: folder in which Spark keeps how far the query is.
+            trigger: an interval, ``"availableNow"``, or None.
+            output_mode: ``append``, ``complete`` or ``update``.
+            name: of the query; the function's unless given.
+
+        Returns:
+            A decorator that registers the function and returns a :class:`~millstream.worker.pipelines.Pipeline`, whose
+            ``start(spark)`` runs it from a program of one's own.
+
+        Raises:
+            ConfigError: the declaration cannot be meant, or another pipeline has the name.
+        """
+
+        def register(function: Callable[..., Any]) -> Pipeline:
+            made = Pipeline(
+                function,
+                tuple(map(as_source, sources)),
+                url=lambda: self.url,
+                sink=sink,
+                checkpoint=checkpoint,
+                trigger=trigger,
+                output_mode=output_mode,
+                name=name,
+            )
+            if made.name in self._pipelines:
+                raise ConfigError(f"two pipelines are named {made.name!r}: give one of them another name=")
+            self._pipelines[made.name] = made
+            return made
 
         return register
 
@@ -495,6 +547,11 @@ class App:
     def progress(self) -> list[Progress]:
         """Whether each subscriber moves on, and why not."""
         return [loop.progress() for loop in self._loops]
+
+    @property
+    def parts(self) -> str:
+        """What ``/healthz`` calls those of :meth:`progress`."""
+        return "subscribers"
 
     @property
     def state(self) -> str:

@@ -8,13 +8,10 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
 
 from millstream.errors import MillstreamError
-
-if TYPE_CHECKING:
-    from millstream.worker.app import App
 
 log = logging.getLogger("millstream.worker")
 
@@ -33,12 +30,54 @@ _TEXT = "text/plain; charset=utf-8"
 Answer = tuple[int, str, bytes]
 
 
+class Doing(Protocol):
+    """How one part of a process moves on: a subscriber, or a pipeline."""
+
+    @property
+    def handler(self) -> str:
+        """Its name."""
+
+    @property
+    def doing(self) -> str:
+        """A word for it."""
+
+    @property
+    def idle_ms(self) -> int:
+        """Milliseconds since it last moved."""
+
+    @property
+    def alive(self) -> bool:
+        """False when only a new process can help."""
+
+    @property
+    def ready(self) -> bool:
+        """True while it works, or would if there were something to do."""
+
+
+class Watched(Protocol):
+    """What can be watched: an app at work, or the driver of an app's pipelines."""
+
+    @property
+    def parts(self) -> str:
+        """What its parts are called."""
+
+    @property
+    def state(self) -> str:
+        """``running`` while it is to be ready."""
+
+    def progress(self) -> Sequence[Doing]:
+        """How each part moves on."""
+
+    async def metrics(self, accept: str = "") -> tuple[bytes, str]:
+        """What a scrape is answered with, and its content type."""
+
+
 class HealthError(MillstreamError):
     """The endpoint cannot listen where it is told to."""
 
 
 @contextlib.asynccontextmanager
-async def serving(app: "App", host: str, port: int) -> AsyncIterator[int]:
+async def serving(app: Watched, host: str, port: int) -> AsyncIterator[int]:
     """Answers about ``app`` for as long as the block lasts; gives the port, which is chosen when it is 0.
 
     Raises:
@@ -58,7 +97,7 @@ async def serving(app: "App", host: str, port: int) -> AsyncIterator[int]:
         server.close()
 
 
-async def _converse(app: "App", reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _converse(app: Watched, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """One request, one answer, and the connection is closed."""
     with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError):
         async with asyncio.timeout(_PATIENCE):
@@ -79,7 +118,7 @@ async def _converse(app: "App", reader: asyncio.StreamReader, writer: asyncio.St
         await writer.wait_closed()
 
 
-async def _answer(app: "App", method: str, target: str, accept: str) -> Answer:
+async def _answer(app: Watched, method: str, target: str, accept: str) -> Answer:
     path = target.partition("?")[0]
     if method not in ("GET", "HEAD"):
         return 405, _TEXT, b"GET or HEAD\n"
@@ -92,27 +131,26 @@ async def _answer(app: "App", method: str, target: str, accept: str) -> Answer:
     return 404, _TEXT, b"/healthz /readyz /metrics\n"
 
 
-def healthz(app: "App") -> Answer:
-    """200 unless a subscriber is stuck or has failed."""
+def healthz(app: Watched) -> Answer:
+    """200 unless a subscriber is stuck or has failed, or a pipeline cannot be started."""
     return _judge(app, fine=all(progress.alive for progress in app.progress()))
 
 
-def readyz(app: "App") -> Answer:
+def readyz(app: Watched) -> Answer:
     """200 while every subscriber reads, has its hands full or is paused; not while starting, quiet or stopping."""
-    subscribers = app.progress()
-    return _judge(app, fine=app.state == "running" and all(progress.ready for progress in subscribers))
+    return _judge(app, fine=app.state == "running" and all(progress.ready for progress in app.progress()))
 
 
-def _judge(app: "App", *, fine: bool) -> Answer:
-    subscribers = [
+def _judge(app: Watched, *, fine: bool) -> Answer:
+    parts = [
         {"handler": progress.handler, "doing": progress.doing, "idle_ms": progress.idle_ms}
         for progress in app.progress()
     ]
-    body = json.dumps({"ok": fine, "state": app.state, "subscribers": subscribers}).encode() + b"\n"
+    body = json.dumps({"ok": fine, "state": app.state, app.parts: parts}).encode() + b"\n"
     return (200 if fine else 503), "application/json", body
 
 
-async def _metrics(app: "App", accept: str) -> Answer:
+async def _metrics(app: Watched, accept: str) -> Answer:
     from millstream.worker.metrics import MetricsError  # noqa: PLC0415 - app loads it only when asked, and so do we
 
     try:

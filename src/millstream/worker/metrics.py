@@ -5,6 +5,7 @@ redis_exporter uses, so that its dashboards fit. A lag that the server does not 
 ``millstream_stream_group_lag_known`` is 0. What the program itself registered with prometheus-client is there too.
 """
 
+import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
@@ -55,12 +56,24 @@ class MetricsError(MillstreamError):
 
 async def scrape(loops: Sequence[SubscriberLoop], line: Line | None, url: str, accept: str) -> tuple[bytes, str]:
     """One scrape and its content type; see :meth:`millstream.worker.app.App.metrics`."""
-    try:
-        from prometheus_client import REGISTRY  # noqa: PLC0415 - optional
-        from prometheus_client.exposition import choose_encoder  # noqa: PLC0415 - optional
-    except ModuleNotFoundError:
-        raise MetricsError("metrics need prometheus-client: pip install 'millstream[metrics]'") from None
-    ours = [*_own(loops), *await _groups(loops, line, url)]
+    need()
+    return expose([*_own(loops), *await _groups(loops, line, url)], accept)
+
+
+def need() -> None:
+    """Raise where the metrics cannot be made.
+
+    Raises:
+        MetricsError: prometheus-client is not installed.
+    """
+    if importlib.util.find_spec("prometheus_client") is None:
+        raise MetricsError("metrics need prometheus-client: pip install 'millstream[metrics]'")
+
+
+def expose(ours: "Sequence[Metric]", accept: str) -> tuple[bytes, str]:
+    """The answer to a scrape, and its content type: what the program itself registered, then ours."""
+    from prometheus_client import REGISTRY  # noqa: PLC0415 - optional
+    from prometheus_client.exposition import choose_encoder  # noqa: PLC0415 - optional
 
     class Both:
         """The program's metrics, then ours."""

@@ -139,7 +139,8 @@ async def _run(app: "App", lifeline: int | None, ready: Callable[[], None] | Non
 
         loop.add_reader(lifeline, orphaned)
     if not app.subscriptions:
-        log.error("the app has no subscribers; register one with @app.subscriber")
+        hint = "; `millstream run` runs its pipelines" if app.pipelines else ""
+        log.error("the app has no subscribers; register one with @app.subscriber%s", hint)
         return EXIT_CONFIG
     try:
         code = await _start(app, stopping)

@@ -1,0 +1,112 @@
+"""What the health endpoint of the pipelines' process tells: does each query move on, and the figures of its batches."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from millstream.worker.metrics import expose, need
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+    from millstream.pipelines.runner import Runner
+
+_GAUGES = {
+    "millstream_pipeline_lag": ("Entries in the streams and not in a finished batch.", "lag", 1),
+    "millstream_pipeline_last_batch_rows": ("Rows of the last batch.", "rows", 1),
+    "millstream_pipeline_last_batch_seconds": ("Time the last batch took.", "batch_ms", 1000),
+    "millstream_pipeline_rows_per_second": ("Rows a second of the last batch.", "rows_per_second", 1),
+}
+"""Gauge -> its help, the field of what is known of a query (``millstream.spark.queries``), and how many make a unit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """How one pipeline moves on.
+
+    Attributes:
+        handler: its name.
+        doing: ``running``, ``waiting`` (it died and starts again), ``done``, or ``failed`` (it could not be started).
+        idle_ms: milliseconds since Spark last told of it.
+    """
+
+    handler: str
+    doing: str
+    idle_ms: int
+
+    @property
+    def alive(self) -> bool:
+        """False when only a new process can help."""
+        return self.doing != "failed"
+
+    @property
+    def ready(self) -> bool:
+        """True while its query runs, or has come to its end."""
+        return self.doing in ("running", "done")
+
+
+class Board:
+    """The pipelines of a process, as they are watched.
+
+    Args:
+        runners: one for each.
+        facts: gives what is known of each query by its name.
+        stopping: whether the end has begun.
+    """
+
+    parts = "pipelines"
+
+    def __init__(
+        self,
+        runners: "Sequence[Runner]",
+        facts: Callable[[], Mapping[str, Mapping[str, Any]]],
+        stopping: Callable[[], bool],
+    ) -> None:
+        self._runners, self._facts, self._stopping = runners, facts, stopping
+        self._begun_ms = time.time() * 1000
+
+    @property
+    def state(self) -> str:
+        """``running`` or ``stopping``."""
+        return "stopping" if self._stopping() else "running"
+
+    def progress(self) -> list[Doing]:
+        """How each pipeline moves on."""
+        facts, now = self._facts(), time.time() * 1000
+        return [
+            Doing(
+                runner.pipeline.name,
+                runner.state,
+                round(now - facts.get(runner.pipeline.name, {}).get("at_ms", self._begun_ms)),
+            )
+            for runner in self._runners
+        ]
+
+    async def metrics(self, accept: str = "") -> tuple[bytes, str]:
+        """What a Prometheus scrape is answered with, and its content type.
+
+        Raises:
+            MetricsError: prometheus-client is not installed.
+        """
+        need()
+        return expose(self._families(), accept)
+
+    def _families(self) -> "list[Metric]":
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # noqa: PLC0415 - optional
+
+        facts, labels = self._facts(), ("pipeline",)
+        up = GaugeMetricFamily("millstream_pipeline_up", "1 while its query runs.", labels=labels)
+        restarts = CounterMetricFamily("millstream_pipeline_restarts", "Times it was started again.", labels=labels)
+        rows = CounterMetricFamily("millstream_pipeline_rows", "Rows read since its last start.", labels=labels)
+        gauges = {name: GaugeMetricFamily(name, text, labels=labels) for name, (text, _, _) in _GAUGES.items()}
+        for runner in self._runners:
+            name = [runner.pipeline.name]
+            known = facts.get(runner.pipeline.name, {})
+            up.add_metric(name, float(runner.state == "running"))
+            restarts.add_metric(name, runner.restarts)
+            rows.add_metric(name, known.get("total_rows", 0))
+            for gauge, (_, field, unit) in _GAUGES.items():
+                if known.get(field) is not None:  # a lag that is not known is absent, never 0
+                    gauges[gauge].add_metric(name, known[field] / unit)
+        return [up, restarts, rows, *gauges.values()]

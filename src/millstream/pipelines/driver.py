@@ -1,0 +1,184 @@
+"""What ``millstream run`` starts for an app's pipelines: ``python -m millstream.pipelines.driver module:app``.
+
+One driver runs them all: each would need seconds to start and most of a gigabyte of memory, and they share the cores
+anyway. It tells the server how its queries are doing (``millstream spark ls``), and ends when told to, or when all of
+them have come to their end.
+
+SIGTERM lets the running batches end, for as long as the app's grace; a second one ends the process at once.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millstream.errors import ConfigError
+from millstream.pipelines.board import Board
+from millstream.worker.child import prepared
+from millstream.worker.health import HealthError, serving
+from millstream.worker.process import EXIT_CLEAN, EXIT_CONFIG, EXIT_DISMISSED
+
+if TYPE_CHECKING:
+    from millstream.pipelines.runner import Runner
+    from millstream.worker.app import App
+
+log = logging.getLogger("millstream.pipelines")
+
+_LOOK = 0.2
+"""Seconds between two looks at the queries."""
+
+
+def main(target: str) -> int:
+    """Find the app and run its pipelines; the exit code."""
+    app = prepared(target)
+    if app is None:
+        return EXIT_CONFIG
+    try:
+        check(app)
+        return run(app, json.loads(os.environ.get("MILLSTREAM_SPARK", "{}")))
+    except (ConfigError, HealthError) as error:
+        log.error("%s", error)  # noqa: TRY400 - the user's mistake, not ours: no traceback
+        return EXIT_CONFIG
+
+
+def check(app: "App") -> None:
+    """Raise for what would fail later anyway, before seconds are spent on Spark's start.
+
+    Raises:
+        ConfigError: PySpark or Java is missing, or a source has an option that cannot be meant.
+    """
+    try:
+        from millstream.spark.local import java_problem  # noqa: PLC0415 - may not be there
+        from millstream.spark.options import parse  # noqa: PLC0415 - as above
+        from millstream.spark.source import MillstreamSource  # noqa: F401, PLC0415 - needs PySpark
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"pipelines need {error.name}: pip install 'millstream[spark]'") from None
+    problem = java_problem()
+    if problem is not None:
+        raise ConfigError(problem)
+    for pipeline in app.pipelines:
+        for form, options in pipeline.options():
+            if form == "millstream":
+                try:
+                    parse(options)
+                except ConfigError as error:
+                    raise ConfigError(f"pipeline {pipeline.name!r}: {error}") from None
+
+
+def run(app: "App", confs: dict[str, str]) -> int:
+    """Run every pipeline until told to stop, or until all have ended; the exit code.
+
+    Args:
+        app: with pipelines.
+        confs: of the Spark session, by name.
+    """
+    from millstream.pipelines.runner import Runner  # noqa: PLC0415 - needs PySpark
+    from millstream.spark.local import session  # noqa: PLC0415 - as above
+    from millstream.spark.watching import watch  # noqa: PLC0415 - as above
+
+    _let_workers_import()
+    # Spark's own log would bury ours: what ends a query is told here in one line.
+    spark = session("millstream run", quick=False, **{"spark.log.level": "OFF"} | confs)
+    runners = [Runner(pipeline, spark) for pipeline in app.pipelines]
+    try:
+        with closing(watch(spark, app.url)) as told:
+            ended = _ended_by_signal()
+            with _endpoint(Board(runners, lambda: told.facts, ended.is_set)):
+                _look_after(runners, ended)
+                _stop(runners, app.grace)
+    finally:
+        spark.stop()
+    if any(runner.state == "failed" for runner in runners):
+        return EXIT_CONFIG
+    return EXIT_CLEAN if ended.is_set() else EXIT_DISMISSED
+
+
+def _let_workers_import() -> None:
+    """Spark's Python workers get the functions of the app's module by its name, so they look where we do."""
+    here = str(Path(os.environ.get("MILLSTREAM_APP_DIR") or "").resolve())
+    path = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = f"{here}{os.pathsep}{path}" if path else here
+
+
+def _ended_by_signal() -> threading.Event:
+    """Set by SIGTERM, Ctrl-C, or the end of who started us; a second signal ends the process at once.
+
+    After Spark's start, which has its own idea of Ctrl-C. Before, a signal just ends the process: nothing is under way.
+    """
+    ended = threading.Event()
+
+    def end(number: int, _frame: object) -> None:
+        if ended.is_set():
+            os._exit(128 + number)
+        ended.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+    lifeline = os.environ.get("MILLSTREAM_LIFELINE")
+    if lifeline:
+
+        def wait() -> None:
+            os.read(int(lifeline), 1)  # nothing is ever written: it returns when the other end is gone
+            ended.set()
+
+        threading.Thread(target=wait, name="lifeline", daemon=True).start()
+    return ended
+
+
+@contextlib.contextmanager
+def _endpoint(board: Board) -> Iterator[None]:
+    """``/healthz``, ``/readyz`` and ``/metrics`` where the environment says, on a loop in a thread of its own.
+
+    Raises:
+        HealthError: the address is taken.
+    """
+    host, colon, port = os.environ.get("MILLSTREAM_HEALTH", "").rpartition(":")
+    if not colon:
+        yield
+        return
+    with asyncio.Runner() as runner, contextlib.ExitStack() as stack:
+        loop = runner.get_loop()
+        endpoint = serving(board, host, int(port))
+        loop.run_until_complete(endpoint.__aenter__())
+        thread = threading.Thread(target=loop.run_forever, name="health", daemon=True)
+        thread.start()
+
+        def end() -> None:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.run_until_complete(endpoint.__aexit__(None, None, None))
+
+        stack.callback(end)
+        yield
+
+
+def _look_after(runners: "Sequence[Runner]", ended: threading.Event) -> None:
+    """Keep the queries going until told to end, or until none is left."""
+    while True:
+        for runner in runners:
+            runner.look(time.monotonic())
+        if all(runner.state in ("done", "failed") for runner in runners) or ended.wait(_LOOK):
+            return
+
+
+def _stop(runners: "Sequence[Runner]", grace: float) -> None:
+    """Stop what runs, all within one grace time."""
+    deadline = time.monotonic() + grace
+    threads = [threading.Thread(target=runner.stop, args=(deadline,)) for runner in runners]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1]))

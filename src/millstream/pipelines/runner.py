@@ -1,0 +1,117 @@
+"""One pipeline at work: its query is started, started again when it dies, and stopped in order.
+
+A query dies of what may mend itself (the server is away, a stream is not there yet) or of what needs a hand (data that
+the function cannot take); from outside the two look the same, so it is started again in any case, ever more slowly.
+What fails before the query runs is the declaration's fault and is not tried again.
+"""
+
+import logging
+import time
+from typing import Any, Literal
+
+from pyspark.errors import PySparkException
+
+from millstream.errors import MillstreamError
+from millstream.spark.words import last_words
+from millstream.worker.pipelines import Pipeline
+
+log = logging.getLogger("millstream.pipelines")
+
+State = Literal["running", "waiting", "done", "failed"]
+
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+_GOOD_AFTER = 60.0
+"""Seconds a query must live for its next failure to count as a first one."""
+
+_POLL = 0.05
+
+
+class Runner:
+    """Keeps one pipeline going.
+
+    Args:
+        pipeline: what to run.
+        spark: the session.
+
+    Attributes:
+        state: ``waiting`` for its next start, ``running``, ``done`` (the query ended by itself), or ``failed`` (it
+            could not even be started).
+        restarts: how often it was started again.
+        error: why it died the last time.
+    """
+
+    def __init__(self, pipeline: Pipeline, spark: Any) -> None:
+        self.pipeline, self._spark = pipeline, spark
+        self.state: State = "waiting"
+        self.restarts = 0
+        self.error: str | None = None
+        self._query: Any = None
+        self._due = self._started = 0.0
+        self._pause = FIRST_PAUSE
+
+    def look(self, now: float) -> None:
+        """Start the query if it is time, and see whether it has ended.
+
+        Args:
+            now: seconds of a clock that only goes forward.
+        """
+        if self.state == "waiting" and now >= self._due:
+            self._start(now)
+        elif self.state == "running" and not self._query.isActive:
+            self._ended(now)
+
+    def _start(self, now: float) -> None:
+        name = self.pipeline.name
+        try:
+            self._query = self.pipeline.start(self._spark)
+        except (MillstreamError, PySparkException) as error:
+            self.error, self.state = last_words(error), "failed"
+            log.error("pipeline %s cannot be started: %s", name, self.error)  # noqa: TRY400 - frames of Java help nobody
+        except Exception as error:
+            self.error, self.state = last_words(error), "failed"
+            log.exception("pipeline %s cannot be started", name)
+        else:
+            self.restarts += self._started > 0
+            self._started, self.state = now, "running"
+            log.info("pipeline %s runs", name)
+
+    def _ended(self, now: float) -> None:
+        died = self._query.exception()
+        if died is None:
+            self.state = "done"
+            log.info("pipeline %s has come to its end", self.pipeline.name)
+            return
+        self.error, self.state = last_words(died), "waiting"
+        if now - self._started >= _GOOD_AFTER:
+            self._pause = FIRST_PAUSE
+        self._due = now + self._pause
+        log.error("pipeline %s died and starts again in %.0f s: %s", self.pipeline.name, self._pause, self.error)
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+
+    def stop(self, deadline: float) -> None:
+        """Stop after the batch that is running, or at the deadline in the midst of it.
+
+        Spark has no such call, so we stop when it is between two batches or has just finished one. One that has begun
+        meanwhile is broken off and run again from the checkpoint at the next start, as after a crash.
+
+        Args:
+            deadline: by ``time.monotonic()``.
+        """
+        if self.state != "running":
+            return
+        before = _batch(self._query)
+        while (
+            self._query.isActive
+            and self._query.status["isTriggerActive"]
+            and _batch(self._query) == before
+            and time.monotonic() < deadline
+        ):
+            time.sleep(_POLL)  # Spark tells of the end of a batch only those who ask
+        self._query.stop()
+        self.state = "done"
+
+
+def _batch(query: Any) -> int | None:
+    """The number of the last batch that was finished in this run."""
+    progress = query.lastProgress
+    return None if progress is None else int(progress["batchId"])

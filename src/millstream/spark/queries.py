@@ -1,0 +1,126 @@
+"""Which queries run, and which ran: what drivers tell the server, in a few keys that any client can read.
+
+::
+
+    millstream:spark:progress       stream: an entry when a query starts and ends, and one a second at most while it
+                                    goes on; trimmed to about 10,000 entries
+    millstream:spark:queries        hash: query id -> JSON, the last that is known of it; gone 30 days after it
+    millstream:spark:driver:<id>    string, gone soon after the driver's last beat
+
+A driver that was killed says nothing more: a query that should run and has no driver is shown as ``gone``.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+import redis
+
+from millstream.client.url import check_remote, find_url, sync_client
+from millstream.errors import MillstreamError
+
+PREFIX = "millstream:spark:"
+PROGRESS = f"{PREFIX}progress"
+QUERIES = f"{PREFIX}queries"
+
+HISTORY = 10_000
+"""Entries of the stream, about."""
+
+BEAT = 5.0
+TTL_MS = 20_000
+"""Seconds between two beats of a driver, and milliseconds for which it counts as alive after the last."""
+
+FORGET_MS = 30 * 86_400_000
+
+NEW: dict[str, Any] = {
+    "id": None, "name": None, "run": None, "driver": None, "host": None, "pid": None, "state": "running",
+    "started_ms": None, "at_ms": None, "batch": None, "rows": None, "total_rows": 0, "rows_per_second": None,
+    "batch_ms": None, "lag": None, "error": None,
+}  # fmt: skip
+"""Every field of what is known of a query. ``rows`` are those of the last batch, ``total_rows`` of the run."""
+
+STATES = ("running", "stopped", "failed", "gone")
+
+
+class QueriesError(MillstreamError):
+    """What is known of queries cannot be read; the text says why."""
+
+
+def driver_key(driver: str) -> str:
+    """The key that lives as long as a driver does."""
+    return f"{PREFIX}driver:{driver}"
+
+
+def lag(sources: Any) -> int | None:
+    """Entries added to the streams and not in a finished batch; None where a source does not tell.
+
+    Args:
+        sources: of a query's progress, each with ``endOffset`` and ``latestOffset`` as JSON text.
+    """
+    total = 0
+    try:
+        for source in sources:
+            end, latest = json.loads(source.endOffset), json.loads(source.latestOffset)
+            for stream, at in latest.items():
+                total += max(at["n"] - end[stream]["n"], 0)
+    except (TypeError, ValueError, KeyError, AttributeError):
+        return None
+    return total
+
+
+def write(client: "redis.Redis", facts: Mapping[str, Any], event: str | None) -> None:
+    """Tell the last of a query, and add an event to the history if there is one.
+
+    Raises:
+        RedisError: the server cannot be reached or refused.
+    """
+    with client.pipeline(transaction=False) as pipe:
+        pipe.hset(QUERIES, str(facts["id"]), json.dumps(facts))
+        if event is not None:
+            fields = {"event": event} | {name: str(value) for name, value in facts.items() if value is not None}
+            pipe.xadd(PROGRESS, cast("Any", fields), maxlen=HISTORY, approximate=True)
+        pipe.execute()
+
+
+def forget(client: "redis.Redis", now_ms: int) -> None:
+    """Drop what nobody has told anything about for 30 days."""
+    old = [str(facts["id"]) for facts in _told(client) if now_ms - (facts["at_ms"] or 0) > FORGET_MS]
+    if old:
+        client.hdel(QUERIES, *old)
+
+
+def found(client: "redis.Redis") -> list[dict[str, Any]]:
+    """What is known of every query, the last told first.
+
+    Raises:
+        RedisError: the server cannot be reached or refused.
+    """
+    queries = [NEW | facts for facts in _told(client)]
+    drivers = {str(facts["driver"]) for facts in queries}
+    alive = {driver: bool(client.exists(driver_key(driver))) for driver in sorted(drivers)}
+    for facts in queries:
+        if facts["state"] == "running" and not alive[str(facts["driver"])]:
+            facts["state"] = "gone"
+    return sorted(queries, key=lambda facts: -(facts["at_ms"] or 0))
+
+
+def look(url: str | None) -> list[dict[str, Any]]:
+    """What is known of every query at a server, the last told first.
+
+    Args:
+        url: of the server; None for what the environment says.
+
+    Raises:
+        QueriesError: the server cannot be reached or refused.
+        ConfigError: the URL is none of a server.
+    """
+    with sync_client(check_remote(find_url(url)), socket_timeout=10, socket_connect_timeout=10) as client:
+        try:
+            return found(client)
+        except redis.RedisError as error:
+            raise QueriesError(f"the queries cannot be asked for: {error}") from None
+
+
+def _told(client: "redis.Redis") -> list[dict[str, Any]]:
+    values = cast("list[bytes]", client.hvals(QUERIES))
+    return [json.loads(value) for value in values]

@@ -1,0 +1,22 @@
+"""What a person is told of an error of Spark's: the line that says what happened, without frames of either machine."""
+
+import re
+
+_FRAME = re.compile(r"^\s*(at |File \"|\.\.\. \d+ more|=== |---|~|\^|\"\"\"|JVM stacktrace)")
+_OURS = re.compile(r"^(?:[\w.]+\.)?((?:\w+Error|DataLossError)): (.+)$")
+_STATE = re.compile(r"\s*SQLSTATE: \w+\s*$")
+
+
+def last_words(error: object) -> str:
+    """The line of an error that names its cause.
+
+    The error of Python code at the end of a chain stands in a line ``SomeError: what happened``; the last of these is
+    the cause. Otherwise Spark's own first line says it.
+    """
+    lines = [line.strip() for line in str(error).splitlines()]
+    lines = [_STATE.sub("", line) for line in lines if line and not _FRAME.match(line)]
+    for line in reversed(lines):
+        found = _OURS.match(line)
+        if found is not None:
+            return f"{found[1]}: {found[2]}"
+    return lines[0] if lines else type(error).__name__

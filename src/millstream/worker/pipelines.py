@@ -1,0 +1,215 @@
+"""What an app declares as a pipeline: streams in, a function over DataFrames, a sink out.
+
+Plain data and checks. Nothing of Spark is imported here, so an app with pipelines loads where there is no Spark; the
+session comes from whoever starts a pipeline, and only its own methods are called. ``millstream.pipelines`` runs the
+pipelines of an app.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, get_args
+
+from millstream.errors import ConfigError
+
+OutputMode = Literal["append", "complete", "update"]
+Session: TypeAlias = Any
+Query: TypeAlias = Any
+Frame: TypeAlias = Any
+"""PySpark's ``SparkSession``, ``StreamingQuery`` and ``DataFrame``."""
+
+AVAILABLE_NOW = "availableNow"
+_FORMAT = "millstream"
+
+
+@dataclass(frozen=True)
+class Source:
+    """One streaming DataFrame of a pipeline.
+
+    Attributes:
+        stream: key of the stream, or several with commas; may be empty where ``options`` say what to read.
+        schema: typed columns as DDL text or a ``StructType``; None for the map ``fields``.
+        options: of the reader, as docs/spark.md lists them. The url is the app's unless named here.
+        format: of the reader; another than ``millstream`` is given its options only.
+    """
+
+    stream: str = ""
+    schema: Any = None
+    options: Mapping[str, object] = field(default_factory=dict)
+    format: str = _FORMAT
+
+    def chosen(self, url: str) -> dict[str, str]:
+        """The options as Spark takes them."""
+        named = {"stream": self.stream} if self.stream else {}
+        return _with_url({**named, **_texts(self.options)}, self.format, url)
+
+    def load(self, spark: Session, url: str) -> Frame:
+        """The streaming DataFrame."""
+        reader = spark.readStream.format(self.format).options(**self.chosen(url))
+        return (reader if self.schema is None else reader.schema(self.schema)).load()
+
+
+@dataclass(frozen=True)
+class Sink:
+    """Where the rows of a pipeline go.
+
+    Attributes:
+        format: of the writer, such as ``parquet`` or ``millstream``; empty with ``batch``.
+        path: for formats that have one.
+        options: of the writer. For ``millstream`` the url is the app's unless named here.
+        batch: a function of a DataFrame and the number of its batch, called for each batch (``foreachBatch``). A batch
+            may come again after a crash, under the same number.
+        partition_by: columns by which files are put in folders.
+    """
+
+    format: str = ""
+    path: str | None = None
+    options: Mapping[str, object] = field(default_factory=dict)
+    batch: Callable[[Frame, int], None] | None = None
+    partition_by: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if bool(self.format) == (self.batch is not None):
+            raise ConfigError("a sink has a format or a function `batch`: give one of the two")
+
+    def onto(self, writer: Any, url: str) -> Any:
+        """The writer with this sink set."""
+        if self.batch is not None:
+            return writer.options(**_texts(self.options)).foreachBatch(self.batch)
+        options = _with_url(_texts(self.options), self.format, url)
+        if self.path is not None:
+            options["path"] = self.path
+        writer = writer.format(self.format).options(**options)
+        return writer.partitionBy(*self.partition_by) if self.partition_by else writer
+
+
+class Pipeline:
+    """A function from streaming DataFrames to one, and what Spark is to do with it; made by ``@app.pipeline``.
+
+    Calling it calls the function, so that it can be tried on a batch DataFrame.
+
+    Args:
+        function: takes a DataFrame for each source, in order; returns the one to write, or, without a sink, starts the
+            query itself (and may return it).
+        sources: what it reads.
+        sink: where the rows go; None when the function writes them.
+        checkpoint: folder in which Spark keeps how far the query is.
+        trigger: an interval such as ``"10 seconds"``, ``"availableNow"`` (ends at what was there when it began), or
+            None: the next batch begins when the last one is done.
+        output_mode: as for Spark's ``outputMode``.
+        name: of the query; the function's unless given.
+        url: asked for the server's URL when the pipeline is started.
+
+    Raises:
+        ConfigError: the declaration cannot be meant.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        sources: tuple[Source, ...],
+        *,
+        url: Callable[[], str],
+        sink: Sink | None = None,
+        checkpoint: str | None = None,
+        trigger: str | None = None,
+        output_mode: OutputMode = "append",
+        name: str | None = None,
+    ) -> None:
+        self.function, self.sources, self.sink = function, sources, sink
+        self.checkpoint, self.trigger, self.output_mode = checkpoint, trigger, output_mode
+        self.name = name or str(getattr(function, "__name__", ""))
+        self.__doc__ = function.__doc__
+        self._url = url
+        self._check()
+
+    def _check(self) -> None:
+        """Raise for what cannot be meant."""
+        if not self.sources:
+            raise ConfigError(f"pipeline {self.name!r} reads nothing: name its stream, @app.pipeline('orders', ...)")
+        try:
+            inspect.signature(self.function).bind(*self.sources)
+        except TypeError:
+            count = len(self.sources)
+            raise ConfigError(
+                f"pipeline {self.name!r} has {count} sources, so its function must take {count} DataFrames"
+            ) from None
+        if self.output_mode not in get_args(OutputMode):
+            known = ", ".join(get_args(OutputMode))
+            raise ConfigError(f"pipeline {self.name!r}: output_mode is {self.output_mode!r}: it must be one of {known}")
+        if self.sink is not None and not self.checkpoint:
+            raise ConfigError(
+                f"pipeline {self.name!r} has no checkpoint: without one Spark would begin anew at each start; give "
+                "checkpoint='/var/lib/...'"
+            )
+        if self.sink is None and (self.checkpoint or self.trigger or self.output_mode != "append"):
+            raise ConfigError(
+                f"pipeline {self.name!r} has no sink: checkpoint, trigger and output_mode are its function's to set"
+            )
+
+    def __call__(self, *frames: Frame) -> Any:
+        """What the function makes of DataFrames."""
+        return self.function(*frames)
+
+    def options(self) -> list[tuple[str, dict[str, str]]]:
+        """Format and options of each source, as Spark will get them."""
+        return [(source.format, source.chosen(self._url())) for source in self.sources]
+
+    def start(self, spark: Session) -> Query:
+        """Start the query in a session, or go on from its checkpoint.
+
+        Args:
+            spark: a ``SparkSession``, for example ``millstream.spark.session()``.
+
+        Returns:
+            The ``StreamingQuery``.
+
+        Raises:
+            ConfigError: the function returned something else, or started no query or several.
+        """
+        url = self._url()
+        before = {query.runId for query in spark.streams.active}
+        made = self.function(*(source.load(spark, url) for source in self.sources))
+        if self.sink is None:
+            # One that has ended already is not among the active ones, so a returned query goes first.
+            return made if hasattr(made, "awaitTermination") else self._own(spark, before)
+        if not hasattr(made, "writeStream"):
+            raise ConfigError(f"pipeline {self.name!r} must return a DataFrame, and returned {type(made).__name__}")
+        writer = made.writeStream.queryName(self.name).outputMode(self.output_mode)
+        writer = self.sink.onto(writer.option("checkpointLocation", self.checkpoint), url)
+        if self.trigger == AVAILABLE_NOW:
+            writer = writer.trigger(availableNow=True)
+        elif self.trigger is not None:
+            writer = writer.trigger(processingTime=self.trigger)
+        return writer.start()
+
+    def _own(self, spark: Session, before: set[str]) -> Query:
+        """The query that the function has started."""
+        found = [query for query in spark.streams.active if query.runId not in before]
+        if len(found) == 1:
+            return found[0]
+        for query in found:
+            query.stop()
+        raise ConfigError(
+            f"pipeline {self.name!r} has no sink, so its function must start one query, and started {len(found)}: "
+            "declare a sink, or a pipeline for each query"
+        )
+
+
+def as_source(given: Source | str) -> Source:
+    """A source, from itself or from the key of its stream."""
+    return Source(given) if isinstance(given, str) else given
+
+
+def _texts(options: Mapping[str, object]) -> dict[str, str]:
+    """Options as text; true and false as Spark spells them."""
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in options.items()
+        if value is not None
+    }
+
+
+def _with_url(options: dict[str, str], form: str, url: str) -> dict[str, str]:
+    ours = form == _FORMAT and "url" not in {name.lower() for name in options}
+    return {"url": url, **options} if ours else options
