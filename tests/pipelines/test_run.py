@@ -1,0 +1,149 @@
+"""``millstream run`` with pipelines, on Spark: rows in the sink, queries that start again, what is told of them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pytest
+from click.testing import CliRunner
+
+from millstream.cli.main import main
+from millstream.spark import queries
+from support.servers import ServerProcess, free_port
+from support.streams import fill
+from support.waiting import eventually
+
+pytestmark = [pytest.mark.spark, pytest.mark.realserver]
+
+APP = """
+from millstream import App, Sink, Source, StreamSub
+
+app = App()
+EARLIEST = {"startingOffsets": "earliest"}
+
+
+@app.subscriber(StreamSub("jobs", group="g"))
+async def work(x: int) -> None:
+    await app.publish("effects", {"x": x})
+
+
+@app.pipeline(
+    Source("orders", schema="id string, kind string", options=EARLIEST),
+    sink=Sink("parquet", path="odd"),
+    checkpoint="odd-checkpoint",
+    trigger="200 milliseconds",
+)
+def odd(orders):
+    return orders.where("kind = 'odd'")
+
+
+@app.pipeline(Source("later", options=EARLIEST))
+def later(entries):
+    writer = entries.writeStream.format("parquet").option("path", "later").queryName("later")
+    writer.option("checkpointLocation", "later-checkpoint").start()
+"""
+
+
+def ids(folder: Path) -> list[str]:
+    """What a Parquet sink holds, duplicates and all."""
+    files = [str(path) for path in folder.glob("*.parquet")]
+    found: list[str] = ds.dataset(files).to_table(columns=["id"])["id"].to_pylist() if files else []
+    return sorted(found, key=lambda ident: int(ident.partition("-")[0]))
+
+
+def listed(url: str) -> dict[str, dict[str, Any]]:
+    """``millstream spark ls --json`` by name."""
+    result = CliRunner().invoke(main, ["spark", "ls", "--json", "--url", url])
+    assert result.exit_code == 0, result.output
+    return {row["name"]: row for row in json.loads(result.stdout)}
+
+
+def test_an_app_with_subscribers_and_pipelines(real_redis: ServerProcess, tmp_path: Path) -> None:
+    """Both work; a query that dies starts again; ``spark ls`` and the metrics tell of it; SIGTERM loses nothing."""
+    (tmp_path / "shop.py").write_text(APP)
+    port, log = free_port(), tmp_path / "log"
+    words = [str(Path(sys.executable).with_name("millstream")), "run", "shop:app", "--health-port", str(port)]
+    words += ["--conf", "spark.driver.memory=700m"]
+    with real_redis.client(decode_responses=True) as client, log.open("w") as out:
+        odd = fill(client, "orders", 500)[::2]
+        client.xadd("jobs", {"x": "1"})
+        env = {**os.environ, "MILLSTREAM_URL": real_redis.url}
+        process = subprocess.Popen(words, cwd=tmp_path, env=env, stdout=out, stderr=out, start_new_session=True)
+        try:
+            eventually(lambda: ids(tmp_path / "odd") == odd, 200, what="the first pipeline has written")
+            assert client.xlen("effects") == 1
+            # Its stream is not there: the query dies, and is there again when the stream is.
+            eventually(lambda: listed(real_redis.url)["later"]["state"] == "failed", 60, what="the second has died")
+            assert "option 'stream': 'later' does not exist on redis://" in listed(real_redis.url)["later"]["error"]
+            assert "\tat " not in log.read_text()
+            more = fill(client, "later", 10)
+            eventually(lambda: ids(tmp_path / "later") == more, 100, what="the second has started again")
+            eventually(lambda: listed(real_redis.url)["odd"]["total_rows"] == 500, what="progress is told")
+            found = listed(real_redis.url)["odd"]
+            assert (found["state"], found["lag"]) == ("running", 0)
+            told = urllib.request.urlopen(f"http://127.0.0.1:{_driver_port(port)}/metrics").read().decode()
+            assert 'millstream_pipeline_up{pipeline="odd"} 1.0' in told
+            assert 'millstream_pipeline_rows_total{pipeline="odd"} 500.0' in told
+            assert 'millstream_pipeline_restarts_total{pipeline="later"} 0.0' not in told
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(90) == 0, log.read_text()
+        finally:
+            _kill(process)
+        assert {row["state"] for row in listed(real_redis.url).values()} == {"stopped"}
+        assert ids(tmp_path / "odd") == odd
+        events = {(fields["name"], fields["event"]) for _, fields in client.xrange(queries.PROGRESS)}
+        assert events == {(name, event) for name in ("odd", "later") for event in ("started", "progress", "terminated")}
+
+
+def _driver_port(port: int) -> int:
+    """The pipelines' process answers behind the only worker."""
+    return port + 1
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    """The command alone: the end of its pipe ends the workers and the driver, each in a session of its own."""
+    process.kill()
+    process.wait()
+
+
+def test_a_query_without_a_driver_is_gone(real_redis: ServerProcess) -> None:
+    """A driver that was killed told nothing of its end; its key in the server ends by itself."""
+    facts = queries.NEW | {"id": "q", "name": "n", "driver": "d", "at_ms": 1_000}
+    with real_redis.client() as client:
+        queries.write(client, facts, "progress")
+        client.set(queries.driver_key("d"), 1)
+        assert listed(real_redis.url)["n"]["state"] == "running"
+        client.delete(queries.driver_key("d"))
+        assert listed(real_redis.url)["n"]["state"] == "gone"
+        result = CliRunner().invoke(main, ["spark", "ls", "--url", real_redis.url])
+        assert "gone" in result.stdout
+        queries.forget(client, 1_000 + queries.FORGET_MS)
+        assert len(queries.found(client)) == 1
+        queries.forget(client, 1_001 + queries.FORGET_MS)
+        assert queries.found(client) == []
+
+
+def test_a_server_that_cannot_be_asked(tmp_path: Path) -> None:
+    """Exit code 1 and one line."""
+    result = CliRunner().invoke(main, ["spark", "ls", "--url", f"redis://127.0.0.1:{free_port()}/0"])
+    assert result.exit_code == 1
+    assert result.stderr.startswith("millstream spark ls: the queries cannot be asked for: ")
+    assert CliRunner().invoke(main, ["spark", "ls", "--json", "-o", "csv"]).exit_code == 2
+
+
+def test_the_lag_of_a_query() -> None:
+    """Entries added and not in a finished batch; not known where a source has other offsets."""
+
+    class Told:
+        def __init__(self, end: Any, latest: Any) -> None:
+            self.endOffset, self.latestOffset = json.dumps(end), json.dumps(latest)
+
+    assert queries.lag([Told({"a": {"n": 3}, "b": {"n": 1}}, {"a": {"n": 10}, "b": {"n": 1}})]) == 7
+    assert queries.lag([Told({"a": {"n": 3}}, {"a": {"n": 3}}), Told(5, 9)]) is None
+    assert queries.lag([Told(None, None)]) is None
