@@ -93,7 +93,7 @@ def reports(end: int) -> Iterator[tuple[str, dict[str, str]]]:
 
 def show() -> None:
     """Mean delay by visibility, from the pipeline's Parquet files."""
-    import pandas as pd
+    import pandas as pd  # noqa: PLC0415 - only this needs it
 
     rows = pd.read_parquet(OUT / "flights").dropna(subset=["visib", "dep_delay"])
     bands = pd.cut(rows["visib"], [0, 1, 3, 9, 10], include_lowest=True).rename("visibility in miles")

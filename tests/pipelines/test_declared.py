@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +101,7 @@ def copy(jobs):
 
 
 @pytest.fixture
-def without_spark(tmp_path: Path, real_redis: ServerProcess) -> Iterator[dict[str, str]]:
+def without_spark(tmp_path: Path, real_redis: ServerProcess) -> dict[str, str]:
     """An environment in which PySpark cannot be imported, as if it were not installed."""
     blocked = tmp_path / "blocked" / "sitecustomize.py"
     blocked.parent.mkdir()
@@ -112,7 +111,7 @@ def without_spark(tmp_path: Path, real_redis: ServerProcess) -> Iterator[dict[st
         "sys.meta_path.insert(0, Absent())\n"
     )
     path = os.pathsep.join([str(blocked.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
-    yield {**os.environ, "PYTHONPATH": path, "MILLSTREAM_URL": real_redis.url}
+    return {**os.environ, "PYTHONPATH": path, "MILLSTREAM_URL": real_redis.url}
 
 
 @pytest.mark.realserver

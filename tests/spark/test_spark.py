@@ -13,6 +13,7 @@ import pytest
 import redis
 from pyspark.errors import AnalysisException, StreamingQueryException
 
+from millstream.spark.words import last_words
 from support.servers import ServerProcess
 from support.streams import fill
 from support.waiting import eventually
@@ -118,6 +119,24 @@ def test_two_streams_and_an_empty_one(real_redis: ServerProcess, client: redis.R
             {"stream": "s", "minPartitions": "x"},
             "ConfigError: option 'minPartitions' is 'x': it must be a whole number",
         ),
+        (
+            {"stream": "s", "startingOffsets": "first"},
+            "ConfigError: option 'startingOffsets' is 'first': it must be earliest, latest, or a JSON such as",
+        ),
+        (
+            {"stream": "s", "startingOffsets": '{"s": "noon"}'},
+            "ConfigError: option 'startingOffsets' is '{\"s\": \"noon\"}': ",
+        ),
+        (
+            {"stream": "s", "endingOffsets": '{"t": "5-0"}'},
+            "ConfigError: option 'endingOffsets' names stream 't', which this query does not read",
+        ),
+        ({"stream": "s", "url": "http://127.0.0.1"}, "ConfigError: option 'url' must start with one of redis://"),
+        (
+            {"stream": "s", "url": "redis://127.0.0.1:1/0"},
+            "ConfigError: option 'url': cannot talk to redis://127.0.0.1:1/0",
+        ),
+        ({"stream": "s", "schema": "id int"}, "ConfigError: schema: column 'id' says where an entry comes from"),
     ],
 )
 def test_the_last_line_of_an_error_says_what_to_mend(
@@ -126,9 +145,21 @@ def test_the_last_line_of_an_error_says_what_to_mend(
     """No frames of the Java machine, and the option named."""
     fill(client, "s", 1)
     with pytest.raises(AnalysisException, match="PYTHON_DATA_SOURCE_ERROR") as caught:
-        reading(real_redis.url, **options).collect()
+        reading(**{"url": real_redis.url, **options}).collect()
     assert told in last_line(caught.value)
     assert "\tat " not in str(caught.value)
+
+
+def test_the_last_words_of_a_query_say_what_to_mend(
+    real_redis: ServerProcess, client: redis.Redis, run_to_end: RunToEnd
+) -> None:
+    """What `millstream spark ls` and the log of `millstream run` show: the cause in one line, not where Spark was."""
+    with pytest.raises(StreamingQueryException) as caught:
+        run_to_end(real_redis.url, stream="nope")
+    assert last_words(caught.value).startswith("ConfigError: option 'stream': 'nope' does not exist on redis://")
+    assert (
+        last_words("[SOME_ERROR] what Spark says. SQLSTATE: 42000\n\tat org.apache") == "[SOME_ERROR] what Spark says."
+    )
 
 
 # --- streams ---------------------------------------------------------------------------------------------------------
