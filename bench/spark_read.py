@@ -1,19 +1,32 @@
-"""Rows a second of a batch read into Spark's noop sink: this reader beside a plain one that yields tuples.
+"""What reading with ``format("millstream")`` costs, beside what one would write instead, in one run and in turns.
 
-Both read the same stream from the same redis-server in the same session, in turns; each round gives one ratio, and
-the middle one counts. Run with ``python bench/spark_read.py [entries] [rounds]``.
+    python bench/spark_read.py read --entries 1000000 --rounds 3      rows/s: ours, tuples, and the most the API allows
+    python bench/spark_read.py read --to parquet                       the same into Parquet
+    python bench/spark_read.py batches --batches 60                    the fixed cost of a micro-batch
+    python bench/spark_read.py cold --rounds 3                         a new process: session, first read, first stream
+    python bench/spark_read.py curve payload                           rows/s over partitions, fields, payload, keys
+
+Each round gives one ratio, and the middle one counts. "Canned" is a source that gives one Arrow batch again and again
+and asks no server: what is left is Spark's own time, the most that the API allows.
 """
 
+import argparse
 import itertools
 import random
 import statistics
+import subprocess
 import sys
+import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 import redis
 from pairs import redis_server
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 import millstream.spark
@@ -63,51 +76,286 @@ class TuplesReader(DataSourceReader):
             low = f"({rows[-1][0]}"
 
 
+class CannedSource(DataSource):
+    """One Arrow batch of 8,000 rows with our columns, made once a task and given again and again; no server."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What ``format(...)`` takes."""
+        return "canned"
+
+    def schema(self) -> str:
+        """The same columns as ours."""
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - Spark's signature
+        """For ``spark.read``."""
+        return CannedReader(int(self.options["entries"]))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's
+        """For ``spark.readStream``."""
+        return CannedStream(int(self.options["entries"]))
+
+
+def canned(rows: int) -> Iterator[Any]:
+    """So many rows."""
+    import pyarrow as pa
+
+    fields = [("event", "click"), ("user", "123456"), ("amount", "123.45"), ("country", "DE"), ("note", "x" * 12)]
+    size = 8000
+    batch = pa.RecordBatch.from_arrays(
+        [
+            pa.array(["big"] * size),
+            pa.array([f"{START + number}-0" for number in range(size)]),
+            pa.array([(START + number) * 1000 for number in range(size)], pa.timestamp("us", "UTC")),
+            pa.array([fields] * size, pa.map_(pa.string(), pa.string())),
+        ],
+        ["stream", "id", "timestamp", "fields"],
+    )
+    while rows > 0:
+        yield batch.slice(0, min(rows, size))
+        rows -= size
+
+
+class CannedReader(DataSourceReader):
+    """The reader of ``CannedSource``, in two partitions."""
+
+    def __init__(self, entries: int) -> None:
+        self.entries = entries
+
+    def partitions(self) -> list[InputPartition]:
+        """Two halves."""
+        return [InputPartition(self.entries // 2), InputPartition(self.entries - self.entries // 2)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The batch, again and again."""
+        return canned(partition.value)
+
+
+class CannedStream(DataSourceStreamReader):
+    """Has a few new rows whenever it is asked."""
+
+    def __init__(self, entries: int) -> None:
+        self.entries = entries
+        self.at = 0
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        """Nothing yet."""
+        return {"at": 0}
+
+    def latestOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        """A few more than the last time."""
+        self.at += self.entries
+        return {"at": self.at}
+
+    def partitions(self, start: Mapping[str, int], end: Mapping[str, int]) -> list[InputPartition]:
+        """One."""
+        return [InputPartition(end["at"] - start["at"])]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """As the batch reader."""
+        return canned(partition.value)
+
+
 START, STEP = 1_700_000_000_000, 3
 
 
-def fill(url: str, entries: int) -> None:
-    """Entries of five fields, about 170 bytes of reply each."""
+def fill(url: str, entries: int, *, stream: str = "big", fields: int = 5, payload: int = 0) -> None:
+    """Entries of five fields, about 170 bytes of reply each; more fields, or a longer note, where asked.
+
+    Args:
+        url: of the server.
+        entries: how many.
+        stream: key.
+        fields: of an entry, 1 to 5 of the usual ones and any number of others.
+        payload: bytes of the note instead of 5 to 19.
+    """
     client, dice = redis.Redis.from_url(url), random.Random(1)
     pipeline = client.pipeline(transaction=False)
     for number in range(entries):
-        fields = {
+        usual = {
             "event": dice.choice(["click", "view", "buy"]),
             "user": dice.randrange(10**6),
             "amount": f"{dice.random() * 1000:.2f}",
             "country": "DE",
-            "note": "x" * dice.randrange(5, 20),
+            "note": "x" * (payload or dice.randrange(5, 20)),
         }
-        pipeline.xadd("big", fields, id=f"{START + number * STEP}-0")
+        entry = dict(itertools.islice(usual.items(), 5 - min(fields, 5), None))
+        entry |= {f"more{extra}": "value" for extra in range(fields - 5)}
+        pipeline.xadd(stream, entry, id=f"{START + number * STEP}-0")
         if number % 5000 == 4999:
             pipeline.execute()
     pipeline.execute()
     client.close()
 
 
-def main() -> None:
-    """Fill, read in turns, print."""
-    entries, rounds = (int(word) for word in (*sys.argv[1:3], *("300000", "5")[len(sys.argv) - 1 :]))
-    spark = millstream.spark.session("bench", spark__log__level="ERROR")
+def session(*, quick: bool = False) -> SparkSession:
+    """One with both other sources."""
+    spark = millstream.spark.session("bench", quick=quick, spark__log__level="OFF")
     spark.dataSource.register(TuplesSource)
-    with redis_server() as url:
+    spark.dataSource.register(CannedSource)
+    return spark
+
+
+def save(frame: DataFrame, to: str, folder: str) -> float:
+    """Seconds to read it all into a sink."""
+    begun = time.perf_counter()
+    writer = frame.write.mode("overwrite")
+    if to == "noop":
+        writer.format("noop").save()
+    else:
+        writer.parquet(folder)
+    return time.perf_counter() - begun
+
+
+def read(args: argparse.Namespace) -> None:
+    """Rows a second of a batch read."""
+    spark, entries = session(), args.entries
+    with redis_server() as url, tempfile.TemporaryDirectory() as folder:
         fill(url, entries)
         ours = {"url": url, "stream": "big", "minPartitions": "2"}
         cases = {
             "tuples": spark.read.format("tuples").options(url=url, stream="big", entries=str(entries)).load(),
+            "canned": spark.read.format("canned").options(entries=str(entries)).load(),
             "millstream": spark.read.format("millstream").options(**ours).load(),
             "millstream, typed columns": spark.read.format("millstream").options(**ours).schema(FLAT).load(),
         }
+        for name, frame in cases.items():  # right first, and warm; then fast
+            assert frame.count() == entries, name
         speeds: dict[str, list[float]] = {name: [] for name in cases}
-        for turn, (name, frame) in itertools.product(range(rounds + 1), cases.items()):
-            begun = time.perf_counter()
-            frame.write.format("noop").mode("overwrite").save()
+        for turn, (name, frame) in itertools.product(range(args.rounds + 1), cases.items()):
+            took = save(frame, args.to, str(Path(folder, "out")))
             if turn:  # the first warms up
-                speeds[name].append(entries / (time.perf_counter() - begun))
+                speeds[name].append(entries / took)
     for name, found in speeds.items():
-        ratio = statistics.median(one / other for one, other in zip(found, speeds["tuples"], strict=True))
+        ratios = [
+            statistics.median(one / other for one, other in zip(found, speeds[base], strict=True))
+            for base in ("tuples", "canned")
+        ]
         spread = f"{min(found):,.0f} to {max(found):,.0f}"
-        print(f"{name:28} {statistics.median(found):>10,.0f} rows/s ({spread}), {ratio:.1f} x tuples")
+        line = f"{name:28} {statistics.median(found):>10,.0f} rows/s ({spread})"
+        print(f"{line}, {ratios[0]:.2f} x tuples, {ratios[1]:.2f} x canned")
+
+
+def trickle(url: str, ended: threading.Event) -> None:
+    """A few entries about every ten milliseconds."""
+    with redis.Redis.from_url(url) as client:
+        while not ended.wait(0.01):
+            client.xadd("small", {"event": "click", "user": 1})
+
+
+def batches(args: argparse.Namespace) -> None:
+    """Milliseconds of a micro-batch at the smallest interval, the two sources in turns under the same settings."""
+    spark, found = session(), {"canned": [], "millstream": []}
+    with redis_server() as url, tempfile.TemporaryDirectory() as folder:
+        ended = threading.Event()
+        fill(url, 1, stream="small")
+        writer = threading.Thread(target=trickle, args=(url, ended))
+        writer.start()
+        sources = {
+            "canned": spark.readStream.format("canned").option("entries", "1").load(),
+            "millstream": spark.readStream.format("millstream").options(url=url, stream="small").load(),
+        }
+        for turn, (name, frame) in itertools.product(range(args.rounds), sources.items()):
+            query = (
+                frame.writeStream.format("noop")
+                .option("checkpointLocation", str(Path(folder, f"{name}{turn}")))
+                .start()
+            )
+            while len(query.recentProgress) < args.batches:
+                time.sleep(0.2)  # Spark tells only those who ask
+            query.stop()
+            taken = [one["durationMs"]["triggerExecution"] for one in query.recentProgress if one["numInputRows"]]
+            found[name].append(statistics.median(taken[len(taken) // 4 :]))  # the first ones warm up
+        ended.set()
+        writer.join()
+    for name, medians in found.items():
+        ratio = statistics.median(one / other for one, other in zip(medians, found["canned"], strict=True))
+        spread = f"{min(medians):.0f} to {max(medians):.0f}"
+        print(f"{name:12} {statistics.median(medians):6.0f} ms a batch ({spread}), {ratio:.2f} x canned")
+
+
+COLD = """
+import sys, time
+begun = time.perf_counter()
+import millstream.spark
+spark = millstream.spark.session("cold", quick=True, spark__log__level="OFF")
+made = time.perf_counter()
+where = {"url": sys.argv[1], "stream": "big"}
+assert spark.read.format("millstream").options(**where).load().count() == 1000
+read = time.perf_counter()
+query = spark.readStream.format("millstream").options(**where, startingOffsets="earliest").load().writeStream
+query = query.format("noop").option("checkpointLocation", sys.argv[2]).trigger(availableNow=True).start()
+query.awaitTermination()
+print(made - begun, read - made, time.perf_counter() - read)
+spark.stop()
+"""
+
+
+def cold(args: argparse.Namespace) -> None:
+    """Seconds of a new process, after one that fills the cache."""
+    rows = []
+    with redis_server() as url, tempfile.TemporaryDirectory() as folder:
+        fill(url, 1000)
+        for turn in range(args.rounds + 1):
+            words = [sys.executable, "-c", COLD, url, str(Path(folder, str(turn)))]
+            told = subprocess.run(words, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            if turn:
+                rows.append([float(word) for word in told.stdout.split()])
+    rows = [[*row, sum(row)] for row in rows]
+    for name, column in zip(("session", "first read", "first stream", "in all"), zip(*rows, strict=True), strict=True):
+        print(f"{name:14} {statistics.median(column):5.1f} s ({min(column):.1f} to {max(column):.1f})")
+
+
+CURVES: dict[str, list[int]] = {
+    "partitions": [1, 2, 4, 8],
+    "fields": [1, 5, 20, 50],
+    "payload": [10, 100, 1000, 10_000],
+    "keys": [1, 4, 16, 64],
+    "backlog": [10_000, 100_000, 1_000_000],
+}
+
+
+def curve(args: argparse.Namespace) -> None:
+    """Rows a second over one thing, the others as in ``read``."""
+    spark = session()
+    for value in CURVES[args.over]:
+        entries = value if args.over == "backlog" else args.entries
+        if args.over == "payload":
+            entries = max(entries // max(value // 100, 1), 2000)  # about as many bytes
+        keys = value if args.over == "keys" else 1
+        streams = [f"s{number}" for number in range(keys)]
+        with redis_server() as url:
+            for stream in streams:
+                how = {args.over: value} if args.over in ("fields", "payload") else {}
+                fill(url, entries // keys, stream=stream, **how)
+            parts = str(value if args.over == "partitions" else 2)
+            options = {"url": url, "stream": ",".join(streams), "minPartitions": parts}
+            frame = spark.read.format("millstream").options(**options).load()
+            took = [save(frame, "noop", "") for _ in range(args.rounds + 1)][1:]
+        total = entries // keys * keys
+        print(f"{args.over} {value:>9,}: {total / statistics.median(took):>10,.0f} rows/s of {total:,}")
+
+
+def main() -> None:
+    """One of them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    modes = {"read": read, "batches": batches, "cold": cold, "curve": curve}
+    subs = parser.add_subparsers(dest="mode", required=True)
+    for name, run in modes.items():
+        sub = subs.add_parser(name, help=run.__doc__)
+        sub.set_defaults(run=run)
+        sub.add_argument("--rounds", type=int, default=3)
+        if name in ("read", "curve"):
+            sub.add_argument("--entries", type=int, default=300_000)
+        if name == "read":
+            sub.add_argument("--to", choices=["noop", "parquet"], default="noop")
+        if name == "batches":
+            sub.add_argument("--batches", type=int, default=60, help="of each query, 100 at most")
+        if name == "curve":
+            sub.add_argument("over", choices=sorted(CURVES))
+    args = parser.parse_args()
+    args.run(args)
 
 
 if __name__ == "__main__":

@@ -51,8 +51,10 @@ def later(entries):
 
 
 def ids(folder: Path) -> list[str]:
-    """What a Parquet sink holds, duplicates and all."""
-    files = [str(path) for path in folder.glob("*.parquet")]
+    """What a Parquet sink holds, duplicates and all: the files that its log names, others are not whole yet."""
+    batches = [path for path in (folder / "_spark_metadata").glob("*") if not path.name.startswith(".")]
+    lines = [line for path in batches for line in path.read_text().splitlines()[1:]]
+    files = sorted({json.loads(line)["path"].removeprefix("file://") for line in lines})
     found: list[str] = ds.dataset(files).to_table(columns=["id"])["id"].to_pylist() if files else []
     return sorted(found, key=lambda ident: int(ident.partition("-")[0]))
 
