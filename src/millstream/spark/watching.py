@@ -58,6 +58,7 @@ class Watch(StreamingQueryListener):
         self._driver = uuid.uuid4().hex[:12]
         self._notes: queue.Queue[tuple[str | None, dict[str, Any]] | None] = queue.Queue(_NOTES)
         self._facts: dict[str, dict[str, Any]] = {}
+        self._news = threading.Condition()
         self._written: dict[str, float] = {}
         self._unsaid: dict[str, dict[str, Any]] = {}
         self._away = False
@@ -66,7 +67,13 @@ class Watch(StreamingQueryListener):
         spark.streams.addListener(self)
 
     def close(self) -> None:
-        """Tell what is still to be told, and that this driver is gone."""
+        """Tell what is still to be told, and that this driver is gone.
+
+        Spark tells of the end of a query a moment after it; that much is waited for.
+        """
+        active = {query.id for query in self._session.streams.active}
+        with self._news:
+            self._news.wait_for(lambda: self._unended() <= active, _PATIENCE)
         self._session.streams.removeListener(self)
         with contextlib.suppress(queue.Full):
             self._notes.put(None, timeout=_PATIENCE)
@@ -79,6 +86,10 @@ class Watch(StreamingQueryListener):
     def facts(self) -> dict[str, dict[str, Any]]:
         """The last that is known of each query of this session, by its name, or its id where it has none."""
         return {facts["name"] or ident: dict(facts) for ident, facts in list(self._facts.items())}
+
+    def _unended(self) -> set[str]:
+        """Queries of whose end nothing was heard yet."""
+        return {ident for ident, facts in self._facts.items() if facts["state"] == "running"}
 
     # -- what Spark calls ---------------------------------------------------------------------------------------------
 
@@ -115,7 +126,9 @@ class Watch(StreamingQueryListener):
         if new:  # the last error stays to be seen while the query is tried again
             before = {"error": before.get("error")}
         facts = queries.NEW | before | {"id": ident, "at_ms": _now_ms()} | news
-        self._facts[ident] = facts
+        with self._news:
+            self._facts[ident] = facts
+            self._news.notify_all()
         with contextlib.suppress(queue.Full):  # the server is away, and the next note says more than this one
             self._notes.put_nowait((event, facts))
 
