@@ -18,6 +18,8 @@ PUBLIC = {
     "PayloadError",
     "Reject",
     "Retry",
+    "Sink",
+    "Source",
     "StreamSub",
     "Timeout",
     "__version__",

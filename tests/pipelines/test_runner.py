@@ -57,7 +57,7 @@ class Pipeline:
 
 def running() -> tuple[Pipeline, Runner]:
     pipeline = Pipeline()
-    runner = Runner(pipeline, None)  # type: ignore[arg-type]
+    runner = Runner(pipeline, None)
     runner.look(100.0)
     return pipeline, runner
 
@@ -99,7 +99,7 @@ def test_the_end_of_a_query_and_what_cannot_be_started_are_final() -> None:
     runner.look(200.0)
     assert (runner.state, len(pipeline.queries)) == ("done", 1)
     for refusal, told in ((ConfigError("no sink"), "no sink"), (KeyError("tyop"), "'tyop'")):
-        runner = Runner(Pipeline(refuses=refusal), None)  # type: ignore[arg-type]
+        runner = Runner(Pipeline(refuses=refusal), None)
         runner.look(100.0)
         runner.look(200.0)
         assert (runner.state, runner.error) == ("failed", told)
