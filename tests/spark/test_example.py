@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.realserver]
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "weather.py"
 COLUMNS = ["time_hour", "origin", "carrier", "flight", "dest", "dep_delay", "temp", "wind_speed", "precip", "visib"]
-DAYS = 3
+DAYS = 2
 
 
 @pytest.fixture
@@ -47,7 +47,8 @@ def truth(days: int) -> pd.DataFrame:
 
 def ordered(frame: pd.DataFrame) -> pd.DataFrame:
     """In one order, and with plain types."""
-    plain = frame.assign(time_hour=frame["time_hour"].dt.tz_convert("UTC").astype("datetime64[us, UTC]"))
+    hours = pd.to_datetime(frame["time_hour"], utc=True)  # Spark's old kind of time in Parquet names no zone
+    plain = frame.assign(time_hour=hours.astype("datetime64[us, UTC]"))
     plain = plain.astype({"dep_delay": "float64", "flight": "int64"})
     return plain.sort_values(COLUMNS[:5]).reset_index(drop=True)
 
@@ -65,5 +66,5 @@ def test_flights_meet_their_weather(spark: "SparkSession", real_redis: ServerPro
     assert sum(bool(progress["numInputRows"]) for progress in query.recentProgress) > 1
     expected = truth(DAYS)
     files = pq.read_table(example.OUT / "flights").select(COLUMNS).to_pandas()
-    assert added[0] > len(expected) > 2000
+    assert added[0] > len(expected) > 1500
     pd.testing.assert_frame_equal(ordered(files), expected, check_dtype=False)
