@@ -88,4 +88,21 @@ FAULTS = (
         "            self.start()\n",
         "tests/node/test_rewriting.py::test_a_log_that_grows_is_rewritten_at_the_priority_it_needs",
     ),
+    Fault(
+        "late-damage-of-a-snapshot-passes",
+        "A snapshot is checked again while it is loaded.",
+        "persistence/snapshot.py",
+        "        if broken := damage(",
+        "        if (broken := damage(directory, entry, judge(scan))) and not damage(",
+        "tests/persistence/test_rewrite.py::test_a_snapshot_that_goes_bad_between_the_look_and_the_loading_is_an_error",
+    ),
+    Fault(
+        "unknown-manifest-taken-for-the-old",
+        "A log that cannot know which manifest holds takes no more.",
+        "persistence/log.py",
+        '                raise self._poison("name the snapshot beside", error) from error\n',
+        '                raise disk_error("cannot name the snapshot", error) from error\n',
+        "tests/persistence/test_rewrite.py::test_a_disk_that_fails_while_a_snapshot_is_taken_over_loses_nothing",
+        (*ASSERTION, "LogCorruptError"),
+    ),
 )

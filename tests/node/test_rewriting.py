@@ -164,6 +164,35 @@ def test_damage_is_found_and_said(log: Log, caplog: pytest.LogCaptureFixture) ->
     assert kinds(log.directory) == {"log"}
 
 
+def test_an_empty_log_has_nothing_to_rewrite(tmp_path: Path) -> None:
+    """That is no failure, and nothing is made."""
+    log, _ = Log.open(tmp_path / "data")
+    rewriter = Rewriter(log, Config(), program=["/nonexistent/python"])
+    rewriter.start()
+    ended(rewriter)
+    assert (rewriter.facts.is_ok, log.snapshot_bytes) == (True, 0)
+    log.close()
+
+
+def test_a_defect_of_ours_ends_a_rewriting_and_no_more(log: Log, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever is raised is told with its place, the log is as it was, and the next rewriting works."""
+
+    def defect(job: object) -> None:
+        raise RuntimeError(f"a defect, not {job}")
+
+    broken = Rewriter(log, Config(), exclusively=defect)
+    broken.start()
+    ended(broken)
+    assert (broken.facts.is_ok, broken.facts.failed_in_a_row) == (False, 1)
+    assert "internal error while the log was rewritten\nTraceback" in caplog.text
+    healthy = Rewriter(log, Config())
+    healthy.start()
+    ended(healthy)
+    assert healthy.facts.is_ok
+    log.close()
+    assert recovered(log.directory) == list(range(1, 101))
+
+
 def test_a_program_that_is_not_there(log: Log, caplog: pytest.LogCaptureFixture) -> None:
     """Or no Python to start: an error like others."""
     rewriter = Rewriter(log, Config(), program=["/nonexistent/python"])

@@ -213,7 +213,7 @@ def test_a_stop_that_cannot_write_says_so_and_lets_the_directory_go() -> None:
     all_raise(log, "closed")
 
 
-@pytest.mark.parametrize("ask", [Log.free, lambda log: log.announce("x")])
+@pytest.mark.parametrize("ask", [Log.free, Log.total, lambda log: log.announce("x")])
 def test_failures_beside_the_log_are_ours_and_harm_nothing(ask: Callable[[Log], object]) -> None:
     """No plain OSError comes out, and the log goes on."""
     disk = SimDisk()

@@ -18,7 +18,7 @@ from millstream.persistence.log import Log
 from millstream.persistence.manifest import snapshot_name
 from millstream.persistence.recovery import switch_manifest
 from millstream.persistence.rewrite import Rewrite, contents, make
-from millstream.persistence.simdisk import Crash, Fault, SimDisk
+from millstream.persistence.simdisk import Crash, Fault, Inode, SimDisk
 from millstream.persistence.snapshot import SYNC_BYTES, new_entry, write_snapshot
 from persistence.reference import HOME, disk_with, entropy, files_of
 
@@ -203,6 +203,64 @@ def test_a_snapshot_that_ends_elsewhere_than_the_log_begins_is_refused() -> None
     found = {name: data for name, data in files_of(disk).items() if name in {*wrong.names, "MANIFEST"}}
     with pytest.raises(LogCorruptError, match="begins with record 9, but the snapshot ends with 7"):
         Log.open(HOME, disk_with(found))
+
+
+@pytest.mark.parametrize(("fault", "least"), [(Fault.EIO, 6), (Fault.ENOSPC, 2)])
+def test_a_disk_that_fails_while_a_snapshot_is_taken_over_loses_nothing(fault: Fault, least: int) -> None:
+    """At each operation: an error of ours; a log that cannot know which manifest holds takes no more, a start does."""
+    poisoned = untouched = 0
+    for step in itertools.count(1):
+        disk = SimDisk()
+        log, rewrite = begun(disk)
+        make(disk, HOME, rewrite, contents(disk, HOME, rewrite))
+        disk.faults = {disk.operations + step: fault}
+        try:
+            log.adopt(rewrite)
+        except (DiskError, LogCorruptError):
+            pass
+        else:
+            if disk.operations < min(disk.faults):
+                break
+        disk.faults = {}
+        try:
+            log.append(b"ninth")
+        except DiskError:
+            poisoned += 1
+            expected = RECORDS
+        else:
+            untouched += 1
+            expected = [*RECORDS, b"ninth"]
+            log.close()
+        assert opened(disk.reboot(Crash.DROPPED)) == expected
+    assert (poisoned >= least, untouched > 2) == (True, True), (poisoned, untouched)
+
+
+class LateDisk(SimDisk):
+    """A disk whose snapshot fails or rots once it has been looked at so often."""
+
+    looks = -1
+    rots = False
+
+    def open_read(self, path: Path) -> DiskFile:
+        if path.name.startswith("snapshot-"):
+            self.looks -= 1
+            if not self.looks and not self.rots:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            if not self.looks:
+                self.names[path].cache[-FRAME_SIZE - 1] ^= 1
+        return super().open_read(path)
+
+
+@pytest.mark.parametrize("rots", [False, True])
+def test_a_snapshot_that_goes_bad_between_the_look_and_the_loading_is_an_error(rots: bool) -> None:
+    """A start reads it twice: the second time counts, and what was handed out before is not taken for all of it."""
+    disk = LateDisk()
+    disk.names = {HOME / name: Inode(bytearray(data), bytearray(data)) for name, data in rewritten().items()}
+    log, recovery = Log.open(HOME, disk)
+    disk.looks, disk.rots = 1, rots
+    with pytest.raises(LogCorruptError if rots else DiskError, match="snapshot-"):
+        list(recovery.payloads())
+    log.close()
 
 
 class SyncCountingDisk(SimDisk):
