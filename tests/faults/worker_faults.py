@@ -235,7 +235,7 @@ FAULTS = (
     Fault(
         "deaths-forgotten",
         "An entry that was put back keeps the record of its deaths.",
-        "worker/deadletter.py",
+        "client/deadletter.py",
         "    deaths = [*letter.history, death]\n",
         "    deaths = [death]\n",
         f"{DEAD}::test_an_entry_that_was_put_back_decodes_as_before_and_keeps_its_deaths",

@@ -47,6 +47,7 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "run": frozenset({"worker", "client"}),
     "dead": frozenset({"worker", "client"}),
     "worker": frozenset({"worker", "client"}),
+    "sql": frozenset({"spark", "client"}),
     "demo": frozenset({"demo", "client"}),
     "log": frozenset({"upkeep", "persistence"}),
     "backup": frozenset({"upkeep"}),

@@ -10,9 +10,9 @@ import pytest
 import redis
 
 from millstream import AlreadySettledError, App, EntryLostError, Message, Nack, Reject, Retry, StreamSub
+from millstream.client.deadletter import unpack
 from millstream.clock import ManualClock
 from millstream.worker import hooks
-from millstream.worker.deadletter import unpack
 from support import needs
 from support.groups import all_done, consumers, pending
 from support.servers import ServerProcess

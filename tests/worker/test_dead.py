@@ -11,8 +11,8 @@ from click.testing import CliRunner, Result
 
 from millstream import App, Message, Reject, Retry, StreamSub
 from millstream.cli.main import main
+from millstream.client.deadletter import HISTORY, DeadLetter, pack, returning, unpack
 from millstream.client.line import Line
-from millstream.worker.deadletter import HISTORY, DeadLetter, pack, returning, unpack
 from millstream.worker.graveyard import Graveyard
 from millstream.worker.membership import Held, Returned, hold
 from support.groups import all_done

@@ -14,9 +14,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from millstream.client.deadletter import DeadLetter, pack, unpack
 from millstream.errors import ConfigError
 from millstream.worker import envelope
-from millstream.worker.deadletter import DeadLetter, pack, unpack
 from millstream.worker.message import Message
 from millstream.worker.payload import Binder, PayloadError, encode
 

@@ -293,7 +293,7 @@ def _run(url: str | None, work: "Callable[[Line], Awaitable[T]]") -> T:
 
 
 def _key(stream: str | None, key: str | None) -> str:
-    from millstream.worker.graveyard import dead_key  # noqa: PLC0415 - as above
+    from millstream.client.deadletter import dead_key  # noqa: PLC0415 - as above
 
     return key or dead_key(stream or "")
 

@@ -15,6 +15,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "export": ("millstream.cli.transfer:export", "Copy streams to a live server, or to a file of commands."),
     "worker": ("millstream.cli.worker:worker", "Workers: who runs, what they do; quiet, drain, stop, pause, resume."),
     "dead": ("millstream.cli.dead:dead", "Dead letters: look, put back on their streams, remove, export."),
+    "sql": ("millstream.cli.sql:sql", "SQL over entries, groups, consumers, pending entries and dead letters."),
     "spark": ("millstream.cli.spark:spark", "Spark queries: which run, which ran, how far they are."),
     "archive": ("millstream.cli.archive:archive", "Move streams to Parquet, and trim what no group still needs."),
     "replay": ("millstream.cli.replay:replay", "Write entries of an archive or a stream into a stream again."),

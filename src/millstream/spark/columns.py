@@ -12,6 +12,8 @@ from millstream.spark.convert import convert
 from millstream.spark.decode import LISTED, Page, Want
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql.types import StructType
 
 CORRUPT = "_corrupt"
@@ -116,6 +118,12 @@ def _timestamps(times: "np.ndarray[Any, np.dtype[np.uint64]]") -> pa.Array:
     late = times > _LAST_MS
     micros = np.where(late, 0, times).astype(np.int64) * 1000
     return pa.array(micros, type=pa.timestamp("us", tz="UTC"), mask=late if late.any() else None)
+
+
+def moments(values: "Sequence[int | None]") -> pa.Array:
+    """The same from milliseconds that may be unknown."""
+    micros = [None if value is None or not 0 <= value <= _LAST_MS else value * 1000 for value in values]
+    return pa.array(micros, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
 
 
 def _corrupt(bad: dict[str, Any], rows: int) -> pa.Array:

@@ -107,9 +107,9 @@ def general(entries: Sequence[Any], want: Want) -> Page | None:
     ids = [entry[0] for entry in entries]
     rows = [_pairs(entry[1]) for entry in entries]
     return Page(
-        ids=_strings(ids),
+        ids=strings(ids),
         times=np.array([int(ident.partition(b"-")[0]) for ident in ids], dtype=np.uint64),
-        fields={name: _strings([row.get(name) for row in rows]) for name in want.fields},
+        fields={name: strings([row.get(name) for row in rows]) for name in want.fields},
         pairs=mapped(rows) if want.pairs else None,
         first=parse_id(ids[0].decode()),
         last=parse_id(ids[-1].decode()),
@@ -121,7 +121,8 @@ def _pairs(flat: Sequence[bytes]) -> dict[bytes, bytes]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
-def _strings(values: Sequence[bytes | None]) -> pa.Array:
+def strings(values: Sequence[bytes | None]) -> pa.Array:
+    """``pa.string`` of the bytes as they are, UTF-8 or not."""
     return pa.array(values, pa.binary()).view(pa.string())
 
 
@@ -129,16 +130,16 @@ def mapped(rows: Sequence[dict[bytes, bytes]]) -> pa.Array:
     """Fields as a map, one row an entry."""
     offsets = np.zeros(len(rows) + 1, dtype=np.int32)
     np.cumsum([len(row) for row in rows], out=offsets[1:])
-    names = _strings([name for row in rows for name in row])
-    values = _strings([value for row in rows for value in row.values()])
+    names = strings([name for row in rows for name in row])
+    values = strings([value for row in rows for value in row.values()])
     return pa.MapArray.from_arrays(pa.array(offsets), names, values)
 
 
 def _listed(rows: Sequence[Sequence[bytes]]) -> pa.Array:
     offsets = np.zeros(len(rows) + 1, dtype=np.int32)
     np.cumsum([len(row) // 2 for row in rows], out=offsets[1:])
-    names = _strings([name for row in rows for name in row[::2]])
-    values = _strings([value for row in rows for value in row[1::2]])
+    names = strings([name for row in rows for name in row[::2]])
+    values = strings([value for row in rows for value in row[1::2]])
     return listed(pa.array(offsets), names, values)
 
 

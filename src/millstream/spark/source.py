@@ -25,8 +25,8 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import MapType, StringType, StructField, StructType, TimestampType
 
 from millstream.errors import ConfigError
+from millstream.spark import faces, sinkoptions
 from millstream.spark import options as opts
-from millstream.spark import sinkoptions
 from millstream.spark.offsets import Range, dump, load
 
 if TYPE_CHECKING:
@@ -62,6 +62,13 @@ class MillstreamSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
+        nothing = ConfigError("option 'view' is for reading: leave it out of a write")
+        self._reading: opts.Options | ConfigError = nothing
+        self._writing: sinkoptions.SinkOptions | ConfigError = nothing
+        self.face = faces.other(options)
+        if self.face is not None:
+            return
+        options = {name: value for name, value in options.items() if name.lower() not in faces.CHOOSING}
         # Also where the environment is looked at: this runs on the driver's machine, readers may not. Spark does not
         # say whether it is going to read or to write, so that only what is wrong for both is an error already here.
         self._reading, self._writing = _attempt(opts.parse, options), _attempt(sinkoptions.parse, options)
@@ -104,6 +111,8 @@ class MillstreamSource(DataSource):
 
     def schema(self) -> StructType:
         """Where an entry comes from, and its fields: as a map, or those of the option ``fields`` as columns."""
+        if self.face is not None:
+            return self.face.schema()
         text = StringType()
         columns = [StructField("stream", text), StructField("id", text), StructField("timestamp", TimestampType())]
         if self.parsed.fields:
@@ -114,6 +123,8 @@ class MillstreamSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""
+        if self.face is not None:
+            return self.face.reader(schema)
         self.parsed.refuse(opts.STREAM_ONLY, "a batch read")
         if self.parsed.archive is not None:
             from millstream.spark.archiving import union  # noqa: PLC0415 - Arrow and redis only where they are used
@@ -123,6 +134,8 @@ class MillstreamSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """For ``spark.readStream``."""
+        if self.face is not None:
+            return self.face.stream_reader(schema)
         self.parsed.refuse(opts.BATCH_ONLY, "a streaming query, which does not end")
         return StreamReader(self.parsed, self._checked(schema))
 

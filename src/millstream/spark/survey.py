@@ -58,16 +58,15 @@ class Survey:
             self._client.close()
             self._client = None
 
-    def keys(self) -> list[str]:
-        """The streams of this read that are there: those named, or those that match the pattern now."""
-        if self._options.pattern is None:
+    def keys(self, pattern: str | None = None) -> list[str]:
+        """The streams of this read that are there: those named, or those that match the pattern (or another) now."""
+        pattern = pattern or self._options.pattern
+        if pattern is None:
             return list(self._options.streams)
         found: set[bytes] = set()
         cursor: Any = 0
         while True:
-            cursor, page = _checked(
-                self._ask([("SCAN", cursor, "MATCH", self._options.pattern, "COUNT", 1000, "TYPE", "stream")])[0]
-            )
+            cursor, page = _checked(self._ask([("SCAN", cursor, "MATCH", pattern, "COUNT", 1000, "TYPE", "stream")])[0])
             found.update(page)
             if int(cursor) == 0:
                 return sorted(_key_text(name) for name in found)

@@ -15,9 +15,9 @@ from functools import partial
 from redis.exceptions import NoScriptError, ResponseError
 
 from millstream.client import emulate
+from millstream.client.deadletter import DeadLetter, pack
 from millstream.client.line import Command, Reply, Withheld
 from millstream.worker import hooks
-from millstream.worker.deadletter import DeadLetter, pack
 from millstream.worker.fence import Fence, no_script
 from millstream.worker.fence_scripts import BURIED, BURY_SHA, FIELDS_LIMIT, NOT_PENDING
 from millstream.worker.membership import Held, Membership

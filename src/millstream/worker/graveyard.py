@@ -12,13 +12,10 @@ from dataclasses import dataclass, field
 
 from redis.exceptions import ResponseError
 
+from millstream.client.deadletter import SUFFIX, DeadLetter, returning, unpack
 from millstream.client.line import Command, Line, Reply
 from millstream.clock import Clock, SystemClock
 from millstream.errors import MillstreamError
-from millstream.worker.deadletter import DeadLetter, returning, unpack
-
-#: What the names of dead-letter streams end with, unless a subscriber names another.
-SUFFIX = ":dead"
 
 _PAGE = 200
 _BATCH = 50
@@ -92,11 +89,6 @@ class Outcome:
     returned: list[tuple[str, str, str]] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
     refused: list[tuple[str, str]] = field(default_factory=list)
-
-
-def dead_key(stream: str) -> str:
-    """The dead-letter stream of ``stream``; a name that is one already stays as it is."""
-    return stream if stream.endswith(SUFFIX) else stream + SUFFIX
 
 
 class Graveyard:

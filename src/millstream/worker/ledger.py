@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from redis.exceptions import ResponseError
 
 from millstream.client import emulate
+from millstream.client.deadletter import DeadLetter
 from millstream.client.line import Disconnected
 from millstream.worker import acking, hooks
 from millstream.worker.burial import Burials
-from millstream.worker.deadletter import DeadLetter
 from millstream.worker.fence import Answer, Fence, Step, by_count
 from millstream.worker.leases import Leases
 from millstream.worker.membership import Held, Membership

@@ -8,9 +8,9 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from millstream.client.capabilities import Capabilities
+from millstream.client.deadletter import HISTORY, parse_history
 from millstream.client.line import Line
 from millstream.clock import Clock
-from millstream.worker.deadletter import HISTORY, parse_history
 from millstream.worker.settle import FINAL, TABLE, Event, State, step
 from millstream.worker.stats import Stats
 
@@ -54,7 +54,7 @@ class Returned(Held):
     """An entry that was dead and was put back; its fields are the original's.
 
     Attributes:
-        history: its earlier deaths, see :class:`~millstream.worker.deadletter.DeadLetter`.
+        history: its earlier deaths, see :class:`~millstream.client.deadletter.DeadLetter`.
     """
 
     __slots__ = ("history",)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 
-from millstream.worker.deadletter import DeadLetter, describe, summarize
+from millstream.client.deadletter import DeadLetter, describe, summarize
 from millstream.worker.ledger import Ledger
 from millstream.worker.membership import Held, Membership, Returned
 from millstream.worker.message import Nack, Reject

@@ -17,6 +17,9 @@ from datetime import UTC, datetime, timedelta
 
 PREFIX = b"_dead."
 
+#: What the names of dead-letter streams end with, unless a subscriber names another.
+SUFFIX = ":dead"
+
 #: Field of an entry that was put back, and of its next dead letter.
 HISTORY = PREFIX + b"history"
 
@@ -44,7 +47,7 @@ class DeadLetter:
         group: the group that gave up on it.
         consumer: the consumer that had it last.
         deliveries: how often it was delivered.
-        reason: a :class:`~millstream.worker.policy.Failure` value.
+        reason: one of error, nack, reject, invalid, overdue.
         error: type and text of the last error, or the reason given to ``reject``.
         traceback: of the last error; empty when there was none.
         published_ms: time of the original's id, milliseconds since 1970.
@@ -65,6 +68,11 @@ class DeadLetter:
     published_ms: int
     died_ms: int
     history: tuple[Mapping[str, object], ...] = ()
+
+
+def dead_key(stream: str) -> str:
+    """The dead-letter stream of ``stream``; a name that is one already stays as it is."""
+    return stream if stream.endswith(SUFFIX) else stream + SUFFIX
 
 
 def pack(letter: DeadLetter) -> list[bytes]:
