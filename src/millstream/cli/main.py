@@ -16,6 +16,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "worker": ("millstream.cli.worker:worker", "Workers: who runs, what they do; quiet, drain, stop, pause, resume."),
     "dead": ("millstream.cli.dead:dead", "Dead letters: look, put back on their streams, remove, export."),
     "sql": ("millstream.cli.sql:sql", "SQL over entries, groups, consumers, pending entries and dead letters."),
+    "recover": ("millstream.cli.recover:recover", "Settle what crashed workers left pending: ack, release or bury it."),
     "spark": ("millstream.cli.spark:spark", "Spark queries: which run, which ran, how far they are."),
     "archive": ("millstream.cli.archive:archive", "Move streams to Parquet, and trim what no group still needs."),
     "replay": ("millstream.cli.replay:replay", "Write entries of an archive or a stream into a stream again."),

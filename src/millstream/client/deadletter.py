@@ -155,6 +155,13 @@ def parse_history(text: str | bytes) -> tuple[Mapping[str, object], ...] | None:
     return tuple(found)
 
 
+def take_history(flat: Sequence[bytes]) -> tuple[Sequence[bytes], tuple[Mapping[str, object], ...]]:
+    """An entry's own fields, and its earlier deaths: it has some if it was put back."""
+    if len(flat) > 2 and flat[-2] == HISTORY and (history := parse_history(flat[-1])) is not None:
+        return flat[:-2], history
+    return flat, ()
+
+
 def describe(error: BaseException | None) -> tuple[str, str]:
     """An error's one-line text and its traceback's end."""
     if error is None:

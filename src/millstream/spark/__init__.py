@@ -10,11 +10,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from millstream.spark.archiving.job import archive
     from millstream.spark.local import java_problem, session
+    from millstream.spark.recovery import recover
     from millstream.spark.watching import watch
 
-__all__ = ["archive", "java_problem", "session", "watch"]
+__all__ = ["archive", "java_problem", "recover", "session", "watch"]
 
-_HOMES = {"archive": "archiving.job", "java_problem": "local", "session": "local", "watch": "watching"}
+_HOMES = {
+    "archive": "archiving.job",
+    "java_problem": "local",
+    "recover": "recovery",
+    "session": "local",
+    "watch": "watching",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -41,7 +41,7 @@ class Asker:
             OSError: the connection broke; whether they ran is unknown.
         """
         if self._wire is None:
-            self._wire = wire.Wire(self._url)
+            self._wire = _connected(self._url)
         try:
             self._wire.send(commands)
             raw = self._wire.receive()
@@ -58,6 +58,18 @@ class Asker:
         if self._wire is not None:
             self._wire.close()
             self._wire = None
+
+
+def _connected(url: str) -> wire.Wire:
+    """A connection; redis-py's errors of making one as those of a socket."""
+    import redis  # noqa: PLC0415 - looking up the source must stay cheap
+
+    try:
+        return wire.Wire(url)
+    except redis.AuthenticationError as reason:
+        raise UsageError(f"option 'url': the server refuses the user or the password: {reason}") from None
+    except (redis.ConnectionError, redis.TimeoutError) as reason:
+        raise ConnectionError(str(reason)) from None
 
 
 def checked(reply: Reply) -> Reply:

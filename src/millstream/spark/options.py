@@ -28,7 +28,7 @@ OPTIONS = (
     "url", "stream", "streamPattern", "startingOffsets", "startingTimestamp", "endingOffsets", "endingTimestamp",
     "maxEntriesPerTrigger", "minEntriesPerTrigger", "maxTriggerDelay", "minPartitions", "maxEntriesPerPartition",
     "failOnDataLoss", "group", "fields", "archive", "liveTail", "pushdown",
-    "view",
+    "view", "mode", "queryName", "minIdleTime", "consumer",
 )  # fmt: skip
 BATCH_ONLY = ("endingOffsets", "endingTimestamp", "archive", "liveTail", "pushdown")
 STREAM_ONLY = ("maxEntriesPerTrigger", "minEntriesPerTrigger", "maxTriggerDelay", "group")

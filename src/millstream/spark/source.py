@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import MapType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import StructType
 
 from millstream.errors import ConfigError
 from millstream.spark import faces, sinkoptions
@@ -62,7 +62,7 @@ class MillstreamSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        nothing = ConfigError("option 'view' is for reading: leave it out of a write")
+        nothing = ConfigError("options 'view' and 'mode' are for reading: leave them out of a write")
         self._reading: opts.Options | ConfigError = nothing
         self._writing: sinkoptions.SinkOptions | ConfigError = nothing
         self.face = faces.other(options)
@@ -113,13 +113,7 @@ class MillstreamSource(DataSource):
         """Where an entry comes from, and its fields: as a map, or those of the option ``fields`` as columns."""
         if self.face is not None:
             return self.face.schema()
-        text = StringType()
-        columns = [StructField("stream", text), StructField("id", text), StructField("timestamp", TimestampType())]
-        if self.parsed.fields:
-            columns += [StructField(name, text) for name in self.parsed.fields]
-        else:
-            columns.append(StructField("fields", MapType(text, text)))
-        return StructType(columns)
+        return faces.entry_schema(self.parsed.fields)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""
@@ -129,15 +123,15 @@ class MillstreamSource(DataSource):
         if self.parsed.archive is not None:
             from millstream.spark.archiving import union  # noqa: PLC0415 - Arrow and redis only where they are used
 
-            return union.reader(self.parsed, self._checked(schema))
-        return BatchReader(self.parsed, self._checked(schema))
+            return union.reader(self.parsed, faces.checked_schema(self.parsed.fields, schema))
+        return BatchReader(self.parsed, faces.checked_schema(self.parsed.fields, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """For ``spark.readStream``."""
         if self.face is not None:
             return self.face.stream_reader(schema)
         self.parsed.refuse(opts.BATCH_ONLY, "a streaming query, which does not end")
-        return StreamReader(self.parsed, self._checked(schema))
+        return StreamReader(self.parsed, faces.checked_schema(self.parsed.fields, schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's
         """For ``writeStream``."""
@@ -150,11 +144,6 @@ class MillstreamSource(DataSource):
         from millstream.spark.sink import batch_sink  # noqa: PLC0415 - as above
 
         return batch_sink(self.parsed_sink, schema, overwrite=overwrite)
-
-    def _checked(self, schema: StructType) -> StructType:
-        if self.parsed.fields and schema.fieldNames() != self.schema().fieldNames():
-            raise ConfigError("option 'fields' and .schema(...) both choose the columns: leave one out")
-        return schema
 
 
 class _Reads:

@@ -1,0 +1,174 @@
+"""A driver of group mode without Spark: it calls the source as Spark does, keeps the same logs, and may be killed.
+
+One process loads everything once and forks a driver for each line that it reads, so that a kill costs a tenth of a
+second and not ten. A line is JSON: ``options`` of the source, ``folder`` of the checkpoint and the sink, ``hook`` as
+``MILLSTREAM_SPARK_HOOK`` has it (or one of :data:`OWN` with ``=kill``); the answer is the exit status that the driver
+ended with.
+
+A line with ``recover`` runs a recovery instead: its arguments, and a judge of its own (:func:`verdict`).
+
+The sink is what exactly-once needs: a file for each batch, replaced as a whole. A batch that is run again must have the
+rows that it had, or the driver fails.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+OWN = ("before_log", "sunk", "committed")
+"""Points of the engine's own: claimed and not in the offset log; in the sink and not in the commit log; in both."""
+
+
+class Drivers:
+    """The process that forks drivers."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def run(self, folder: Path, options: dict[str, str], hook: str = "") -> int:
+        """Run a driver until nothing is new; its exit code, negative for the signal that killed it."""
+        return self._ask({"folder": str(folder), "options": options, "hook": hook})
+
+    def _ask(self, line: dict[str, Any]) -> int:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(line) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def recover(self, arguments: dict[str, Any], hook: str = "") -> int:
+        """Run a recovery; its exit code, negative for the signal that killed it."""
+        return self._ask({"recover": arguments, "hook": hook})
+
+    def close(self) -> None:
+        """End it."""
+        self._process.communicate(timeout=30)
+
+
+def sunk(folder: Path) -> list[str]:
+    """The ids in the sink, in the order of batches."""
+    found = []
+    for path in sorted((folder / "out").iterdir(), key=lambda path: int(path.name)):
+        found += json.loads(path.read_text())
+    return found
+
+
+def logged(folder: Path, log: str) -> list[int]:
+    """The batches in a log."""
+    return sorted(int(path.name) for path in (folder / log).iterdir())
+
+
+def _put(path: Path, value: Any) -> None:
+    fresh = path.parent.parent / "fresh"
+    fresh.write_text(json.dumps(value, sort_keys=True))
+    fresh.rename(path)
+
+
+def drive(folder: Path, options: dict[str, str], hook: str) -> None:
+    """What MicroBatchExecution does with Trigger.AvailableNow, as far as the source and the logs are concerned."""
+    from pyspark.sql.streaming.datasource import ReadMaxRows
+
+    from millstream.spark.source import MillstreamSource
+
+    for name in ("offsets", "commits", "out"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    source = MillstreamSource(options)
+    reader: Any = source.streamReader(source.schema())
+    reader.prepareForTriggerAvailableNow()
+    batches = logged(folder, "offsets")
+    number = batches[-1] + 1 if batches else 0
+    start = json.loads((folder / "offsets" / str(number - 1)).read_text()) if batches else reader.initialOffset()
+    if batches and number - 1 not in logged(folder, "commits"):
+        number -= 1
+        before = folder / "offsets" / str(number - 1)
+        end, start = start, json.loads(before.read_text()) if number else reader.initialOffset()
+        run(folder, reader, number, start, end, hook)
+        number, start = number + 1, end
+    while True:
+        end = json.loads(json.dumps(reader.latestOffset(start, ReadMaxRows(int(options["maxEntriesPerTrigger"])))))
+        if end == start:
+            break
+        reach("before_log", number, hook)
+        _put(folder / "offsets" / str(number), end)
+        if number:
+            reader.commit(start)
+        run(folder, reader, number, start, end, hook)
+        number, start = number + 1, end
+    reader.stop()
+
+
+def run(folder: Path, reader: Any, number: int, start: Any, end: Any, hook: str) -> None:
+    """One batch: tasks, sink, commit log."""
+    ids = []
+    for part in reader.partitions(start, end):
+        for batch in reader.read(part):
+            ids += batch.column("id").to_pylist()
+    place = folder / "out" / str(number)
+    assert not place.exists() or json.loads(place.read_text()) == ids, "the batch has other rows than it had"
+    _put(place, ids)
+    reach("sunk", number, hook)
+    _put(folder / "commits" / str(number), {})
+    reach("committed", number, hook)
+
+
+def reach(point: str, number: int, hook: str) -> None:
+    """Die here in the second batch if the line says so."""
+    if hook == f"{point}=kill" and number == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def verdict(ident: str) -> str:
+    """What a recovery is to do with an entry, by its id."""
+    return ("ack", "release", "dead")[int(ident.partition("-")[0]) % 3]
+
+
+def recover(arguments: dict[str, Any]) -> None:
+    """A recovery whose judge needs no Spark."""
+    from millstream.spark.recovery import Recovery
+    from millstream.spark.verdicts import Verdict
+
+    recovery = Recovery(**arguments)
+    try:
+        recovery.run(lambda ids: {ident: Verdict(verdict(ident.decode()), f"because {ident!r}") for ident in ids})
+    finally:
+        recovery.close()
+
+
+def main() -> None:
+    """Fork a driver for each line."""
+    import pyarrow as pa  # noqa: F401 - loaded here so that no driver has to
+
+    import millstream.spark.claimread
+    import millstream.spark.columns
+    import millstream.spark.grouping
+    import millstream.spark.recovery  # noqa: F401 - as above
+    from millstream.spark import hooks
+
+    for line in sys.stdin:
+        told = json.loads(line)
+        child = os.fork()
+        if not child:
+            hooks.load("" if told["hook"].partition("=")[0] in OWN else told["hook"])
+            status = 1
+            try:
+                if "recover" in told:
+                    recover(told["recover"])
+                else:
+                    drive(Path(told["folder"]), told["options"], told["hook"])
+                status = 0
+            finally:
+                sys.stderr.flush()
+                os._exit(status)
+        _, status = os.waitpid(child, 0)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
