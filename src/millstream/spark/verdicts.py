@@ -115,8 +115,8 @@ class Court:
             hooks.reach("settling")
             there = self._there(sorted_out[""])
             outcome.deleted += self._ack([ident for ident in sorted_out[""] if ident not in there])
-            outcome.unjudged += self._release([(ident, deliveries[ident]) for ident in there])
-            outcome.released += self._release([(ident, deliveries[ident]) for ident in sorted_out["release"]])
+            outcome.unjudged += self._release(there)
+            outcome.released += self._release(sorted_out["release"])
             told()
             for first in range(0, len(sorted_out["dead"]), _BURIED_TOGETHER):
                 batch = sorted_out["dead"][first : first + _BURIED_TOGETHER]
@@ -141,12 +141,13 @@ class Court:
         checked(replies[0])
         return len(ids)
 
-    def _release(self, entries: Sequence[tuple[bytes, int]]) -> int:
-        # Claiming them counted no delivery, so there is none to be taken back.
-        commands: Any = emulate.release(self._capabilities, self._stream, self._group, entries, charge=True)
-        for reply in self._asker.ask(commands):
-            checked(reply)
-        return len(entries)
+    def _release(self, ids: Sequence[bytes]) -> int:
+        if not ids:
+            return 0
+        # Charged, which keeps the counts as they are: claiming them counted no delivery that could be taken back.
+        move: Any = emulate.release(self._capabilities, self._group, 0, charge=True).command(self._stream, ids)
+        checked(self._asker.ask([move])[0])
+        return len(ids)
 
     # --- dead letters ------------------------------------------------------------------------------------------------
 
