@@ -134,7 +134,7 @@ FAULTS = (
         "spark/grouping.py",
         "        self._looked = False  #",
         "        self._looked = True  #",
-        "tests/spark/test_group.py::test_a_driver_killed_anywhere_loses_and_doubles_nothing[millstream-claimed:2]",
+        "tests/spark/test_group.py::test_a_lost_checkpoint_finds_what_was_claimed",
     ),
     Fault(
         "claimed-page-forgotten",
