@@ -114,9 +114,8 @@ def test_a_worker_killed_off_the_main_road_loses_nothing(
         client.execute_command("XCLAIM", "jobs", "g", "ghost", 0, *left, "IDLE", 60_000, "RETRYCOUNT", 1, "JUSTID")
     target = tasks.app(APP.format(min_idle=400, concurrency=4))
     doom = {"middleware": "middleware"}.get(point, "" if "pardon" in point else "slow")
-    doomed = tasks.worker(
-        target, server.url, DOOM=doom, **({} if doom == "middleware" else {"MILLSTREAM_HOOK": f"{point}=kill"})
-    )
+    hook = {} if doom == "middleware" else {"MILLSTREAM_HOOK": f"{point}=kill"}
+    doomed = tasks.worker(target, server.url, DOOM=doom, MILLSTREAM_GRACE="0.5", **hook)
     if "release" in point:
         eventually(lambda: 5 in effects(client))
         doomed.terminate()
