@@ -1,7 +1,8 @@
 """Workers and the server killed and frozen while work is going on: nothing is lost, each repetition is explained.
 
 A run writes a line into a file before it has its effect by ``once``. So the file tells every run, with its process and
-its time, the storm knows whom it killed or froze when, and the effects on the server must be exactly the entries.
+its time, the storm knows whom it killed or froze when, and the effects on the server must be exactly the entries. A run
+whose effect met a connection that a crash of the server had cut (found out when it is next used) writes that down too.
 """
 
 import asyncio
@@ -28,9 +29,11 @@ from support.waiting import aeventually, eventually, pace
 APP = """
 import asyncio, os, time
 from millstream import App, Message, Retry, StreamSub, once
+from redis.exceptions import ConnectionError
 
 app = App()
 runs = os.open("runs.txt", os.O_APPEND | os.O_CREAT | os.O_WRONLY)
+cut = os.open("cut.txt", os.O_APPEND | os.O_CREAT | os.O_WRONLY)
 
 @app.subscriber(
     StreamSub("jobs", group="g", min_idle_time={min_idle}),
@@ -40,7 +43,11 @@ runs = os.open("runs.txt", os.O_APPEND | os.O_CREAT | os.O_WRONLY)
 async def work(x: int, msg: Message) -> None:
     os.write(runs, f"{{x}} {{msg.delivery_count}} {{os.getpid()}} {{time.time_ns()}}\\n".encode())
     await asyncio.sleep(0.001 * (x % 5))
-    await once(msg, ("HINCRBY", "effects", x, 1))
+    try:
+        await once(msg, ("HINCRBY", "effects", x, 1))
+    except ConnectionError:
+        os.write(cut, f"{{x}} {{msg.delivery_count}} {{os.getpid()}} {{time.time_ns()}}\\n".encode())
+        raise
     if x % 100 == 7:
         raise ValueError("always fails, after its effect")
     if x % 50 == 3 and msg.delivery_count == 1:
@@ -147,9 +154,10 @@ class Storm:
         assert Counter({int(x): int(count) for x, count in effects.items()}) == Counter(range(self.entries))
         assert sorted(int(fields["x"]) for _, fields in dead) == list(range(7, self.entries, 100))
         runs = defaultdict(list)
-        for line in (self.tasks.folder / "runs.txt").read_text().splitlines():
-            run = Run(*map(int, line.split()))
+        for run in self.read("runs.txt"):
             runs[run.x].append(run)
+        cut = {(run.x, run.delivery, run.pid) for run in self.read("cut.txt")}
+        assert bool(self.outages) or not cut
         assert set(runs) == set(range(self.entries))
         caught = self.caught([run for found in runs.values() for run in found])
         causes: Counter[str] = Counter()
@@ -157,9 +165,14 @@ class Storm:
             found.sort(key=lambda run: run.at)
             for run, after in itertools.pairwise(found):
                 cause = self.cause(run, after) or ("frozen as it began" if after in caught else "")
+                cause = cause or ("connection cut" if (run.x, run.delivery, run.pid) in cut else "")
                 assert cause, f"nothing explains that {after} came after {run}"
                 causes[cause] += 1
         return dict(causes)
+
+    def read(self, name: str) -> list[Run]:
+        """The lines of a file that the workers wrote."""
+        return [Run(*map(int, line.split())) for line in (self.tasks.folder / name).read_text().splitlines()]
 
     def settled(self) -> bool:
         with self.server.client() as client:
