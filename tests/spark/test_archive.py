@@ -32,7 +32,7 @@ from millstream.spark.archiving.trim import Keep, Trimmer
 from millstream.spark.decode import Want, general
 from millstream.spark.offsets import MAX_PART, ZERO, DataLossError, Id, parse_id
 from support.archives import LAST, Traffic, archive_once, data_files, held, rows_of
-from support.servers import ServerProcess, millstream_server, redis_server
+from support.servers import ServerProcess
 from support.streams import fill
 from support.waiting import eventually
 
@@ -45,14 +45,6 @@ NASTY = [
     ("1700003600000-7", [(b"later", b"hour")]),
     ("18446744073709551615-3", [(b"last", b"one")]),
 ]
-
-
-@pytest.fixture(scope="module", params=["redis", "millstream"])
-def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A real Redis, and our own server."""
-    folder = tmp_path_factory.mktemp("both")
-    with redis_server(folder) if request.param == "redis" else millstream_server(folder, "--memory") as server:
-        yield server
 
 
 @pytest.fixture

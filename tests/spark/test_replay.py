@@ -18,19 +18,11 @@ from millstream.spark.archiving.keeper import Settings
 from millstream.spark.archiving.replay import Replay, ReplayError, replay
 from millstream.spark.archiving.trim import Keep
 from support.archives import archive_once
-from support.servers import ServerProcess, millstream_server, redis_server
+from support.servers import ServerProcess
 from support.streams import fill
 from support.waiting import eventually
 
 pytestmark = pytest.mark.realserver
-
-
-@pytest.fixture(scope="module", params=["redis", "millstream"])
-def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A real Redis, and our own server."""
-    folder = tmp_path_factory.mktemp("both")
-    with redis_server(folder) if request.param == "redis" else millstream_server(folder, "--memory") as server:
-        yield server
 
 
 @pytest.fixture

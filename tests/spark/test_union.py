@@ -25,21 +25,13 @@ from millstream.spark.offsets import MAX_PART, DataLossError, Id, parse_id
 from millstream.spark.options import parse
 from millstream.spark.source import MillstreamSource
 from support.archives import archive_once, data_files
-from support.servers import ServerProcess, millstream_server, redis_server
+from support.servers import ServerProcess
 from support.streams import fill
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.realserver
-
-
-@pytest.fixture(scope="module", params=["redis", "millstream"])
-def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A real Redis, and our own server."""
-    folder = tmp_path_factory.mktemp("both")
-    with redis_server(folder) if request.param == "redis" else millstream_server(folder, "--memory") as server:
-        yield server
 
 
 @pytest.fixture
