@@ -113,7 +113,7 @@ def rewritten(client: redis.Redis) -> dict[str, Any]:
                 return told
             begun, asked = told["aof_rewrites"], True
             client.execute_command("BGREWRITEAOF")
-        time.sleep(0.1)
+        time.sleep(0.1)  # a server tells how a rewriting goes only when asked
 
 
 def full_rate(client: redis.Redis, port: int, entries: int, rounds: int) -> None:
@@ -161,7 +161,7 @@ def watched(client: redis.Redis, rounds: int) -> tuple[int, list[float], float]:
         elif not told["aof_rewrite_in_progress"] and since is not None:
             took.append(time.monotonic() - since)
             since = None
-        time.sleep(0.05)
+        time.sleep(0.05)  # the size is sampled twenty times a second
     return largest, took, first
 
 

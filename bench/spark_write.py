@@ -103,7 +103,7 @@ def latency(spark: "SparkSession", url: str) -> None:
             .option("stream", "out").option("checkpointLocation", checkpoint).start()
         )  # fmt: skip
         while not query.recentProgress:  # its first batch takes seconds
-            time.sleep(0.1)
+            time.sleep(0.1)  # Spark tells only those who ask
         sent = threading.Thread(target=trickle, args=(url,))
         sent.start()
         found: list[float] = []
@@ -125,7 +125,7 @@ def trickle(url: str) -> None:
     client = redis.Redis.from_url(url)
     for _ in range(TRICKLE):
         client.xadd("in", {"t": repr(time.time())})
-        time.sleep(0.02)
+        time.sleep(0.02)  # the pace of the trickle
     client.close()
 
 
