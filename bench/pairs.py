@@ -6,7 +6,6 @@ These machines are shared and noisy; only ratios of one run mean anything.
 import contextlib
 import json
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
@@ -16,12 +15,7 @@ from pathlib import Path
 
 import redis
 
-
-def free_port() -> int:
-    """A TCP port of this machine that nothing listened on a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+from millstream.demo.ports import free_port
 
 
 @contextlib.contextmanager

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import redis
-from pairs import free_port
+
+from millstream.demo.ports import free_port
 
 BATCH = 500
 PROBE = """

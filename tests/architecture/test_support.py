@@ -1,8 +1,16 @@
-"""Shared helpers keep their word: a deadline fails, a missing program skips or fails, servers are empty."""
+"""Shared helpers keep their word: deadlines fail, missing programs skip or fail, ports are apart, servers are empty."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+from millstream.demo import ports as system
 from support import needs
+from support.ports import Ports, free_port
 from support.servers import ServerProcess
 from support.waiting import aeventually, eventually
 
@@ -33,6 +41,51 @@ def test_missing_program_skips_at_home_and_fails_in_ci(monkeypatch: pytest.Monke
     monkeypatch.setenv("CI", "true")
     with pytest.raises(pytest.fail.Exception):
         needs.program("no-such-program")
+
+
+def test_no_port_is_one_that_a_client_may_be_given() -> None:
+    """A client that waits for a server would else be given its port, and be connected to itself."""
+    first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    assert [port for port in (free_port(), system.free_port()) if first <= port <= last] == []
+
+
+@pytest.mark.parametrize(
+    ("clients", "found"),
+    [
+        ("32768\t60999\n", range(10_000, 32_768)),
+        ("1024 50000", range(50_001, 65_536)),
+        ("1024 65535", range(10_000, 65_536)),
+        ("", range(10_000, 49_152)),
+    ],
+)
+def test_ports_come_from_outside_the_range_of_clients(tmp_path: Path, clients: str, found: range) -> None:
+    """Below it, or above it where that is more; from anywhere only where the range leaves nothing."""
+    (tmp_path / "range").write_text(clients)
+    assert system.room(tmp_path / "range") == found
+    assert system.room(tmp_path / "missing") == range(10_000, 49_152)
+
+
+def test_no_port_is_handed_out_twice(tmp_path: Path) -> None:
+    """Three processes at once, as those of one test run, get numbers of their own."""
+    code = "import sys; from pathlib import Path; from support.ports import Ports\n"
+    code += "own = Ports(Path(sys.argv[1]), range(20_000, 21_000)); print(*(own.take(2) for _ in range(60)))"
+    words = [sys.executable, "-c", code, str(tmp_path / "next")]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    asking = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env) for _ in range(3)]
+    found = [int(port) for process in asking for port in process.communicate(timeout=60)[0].split()]
+    assert len(found) == 180
+    assert len({port + side for port in found for side in (0, 1)}) == 360
+
+
+def test_ports_in_use_are_left_out_and_the_range_begins_again(tmp_path: Path) -> None:
+    """Two consecutive ones are both free; what was handed out comes back when there is nothing else."""
+    first = free_port(4)
+    ports = Ports(tmp_path / "next", range(first, first + 4))
+    (tmp_path / "next").write_text(str(first))
+    with socket.create_server(("127.0.0.1", first + 1)):
+        assert [ports.take(), ports.take(2), ports.take()] == [first, first + 2, first]
+        with pytest.raises(AssertionError, match="no 3 consecutive"):
+            ports.take(3)
 
 
 @pytest.mark.realserver

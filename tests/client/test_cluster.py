@@ -21,7 +21,8 @@ from millstream.client.slots import beside, slot_of, tag_of
 from millstream.client.url import sync_client
 from millstream.errors import ConfigError, UsageError
 from support.groups import all_done, consumers, pending
-from support.servers import ServerProcess, free_port, redis_server
+from support.ports import free_port
+from support.servers import ServerProcess, redis_server
 from support.waiting import aeventually, eventually, pace
 
 pytestmark = pytest.mark.realserver

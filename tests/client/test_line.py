@@ -7,7 +7,8 @@ import pytest
 from redis.exceptions import ResponseError
 
 from millstream.client.line import AccessDenied, Disconnected, Line
-from support.servers import ServerProcess, free_port, redis_server
+from support.ports import free_port
+from support.servers import ServerProcess, redis_server
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ from millstream.client.sentinel import parse_service
 from millstream.client.url import check_remote, sync_client
 from millstream.errors import ConfigError
 from support.needs import program
-from support.servers import ServerProcess, free_port, redis_server
+from support.ports import free_port
+from support.servers import ServerProcess, redis_server
 from support.waiting import aeventually, eventually
 
 pytestmark = pytest.mark.realserver

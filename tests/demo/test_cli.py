@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.servers import free_port
+from support.ports import free_port
 
 MILLSTREAM = str(Path(sys.executable).with_name("millstream"))
 

@@ -15,7 +15,8 @@ from click.testing import CliRunner
 
 from millstream.cli.main import main
 from millstream.spark import queries
-from support.servers import ServerProcess, free_port
+from support.ports import free_port
+from support.servers import ServerProcess
 from support.streams import fill
 from support.waiting import eventually
 
@@ -69,7 +70,7 @@ def listed(url: str) -> dict[str, dict[str, Any]]:
 def test_an_app_with_subscribers_and_pipelines(real_redis: ServerProcess, tmp_path: Path) -> None:
     """Both work; a query that dies starts again; ``spark ls`` and the metrics tell of it; SIGTERM loses nothing."""
     (tmp_path / "shop.py").write_text(APP)
-    port, log = free_port(), tmp_path / "log"
+    port, log = free_port(2), tmp_path / "log"
     words = [str(Path(sys.executable).with_name("millstream")), "run", "shop:app", "--health-port", str(port)]
     words += ["--conf", "spark.driver.memory=700m"]
     with real_redis.client(decode_responses=True) as client, log.open("w") as out:

@@ -23,7 +23,7 @@ from millstream.server.thread import ServerThread
 from millstream.server.tls import Tls, TlsError, make_context
 from millstream.spark.wire import Wire as SparkWire
 from support.needs import lacking, program
-from support.servers import free_port
+from support.ports import free_port
 from support.waiting import eventually
 
 MIB = 1024 * 1024

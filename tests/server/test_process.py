@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from support.servers import ServerProcess, free_port, millstream_server
+from support.ports import free_port
+from support.servers import ServerProcess, millstream_server
 from support.waiting import eventually
 from support.wire import Wire, pack
 

@@ -71,3 +71,15 @@ def sleeping(modules: Iterable[Module]) -> list[str]:
             if name in SLEEPS and not yields:
                 broken.append(f"{module.place}:{call.lineno} calls {name}")
     return broken
+
+
+def given_away(modules: Iterable[Module]) -> list[str]:
+    """Sockets bound to port 0 to learn a number for somebody else: by then a client may have been given it."""
+    broken = []
+    for module in modules:
+        for name, call in module.calls:
+            where = call.args[0] if call.args else None
+            chosen = isinstance(where, ast.Tuple) and len(where.elts) == 2 and ast.unparse(where.elts[1]) == "0"
+            if name.endswith(".bind") and chosen:
+                broken.append(f"{module.place}:{call.lineno} binds port 0")
+    return broken

@@ -2,7 +2,6 @@
 
 import contextlib
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -13,15 +12,8 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from support.needs import program
+from support.ports import free_port
 from support.waiting import DEADLINE, eventually
-
-
-def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nothing listened on a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class ServerProcess:

@@ -9,7 +9,8 @@ from click.testing import CliRunner, Result
 from millstream.cli.main import main
 from millstream.client.url import sync_client
 from millstream.transfer import commandfile
-from support.servers import ServerProcess, free_port, millstream_server
+from support.ports import free_port
+from support.servers import ServerProcess, millstream_server
 
 
 def typed(*words: str) -> Result:

@@ -18,7 +18,8 @@ from millstream.transfer.abilities import VERSIONS, abilities_of
 from millstream.transfer.copying import TEMPORARY, Copier
 from millstream.transfer.errors import LinkError, RefusedError, TransferError
 from millstream.transfer.link import Link, without_password
-from support.servers import ServerProcess, free_port, redis_server
+from support.ports import free_port
+from support.servers import ServerProcess, redis_server
 from support.waiting import eventually
 from transfer.history import portrait, raw
 

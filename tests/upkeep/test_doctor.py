@@ -11,7 +11,8 @@ from millstream.upkeep.directory_health import examine_place, file_system, fsync
 from millstream.upkeep.findings import Finding, worst
 from millstream.upkeep.machine import examine_machine
 from millstream.upkeep.server_health import Limits, examine_server
-from support.servers import ServerProcess, free_port, millstream_server, redis_server
+from support.ports import free_port
+from support.servers import ServerProcess, millstream_server, redis_server
 from upkeep.conftest import content, flip, segments
 
 

@@ -13,7 +13,8 @@ from millstream.upkeep.backup import back_up
 from millstream.upkeep.dump import Choice, dump
 from millstream.upkeep.examine import examine_directory
 from millstream.upkeep.restore import restore
-from support.servers import ServerProcess, free_port
+from support.ports import free_port
+from support.servers import ServerProcess
 from support.waiting import eventually
 
 WRITERS = 20

@@ -18,7 +18,8 @@ from millstream.worker import loop as loop_module
 from millstream.worker import registry
 from millstream.worker.health import HealthError, serving
 from support.groups import all_done, pending
-from support.servers import ServerProcess, free_port
+from support.ports import free_port
+from support.servers import ServerProcess
 from support.waiting import aeventually, eventually
 
 
@@ -221,7 +222,7 @@ def test_each_worker_of_run_has_its_own_port(server: ServerProcess, client: redi
     target = tasks.app(
         "from millstream import App\napp = App()\n@app.subscriber('jobs')\nasync def work(x: int) -> None: ...\n"
     )
-    port = free_port()
+    port = free_port(2)
     running = tasks.run(target, server.url, "--workers", "2", "--health-port", str(port))
     eventually(lambda: get(port, "/readyz")[0] == 200 and get(port + 1, "/readyz")[0] == 200)
     taken = tasks.run(target, server.url, "--health-port", str(port))

@@ -13,7 +13,8 @@ from click.testing import CliRunner
 from millstream.cli.main import main
 from millstream.worker.process import find_app, without_password
 from support.groups import all_done, consumers, pending
-from support.servers import ServerProcess, free_port
+from support.ports import free_port
+from support.servers import ServerProcess
 from support.waiting import eventually
 
 APP = """

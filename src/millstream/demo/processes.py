@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from millstream.demo.ports import free_port
 from millstream.errors import MillstreamError
 
 MILLSTREAM = (sys.executable, "-c", "from millstream.cli.main import main; main()")
@@ -144,12 +145,12 @@ class Server:
     def __init__(self, data: Path, logs: Path) -> None:
         self._data = data
         self._logs = logs
-        self._port = 0
+        self._port = free_port()
         self.url = ""
         self._child: Child | None = None
 
     def start(self, timeout: float = 60.0) -> str:
-        """Start it, on the port it had before if it had one.
+        """Start it, each time on the same port.
 
         Returns:
             Its URL.
@@ -171,7 +172,6 @@ class Server:
             self._child.check()
             if time.monotonic() > deadline:
                 raise DemoError(f"the server was not ready after {timeout:.0f} s.{self._child.tail()}")
-        self._port = int(self.url.rsplit(":", 1)[1])
         return self.url
 
     def check(self) -> None:

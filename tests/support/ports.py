@@ -1,0 +1,56 @@
+"""Ports for the servers of tests: outside the range that clients are given, and none twice, whoever asks."""
+
+import fcntl
+import os
+import random
+import tempfile
+from pathlib import Path
+
+from millstream.demo import ports
+
+
+class Ports:
+    """Hands out the ports of a range in turn, to every process that names the same file.
+
+    A number comes back only when the whole range has been handed out: until then a test that stops its server, or has
+    yet to start it, need not fear that another one gets its port.
+
+    Args:
+        file: has the next number; it is made if need be, and locked while one is taken.
+        room: the numbers.
+    """
+
+    def __init__(self, file: Path, room: range) -> None:
+        self._file = file
+        self._room = room
+
+    def take(self, count: int = 1) -> int:
+        """The first of ``count`` consecutive ports of 127.0.0.1 that nothing listens on."""
+        with self._file.open("a+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.seek(0)
+            text = file.read().strip()
+            at = int(text) if text.isdigit() else random.choice(self._room)
+            for _ in self._room:
+                if at not in self._room or at + count - 1 not in self._room:
+                    at = self._room[0]
+                if all(map(ports.is_free, range(at, at + count))):
+                    break
+                at += 1
+            else:
+                raise AssertionError(f"of {self._room} no {count} consecutive ports are free")
+            file.truncate(0)
+            file.write(str(at + count))
+        return at
+
+
+_PORTS = Ports(Path(tempfile.gettempdir()) / f"millstream-test-ports-{os.getuid()}", ports.room())
+
+
+def free_port(count: int = 1) -> int:
+    """A TCP port of 127.0.0.1 that nothing listens on, that no client is given and that no other test has.
+
+    Args:
+        count: so many consecutive ones; the first is returned.
+    """
+    return _PORTS.take(count)
