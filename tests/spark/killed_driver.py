@@ -19,7 +19,12 @@ from millstream.spark.source import MillstreamSource, StreamReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
+
+FILE_WRITER = "org.apache.spark.sql.execution.datasources.FileFormatWriter"
+FILE_POINTS = {"Start to commit write Job": "before commit", "Finished processing stats": "after commit"}
+"""What Spark's file sink logs around its commit, and the point that it is."""
 
 
 def die_at(point: str, batch: int) -> None:
@@ -86,6 +91,58 @@ class KilledSink(StreamSink):
         die_at("after commit", batchId)
 
 
+class FileCommits:
+    """An appender of Spark's log, whose lines are handed to it by the thread that runs the batch: it waits meanwhile.
+
+    So the file sink, which is Java, has points that are reached and not only seen.
+    """
+
+    def append(self, event: Any) -> None:
+        """A line of the log."""
+        told = event.getMessage().getFormattedMessage()
+        for words, point in FILE_POINTS.items():
+            if told.startswith(words):
+                die_at(point, newest("offsets"))
+
+    def getName(self) -> str:  # noqa: N802 - log4j's name, as are those below
+        """Its name."""
+        return "commits"
+
+    def isStarted(self) -> bool:  # noqa: N802
+        """It is ready."""
+        return True
+
+    def ignoreExceptions(self) -> bool:  # noqa: N802
+        """What goes wrong here ends the query."""
+        return False
+
+    def __getattr__(self, name: str) -> Any:
+        """The rest of the interface: nothing to do."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return lambda *_: None
+
+    class Java:
+        """What py4j makes of it."""
+
+        implements = ("org.apache.logging.log4j.core.Appender",)
+
+
+def watch_file_commits(spark: "SparkSession") -> None:
+    """Have the lines that the file sink logs pass by here."""
+    from pyspark.java_gateway import ensure_callback_server_started
+
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    ensure_callback_server_started(gateway)
+    log4j = gateway.jvm.org.apache.logging.log4j
+    context = log4j.LogManager.getContext(False)
+    config = log4j.core.config.LoggerConfig(FILE_WRITER, log4j.Level.INFO, False)
+    config.addAppender(FileCommits(), log4j.Level.INFO, None)
+    context.getConfiguration().addLogger(FILE_WRITER, config)
+    context.updateLoggers()
+
+
 def dying(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
     """A step of a task that dies in mid partition."""
     for number, batch in enumerate(batches):
@@ -131,6 +188,7 @@ def main(url: str, folder: str, sink: str, cap: str, master: str) -> None:
     )  # fmt: skip
     rows = frame.selectExpr("fields['n'] n")
     if sink == "parquet":
+        watch_file_commits(spark)
         writer = rows.mapInArrow(dying, rows.schema).writeStream.format("parquet").option("path", f"{folder}/out")
     else:
         writer = rows.writeStream

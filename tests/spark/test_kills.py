@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.realserver]
 
 DRIVER = Path(__file__).with_name("killed_driver.py")
 SINK_POINTS = ("offsets", "tasks", "before commit", "between pieces", "after commit", "before publishing", "publishing")
-FILE_POINTS = ("offsets", "tasks", "before publishing", "publishing")
+FILE_POINTS = ("offsets", "tasks", "before publishing", "publishing", "before commit", "after commit")
 """Where ``killed_driver.py`` can be ended, by sink."""
 
 UNCOMMITTED = ("offsets", "tasks", "before commit", "between pieces", "after commit")
@@ -56,6 +56,9 @@ def killed_at(server: ServerProcess, folder: Path, point: str, *, sink: str, cap
     found: int = reached["batch"]
     assert (folder / "checkpoint" / "offsets" / str(found)).exists()
     assert (folder / "checkpoint" / "commits" / str(found)).exists() == (point not in UNCOMMITTED)
+    if sink == "parquet":
+        named = (folder / "out" / "_spark_metadata" / str(found)).exists()
+        assert named == (point in ("after commit", "before publishing", "publishing"))
     return found
 
 
@@ -84,6 +87,35 @@ def test_a_killed_driver_of_the_sink_adds_each_row_once(
     query.awaitTermination()
     assert numbers(client) == list(range(1, 10_001))
     assert client.keys("millstream:*") == [f"millstream:sink:{query.id}"]
+
+
+@pytest.mark.timeout(900)
+def test_a_killed_driver_of_the_file_sink_writes_each_row_once(
+    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, spark: "SparkSession"
+) -> None:
+    """Killed when all files are written and none is named, then when all are named and the batch is not committed."""
+    fill(client, "a", 6000)
+    fill(client, "b", 4000, first=6001)
+    batch = killed_at(real_redis, tmp_path, "before commit", sink="parquet", cap=4000, batch=1)
+    assert len(_written(client, tmp_path, "parquet")) == 4000
+    assert _rows_of_files(tmp_path) == 8000, "some task had not finished its file"
+    killed_at(real_redis, tmp_path, "after commit", sink="parquet", cap=4000, batch=batch)
+    assert len(_written(client, tmp_path, "parquet")) == 8000
+    options = {"url": real_redis.url, "stream": "a,b", "group": "lake", "maxEntriesPerTrigger": "4000"}
+    rest = spark.readStream.format("millstream").options(**options).load().selectExpr("fields['n'] n")
+    query = (
+        rest.writeStream.format("parquet").option("path", str(tmp_path / "out"))
+        .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+    )  # fmt: skip
+    query.awaitTermination()
+    assert _written(client, tmp_path, "parquet") == list(range(1, 10_001))
+
+
+def _rows_of_files(folder: Path) -> int:
+    """Rows of all files that have their end, whether Spark's log names them or not."""
+    import pyarrow.parquet as pq
+
+    return sum(pq.read_metadata(path).num_rows for path in (folder / "out").glob("*.parquet"))
 
 
 LIVES = [("stream", point) for point in SINK_POINTS] + [("parquet", point) for point in FILE_POINTS]
