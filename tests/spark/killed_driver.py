@@ -104,15 +104,15 @@ class FileCommits:
             if told.startswith(words):
                 die_at(point, newest("offsets"))
 
-    def getName(self) -> str:  # noqa: N802 - log4j's name, as are those below
+    def getName(self) -> str:  # noqa: N802 - log4j's name
         """Its name."""
         return "commits"
 
-    def isStarted(self) -> bool:  # noqa: N802
+    def isStarted(self) -> bool:  # noqa: N802 - log4j's name
         """It is ready."""
         return True
 
-    def ignoreExceptions(self) -> bool:  # noqa: N802
+    def ignoreExceptions(self) -> bool:  # noqa: N802 - log4j's name
         """What goes wrong here ends the query."""
         return False
 
