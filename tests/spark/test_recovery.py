@@ -349,3 +349,52 @@ def test_the_command_settles_by_one_verdict(
     ):
         with pytest.raises(UsageError, match=says):
             load_function(spec)
+
+
+TRIAGE = """
+from pyspark.sql import functions as F
+
+
+def judge(entries):
+    number = entries.fields["n"].cast("int")
+    word = F.when(number % 3 == 0, "ack").when(number % 3 == 1, "release").otherwise("dead")
+    return entries.select("id", word.alias("verdict"), F.concat(F.lit("number "), number).alias("reason"))
+
+
+def mistaken(entries):
+    return entries.select("id", F.lit("drop").alias("verdict"))
+
+
+def nothing(entries):
+    return None
+"""
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_command_settles_by_a_function(
+    server: ServerProcess, client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a file of the working directory; a function that gives something else settles nothing and is told so."""
+    ids = leave(client, 30, fresh=2)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))  # put back at the end
+    (tmp_path / "triage_of_ours.py").write_text(TRIAGE)
+    words = ["recover", "s", "--group", "g", "--min-idle", "30m", "--url", server.url, "-o", "json", "--key", "morgue"]
+    for name, says in (
+        ("mistaken", "the verdict on 1-0 is 'drop': it must be one of ack, release, dead, or null"),
+        ("nothing", "the function gave NoneType, and must give a DataFrame of id and verdict"),
+    ):
+        wrong = CliRunner().invoke(main, [*words, "--function", f"triage_of_ours:{name}"])
+        assert (wrong.exit_code, wrong.stdout) == (2, "")
+        assert says in wrong.stderr
+        assert "Traceback" not in wrong.stderr
+        assert len(pending(client)) == 32
+    done = CliRunner().invoke(main, [*words, "--slice", "7", "--function", "triage_of_ours:judge"])
+    assert (done.exit_code, json.loads(done.stdout)) == (
+        0, {"acked": 10, "released": 10, "dead": 10, "unjudged": 0, "deleted": 0, "taken": 0},
+    )  # fmt: skip
+    assert [int(ident[:-2]) for ident in buried(client, "morgue")] == list(range(2, 31, 3))
+    left = pending(client)
+    assert [held for held, _ in left.values()] == [b""] * 10 + [b"alive"] * 2
+    assert [int(ident[:-2]) for ident in left] == [*range(1, 31, 3), 31, 32]
+    assert len(ids) == 32

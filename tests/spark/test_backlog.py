@@ -1,0 +1,203 @@
+"""A backlog: batches as large as they may be and no larger, shares of tasks alike, and a driver that does not grow."""
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import redis
+
+from support import campaign
+from support.servers import ServerProcess, redis_server
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.realserver]
+
+FILL = """
+for number = tonumber(ARGV[1]), tonumber(ARGV[2]) do
+  redis.call('XADD', KEYS[1], math.floor(number / tonumber(ARGV[3])) .. '-' .. number, 'n', number)
+end
+"""
+"""Entries numbered from the first to the last, so many of them in a millisecond."""
+
+SHARES = "part long, rows long, total long"
+
+
+def backlog(client: redis.Redis, stream: str, first: int, last: int, together: int) -> None:
+    """Fill a stream by a script: five million commands over a connection would take longer than the test."""
+    for at in range(first, last + 1, 10_000):
+        client.eval(FILL, 1, stream, at, min(at + 9999, last), together)
+
+
+def counting() -> "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]":
+    """What makes one row of what a task has read; Spark takes it along as it is, and does not look for this module."""
+
+    def shares(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        import pyarrow as pa
+        import pyarrow.compute as pc
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        found = pa.chunked_array([batch.column("n") for batch in batches], pa.int64())
+        if len(found):
+            row = [context.partitionId(), len(found), pc.sum(found).as_py()]
+            arrays = [pa.array([value], pa.int64()) for value in row]
+            yield pa.RecordBatch.from_arrays(arrays, names=["part", "rows", "total"])
+
+    return shares
+
+
+@dataclass
+class Read:
+    """What a query over a backlog came to.
+
+    Attributes:
+        sizes: rows of its batches, in order.
+        tasks: by batch, the rows of each task.
+        total: the sum of all numbers that were read.
+        memory: by batch at which it was measured, bytes: of the process that plans, of the driver's Python, and of
+            Java's heap after a collection.
+    """
+
+    sizes: list[int]
+    tasks: list[list[int]]
+    total: int
+    memory: dict[int, tuple[int, int, int]]
+
+
+def read(
+    spark: "SparkSession", url: str, folder: Path, looks: Callable[[int], bool] = lambda _: False, **options: str
+) -> Read:
+    """Read everything, batch by batch; a batch's number says whether memory is measured after it."""
+    source = spark.readStream.format("millstream").option("url", url).option("startingOffsets", "earliest")
+    memory: dict[int, tuple[int, int, int]] = {}
+    batches: dict[int, list[Any]] = {}
+
+    def count(frame: "DataFrame", number: int) -> None:
+        batches[number] = frame.mapInArrow(counting(), SHARES).collect()
+        if looks(number):
+            memory[number] = used(spark)
+
+    query = (
+        source.options(**options).schema("n long").load().writeStream.foreachBatch(count)
+        .option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
+    )  # fmt: skip
+    query.awaitTermination()
+    tasks = [[row.rows for row in batches[number]] for number in sorted(batches)]
+    total = sum(row.total for rows in batches.values() for row in rows)
+    return Read([sum(rows) for rows in tasks], tasks, total, memory)
+
+
+def used(spark: "SparkSession") -> tuple[int, int, int]:
+    """Memory of the source's process, of this one, and of Java."""
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    runtime = gateway.jvm.java.lang.Runtime.getRuntime()
+    runtime.gc()
+    heap = runtime.totalMemory() - runtime.freeMemory()
+    return resident(planning(gateway.proc.pid)), resident("self"), heap
+
+
+def planning(java: int) -> str:
+    """The process in which Java has the source plan."""
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (path / "cmdline").read_bytes()
+            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:  # it has ended meanwhile
+            continue
+        if b"python_streaming_source_runner" in words and parent == java:
+            return path.name
+    raise LookupError("Spark plans somewhere else: adapt the test")
+
+
+def resident(pid: str) -> int:
+    """Bytes of a process in memory."""
+    lines = Path("/proc", pid, "status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:"))
+
+
+def test_batches_of_a_backlog_are_full_and_shares_alike(
+    real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", tmp_path: Path
+) -> None:
+    """Two streams of unlike rates, with holes: no batch over the cap, and all but the last within a tenth of it."""
+    backlog(client, "a", 1, 9000, together=3)
+    backlog(client, "b", 1, 1000, together=100)
+    client.eval(
+        "for n = 100, 199 do redis.call('XDEL', KEYS[1], n // 3 .. '-' .. n) end".replace(
+            "n // 3", "math.floor(n / 3)"
+        ),
+        1,
+        "a",
+    )
+    found = read(spark, real_redis.url, tmp_path, stream="a,b", maxEntriesPerTrigger="2000", minPartitions="4")
+    assert found.total == 9000 * 9001 // 2 + 1000 * 1001 // 2 - sum(range(100, 200))
+    full(found.sizes, 2000)
+    assert len(found.sizes) == 5
+
+
+def full(sizes: list[int], cap: int) -> None:
+    """Within the cap, and within a tenth of it but for the last."""
+    assert max(sizes) <= cap
+    assert min(sizes[:-1]) >= 0.9 * cap
+
+
+LAYOUTS: list[dict[str, tuple[int, int]]] = [
+    {"s": (5_000_000, 7)},
+    {"busy": (4_000_000, 50), "quiet": (900_000, 1), "small": (100_000, 1000)},
+]
+"""By stream: entries, and how many of them in a millisecond."""
+
+CAP = 250_000
+MB = 1 << 20
+
+
+def five_million(seed: int) -> int:
+    """A query over a backlog of one layout: exact, full, balanced and flat."""
+    from millstream.spark import session
+
+    streams = LAYOUTS[seed]
+    spark = session("tests", quick=True, spark__log__level="ERROR")
+    with tempfile.TemporaryDirectory() as made, redis_server(Path(made, "redis"), "--maxmemory", "2gb") as server:
+        with server.client() as client:
+            for stream, (count, together) in streams.items():
+                backlog(client, stream, 1, count, together)
+        begun = time.monotonic()
+        found = read(
+            spark, server.url, Path(made), lambda number: number % 5 == 4,
+            stream=",".join(streams), maxEntriesPerTrigger=str(CAP), minPartitions="4",
+        )  # fmt: skip
+        seconds = time.monotonic() - begun
+    rows = sum(found.sizes)
+    assert rows == sum(count for count, _ in streams.values())
+    assert found.total == sum(count * (count + 1) // 2 for count, _ in streams.values())
+    full(found.sizes, CAP)
+    uneven = max(max(tasks) / min(tasks) for tasks in found.tasks[:-1])
+    memory = "; ".join(f"{at}: {' '.join(f'{b / MB:.1f}' for b in found.memory[at])}" for at in found.memory)
+    campaign.tell(
+        "spark-backlog",
+        f"{rows:,} rows in {len(found.sizes)} batches and {seconds:.0f} s; batches of {min(found.sizes[:-1]):,} to "
+        f"{max(found.sizes):,} rows; largest task over smallest {uneven:.3f}; MB after batches (planning, driver, "
+        f"Java's heap): {memory}",
+    )
+    if len(streams) == 1:  # a small stream beside a large one is a small part
+        assert uneven < 1.2
+    first, *_, last = (found.memory[at] for at in sorted(found.memory))
+    for before, after in zip(first, last, strict=True):
+        assert after - before < 20 * MB
+    return rows
+
+
+@pytest.mark.long
+@pytest.mark.timeout(campaign.LIMIT)
+@pytest.mark.usefixtures("spark")
+def test_five_million_entries_wait() -> None:
+    """E6: the cap is kept and used, tasks are alike, and neither Python nor Java at the driver grows."""
+    campaign.run("spark-backlog", five_million, range(len(LAYOUTS)), unit="entries")
