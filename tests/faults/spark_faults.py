@@ -1,4 +1,4 @@
-"""Faults in the Spark source: ways to read an entry twice or never."""
+"""Faults in what runs on Spark: ways to read or write an entry twice or never, to trim or acknowledge it too early."""
 
 from faults.planting import Fault
 
@@ -6,6 +6,7 @@ OFFSETS = "tests/spark/test_offsets.py"
 PLANNER = "tests/spark/test_planner.py"
 ARCHIVE = "tests/spark/test_archive.py"
 SINK = "tests/spark/test_sink.py"
+GROUP = "tests/spark/test_group.py"
 
 FAULTS = (
     Fault(
@@ -159,5 +160,78 @@ FAULTS = (
         '        looks: list[Command] = [("WATCH", self._dead), ("TYPE", self._dead)]\n',
         '        looks: list[Command] = [("PING",), ("TYPE", self._dead)]\n',
         "tests/spark/test_recovery.py::test_an_entry_is_buried_once_whoever_else_buries",
+    ),
+    Fault(
+        "sink-forgets-what-is-done",
+        "A batch that was committed adds nothing when it is run again.",
+        "spark/publishing.py",
+        "            if known is not None and known.version >= version:\n",
+        "            if known is not None and known.version >= version and known.parts is not None:\n",
+        f"{SINK}::test_rows_are_seen_when_committed_and_once",
+    ),
+    Fault(
+        "staged-rows-not-registered",
+        "What an attempt that nobody committed has staged is removed with the next commit.",
+        "spark/staging.py",
+        '            self._mail.send(("SADD", register, part.key))\n',
+        '            self._mail.send(("SADD", register, part.stream))\n',
+        f"{SINK}::test_an_attempt_that_nobody_committed_is_removed_with_the_next_commit",
+    ),
+    Fault(
+        "published-before-the-commit",
+        "A query's group shows no entry as read before its batch is committed.",
+        "spark/planner.py",
+        "                ends[key] = self._cut(key, begun[key], state, budget)\n        return ends\n",
+        "                ends[key] = self._cut(key, begun[key], state, budget)\n"
+        "        self._publish(ends)\n        return ends\n",
+        f"{PLANNER}::test_the_group_shows_what_is_done_and_the_lag",
+    ),
+    Fault(
+        "gap-swallowed-by-a-read",
+        "A read of a planned batch gives all its rows or fails.",
+        "spark/reading.py",
+        "            if overtaken(whole, before, page, first):\n",
+        "            if page is None and overtaken(whole, before, page, first):\n",
+        f"{PLANNER}::test_a_batch_trimmed_after_it_was_planned",
+    ),
+    Fault(
+        "trimmed-past-a-group",
+        "Nothing that some group has not read is trimmed.",
+        "spark/archiving/trim.py",
+        "  hold(after(group['last-delivered-id']), 'read', group['name'], group['last-delivered-id'])\n",
+        "  hold(after(archived), 'read', group['name'], group['last-delivered-id'])\n",
+        f"{ARCHIVE}::test_what_a_group_needs_stays",
+    ),
+    Fault(
+        "acked-before-the-commit",
+        "Entries of a group are acknowledged when their batch is known to be committed.",
+        "spark/grouping.py",
+        "        self._mine = end.seq\n",
+        "        self._mine = end.seq\n        self.settle(end)\n",
+        f"{GROUP}::test_batches_are_shared_with_other_consumers_and_read_again_alike",
+    ),
+    Fault(
+        "claimed-loss-passed-over",
+        "Entries that were deleted after they were claimed are an error.",
+        "spark/claimread.py",
+        "    if claimed == there:\n",
+        "    if claimed >= there:\n",
+        f"{GROUP}::test_entries_deleted_after_they_were_claimed_are_a_loss",
+    ),
+    Fault(
+        "dead-query-left-dead",
+        "A pipeline whose query died is started again.",
+        "pipelines/runner.py",
+        '        self.error, self.state = last_words(died), "waiting"\n',
+        '        self.error, self.state = last_words(died), "failed"\n',
+        "tests/pipelines/test_runner.py::test_a_query_that_dies_is_started_again_ever_more_slowly",
+    ),
+    Fault(
+        "stop-in-the-midst-of-a-batch",
+        "A stop lets the running batch end.",
+        "pipelines/runner.py",
+        '            and self._query.status["isTriggerActive"]\n',
+        '            and not self._query.status["isTriggerActive"]\n',
+        "tests/pipelines/test_runner.py::test_a_stop_lets_the_running_batch_end",
     ),
 )
