@@ -16,11 +16,13 @@ import redis.asyncio
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from millstream.client import itself
 from millstream.errors import ConfigError, LogLockedError
 
 SENTINELS = "redis+sentinel://"
 CLUSTERS = "redis+cluster://"
-SERVERS = ("redis://", "rediss://", "unix://", SENTINELS, CLUSTERS)
+PLAIN = "redis://"
+SERVERS = (PLAIN, "rediss://", "unix://", SENTINELS, CLUSTERS)
 EMBEDDED = ("memory://", "file://")
 SCHEMES = SERVERS + EMBEDDED
 
@@ -100,6 +102,8 @@ def sync_client(url: str, **options: Any) -> "redis.Redis":
         raise ConfigError(
             f"{url!r}: a cluster is for workers, `millstream dead` and `worker`, and connect(); this needs one server"
         )
+    if url.startswith(PLAIN):
+        options.setdefault("connection_class", itself.Connection)
     client: redis.Redis = redis.Redis.from_url(url, **options)
     return client
 
@@ -127,6 +131,8 @@ def async_client(url: str, **options: Any) -> "redis.asyncio.Redis":
 
         cluster: Any = async_cluster(url, **options)
         return cluster  # type: ignore[no-any-return] # not a Redis for redis-py, but of the same methods
+    if url.startswith(PLAIN):
+        options.setdefault("connection_class", itself.AsyncConnection)
     client: redis.asyncio.Redis = redis.asyncio.Redis.from_url(url, **options)
     return client
 

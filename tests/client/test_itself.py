@@ -1,0 +1,47 @@
+"""A client that waits for a server of its own machine is never connected to itself."""
+
+import asyncio
+import socket
+from typing import Any
+
+import pytest
+import redis
+
+from millstream.client.url import async_client, sync_client
+from support.ports import free_port
+
+
+class OnItself(socket.socket):
+    """A socket that gets the port it connects to as its own, as the kernel may choose it where nobody listens."""
+
+    def connect(self, address: Any) -> None:
+        self.bind(address)
+        super().connect(address)
+
+
+def test_a_port_that_leads_to_itself_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would read its own HELLO as the reply, and keep the port from the server that comes back."""
+    port = free_port()
+    monkeypatch.setattr(socket, "socket", OnItself)
+    with (
+        sync_client(f"redis://127.0.0.1:{port}/0", socket_timeout=5) as client,
+        pytest.raises(redis.ConnectionError, match="nobody listens"),
+    ):
+        client.ping()
+
+
+async def test_the_same_under_asyncio(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The workers' connections."""
+    port = free_port()
+    connect = asyncio.open_connection
+
+    async def itself(host: str, port: int, **options: Any) -> Any:
+        return await connect(host, port, local_addr=(host, port), **options)
+
+    monkeypatch.setattr(asyncio, "open_connection", itself)
+    client = async_client(f"redis://127.0.0.1:{port}/0", socket_timeout=5)
+    try:
+        with pytest.raises(redis.ConnectionError, match="nobody listens"):
+            await client.ping()
+    finally:
+        await client.aclose()
