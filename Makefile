@@ -19,6 +19,9 @@ install: check-python $(STAMP) ## make .venv and install everything the demo and
 demo: check-java install ## the main job: a year of flights through stream, workers and Spark (ARGS="--rows 5000" for a short one)
 	$(BIN)/millstream demo $(ARGS)
 
+# Bytecode is kept even where the environment says not to: the tests start hundreds of Python processes.
+test test-long: export PYTHONDONTWRITEBYTECODE =
+
 test: check-java install ## every test but the long campaigns, two at a time (ARGS="tests/engine -x -n0" for some, one at a time)
 	$(BIN)/python -m pytest -m "not long" -n 2 --dist loadfile $(ARGS)
 

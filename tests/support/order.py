@@ -1,0 +1,45 @@
+"""Which tests run on which of two processes, and in what order, so that neither waits long for the other at the end."""
+
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+from xdist.scheduler import LoadFileScheduling
+
+ROOT = Path(__file__).parents[2]
+
+JAVA = "java"
+"""One work unit: every file that starts a Java machine. Two at once would take four cores, and each its own warming."""
+
+SLOW = ("tests/server/test_kills.py", "tests/engine/test_machine.py", "tests/persistence/test_rewrite.py")
+"""Files that take long for the number of their tests, the longest first. Begun last, they would run alone."""
+
+
+@cache
+def work_unit(file: str) -> str:
+    """What a file is handed out with: itself, or all files with Spark in them."""
+    text = (ROOT / file).read_text(encoding="utf-8")
+    return JAVA if "pytest.mark.spark" in text else file
+
+
+def in_order(counts: Iterable[tuple[str, int]]) -> list[str]:
+    """The work units as they are begun: Java, slow files, then those with the most tests.
+
+    Args:
+        counts: each unit and how many tests it has.
+    """
+    first = [JAVA, *SLOW]
+    places = {unit: place for place, unit in enumerate(first)}
+    return [unit for unit, _ in sorted(counts, key=lambda one: (places.get(one[0], len(first)), -one[1], one[0]))]
+
+
+class Scheduling(LoadFileScheduling):
+    """pytest-xdist's way by files, with :func:`work_unit` and :func:`in_order` in the place of its own."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return work_unit(super()._split_scope(nodeid))
+
+    def _assign_work_unit(self, node: object) -> None:
+        counts = [(unit, len(tests)) for unit, tests in self.workqueue.items()]
+        self.workqueue.move_to_end(in_order(counts)[0], last=False)
+        super()._assign_work_unit(node)
