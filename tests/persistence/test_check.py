@@ -6,10 +6,12 @@ from zlib import crc32
 
 import pytest
 
-from millstream.errors import DiskError
+from millstream.errors import DiskError, LogCorruptError
 from millstream.persistence.check import check
+from millstream.persistence.disk import RealDisk
 from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE
 from millstream.persistence.log import Log
+from millstream.persistence.rewrite import contents, make
 from millstream.persistence.segment import State
 
 
@@ -156,3 +158,26 @@ def test_a_directory_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     """A wrong path must not look like an empty log."""
     with pytest.raises(DiskError, match="cannot check"):
         check(tmp_path / "wrong")
+
+
+def test_a_snapshot_without_a_manifest_is_a_problem(tmp_path: Path) -> None:
+    """A start refuses it, since it may be all that is left; a check must not call that well."""
+    log, _ = Log.open(tmp_path)
+    log.append(b"one")
+    log.write()
+    work = log.seal_off()
+    assert work is not None
+    make(RealDisk(), tmp_path, work, contents(RealDisk(), tmp_path, work))
+    log.adopt(work)
+    log.sweep()
+    log.close()
+    (tmp_path / "MANIFEST").unlink()
+    for log_file in tmp_path.glob("log-*"):
+        log_file.unlink()
+    report = check(tmp_path)
+    (problem,) = report.problems
+    assert (Path(problem.path).name, problem.refuses) == (work.target.name, True)
+    assert "no manifest" in problem.text
+    assert report.lost_bytes == (tmp_path / work.target.name).stat().st_size
+    with pytest.raises(LogCorruptError, match="there is no manifest"):
+        Log.open(tmp_path)

@@ -1,6 +1,9 @@
 """A picture of a data directory is one state of it, whatever its owner does while it is taken; and it only reads."""
 
 import errno
+import os
+import socket
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -121,3 +124,42 @@ def test_it_only_reads(log: Log, tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError):
             picture.open_read(home / "nothing")
         assert picture.free(home) > 0
+
+
+def test_what_is_no_file_stands_in_nobodys_way(tmp_path: Path, log: Log) -> None:
+    """A server's unix socket may lie in its data directory; a pipe would keep who opens it waiting for ever."""
+    home = tmp_path / "data"
+    log.close()
+    os.mkfifo(home / "pipe")
+    (home / "folder").mkdir()
+    with closing(socket.socket(socket.AF_UNIX)) as there:
+        there.bind(str(home / "m.sock"))
+        with Picture(RealDisk(), home) as picture:
+            assert {"pipe", "m.sock", "folder"} < set(picture.list(home))
+            assert check(home, picture).ok
+
+
+class Forbidding(RealDisk):
+    """Some files may not be read."""
+
+    __slots__ = ("names",)
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def open_read(self, path: Path) -> RealFile:
+        if path.name in self.names:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return super().open_read(path)
+
+
+def test_a_file_of_the_log_that_may_not_be_read_is_an_error(tmp_path: Path, log: Log) -> None:
+    """Taken for empty it would be missing in a backup that says it is whole. Others, such as lost+found, count not."""
+    home = tmp_path / "data"
+    last = log._manifest.segments[-1].name
+    log.close()
+    with pytest.raises(DiskError, match=f"{last} may not be read"):
+        Picture(Forbidding(last), home)
+    (home / "lost+found").touch()
+    with Picture(Forbidding("lost+found"), home) as picture:
+        assert check(home, picture).ok

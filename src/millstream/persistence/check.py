@@ -9,11 +9,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from millstream.errors import DiskError, LogCorruptError
-from millstream.persistence.disk import Disk, RealDisk
+from millstream.errors import LogCorruptError
+from millstream.persistence.disk import Disk, RealDisk, disk_error
 from millstream.persistence.frame import HEADER_SIZE, FormatError
 from millstream.persistence.lockfile import Owner, read_owner
-from millstream.persistence.manifest import Manifest, SegmentEntry, SnapshotEntry, is_segment_name, read_manifest
+from millstream.persistence.manifest import (
+    Manifest,
+    SegmentEntry,
+    SnapshotEntry,
+    is_segment_name,
+    is_snapshot_name,
+    read_manifest,
+)
 from millstream.persistence.segment import State, Verdict, read_header
 from millstream.persistence.snapshot import damage, examine_snapshot
 from millstream.persistence.survey import Meter, Progress, examine, gap, holds_records, size_of, unnamed
@@ -104,7 +111,7 @@ def check(
         verdicts = _log_files(disk, report, names, on_progress)
         report.files = [FileReport(n, size_of(disk, report.directory / n), verdicts.get(n)) for n in names]
     except OSError as error:
-        raise DiskError(f"cannot check {report.directory}: {error.strerror or error}") from error
+        raise disk_error(f"cannot check {report.directory}", error) from error
     return report
 
 
@@ -180,11 +187,15 @@ def _manifest(disk: Disk, report: CheckReport) -> Manifest | None:
 def _entries_by_header(disk: Disk, report: CheckReport, names: list[str]) -> list[SegmentEntry]:
     """Without a manifest: the log files as their names and headers say."""
     entries = []
+    for name in filter(is_snapshot_name, names):
+        if not report.problems:
+            _add_orphan(report, report.directory / name)
+        report.lost_bytes += size_of(disk, report.directory / name)
     for name in filter(is_segment_name, names):
         path = report.directory / name
         size = size_of(disk, path)
         if not report.problems and size > HEADER_SIZE:
-            report.problems.append(Problem(str(path), 0, "there are records, but there is no manifest", refuses=True))
+            _add_orphan(report, path)
         file = disk.open_read(path)
         try:
             header = read_header(file, path)
@@ -195,6 +206,10 @@ def _entries_by_header(disk: Disk, report: CheckReport, names: list[str]) -> lis
         finally:
             file.close()
     return entries
+
+
+def _add_orphan(report: CheckReport, path: Path) -> None:
+    report.problems.append(Problem(str(path), 0, "there are records, but there is no manifest", refuses=True))
 
 
 def _unnamed(disk: Disk, report: CheckReport, manifest: Manifest) -> None:

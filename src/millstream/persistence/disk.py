@@ -120,12 +120,23 @@ class Disk(Protocol):
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
+_WHOSE = "; do it as the user whose directory that is, or change its rights"
+_WHERE = "; is it the right directory?"
+_ADVICE = {
+    errno.EACCES: _WHOSE,
+    errno.EPERM: _WHOSE,
+    errno.EROFS: "; mount it so that it can be written",
+    errno.ENOENT: _WHERE,
+    errno.ENOTDIR: _WHERE,
+}
+
 
 def disk_error(doing: str, error: OSError) -> DiskError:
     """The error to raise for one of the system's: ``DiskFullError`` if space or quota ran out."""
     if error.errno in FULL:
         return DiskFullError(f"{doing}: {error.strerror or error}; free some space there")
-    return DiskError(f"{doing}: {error.strerror or error}")
+    advice = _ADVICE.get(error.errno or 0, "")
+    return DiskError(f"{doing}: {error.strerror or error}{advice}")
 
 
 def tried(read: Callable[[], T], doing: str) -> T:
@@ -242,8 +253,8 @@ class RealDisk:
         return RealFile(os.open(path, os.O_RDWR | os.O_APPEND))
 
     def open_read(self, path: Path) -> RealFile:
-        """See :class:`Disk`."""
-        return RealFile(os.open(path, os.O_RDONLY))
+        """See :class:`Disk`. Without waiting: what has the name may be a pipe, at whose other end is nobody."""
+        return RealFile(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
 
     def rename(self, old: Path, new: Path) -> None:
         """See :class:`Disk`."""
@@ -262,7 +273,10 @@ class RealDisk:
         if directory.is_dir():
             return
         self.make_directory(directory.parent)
-        directory.mkdir(exist_ok=True)
+        try:
+            directory.mkdir(exist_ok=True)
+        except FileExistsError:
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(directory)) from None
         self.sync_directory(directory.parent)
 
     def sync_directory(self, directory: Path) -> None:

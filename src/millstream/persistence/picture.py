@@ -20,6 +20,13 @@ from millstream.persistence.disk import Data, Disk, DiskFile, DiskLock
 TRIES = 200
 PAUSE = 0.01  # seconds between tries: a manifest is switched in less, and rarely
 
+# A socket cannot be opened: a server may have its own in its data directory
+_NO_FILE = frozenset({errno.ENXIO, errno.EOPNOTSUPP})
+
+
+def _is_of_log(name: str) -> bool:
+    return name == manifests.NAME or manifests.is_segment_name(name) or manifests.is_snapshot_name(name)
+
 
 def _refuse(*_: object) -> NoReturn:
     raise OSError(errno.EROFS, "a picture of a data directory is only read")
@@ -86,7 +93,7 @@ class Picture:
 
     Raises:
         OSError: it cannot be read.
-        DiskError: its files change too fast to be held.
+        DiskError: its files change too fast to be held, or one of them may not be read.
     """
 
     def __init__(self, disk: Disk, directory: Path) -> None:
@@ -136,7 +143,15 @@ class Picture:
     def _open(self, name: str) -> StillFile:
         try:
             file = self._disk.open_read(self._directory / name)
-        except PermissionError:  # such as lost+found, if the directory is a mount point
+        except PermissionError as error:
+            if _is_of_log(name):  # taken for empty it would be missing without a word
+                raise DiskError(
+                    f"{self._directory / name} may not be read by this user: run this as the user who runs the server"
+                ) from error
+            return StillFile(None, 0)  # such as lost+found, if the directory is a mount point
+        except OSError as error:
+            if error.errno not in _NO_FILE:
+                raise
             return StillFile(None, 0)
         return StillFile(file, file.size())
 

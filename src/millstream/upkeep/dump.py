@@ -7,8 +7,7 @@ from pathlib import Path
 from re import Pattern
 from re import compile as compiled
 
-from millstream.errors import DiskError
-from millstream.persistence.disk import Disk, RealDisk
+from millstream.persistence.disk import Disk, RealDisk, disk_error
 from millstream.persistence.frame import HEADER_SIZE
 from millstream.persistence.picture import Picture
 from millstream.persistence.segment import read_header, salvage
@@ -60,7 +59,7 @@ def dump(path: Path, choice: Choice, disk: Disk | None = None) -> Iterator[Recor
             raw = records(picture, path, start=choice.start.position or 1, past_damage=choice.past_damage)
             yield from _chosen(raw, choice, pattern)
     except OSError as error:
-        raise DiskError(f"cannot read {path}: {error.strerror or error}") from error
+        raise disk_error(f"cannot read {path}", error) from error
 
 
 def _of_kept(disk: Disk, path: Path) -> Iterator[Raw]:

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from millstream.errors import DiskError, LogCorruptError, StorageError
+from millstream.errors import LogCorruptError, StorageError
 from millstream.persistence.check import CheckReport, FileReport, Problem, check
-from millstream.persistence.disk import Disk, RealDisk
+from millstream.persistence.disk import Disk, RealDisk, disk_error
 from millstream.persistence.frame import HEADER_SIZE, FileHeader
 from millstream.persistence.manifest import Manifest, SegmentEntry, is_segment_name, is_snapshot_name
 from millstream.persistence.picture import Picture
@@ -71,7 +71,7 @@ def examine_directory(directory: Path, disk: Disk | None = None, tell: Progress 
     try:
         picture = Picture(disk, directory)
     except OSError as error:
-        raise DiskError(f"cannot check {directory}: {error.strerror or error}") from error
+        raise disk_error(f"cannot check {directory}", error) from error
     with picture:
         expect_log(picture, directory)
         report = check(directory, picture, tell)
