@@ -108,6 +108,8 @@ def test_without_a_place(tmp_path: Path) -> None:
     assert run("log", "cut", tmp_path, "--at", "nonsense", "--yes").returncode == 2
     assert run("log", "check", tmp_path / "wrong").returncode == 1
     assert run("log", "check", tmp_path).returncode == 1
+    nowhere = run("log", "cut", tmp_path / "wrong", "--at", "log-00000000000000000001.seg:32", "--yes")
+    assert (nowhere.returncode, "is it the right directory?" in nowhere.stderr) == (1, True)
     for name in ("check", "dump"):
         remote = run("log", name, "redis://127.0.0.1:1")
         assert remote.returncode == 2

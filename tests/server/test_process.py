@@ -10,9 +10,11 @@ import sys
 import threading
 from pathlib import Path
 
+import msgpack
 import pytest
 import redis
 
+from millstream.persistence.log import Log
 from support.ports import free_port
 from support.servers import ServerProcess, millstream_server
 from support.waiting import eventually
@@ -301,3 +303,38 @@ def test_maxclients_is_lowered_to_what_the_system_allows(tmp_path: Path) -> None
     with server, server.client() as client:
         assert client.config_get("maxclients") == {"maxclients": "32"}
         assert "maxclients is lowered to 32" in server.log.read_text()
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        pytest.param(msgpack.packb((2, 1, [("set", 0, b"k", b"v", None)])), id="later version"),
+        pytest.param(msgpack.packb((1, 1, [("put", 0, b"k", b"v")])), id="unknown change"),
+        pytest.param(b"\xc1", id="no record"),
+    ],
+)
+def test_a_record_that_cannot_be_applied_is_a_sentence(tmp_path: Path, record: bytes) -> None:
+    """Its checksum is right, so a newer program may have written it."""
+    log, _ = Log.open(tmp_path / "data")
+    log.append(record)
+    log.close()
+    refused(serve("--port", 0, "--dir", "data", cwd=tmp_path), 1, "a newer Millstream")
+
+
+def test_damage_names_the_command_that_explains_it(tmp_path: Path) -> None:
+    """Who reads the refusal learns what to do next."""
+    log, _ = Log.open(tmp_path / "data")
+    for number in range(3):
+        log.append(b"%d" % number * 50)
+    log.close()
+    path = next((tmp_path / "data").glob("log-*"))
+    data = bytearray(path.read_bytes())
+    data[60] ^= 1
+    path.write_bytes(data)
+    refused(serve("--port", 0, "--dir", "data", cwd=tmp_path), 1, "Nothing was changed", "`millstream log check data`")
+
+
+def test_a_file_is_no_data_directory(tmp_path: Path) -> None:
+    """Said so, not that it exists."""
+    (tmp_path / "file").touch()
+    refused(serve("--port", 0, "--dir", "file", cwd=tmp_path), 1, "Not a directory; is it the right directory?")

@@ -395,3 +395,24 @@ def test_a_snapshot_has_one_moment(tmp_path: Path) -> None:
     damaged = examine_directory(tmp_path / "backup")
     assert [kind_of(problem) for problem in damaged.report.problems] == ["snapshot"]
     assert damaged.cut_at is None
+
+
+def test_a_link_leads_to_where_data_is_restored(home: Path, tmp_path: Path) -> None:
+    """A data directory on another disk, linked to: what the link leads to is made anew, and the link stays."""
+    back_up(home, tmp_path / "backup")
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk" / "data")
+    for force in (False, True):
+        made = restore(tmp_path / "backup", tmp_path / "link", force=force)
+        assert (tmp_path / "link").is_symlink()
+        assert numbers(tmp_path / "link") == list(range(1, 21))
+        assert made.directory == tmp_path / "disk" / "data"
+    assert made.set_aside is not None
+    assert made.set_aside.parent == tmp_path / "disk"
+
+
+def test_where_a_file_system_is_mounted_nothing_can_be_renamed_to(home: Path, tmp_path: Path) -> None:
+    """Told before anything is copied, with what to do."""
+    back_up(home, tmp_path / "backup")
+    with pytest.raises(UsageError, match=r"is mounted.*--dir"):
+        restore(tmp_path / "backup", Path("/dev/shm"), force=True)

@@ -1,20 +1,24 @@
 """Every kind of damage is named with its place, its loss and what to do next; nothing is changed by looking."""
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
 from millstream.errors import DiskError, StorageError
 from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE
 from millstream.persistence.log import Log
+from millstream.upkeep.backup import back_up
 from millstream.upkeep.cut import cut
 from millstream.upkeep.directory_health import examine_place
 from millstream.upkeep.dump import Choice, dump
 from millstream.upkeep.examine import advice, examine_directory, kind_of
+from millstream.upkeep.restore import restore
 from support.waiting import eventually
 from upkeep.conftest import START, STEP, content, flip, segments, write_log, xadd
 
@@ -234,3 +238,56 @@ def test_a_record_that_is_being_written_is_no_tear(home: Path, monkeypatch: pyte
         found = examine_directory(home)
     assert (found.report.problems, found.under_way, found.report.records) == ([], 20, 20)
     log.close()
+
+
+def make_newer(path: Path) -> None:
+    """As a program of the next version would begin a log file or a snapshot."""
+    data = bytearray(path.read_bytes())
+    data[8:10] = (2).to_bytes(2, "little")
+    data[HEADER_SIZE - 4 : HEADER_SIZE] = crc32(data[: HEADER_SIZE - 4]).to_bytes(4, "little")
+    path.write_bytes(data)
+
+
+def newer_manifest(home: Path) -> None:
+    line = json.dumps({"format": 3, "snapshot": None, "segments": []}).encode()
+    (home / "MANIFEST").write_bytes(line + b"\ncrc32 %08x\n" % crc32(line))
+
+
+def newer_file(home: Path) -> None:
+    make_newer(segments(home)[1])
+
+
+@pytest.mark.parametrize("make", [newer_manifest, newer_file])
+def test_what_a_newer_millstream_wrote_is_no_damage(home: Path, make: Callable[[Path], None]) -> None:
+    """Nobody is told to cut it, which would take away what is whole; every command names the way out."""
+    make(home)
+    before = content(home)
+    found = examine_directory(home)
+    assert {kind_of(problem) for problem in found.report.problems} == {"newer"}
+    assert (found.report.starts, found.losses, found.cut_at) == (False, None, None)
+    (step,) = advice(found)
+    assert "newest Millstream that ever ran on" in step
+    for use in (
+        lambda: cut(home, segments(home)[1].name, 0),
+        lambda: Log.open(home),
+        lambda: back_up(home, home.parent / "backup"),
+        lambda: restore(home, home.parent / "new"),
+    ):
+        with pytest.raises(StorageError, match="a newer Millstream wrote it") as told:
+            use()
+        assert str(home) in str(told.value)
+        assert "partial" not in str(told.value)
+    assert {name: data for name, data in content(home).items() if name != "lock"} == {
+        name: data for name, data in before.items() if name != "lock"
+    }
+
+
+def test_a_snapshot_alone_is_a_lost_manifest(home: Path) -> None:
+    """It cannot be cut to, but a check says what is wrong with it."""
+    for path in segments(home):
+        path.unlink()
+    (home / "MANIFEST").unlink()
+    (home / "snapshot-00000000000000000020-0123456789abcdef.snap").write_bytes(b"x" * 100)
+    found = examine_directory(home)
+    assert [kind_of(problem) for problem in found.report.problems] == ["manifest"]
+    assert not found.report.starts

@@ -52,6 +52,7 @@ Kinds of damage:
   foreign   a file is another log's, or the manifest does not name it
   manifest  the manifest is damaged or missing
   snapshot  the snapshot is damaged
+  newer     not damaged, but written by a newer Millstream, which alone can read it
 
 \b
 Examples:
@@ -137,8 +138,8 @@ def _show_check(output: Output, found: "Examination", steps: list[str]) -> None:
         "last_ms": found.last_ms,
         "bytes": found.log_bytes,
         "under_way_bytes": found.under_way,
-        "lost_records": found.losses.records if found.losses else report.lost_records,
-        "lost_bytes": report.lost_bytes,
+        "lost_records": _lost_records(found),
+        "lost_bytes": None if report.newer else report.lost_bytes,
         "cut_at": "{}:{}".format(*found.cut_at) if found.cut_at else None,
         "next": steps if output.form != "table" else None,
     }
@@ -163,6 +164,12 @@ def _show_check(output: Output, found: "Examination", steps: list[str]) -> None:
             facts = {name: value for name, value in facts.items() if not name.startswith(("lost_", "cut_"))}
     tables = [_files(found), _problems(found)]
     output.report(facts, [*tables, _lost_keys(found.losses)] if not report.ok else tables, titles)
+
+
+def _lost_records(found: "Examination") -> int | None:
+    if found.report.newer:  # what a newer program wrote is not lost, and not to be counted by this one
+        return None
+    return found.losses.records if found.losses else found.report.lost_records
 
 
 def _files(found: "Examination") -> Table:
@@ -226,7 +233,8 @@ def _conclude(output: Output, found: "Examination", steps: list[str]) -> None:
     if found.report.ok:
         return
     count = len(found.report.problems)
-    output.say(f"\n{count} problem{'' if count == 1 else 's'}. " + _loss_sentence(found.losses))
+    loss = "" if found.report.newer else " " + _loss_sentence(found.losses)
+    output.say(f"\n{count} problem{'' if count == 1 else 's'}.{loss}")
     for number, step in enumerate(steps, 1):
         output.say(f"{number}. {step}")
 
@@ -289,7 +297,7 @@ def _show_record(record: "Record") -> None:
 def cut(directory: Path, place: str, yes: bool) -> None:
     """See ``CUT_HELP``."""
     with exits("millstream log cut"):
-        from millstream.persistence.disk import RealDisk  # noqa: PLC0415 - help does not need it
+        from millstream.persistence.disk import RealDisk, disk_error  # noqa: PLC0415 - help does not need it
         from millstream.persistence.picture import Picture  # noqa: PLC0415 - as above
         from millstream.upkeep.cut import cut as make_cut  # noqa: PLC0415 - as above
         from millstream.upkeep.losses import losses_in  # noqa: PLC0415 - as above
@@ -299,8 +307,11 @@ def cut(directory: Path, place: str, yes: bool) -> None:
         if not colon or not offset.isdecimal():
             raise UsageError(f"{place!r} is no place: give FILE:OFFSET as `millstream log check` shows it")
         output, directory = Output(), directory.absolute()
-        with Picture(RealDisk(), directory) as picture:
-            losses = losses_in(behind(picture, directory, Path(name).name, int(offset)))
+        try:
+            with Picture(RealDisk(), directory) as picture:
+                losses = losses_in(behind(picture, directory, Path(name).name, int(offset)))
+        except OSError as error:
+            raise disk_error(f"cannot cut the log in {directory}", error) from error
         _show_loss(output, losses)
         if not yes and not _agreed(losses):
             output.say("Nothing was cut.")

@@ -31,7 +31,7 @@ from millstream.commands.table import Command, find, resolve
 from millstream.commands.transactions import end_transaction
 from millstream.engine.channels import Channels
 from millstream.engine.keyspace import Keyspace, Transition
-from millstream.errors import CommandError
+from millstream.errors import CommandError, MillstreamError, StorageError
 from millstream.node import codec, rebuilding
 from millstream.node.blocking import Waiter, Waits
 from millstream.node.chores import Chores
@@ -479,7 +479,11 @@ class Node:
                 self.outbox.append((session, Outcome(encode(push, session.resp), self._hard)))
 
     def recover(self, payloads: Iterable[bytes]) -> int:
-        """Apply logged records, in order, to an empty keyspace; how many there were."""
+        """Apply logged records, in order, to an empty keyspace; how many there were.
+
+        Raises:
+            StorageError: one cannot be applied, though it is as it was written.
+        """
         apply = self.keyspace.apply
         records = 0
         collects = gc.isenabled()
@@ -489,6 +493,13 @@ class Node:
                 for step in codec.unpack(payload)[1]:
                     apply(tuple(step))
                 records += 1
+        except MillstreamError:
+            raise
+        except Exception as error:
+            raise StorageError(
+                f"the {records + 1}. record that was read is as it was written, but cannot be applied ({error!r}): if "
+                "a newer Millstream has written it, start that one; `millstream log dump` shows it"
+            ) from error
         finally:
             if collects:
                 gc.enable()

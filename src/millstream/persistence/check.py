@@ -50,12 +50,14 @@ class Problem:
         offset: byte where it starts.
         text: a sentence.
         refuses: a start is refused for it; otherwise a start mends it (cuts a torn tail) and says so.
+        newer: it is no damage, but of a version that only a newer program reads.
     """
 
     path: str
     offset: int
     text: str
     refuses: bool
+    newer: bool = False
 
 
 @dataclass(slots=True)
@@ -84,6 +86,11 @@ class CheckReport:
     def ok(self) -> bool:
         """Nothing is wrong."""
         return not self.problems
+
+    @property
+    def newer(self) -> bool:
+        """Some of it is of a version that only a newer program reads, so nothing can be said of what would be lost."""
+        return any(problem.newer for problem in self.problems)
 
     @property
     def starts(self) -> bool:
@@ -231,4 +238,4 @@ def _add(
     elif isinstance(error, LogCorruptError):
         report.problems.append(Problem(error.path, error.offset, str(error), refuses=True))
     else:
-        report.problems.append(Problem(str(path), 0, str(error), refuses=True))
+        report.problems.append(Problem(str(path), 0, str(error), refuses=True, newer=True))

@@ -56,6 +56,9 @@ SNAPSHOT_MAGIC = b"\x89MSSNP\r\n"
 FORMAT_VERSION = 1
 MAX_PAYLOAD = 2**31 - 1
 
+NEWER = "nothing is damaged, but a newer Millstream wrote it; use that one here"
+"""What a :class:`FormatError` with a version says to do."""
+
 _KINDS = {MAGIC: "log file", SNAPSHOT_MAGIC: "snapshot"}
 _HEADER = struct.Struct("<8sHH4sIQ")
 _HEAD = struct.Struct("<III")
@@ -137,7 +140,9 @@ class FileHeader:
         if crc32(body) != crc or magic != kind:
             raise FormatError("the file header is damaged" if magic == kind else f"this is not a {_KINDS[kind]}")
         if version != FORMAT_VERSION:
-            raise FormatError(f"format version {version}; this program reads version {FORMAT_VERSION}", version=version)
+            raise FormatError(
+                f"format version {version}; this program reads version {FORMAT_VERSION}: {NEWER}", version=version
+            )
         return cls(mark, seed, first, magic)
 
 

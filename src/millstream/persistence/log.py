@@ -39,7 +39,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from millstream.errors import DiskError, DiskFullError, UsageError
+from millstream.errors import DiskError, DiskFullError, LogCorruptError, UsageError
 from millstream.persistence.disk import FULL, Disk, DiskLock, RealDisk, datasync, disk_error, put
 from millstream.persistence.frame import HEADER_SIZE, MAX_PAYLOAD, Entropy, encode_records, encode_seal
 from millstream.persistence.lockfile import Owner, take_lock
@@ -50,6 +50,8 @@ from millstream.persistence.snapshot import new_entry, sealed_size, snapshot_pay
 from millstream.persistence.survey import Progress, payloads_of, survey, unnamed
 
 SEGMENT_BYTES = 64 << 20
+
+_LOOK = "`millstream log check {}` says what is wrong, what would be lost, and what to do"
 
 
 class Log:
@@ -120,6 +122,9 @@ class Log:
             lock = take_lock(disk, path)
             try:
                 opened, recovery = recover(disk, path, entropy, on_progress)
+            except LogCorruptError as error:
+                lock.release()
+                raise LogCorruptError(f"{error}. {_LOOK.format(path)}", path=error.path, offset=error.offset) from None
             except BaseException:
                 lock.release()
                 raise

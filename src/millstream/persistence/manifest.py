@@ -20,7 +20,7 @@ from zlib import crc32
 
 from millstream.errors import LogCorruptError
 from millstream.persistence.disk import Disk
-from millstream.persistence.frame import FormatError
+from millstream.persistence.frame import NEWER, FormatError
 
 NAME = "MANIFEST"
 NEW_NAME = "MANIFEST.new"
@@ -121,7 +121,7 @@ class Manifest:
         if facts["format"] not in FORMATS or (facts["format"] == 1 and facts["snapshot"] is not None):
             raise FormatError(
                 f"{path} is of format {facts['format']} with a snapshot of {facts['snapshot']!r}; "
-                "this program reads format 1 without one, and format 2",
+                f"this program reads format 1 without one, and format 2: {NEWER}",
                 version=int(facts["format"]),
             )
         return cls.of(facts)

@@ -15,6 +15,7 @@ from zlib import crc32
 from millstream import __version__
 from millstream.errors import DiskError, LogCorruptError, StorageError, UsageError
 from millstream.persistence.disk import Disk, RealDisk, disk_error
+from millstream.persistence.frame import HEADER_SIZE, MAGIC, SNAPSHOT_MAGIC, FileHeader, FormatError
 from millstream.persistence.manifest import Manifest, read_manifest
 from millstream.persistence.picture import Picture
 from millstream.persistence.recovery import write_whole
@@ -118,6 +119,7 @@ def back_up(directory: Path, dest: Path, disk: Disk | None = None, tell: Progres
     Raises:
         UsageError: something is at ``dest`` already.
         LogCorruptError: the log is damaged; nothing was made.
+        FormatError: a newer program wrote it.
         DiskError: a disk failed or is full; nothing was made.
         StorageError: there is no log.
     """
@@ -172,8 +174,22 @@ def plan_all(picture: Picture, directory: Path, manifest: Manifest) -> Plan:
             path=str(directory / missing[0]),
             offset=0,
         )
+    _check_versions(picture, directory, manifest)
     files = tuple((name, size_of(picture, directory / name)) for name in named)
     return Plan(replace(manifest, obsolete=()), files)
+
+
+def _check_versions(picture: Picture, directory: Path, manifest: Manifest) -> None:
+    """That a newer program wrote a file is told of the file itself; damage is found in the copy."""
+    kinds = dict.fromkeys((entry.name for entry in manifest.segments), MAGIC)
+    if manifest.snapshot is not None:
+        kinds[manifest.snapshot.name] = SNAPSHOT_MAGIC
+    for name, kind in kinds.items():
+        try:
+            FileHeader.decode(picture.open_read(directory / name).read_at(0, HEADER_SIZE), kind)
+        except FormatError as error:
+            if error.version:
+                raise FormatError(f"{directory / name}: {error}", version=error.version) from None
 
 
 def last_wall(disk: Disk, directory: Path, position: int) -> int:

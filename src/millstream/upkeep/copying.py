@@ -181,7 +181,7 @@ def verify(into: Path, source: Path, disk: Disk, tell: Progress | None) -> Check
     if not report.ok:
         worst = report.problems[0]
         name = Path(worst.path).name
-        text = worst.text.replace(str(into), str(source)).removesuffix(" Nothing was changed")
+        text = worst.text.replace(str(into), str(source)).removesuffix(" Nothing was changed").removesuffix(".")
         raise LogCorruptError(
             f"{source} is damaged, so no copy was made: {text}. `millstream log check {source}` says what is wrong and "
             "what would be lost",

@@ -4,6 +4,7 @@ Each step leaves the directory in a state that loses nothing silently: until the
 same cut can be made again.
 """
 
+import contextlib
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from millstream.persistence.frame import HEADER_SIZE, FileHeader
 from millstream.persistence.lockfile import take_lock
 from millstream.persistence.manifest import Manifest, SegmentEntry, is_segment_name, read_manifest
 from millstream.persistence.recovery import stage_segment, switch_manifest
-from millstream.persistence.segment import CHUNK
+from millstream.persistence.segment import CHUNK, read_header
 from millstream.persistence.survey import size_of
 from millstream.upkeep.steps import looked_at, secured
 from millstream.upkeep.walk import record_end
@@ -49,7 +50,7 @@ def cut(directory: Path, name: str, offset: int, disk: Disk | None = None) -> Cu
         LogLockedError: a process uses the directory.
         UsageError: there is no such file, no record ends at that byte, or nothing is behind it.
         LogCorruptError: the manifest is damaged.
-        StorageError: there is no manifest.
+        StorageError: there is no manifest, or a newer program wrote it or a log file.
         DiskError: the disk failed.
     """
     disk = disk or RealDisk()
@@ -94,7 +95,18 @@ class _Cut:
         else:
             raise UsageError(f"{name!r} is no file of the log in {directory}; these are: {', '.join(names)}")
         self.size = size_of(disk, directory / name)
+        self._check_versions()
         self._check_place()
+
+    def _check_versions(self) -> None:
+        """What a newer program wrote is not for this one to cut."""
+        for name in filter(is_segment_name, self.there):
+            file = self.disk.open_read(self.directory / name)
+            try:
+                with contextlib.suppress(LogCorruptError):  # which is what a cut is for
+                    read_header(file, self.directory / name)
+            finally:
+                file.close()
 
     def _check_place(self) -> None:
         """The place is one at which a log can end."""

@@ -88,8 +88,8 @@ def examine_directory(directory: Path, disk: Disk | None = None, tell: Progress 
             first_ms=first_ms,
             last_ms=last_ms,
             under_way=under_way,
-            losses=losses_in(behind(picture, directory, *place)) if place else None,
-            cut_at=place if place and manifest and any(p.refuses for p in report.problems) else None,
+            losses=losses_in(behind(picture, directory, *place)) if place and not report.newer else None,
+            cut_at=place if place and manifest and not report.newer and not report.starts else None,
             kept_aside=tuple(f for f in report.files if f.name.startswith(("torn-", PREFIX))),
         )
 
@@ -147,15 +147,19 @@ def _first_damage(report: CheckReport, entries: list[SegmentEntry]) -> tuple[str
 
 
 def kind_of(problem: Problem) -> str:
-    """One word for what is wrong: ``torn``, ``missing``, ``foreign``, ``manifest``, ``snapshot`` or ``damaged``."""
+    """What is wrong: ``torn``, ``newer``, ``missing``, ``foreign``, ``manifest``, ``snapshot`` or ``damaged``."""
     name = Path(problem.path).name
+    if problem.newer:
+        return "newer"
     if not problem.refuses:
         return "torn"
+    if "no manifest" in problem.text:
+        return "manifest"
     if "is missing" in problem.text:
         return "missing"
     if "manifest does not name it" in problem.text or "not the file that the manifest names" in problem.text:
         return "foreign"
-    if is_segment_name(name) and "no manifest" not in problem.text:
+    if is_segment_name(name):
         return "damaged"
     return "snapshot" if is_snapshot_name(name) else "manifest"
 
@@ -167,6 +171,9 @@ def advice(found: Examination) -> list[str]:
         return []
     if report.starts:
         return [f"Start the server: it cuts the torn end, keeps it in {home} and says so."]
+    if report.newer:
+        step = f"Use the newest Millstream that ever ran on {home}, for this check too."
+        return [f"{step} Cut nothing: this program cannot tell what is there."]
     steps = secured(home)
     kinds = {kind_of(problem) for problem in report.problems}
     if "foreign" in kinds:

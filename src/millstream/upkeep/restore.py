@@ -75,8 +75,15 @@ def restore(
     """
     disk = disk or RealDisk()
     backup, directory = backup.absolute(), directory.absolute()
+    if directory.is_symlink():  # the link stays, and what it leads to is made
+        directory = directory.resolve()
     if not directory.parent.is_dir():
         raise UsageError(f"there is no directory {directory.parent} to make {directory.name} in: make it first")
+    if directory.is_mount():
+        raise UsageError(
+            f"{directory} is where a file system is mounted, so nothing else can get its name. Name a directory in it, "
+            f"such as {directory / 'data'}, and start the server with that as --dir"
+        )
     if backup == directory:
         raise UsageError(f"{backup} is named as the backup and as the directory to make from it")
     try:
