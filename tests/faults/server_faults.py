@@ -59,6 +59,14 @@ FAULTS = (
         f"{COMMITTER}::test_everysec_syncs_by_itself",
     ),
     Fault(
+        "everysec-waits-for-the-loop",
+        "Under everysec a command that keeps all others waiting does not keep what was acknowledged from the disk.",
+        "server/committer.py",
+        "            self._jobs.put(_watch)\n",
+        "            pass\n",
+        f"{COMMITTER}::test_everysec_syncs_while_one_command_keeps_the_loop",
+    ),
+    Fault(
         "everysec-syncs-once",
         "Under everysec no more than about a second of writes is ever unsynced.",
         "server/committer.py",

@@ -1,15 +1,19 @@
 """What the node logs, what a reply must wait for, and that a node made from the log is the same node."""
 
 import logging
+from pathlib import Path
 
 import msgpack
 import pytest
 
+from millstream.clock import Now
 from millstream.commands.config import Config
 from millstream.commands.table import TABLE, Command
 from millstream.errors import StorageError
 from millstream.node import codec
 from millstream.node.node import Node
+from millstream.persistence import log as log_module
+from millstream.persistence.log import Log
 from millstream.replies import Error
 from support.inprocess import Client, World
 from support.resp import fields
@@ -266,3 +270,22 @@ def test_a_transaction_that_attempts_and_looks_waits_for_its_own_record(world: W
     assert client.barrier == world.log.appended
     client.call("PING")
     assert client.barrier == world.log.appended
+
+
+def test_what_cannot_be_logged_ends_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is in memory and others could read it; a start would not have it, nor be able to apply what comes after."""
+    monkeypatch.setattr(log_module, "MAX_PAYLOAD", 1000)
+    log, _ = Log.open(tmp_path)
+    node = Node(Config(), log)
+    session = node.open_session(Now(1, 1))
+    assert node.execute(session, [b"SET", b"k", b"v" * 900], Now(1, 1)) is not None
+    with pytest.raises(StorageError, match=r"cannot be logged.*at most 1000 bytes.*smaller parts"):
+        node.execute(session, [b"SET", b"k", b"v" * 1100], Now(2, 2))
+    log.close()
+    after, recovery = Log.open(tmp_path)
+    again = Node(Config(), after)
+    again.recover(recovery.payloads())
+    outcome = again.execute(again.open_session(Now(3, 3)), [b"STRLEN", b"k"], Now(3, 3))
+    assert outcome is not None
+    assert outcome.buffers == [b":900\r\n"]
+    after.close()

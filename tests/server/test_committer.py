@@ -30,6 +30,7 @@ class HeldLog:
         space: free bytes.
         floor: bytes that are to stay free.
         told: what the node was told: an outage, or None at its end.
+        on_sync: called behind each sync.
     """
 
     directory = Path("data")
@@ -41,6 +42,7 @@ class HeldLog:
         self.broken = self.full = False
         self.space, self.floor = 1000, 0
         self.told: list[Outage | None] = []
+        self.on_sync: Callable[[], None] = lambda: None
 
     def free(self) -> int:
         return self.space
@@ -72,6 +74,7 @@ class HeldLog:
         taken = self.written
         self._step("sync")
         self.durable = taken
+        self.on_sync()
         return taken
 
 
@@ -175,6 +178,23 @@ async def test_everysec_syncs_by_itself(log: HeldLog, monkeypatch: pytest.Monkey
     log.let.release(10)
     Client(committer, log).command()
     await aeventually(lambda: log.durable == 1)
+    await committer.close()
+
+
+async def test_everysec_syncs_while_one_command_keeps_the_loop(log: HeldLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script or a huge range may take seconds; what was acknowledged before it does not wait for its end."""
+    monkeypatch.setattr("millstream.server.committer.SYNC_SECONDS", 0.01)
+    monkeypatch.setattr("millstream.server.committer.EARLY", -1000)  # the loop would ask much too late
+    committer = committing(log, "everysec", pytest.fail)
+    log.let.release()
+    client = Client(committer, log)
+    client.command()
+    await aeventually(lambda: set(client.got) == {1})
+    synced = threading.Event()
+    log.on_sync = synced.set
+    log.let.release(10)
+    assert synced.wait(30), "no sync before the loop went on"  # the loop stands still here
+    assert log.durable == 1
     await committer.close()
 
 

@@ -470,13 +470,31 @@ class Node:
             self._steps = []
             hard, self._is_hard = self._is_hard, False
             if self._log is not None:
-                position = self._log.append(codec.pack(now.wall, steps))
+                position = self._logged(now, steps)
                 if hard:
                     self._hard = position
         if self._messages:
             told, self._messages = self._messages, []
             for session, push in told:
                 self.outbox.append((session, Outcome(encode(push, session.resp), self._hard)))
+
+    def _logged(self, now: Now, steps: list[Transition]) -> int:
+        """Append what was applied; returns its position.
+
+        Raises:
+            StorageError: it is in memory and not in the log, whose replay would be another state from here on.
+        """
+        assert self._log is not None
+        try:
+            return self._log.append(codec.pack(now.wall, steps))
+        except StorageError:
+            raise
+        except Exception as error:  # a record beyond its limit, no memory for it
+            raise StorageError(
+                f"{len(steps)} changes of one command or transaction were made in memory and cannot be logged "
+                f"({error or repr(error)}); nobody was told of them, and a start leaves them out: start again, and "
+                "make such changes in smaller parts"
+            ) from error
 
     def recover(self, payloads: Iterable[bytes]) -> int:
         """Apply logged records, in order, to an empty keyspace; how many there were.

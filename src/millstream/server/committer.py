@@ -7,7 +7,8 @@ Commands append records to the log while they run. When a turn of the event loop
     its record to be *durable*. Under load a group is as large as what arrives during one fsync.
 ``everysec``
     The loop writes at once, and the thread syncs once a second. A reply waits for its record to be *written*: the end
-    of the process loses nothing, the end of the machine about a second.
+    of the process loses nothing, the end of the machine about a second. If the loop does not ask for the sync in time,
+    since one command keeps it busy, the thread syncs unasked.
 ``no``
     The same without the syncs, except when the server stops.
 
@@ -19,8 +20,10 @@ room (:mod:`millstream.node.room`) has further writes turned away; the group is 
 """
 
 import asyncio
+import contextlib
 import queue
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
@@ -32,11 +35,19 @@ from millstream.server.settings import Fsync
 T = TypeVar("T")
 
 SYNC_SECONDS = 1.0
-"""How often ``everysec`` syncs (Redis: the same)."""
+"""The longest that ``everysec`` leaves something unsynced (Redis: the same)."""
+
+EARLY = 0.1
+"""So many seconds before that the loop asks for the sync; at the end of them the thread syncs unasked."""
 
 
 Job = Callable[[], tuple[int, int | None]]
 """What the thread does: it returns the last durable position and the free bytes, if they are known."""
+
+
+def _watch() -> tuple[int, int | None]:
+    """A mark among the jobs, never called: from here on a sync is to be asked for in time."""
+    raise AssertionError
 
 
 class LogFile(Protocol):
@@ -140,7 +151,8 @@ class Committer:
             self._look_at = self._loop.time() + LOOK_SECONDS
             self._look(self._room.measure())
         if self._policy == "everysec" and self._timer is None:
-            self._timer = self._loop.call_later(SYNC_SECONDS, self._sync_due)
+            self._timer = self._loop.call_later(max(SYNC_SECONDS - EARLY, 0), self._sync_due)
+            self._jobs.put(_watch)
 
     def _sync_due(self) -> None:
         self._timer = None
@@ -192,7 +204,21 @@ class Committer:
 
     def _work(self) -> None:
         """The thread: one job after the other, each answered in the loop."""
-        while (job := self._jobs.get()) is not None:
+        due: float | None = None  # monotonic seconds by which the loop has asked for a sync, if it is well
+        while True:
+            try:
+                job = self._jobs.get(timeout=None if due is None else max(due - time.monotonic(), 0))
+            except queue.Empty:
+                due = None
+                self._sync_unasked()
+                continue
+            if job is None:
+                return
+            if job is _watch:
+                due = time.monotonic() + SYNC_SECONDS
+                continue
+            if job == self._sync:  # it was asked for
+                due = None
             try:
                 done = job()
             except StorageError as error:
@@ -201,6 +227,11 @@ class Committer:
                 self._loop.call_soon_threadsafe(self._done, 0, None, StorageError(f"the log failed: {error!r}"))
             else:
                 self._loop.call_soon_threadsafe(self._done, *done, None)
+
+    def _sync_unasked(self) -> None:
+        """The loop is late. What it has written is synced all the same; nothing waits for that, so nothing is told."""
+        with contextlib.suppress(BaseException):  # the log takes nothing more then, which the next job finds and tells
+            self._log.sync()
 
     def _done(self, durable: int, free: int | None, error: StorageError | None) -> None:
         self._busy = False
