@@ -126,3 +126,23 @@ def test_a_database_of_the_url_is_kept(filled: ServerProcess) -> None:
         client.flushall()
         assert typed("import", filled.url.replace("/0", "/2"), "--to", "memory://kept").exit_code == 0
         assert client.keys() == [b"orders:1"]
+
+
+@pytest.mark.parametrize("words", [("import", "{}", "--to", "memory://"), ("export", "{}", "out.resp")])
+def test_a_source_that_is_not_there_is_not_made(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """A mistyped directory is no store without streams."""
+    wrong = tmp_path / "wrong"
+    result = typed(*(word.format(f"file://{wrong}") for word in words))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"{wrong} holds no log" in result.stderr
+    assert not wrong.exists()
+
+
+def test_other_databases_are_named(filled: ServerProcess, tmp_path: Path) -> None:
+    """Who moves in brings one database at a time, and is told that there are others."""
+    home = f"file://{tmp_path}/data"
+    result = typed("import", filled.url, "--to", home)
+    assert result.exit_code == 0, result.output
+    assert "Not looked at: databases 2 (2 keys) of the source. --db N" in result.stderr
+    assert "Not looked at" not in typed("import", filled.url, "--db", "2", "--to", home).stderr
+    assert "Not looked at" not in typed("export", home, str(tmp_path / "out.resp")).stderr

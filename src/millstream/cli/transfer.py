@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import unquote, urlsplit
 
 import click
 
@@ -12,6 +13,7 @@ from millstream.cli.output import Column, Output, Table, exits, output_option
 from millstream.errors import UsageError
 
 if TYPE_CHECKING:
+    from millstream.transfer.link import Link
     from millstream.transfer.moving import Choices, Report
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -183,7 +185,7 @@ def _between(output: Output, source: str, target: str, db: int | None, choices: 
 
     with ExitStack() as stack:
         if "://" in source:
-            link = stack.enter_context(Link(source, db=db))
+            link = stack.enter_context(_opened(source, db))
         else:
             link = stack.enter_context(Link("memory://"))
             load(Path(source), link)
@@ -194,15 +196,25 @@ def _between(output: Output, source: str, target: str, db: int | None, choices: 
             return move(link, there, choices, tell)
 
 
+def _opened(source: str, db: int | None) -> "Link":
+    """A link to a source. A mistyped directory must not pass for a store without streams, nor be made."""
+    from millstream.transfer.link import Link  # noqa: PLC0415 - help does not wait for redis-py
+
+    if source.startswith("file://"):
+        directory = Path(unquote(urlsplit(source).path))
+        if not (directory / "MANIFEST").exists():
+            raise UsageError(f"{directory} holds no log, so there is nothing to copy: is it the data directory?")
+    return Link(source, db=db)
+
+
 def _file(
     output: Output, source: str, target: str, db: int | None, choices: "Choices", *, text: bool, version: str
 ) -> "Report":
     """From a server to a file."""
     from millstream.transfer.abilities import VERSIONS  # noqa: PLC0415 - help does not wait for redis-py
-    from millstream.transfer.link import Link  # noqa: PLC0415 - as above
     from millstream.transfer.moving import to_file  # noqa: PLC0415 - as above
 
-    with Link(source, db=db) as link, output.progress(NAMES, unit="entries") as tell:
+    with _opened(source, db) as link, output.progress(NAMES, unit="entries") as tell:
         return to_file(link, Path(target), "text" if text else "resp", VERSIONS[version], choices, tell)
 
 
@@ -249,6 +261,9 @@ def _sentences(report: "Report") -> list[str]:
     if report.others:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(report.others.items()))
         said.append(f"Not copied, since they are no streams: {kinds}.")
+    if report.elsewhere:
+        places = ", ".join(f"{number} ({count:,} keys)" for number, count in sorted(report.elsewhere.items()))
+        said.append(f"Not looked at: databases {places} of the source. --db N copies one, to the database of --to.")
     if report.unmatched:
         patterns = ", ".join(repr(pattern) for pattern in report.unmatched)
         said.append(

@@ -66,6 +66,9 @@ class Link:
         url: of a server, or of a store in this process; see :mod:`millstream.client.url`.
         db: number of the database, instead of the one in the URL.
 
+    Attributes:
+        database: number of the database.
+
     Raises:
         LinkError: it cannot be reached, or does not let us in.
         ConfigError: the URL cannot be meant.
@@ -81,6 +84,7 @@ class Link:
             self._client.close()
             raise self._gone(error) from None
         self._owed = 0
+        self.database = int(self._connection.db if db is None else db)
         if db is not None:
             self.call("SELECT", db)
 

@@ -1,5 +1,6 @@
 """Many streams copied, each on its own: which there are, what becomes of each, what else is there."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -83,6 +84,7 @@ class Report:
     Attributes:
         streams: by key.
         others: keys of other types at the source, by type: not copied.
+        elsewhere: keys in other databases of the source, by database: not looked at.
         leftovers: temporary keys at the target of a run that was killed, for streams that are not in this one.
         unmatched: patterns that no stream matches, unless that is allowed.
         different: where a file is that turned out not to be what its streams are; it has not the name it should have.
@@ -91,6 +93,7 @@ class Report:
 
     streams: list[Outcome] = field(default_factory=list)
     others: dict[str, int] = field(default_factory=dict)
+    elsewhere: dict[int, int] = field(default_factory=dict)
     leftovers: list[bytes] = field(default_factory=list)
     unmatched: list[str] = field(default_factory=list)
     different: Path | None = None
@@ -124,7 +127,15 @@ def find_streams(link: Link, choices: Choices) -> tuple[list[bytes], Report]:
         if not matched and choices.patterns and not choices.allow_none:
             report.unmatched.append(pattern)
     report.others = dict(kinds)
+    report.elsewhere = _elsewhere(link)
     return sorted(keys), report
+
+
+def _elsewhere(link: Link) -> dict[int, int]:
+    """Numbers of keys in the other databases, by database; empty where the server does not say."""
+    text = link.ask([("INFO", "keyspace")])[0]
+    found = re.findall(rb"^db(\d+):keys=(\d+)", text, re.MULTILINE) if isinstance(text, bytes) else []
+    return {int(number): int(count) for number, count in found if int(number) != link.database}
 
 
 def _scan(link: Link, pattern: str) -> Iterator[list[bytes]]:
