@@ -301,8 +301,8 @@ FAULTS = (
         "directories-not-synced",
         "A data directory's own name is durable, and those above it that were made for it.",
         "persistence/disk.py",
-        "        directory.mkdir(exist_ok=True)\n        self.sync_directory(directory.parent)\n",
-        "        directory.mkdir(exist_ok=True)\n",
+        "from None\n        self.sync_directory(directory.parent)\n",
+        "from None\n",
         f"{LOG}::test_new_directories_are_synced_into_those_above_them",
     ),
     Fault(
