@@ -161,8 +161,8 @@ FAULTS = (
         "stale-commands-are-sent",
         "What waited too long for a connection is not sent.",
         "client/line.py",
-        "asked[3] is None or _holds(asked)",
-        "asked[3] is None or True",
+        "asked[4] is None or _holds(asked)",
+        "asked[4] is None or True",
         f"{FENCING}::test_only_if_is_asked_when_the_bytes_leave[redis]",
     ),
     Fault(

@@ -98,6 +98,8 @@ def run(  # noqa: PLR0917 - click passes every option by name
     if reload and importlib.util.find_spec("watchfiles") is None:
         raise click.UsageError("--reload needs watchfiles: pip install 'millstream[reload]'")
     if health_port is not None:
+        if health_port + workers - 1 > 65535:
+            raise click.UsageError(f"--health-port {health_port}: {workers} workers need as many ports, up to 65535")
         environment["MILLSTREAM_HEALTH"] = f"{health_host}:{health_port}"
     if url:
         try:

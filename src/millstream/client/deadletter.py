@@ -94,7 +94,7 @@ def pack(letter: DeadLetter) -> list[bytes]:
         notes["history"] = _history_text(letter.history)
     packed = list(letter.fields)
     for name, value in notes.items():
-        packed += (PREFIX + name.encode(), value.encode("utf-8", "surrogateescape"))
+        packed += (PREFIX + name.encode(), _encoded(value))
     return packed
 
 
@@ -163,16 +163,38 @@ def take_history(flat: Sequence[bytes]) -> tuple[Sequence[bytes], tuple[Mapping[
 
 
 def describe(error: BaseException | None) -> tuple[str, str]:
-    """An error's one-line text and its traceback's end."""
+    """An error's text, with its type in front, and its traceback's end; whatever its own methods do."""
     if error is None:
         return "", ""
-    whole = "".join(traceback.format_exception(error))
-    return f"{type(error).__name__}: {error}", whole[-TRACEBACK_LIMIT:]
+    try:
+        whole = "".join(traceback.format_exception(error))
+    except Exception:  # noqa: BLE001 - an attribute that traceback reads is not what it expects
+        whole = ""
+    return f"{type(error).__name__}: {shown(error)}", whole[-TRACEBACK_LIMIT:]
+
+
+def shown(error: BaseException) -> str:
+    """An error's own text, or that it has none."""
+    try:
+        return str(error)
+    except Exception as failure:  # noqa: BLE001 - it is the user's
+        return f"(its text cannot be shown: {type(failure).__name__})"
 
 
 def summarize(error: BaseException) -> str:
     """An error in one line for whoever looks, whatever its own text does."""
-    return "".join(traceback.format_exception_only(error)).strip().partition("\n")[0][:ERROR_LIMIT]
+    try:
+        text = "".join(traceback.format_exception_only(error))
+    except Exception:  # noqa: BLE001 - as above
+        text = type(error).__name__
+    return text.strip().partition("\n")[0][:ERROR_LIMIT]
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # half of a pair, as JSON may hold
+        return text.encode("utf-8", "backslashreplace")
 
 
 def _notes(flat: Sequence[bytes]) -> dict[str, str]:

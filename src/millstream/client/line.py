@@ -28,7 +28,7 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from millstream.client.url import CLUSTERS, async_client
-from millstream.errors import MillstreamError
+from millstream.errors import MillstreamError, UsageError
 
 Command: TypeAlias = Sequence[bytes | str | int | float]
 Reply: TypeAlias = Any
@@ -46,7 +46,8 @@ class AccessDenied(MillstreamError):  # noqa: N818 - the server's verdict
     """The server refused the user name, the password or the right to connect; trying again will not help."""
 
 
-_Asked: TypeAlias = "tuple[Sequence[Command], asyncio.Future[list[Reply]], float, Callable[[], bool] | None]"
+#: The commands as bytes, how many they are, where the replies go, seconds, condition.
+_Asked: TypeAlias = "tuple[bytes, int, asyncio.Future[list[Reply]], float, Callable[[], bool] | None]"
 
 
 #: The server is there but cannot serve now. redis-py takes the code off the text of those it has a class for.
@@ -118,12 +119,18 @@ class Line:
             timeout: seconds they may take.
             only_if: asked right before they are written, however long they waited for a connection; where it says
                 False nothing is sent and the future ends in :class:`Withheld`.
+
+        Raises:
+            UsageError: a word of a command is neither text, bytes nor a number; nothing is sent.
         """
         future: asyncio.Future[list[Reply]] = asyncio.get_running_loop().create_future()
         if self._closed:
             future.set_exception(Disconnected("the line is closed"))
             return future
-        self._queue.append((commands, future, self._timeout if timeout is None else timeout, only_if))
+        # here and not when they are written: what cannot be packed is the caller's mistake and must not hurt the others
+        packed = b"".join([_pack(command) for command in commands])
+        asked = (packed, len(commands), future, self._timeout if timeout is None else timeout, only_if)
+        self._queue.append(asked)
         self._wake.set()
         if self._driver is None:
             self._driver = asyncio.create_task(self._drive(), name="millstream-line")
@@ -174,7 +181,7 @@ class Line:
             self._wake.clear()
             batch, self._queue = self._queue, []
             try:
-                async with asyncio.timeout(max(limit for _, _, limit, _ in batch)):
+                async with asyncio.timeout(max(limit for _, _, _, limit, _ in batch)):
                     await self._exchange(batch)
             except asyncio.CancelledError:
                 self._fail(batch, Disconnected("the line was closed"))
@@ -190,11 +197,10 @@ class Line:
         connection = self._connection
         if connection is None:
             connection = await self._dial()
-        sent = [asked for asked in batch if asked[3] is None or _holds(asked)]
-        packed = [_pack(command) for commands, _, _, _ in sent for command in commands]
-        await connection.send_packed_command(b"".join(packed))
-        for commands, future, _, _ in sent:
-            self._answer(future, [await _reply(connection) for _ in commands])
+        sent = [asked for asked in batch if asked[4] is None or _holds(asked)]
+        await connection.send_packed_command(b"".join([asked[0] for asked in sent]))
+        for _, count, future, _, _ in sent:
+            self._answer(future, [await _reply(connection) for _ in range(count)])
 
     def _answer(self, future: "asyncio.Future[list[Reply]]", replies: list[Reply]) -> None:
         if not future.done():
@@ -212,13 +218,14 @@ class Line:
 
     async def _hang_up(self) -> None:
         connection, self._connection = self._connection, None
+        self.greeting = []  # the number of a connection is another's once the server has started again
         if connection is not None:
             with contextlib.suppress(RedisError, OSError):  # it was broken already; there is nothing more to lose
                 await connection.disconnect()
 
     @staticmethod
     def _fail(batch: Iterable[_Asked], error: Exception) -> None:
-        for _, future, _, _ in batch:
+        for _, _, future, _, _ in batch:
             if not future.done():
                 future.set_exception(error)
                 future.exception()  # seen: a caller that was cancelled will not ask for it
@@ -241,7 +248,7 @@ def open_line(url: str, *, near: str | None = None, greet: Sequence[Command] = (
 
 def _holds(asked: _Asked) -> bool:
     """Whether the condition of these commands holds; if not, the caller is told."""
-    _, future, _, only_if = asked
+    _, _, future, _, only_if = asked
     if only_if is None or only_if():
         return True
     if not future.done():
@@ -251,7 +258,12 @@ def _holds(asked: _Asked) -> bool:
 
 
 def _pack(command: Command) -> bytes:
-    packed: bytes = pack_command(tuple(command))  # type: ignore[arg-type] # its stub means a tuple of one
+    try:
+        packed: bytes = pack_command(tuple(command))  # type: ignore[arg-type] # its stub means a tuple of one
+    except (TypeError, ValueError) as error:
+        strange = [word for word in command if not isinstance(word, bytes | str | int | float)]
+        what = f"; {strange[0]!r} is a {type(strange[0]).__name__}" if strange else f": {error}"
+        raise UsageError(f"{command[0]!r}: the words of a command are text, bytes and numbers{what}") from None
     return packed
 
 

@@ -488,14 +488,16 @@ class App:
                 log.error("a subscriber did not stop cleanly", exc_info=result)
         if self._reading:
             log.info("stopped: %s", self.stats())
-        if self._hooked:
-            await _run_hooks(self._on_shutdown)
-        self._reading = self._hooked = False
-        if attendance is not None:
-            await attendance.end()
-        if private is not None:
-            await private.close()
-        await self.close()
+        try:
+            if self._hooked:
+                await _run_all_hooks(self._on_shutdown)
+        finally:
+            self._reading = self._hooked = False
+            if attendance is not None:
+                await attendance.end()
+            if private is not None:
+                await private.close()
+            await self.close()
         return all(result is True for result in results)
 
     async def wait(self) -> None:
@@ -595,6 +597,20 @@ class App:
 
 async def _plain(_: Publication) -> str:
     raise AssertionError("only compared with")
+
+
+async def _run_all_hooks(hooks: list[Hook]) -> None:
+    """Run all, also when one fails, since each tidies up something of its own; then raise what the first raised."""
+    failures = []
+    for hook in hooks:
+        try:
+            await _run_hooks([hook])
+        except Exception as error:  # noqa: BLE001 - it is raised below
+            failures.append(error)
+    for further in failures[1:]:
+        log.error("one more shutdown hook failed", exc_info=further)
+    if failures:
+        raise failures[0]
 
 
 async def _run_hooks(hooks: list[Hook]) -> None:

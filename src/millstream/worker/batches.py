@@ -13,13 +13,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
-from millstream.errors import MillstreamError
+from millstream.errors import MillstreamError, UsageError
 from millstream.worker import hooks
 from millstream.worker.calls import Calls, Entries
 from millstream.worker.membership import Held, Membership
 from millstream.worker.message import Message, Nack, Reject
 from millstream.worker.outcomes import Outcomes
-from millstream.worker.payload import PayloadError
 from millstream.worker.settle import Event, State
 from millstream.worker.solitude import Solitude
 
@@ -32,9 +31,18 @@ class BatchError(MillstreamError):
     Args:
         failed: the error of each failed entry by its place in the list, counted from 0; a :class:`Nack` or
             :class:`Reject` means what it means when raised.
+
+    Raises:
+        UsageError: something else than exceptions is given for them.
     """
 
     def __init__(self, failed: Mapping[int, BaseException]) -> None:
+        for place, error in failed.items():
+            if not isinstance(error, BaseException):
+                raise UsageError(
+                    f"BatchError({{{place!r}: {error!r}}}): give the exception of each failed entry by its place, such "
+                    f"as {{{place!r}: ValueError(...)}}"
+                )
         super().__init__(f"{len(failed)} entries of the batch failed: {', '.join(map(str, sorted(failed)))}")
         self.failed = dict(failed)
 
@@ -97,7 +105,7 @@ class Batches:
             self._failed(fitting, error)  # the handler cancelled something of its own and let it out
         except BatchError as error:
             self._some_failed(fitting, error)
-        except Exception as error:  # noqa: BLE001 - whatever a handler raises is an outcome of its entries
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a handler raises is an outcome of its entries
             self._failed(fitting, error)
         else:
             self._done(fitting)
@@ -114,7 +122,7 @@ class Batches:
             message = self._calls.message(held)
             try:
                 arguments.append(self._calls.bind(message))
-            except PayloadError as error:
+            except Exception as error:  # noqa: BLE001 - mostly a PayloadError, or whatever a type of the user's raises
                 self._outcomes.failed(held, error)
             else:
                 fitting.append(held)

@@ -96,7 +96,14 @@ class Calls:
     async def batch(self, entries: "Entries") -> None:
         """One call for many entries; what the handler returns is a list, each item of which is published."""
         result = await self._around_batch(entries)
-        for one in result or ():
+        if not self._subscription.publishers or result is None:
+            return  # whatever it is, nobody wants it
+        if not isinstance(result, Iterable) or isinstance(result, str | bytes | Mapping):
+            raise UsageError(
+                f"{self._subscription.name}: with @app.publisher a batch handler returns a list of what is to be "
+                f"published, not a {type(result).__name__}"
+            )
+        for one in result:
             await self._publish(one)
 
     async def _innermost(self, message: Message) -> Any:

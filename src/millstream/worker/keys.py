@@ -82,7 +82,9 @@ class KeyLanes:
     def _key_of(self, held: Held) -> Hashable:
         try:
             if not isinstance(self._key, str):
-                return self._key(self._message(held))
+                key = self._key(self._message(held))
+                hash(key)  # a list, for example, can be no key
+                return key
             body = unwrap(held.fields)
             value = body.get(self._key) if isinstance(body, Mapping) else None
             return value.encode() if isinstance(value, str) else value if isinstance(value, bytes) else _plain(value)

@@ -64,7 +64,7 @@ class Ledger:
         self._lock = asyncio.Lock()
         #: (monotonic ms, id) of retries this process will ask for itself when they are due
         self.retries_due: list[tuple[int, bytes]] = []
-        #: told the monotonic ms of each of them
+        #: told the monotonic ms of each of them; None where this process claims nothing, so that none are kept
         self.on_due: Callable[[int], None] | None = None
 
     # -- outcomes; none of these waits ------------------------------------------------------------------------------
@@ -296,11 +296,12 @@ class Ledger:
                 self._remind(held, delay_ms)
 
     def _remind(self, held: Held, delay_ms: int) -> None:
+        if self.on_due is None:
+            return
         # a few milliseconds late, so that the server agrees that it is time
         due = self._member.clock.now().mono + delay_ms + 3
         heapq.heappush(self.retries_due, (due, held.id))
-        if self.on_due is not None:
-            self.on_due(due)
+        self.on_due(due)
 
     def _ripe(self) -> None:
         self._timer = None

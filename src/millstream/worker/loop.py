@@ -49,6 +49,10 @@ _READ_AHEAD = 128
 _SILENT_MS = 10_000
 _STUCK_MS = 75_000
 _YIELD_EVERY = 64
+#: Seconds a cancelled handler has for tidying up.
+_LAST_WORD = 3.0
+#: Seconds to leave the group in; a server that hangs must not keep a process from ending.
+_GOODBYE = 2.0
 
 
 class FatalError(MillstreamError):
@@ -146,7 +150,8 @@ class SubscriberLoop:
         self._lanes: list[asyncio.Task[None]] = []
         self._helpers: list[asyncio.Task[None]] = []
         self._reader: asyncio.Task[None] | None = None
-        self._ledger.on_due = self._expect
+        if subscription.claims:
+            self._ledger.on_due = self._expect
         self._leases.on_left = self._ledger.note_left
         self._keys: KeyLanes | None = None
         self._begin: Callable[[Held], Awaitable[None]] = self._start
@@ -315,9 +320,7 @@ class SubscriberLoop:
         self._wake_lanes(len(self._idle_lanes))
         if self._lanes:
             _, late = await asyncio.wait(self._lanes, timeout=grace)
-            for lane in late:
-                lane.cancel()
-            await asyncio.gather(*self._lanes, return_exceptions=True)
+            await self._cancel(late)
         await flushed
         for held in list(self.member.held.values()):
             if held.state is State.LEFT:
@@ -334,6 +337,21 @@ class SubscriberLoop:
         await self._leave()
         await self._reader_line.close()
         return drained and not self._unfinished
+
+    async def _cancel(self, late: Iterable[asyncio.Task[None]]) -> None:
+        """Cancel what runs beyond the grace time; a handler that goes on all the same cannot be waited for."""
+        for lane in late:
+            lane.cancel()
+        ended, deaf = await asyncio.wait(self._lanes, timeout=_LAST_WORD)
+        await asyncio.gather(*ended, return_exceptions=True)
+        if deaf:
+            self._unfinished += len(deaf)
+            log.error(
+                "%s: %d handlers go on %g s after they were cancelled; their entries stay pending",
+                self.member.stream,
+                len(deaf),
+                _LAST_WORD,
+            )
 
     def _go_on(self) -> None:
         """The suspect has run: read again, and look for what was handed back."""
@@ -480,8 +498,6 @@ class SubscriberLoop:
 
     def _expect(self, due: int) -> None:
         """A retry of ours is due then: do not sit in a read that ends later."""
-        if not self.subscription.claims:
-            return
         wait = (due - self.member.clock.now().mono) / 1000
         asyncio.get_running_loop().call_later(max(wait, 0), self._nudge, due)
 
@@ -587,7 +603,8 @@ class SubscriberLoop:
                 raise
             if self._unsettled(held):  # the handler cancelled something of its own and let it out
                 self._outcomes.failed(held, error)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
+            # SystemExit too: an entry must not end the process, with exit code 0 at that and all it has in hand
             if self._unsettled(held):
                 self._outcomes.failed(held, error)
             elif not isinstance(error, Nack | Reject):
@@ -694,10 +711,11 @@ class SubscriberLoop:
             return  # where nobody ever got through there is no consumer to remove
         hooks.reach("before_forget")
         try:
-            rows = await member.line.call("XPENDING", member.stream, member.group, "-", "+", 1, member.consumer)
-            if not rows:
-                await member.line.call("XGROUP", "DELCONSUMER", member.stream, member.group, member.consumer)
-        except (Disconnected, ResponseError) as error:
+            async with asyncio.timeout(_GOODBYE):
+                rows = await member.line.call("XPENDING", member.stream, member.group, "-", "+", 1, member.consumer)
+                if not rows:
+                    await member.line.call("XGROUP", "DELCONSUMER", member.stream, member.group, member.consumer)
+        except (Disconnected, ResponseError, TimeoutError) as error:
             log.info("%s: consumer %s was not removed: %s", member.stream, member.consumer, error)
 
 

@@ -1,11 +1,12 @@
 """The message a handler may ask for, and the exceptions by which it says what should happen."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from millstream.errors import MillstreamError
+from millstream.errors import MillstreamError, UsageError
 from millstream.worker.settle import State
 
 if TYPE_CHECKING:
@@ -17,11 +18,14 @@ class Nack(MillstreamError):  # noqa: N818 - said by the handler, not a fault
     """Raise it: this delivery did not work out, give the entry to anybody, now or after ``delay`` seconds.
 
     The delivery counts towards the limit.
+
+    Raises:
+        UsageError: the delay is no number of seconds.
     """
 
     def __init__(self, reason: str = "", *, delay: float | None = None) -> None:
         super().__init__(reason)
-        self.delay = delay
+        self.delay = None if delay is None else _seconds(delay)
 
 
 class Reject(MillstreamError):  # noqa: N818 - said by the handler, not a fault
@@ -33,6 +37,16 @@ class Reject(MillstreamError):  # noqa: N818 - said by the handler, not a fault
 
 class EntryLostError(MillstreamError):
     """The entry belongs to another consumer by now, or was removed; its outcome is not ours to decide."""
+
+
+def _seconds(delay: object) -> float:
+    try:
+        seconds = math.nan if isinstance(delay, str) else float(delay)  # type: ignore[arg-type] # that is the question
+    except (TypeError, ValueError):
+        seconds = math.nan
+    if not math.isfinite(seconds):
+        raise UsageError(f"Nack(delay={delay!r}): a number of seconds, such as 5 or 0.5; for dead at once raise Reject")
+    return seconds
 
 
 class Message:
@@ -130,8 +144,10 @@ class Message:
         Raises:
             AlreadySettledError: it has an outcome already.
             EntryLostError: it is not ours any more.
+            UsageError: the delay is no number of seconds.
         """
-        return self._settle(lambda: self._outcomes.failed(self._held, Nack(delay=delay)))
+        said = Nack(delay=delay)
+        return self._settle(lambda: self._outcomes.failed(self._held, said))
 
     def reject(self, reason: str = "") -> Awaitable[None]:
         """Put the entry into the dead-letter stream.

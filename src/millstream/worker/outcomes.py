@@ -3,7 +3,7 @@
 import asyncio
 import logging
 
-from millstream.client.deadletter import DeadLetter, describe, summarize
+from millstream.client.deadletter import DeadLetter, describe, shown, summarize
 from millstream.worker.ledger import Ledger
 from millstream.worker.membership import Held, Membership, Returned
 from millstream.worker.message import Nack, Reject
@@ -58,7 +58,7 @@ class Outcomes:
         member = self.member
         text, trace = describe(error)
         if isinstance(error, Nack | Reject):
-            text, trace = str(error), ""
+            text, trace = shown(error), ""
         return DeadLetter(
             fields=tuple(held.fields),
             stream=member.stream,

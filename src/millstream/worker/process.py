@@ -99,11 +99,7 @@ def run_in_process(
     """
     if not logging.getLogger().handlers:
         logging.basicConfig(format="%(asctime)s %(levelname)s [%(process)d] %(name)s: %(message)s", level=logging.INFO)
-    code = asyncio.run(_run_watched(app, lifeline, ready, health))
-    if code == EXIT_UNFINISHED:
-        logging.shutdown()
-        os._exit(code)  # waiting for the thread is what the grace time was for
-    return code
+    return asyncio.run(_run_watched(app, lifeline, ready, health))
 
 
 async def _run_watched(
@@ -194,9 +190,12 @@ async def _until_stopped(app: "App", stopping: asyncio.Event, *, supervised: boo
     if fatal is not None:
         log.critical("%s", fatal, exc_info=None if isinstance(fatal, MillstreamError) else fatal)
     clean = await app.stop()
-    if fatal is not None:
-        return EXIT_FATAL
+    code = EXIT_FATAL if fatal is not None else EXIT_CLEAN if clean else EXIT_UNFINISHED
     if not clean:
-        return EXIT_UNFINISHED
+        # waiting for a thread, or for a task that goes on though it was cancelled, is what the grace time was for
+        logging.shutdown()
+        os._exit(code)
+    if code != EXIT_CLEAN:
+        return code
     # only a supervisor of ours knows what it means; for any other, an end that was asked for is a clean one
     return EXIT_DISMISSED if dismissed and supervised else EXIT_CLEAN

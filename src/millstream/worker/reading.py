@@ -135,8 +135,10 @@ class Reading:
             commands.append(self._command(room, wait, claim=False))
         self._asked_at = self._member.clock.now().mono
         self.blocked_until = self._asked_at + wait if wait else 0
-        replies = await self._line.calls(commands, timeout=wait / 1000 + 10)
-        self.blocked_until = 0
+        try:
+            replies = await self._line.calls(commands, timeout=wait / 1000 + 10)
+        finally:
+            self.blocked_until = 0
         hooks.reach("after_read")
         found: list[Held] = []
         for reply in replies:
@@ -252,6 +254,13 @@ class Reading:
             )
         )
         deliveries = {row[0]: row[3] for row in counts}
+        # others of our name may stand between: what an earlier process of a fixed name had, what a broken read brought
+        crowded_out = [entry for entry in ids if entry not in deliveries]
+        if crowded_out:
+            replies = await self._line.calls(
+                [("XPENDING", member.stream, member.group, entry, entry, 1, member.consumer) for entry in crowded_out]
+            )
+            deliveries |= {row[0]: row[3] for reply in replies for row in _checked(reply)}
         found = []
         for entry, fields in rows:
             if entry in deliveries:

@@ -1,0 +1,201 @@
+"""Handlers that say strange things: an entry may die of it, its worker does not."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+import redis
+
+from millstream import App, BatchError, Message, Nack, Reject, Retry, StreamSub, once
+from support.groups import all_done
+from support.servers import ServerProcess
+from support.waiting import aeventually
+
+QUICK = Retry(max_deliveries=2, base=0.01, jitter=False)
+
+
+class Mute(Exception):  # noqa: N818 - its name is no matter
+    """An error that cannot even be shown."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def odd_nack(delay: Any) -> Callable[[], None]:
+    def say() -> None:
+        raise Nack("later", delay=delay)
+
+    return say
+
+
+def odd_error(error: Callable[[], BaseException]) -> Callable[[], None]:
+    def say() -> None:
+        raise error()
+
+    return say
+
+
+ODD = {
+    "nack-timedelta": odd_nack(timedelta(seconds=1)),
+    "nack-text": odd_nack("5"),
+    "nack-nan": odd_nack(float("nan")),
+    "nack-infinite": odd_nack(float("inf")),
+    "surrogate": odd_error(lambda: ValueError(f"unknown {json.loads(chr(34) + chr(92) + 'ud800' + chr(34))}")),
+    "reject-surrogate": odd_error(lambda: Reject("\ud800")),
+    "mute": odd_error(Mute),
+    "exit": lambda: sys.exit(0),
+    "exit-text": lambda: sys.exit("bad"),
+}
+
+
+@pytest.mark.parametrize("way", ["async", "thread", "batch"])
+async def test_whatever_a_handler_says_its_entry_dies_and_the_worker_lives(
+    server: ServerProcess, client: redis.Redis, way: str
+) -> None:
+    """Each odd word is dead after its limit, with a letter that can be read; the entries beside it are handled."""
+    app, seen = App(server.url, registry=False), []
+
+    def one(word: str) -> None:
+        if word in ODD:
+            ODD[word]()
+        seen.append(word)
+
+    sub = StreamSub("s", group="g", min_idle_time=500)
+    if way == "async":
+
+        @app.subscriber(sub, retry=QUICK)
+        async def handle(word: str) -> None:
+            one(word)
+    elif way == "thread":
+        app.subscriber(sub, retry=QUICK)(one)
+    else:
+
+        @app.subscriber(sub, retry=QUICK, batch=True)
+        async def batch(word: list[str]) -> None:
+            for each in word:
+                one(each)
+
+    for word in (*ODD, "plain"):
+        client.xadd("s", {"word": word})
+    async with app.running():
+        watch = asyncio.ensure_future(app.wait())
+        await aeventually(lambda: watch.done() or all_done(client, "s", "g")())
+        assert not watch.done(), watch.exception()
+        watch.cancel()
+    assert "plain" in seen
+    letters: Any = client.xrange("s:dead")
+    assert sorted(fields["word"] for _, fields in letters) == sorted(ODD)
+
+
+async def test_a_batch_error_without_exceptions_says_what_it_wants(server: ServerProcess, client: redis.Redis) -> None:
+    """A text in place of an exception fails the batch, and the letter says what to give."""
+    app = App(server.url, registry=False)
+
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=500), retry=QUICK, batch=True)
+    async def batch(x: list[int]) -> None:
+        raise BatchError({0: "bad"})  # type: ignore[dict-item] # that is the mistake
+
+    client.xadd("s", {"x": 1})
+    async with app.running():
+        await aeventually(lambda: client.xlen("s:dead") == 1)
+    ((_, fields),) = client.xrange("s:dead")
+    assert "give the exception of each failed entry" in fields["_dead.error"]
+
+
+async def test_what_a_batch_handler_returns_is_its_own_affair(server: ServerProcess, client: redis.Redis) -> None:
+    """A count, without a publisher, is a success; with one it is an error that says what is wanted."""
+    app, seen = App(server.url, registry=False), []
+
+    @app.subscriber(StreamSub("s", group="g"), batch=True)
+    async def store(x: list[int]) -> int:
+        seen.extend(x)
+        return len(x)
+
+    @app.subscriber(StreamSub("t", group="g"), batch=True, retry=Retry(max_deliveries=1))
+    @app.publisher("u")
+    async def count(x: list[int]) -> int:
+        return len(x)
+
+    client.xadd("s", {"x": 1})
+    client.xadd("t", {"x": 1})
+    async with app.running():
+        await aeventually(all_done(client, "s", "g"))
+        await aeventually(lambda: client.xlen("t:dead") == 1)
+    assert seen == [1]
+    ((_, fields),) = client.xrange("t:dead")
+    assert "returns a list" in fields["_dead.error"]
+
+
+@pytest.mark.parametrize("content", [b"[" * 200_000, b"1"], ids=["deep", "picky"])
+async def test_an_entry_that_cannot_be_made_into_an_argument_does_not_end_a_batch_worker(
+    server: ServerProcess, client: redis.Redis, content: bytes
+) -> None:
+    """Whatever decoding raises, JSON too deep for Python or a type's own error, is that entry's failure alone."""
+    app, seen = App(server.url, registry=False), []
+
+    @dataclass
+    class Item:
+        data: str
+
+        def __post_init__(self) -> None:
+            if self.data == "1":
+                raise KeyError("nothing fits")
+
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=500), retry=QUICK, batch=True)
+    async def batch(items: list[Item]) -> None:
+        seen.extend(items)
+
+    client.xadd("s", {"data": content})
+    client.xadd("s", {"data": "fine"})
+    async with app.running():
+        watch = asyncio.ensure_future(app.wait())
+        await aeventually(lambda: watch.done() or all_done(client, "s", "g")())
+        assert not watch.done(), watch.exception()
+        watch.cancel()
+    assert [item.data for item in seen] == ["fine"]
+    assert client.xlen("s:dead") == 1
+
+
+async def test_a_key_that_can_be_none_is_an_entry_that_does_not_fit(server: ServerProcess, client: redis.Redis) -> None:
+    """A list is no key: the entry is dead, reason invalid, and the next one is handled."""
+    app, seen = App(server.url, registry=False), []
+
+    @app.subscriber(StreamSub("s", group="g"), key=lambda msg: [msg.id] if msg.fields["x"] == b"1" else "k")
+    async def handle(x: int) -> None:
+        seen.append(x)
+
+    client.xadd("s", {"x": 1})
+    client.xadd("s", {"x": 2})
+    async with app.running():
+        watch = asyncio.ensure_future(app.wait())
+        await aeventually(lambda: watch.done() or all_done(client, "s", "g")())
+        assert not watch.done(), watch.exception()
+        watch.cancel()
+    assert seen == [2]
+    ((_, fields),) = client.xrange("s:dead")
+    assert fields["_dead.reason"] == "invalid"
+
+
+async def test_a_command_that_cannot_be_packed_hurts_nobody_else(server: ServerProcess, client: redis.Redis) -> None:
+    """A Decimal in a command is its caller's error; the acks of all others travel on the same line and go on."""
+    app, seen = App(server.url, registry=False), []
+
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=500), retry=QUICK)
+    async def handle(x: int, msg: Message) -> None:
+        if x == 1:
+            await once(msg, ("INCRBYFLOAT", "sum", Decimal(1)))  # type: ignore[arg-type] # that is the mistake
+        seen.append(x)
+
+    client.xadd("s", {"x": 1})
+    client.xadd("s", {"x": 2})
+    async with app.running():
+        await aeventually(all_done(client, "s", "g"))
+    assert seen == [2]
+    ((_, fields),) = client.xrange("s:dead")
+    assert "Decimal('1') is a Decimal" in fields["_dead.error"]
