@@ -2,8 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -12,6 +10,7 @@ import redis
 from millstream import App, Message, Nack, Retry, StreamSub
 from millstream.worker import hooks
 from millstream.worker.records import key
+from support.accounts import user
 from support.groups import all_done, pending
 from support.servers import ServerProcess
 from support.waiting import aeventually, eventually
@@ -30,16 +29,6 @@ def crashed(client: redis.Redis, count: int, *, deliveries: int = 1, row: str = 
     if row:
         client.hset(key(stream, "g"), mapping=dict.fromkeys(ids, row))
     return ids
-
-
-@contextmanager
-def user(client: redis.Redis, *rules: str) -> Iterator[str]:
-    """A user of the server with these rights, as the part of a URL that names it."""
-    client.execute_command("ACL", "SETUSER", "worker", "reset", "on", ">secret", *rules)
-    try:
-        yield "worker:secret@"
-    finally:
-        client.execute_command("ACL", "DELUSER", "worker")
 
 
 @pytest.mark.parametrize(

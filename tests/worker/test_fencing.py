@@ -4,8 +4,7 @@ import asyncio
 import os
 import re
 import signal
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from millstream import App, EntryLostError, Message, Reject, Retry, StreamSub
 from millstream.client.line import Line
 from millstream.worker import hooks
 from millstream.worker.records import key
+from support.accounts import user
 from support.groups import all_done, pending
 from support.servers import ServerProcess
 from support.waiting import aeventually
@@ -52,16 +52,6 @@ MOMENTS = {
     "before_release": "release",
     "before_renew": "wait",
 }
-
-
-@contextmanager
-def user(client: redis.Redis, *rules: str) -> Iterator[str]:
-    """A user of the server with these rights, as the part of a URL that names it."""
-    client.execute_command("ACL", "SETUSER", "worker", "reset", "on", ">secret", *rules)
-    try:
-        yield "worker:secret@"
-    finally:
-        client.execute_command("ACL", "DELUSER", "worker")
 
 
 def stopped(pid: int) -> bool:
