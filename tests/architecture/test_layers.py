@@ -23,10 +23,15 @@ RULES: list[Rule] = [
 ]
 
 
+@pytest.fixture(scope="module")
+def source() -> list[Module]:
+    """The modules of the source, parsed once for all rules, and forgotten with this file."""
+    return modules(ROOT / "src")
+
+
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
-def test_source_keeps_the_rule(rule: Rule) -> None:
+def test_source_keeps_the_rule(rule: Rule, source: list[Module]) -> None:
     """No module imports, calls or connects where ARCHITECTURE.md says it must not."""
-    source = modules(ROOT / "src")
     assert len(source) > 20
     assert rule(source) == []
 

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from zlib import crc32
 
@@ -23,10 +24,11 @@ def test_every_fault_can_be_planted() -> None:
     assert [problem for fault in FAULTS if (problem := fault.problem())] == []
 
 
-def names_in(path: Path) -> set[str]:
-    """The names of the test functions of a file."""
+@cache
+def names_in(path: Path) -> frozenset[str]:
+    """The names of the test functions of a file, which many faults name."""
     tree = ast.parse(path.read_text())
-    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    return frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
 def test_every_fault_names_a_test_that_exists() -> None:
