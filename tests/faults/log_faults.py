@@ -306,6 +306,14 @@ FAULTS = (
         f"{LOG}::test_new_directories_are_synced_into_those_above_them",
     ),
     Fault(
+        "directories-of-the-dead-not-synced",
+        "A data directory that a killed process made is durable before anything is written into it.",
+        "persistence/recovery.py",
+        "        _settle_names(disk, directory)\n",
+        "        pass\n",
+        f"{LOG}::test_directories_of_a_process_that_died_are_synced",
+    ),
+    Fault(
         "real-directory-sync-does-nothing",
         "A directory's sync is a system call.",
         "persistence/disk.py",

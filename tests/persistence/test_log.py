@@ -215,6 +215,23 @@ def test_new_directories_are_synced_into_those_above_them(tmp_path: Path, monkey
     assert synced == [tmp_path.stat().st_ino, (tmp_path / "a").stat().st_ino]
 
 
+def test_directories_of_a_process_that_died_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed between making a directory and syncing its name: the next start finds it there, and must not trust it."""
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    synced: list[int] = []
+    sync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.fstat(fd).st_ino), sync(fd))[1])
+    log, _ = Log.open(tmp_path / "a" / "b")
+    log.append(b"first")
+    log.write()
+    log.sync()
+    assert {tmp_path.stat().st_ino, (tmp_path / "a").stat().st_ino} <= set(synced)
+    log.close()
+    synced.clear()
+    Log.open(tmp_path / "a" / "b")[0].close()
+    assert tmp_path.stat().st_ino not in synced  # a directory that has a log was settled once
+
+
 def test_free_space_is_told(log: Log) -> None:
     """The server turns writes away before the disk is full."""
     assert 0 < log.free() < 1 << 62

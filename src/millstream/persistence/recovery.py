@@ -1,5 +1,6 @@
 """Opening a data directory: verify everything, cut a torn tail loudly, refuse damage; then hand the records out."""
 
+import errno
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -160,6 +161,8 @@ def recover(
     # The process before may have died between a rename and its directory sync: what we read must be what stays.
     disk.sync_directory(directory)
     manifest = read_manifest(disk, directory)
+    if manifest is None:
+        _settle_names(disk, directory)
     leftovers = strays(disk, directory, manifest)
     if manifest is not None:
         _settle(disk, directory / manifest.segments[-1].name)
@@ -180,6 +183,20 @@ def recover(
     elif leftovers:
         disk.sync_directory(directory)
     return _open_tail(disk, directory, manifest, found, on_progress)
+
+
+def _settle_names(disk: Disk, directory: Path) -> None:
+    """Make the names of a new data directory and of those above it durable.
+
+    Who made them may have died before it synced them, and from then on they look like any other.
+    """
+    for above in directory.absolute().parents:
+        try:
+            disk.sync_directory(above)
+        except OSError as error:
+            if error.errno == errno.EIO:
+                raise
+            # may not be read by this user, or cannot be synced: made by somebody else, long ago
 
 
 def _settle(disk: Disk, path: Path) -> None:
