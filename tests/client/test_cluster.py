@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from redis.exceptions import ResponseError
 
 import millstream
+import worker.test_contract as contract
 from millstream import App, Message, Nack, Retry, StreamSub, once
 from millstream.cli.main import main
 from millstream.client.cluster import ClusterLine, parse_cluster
@@ -265,6 +266,60 @@ async def test_what_cannot_be_one_transaction_is_refused_at_the_start(three: Thr
     async with fitting.running():
         await fitting.publish("orders", {"x": 1})
         await aeventually(all_done(client, "orders", "handle"))
+
+
+class Tagged(redis.RedisCluster):
+    """Redis-py's client for tests whose stream is ``s``: here it is ``{s}``, so that all about it is in one slot."""
+
+    def execute_command(self, *words: Any, **options: Any) -> Any:
+        """The same command with the keys' names as they are here."""
+        return super().execute_command(words[0], *map(_tagged, words[1:]), **options)
+
+    def exists(self, *keys: Any) -> Any:
+        """Redis-py looks for the node of each key before it makes the command."""
+        return super().exists(*map(_tagged, keys))
+
+
+def _tagged(word: Any) -> Any:
+    return "{s}" + word[1:] if word in ("s", "s:dead") else word
+
+
+class Door:
+    """A cluster as the tests of one server see it."""
+
+    def __init__(self, three: Three) -> None:
+        self.url = three.url
+        self._port = three.nodes[0].port
+
+    def client(self, **options: Any) -> redis.Redis:
+        """A client of the whole cluster."""
+        return Tagged(host="127.0.0.1", port=self._port, **options)  # type: ignore[return-value] # of the same methods
+
+
+#: Those that name their stream to the app and the client alone.
+CORE = """
+one_subscriber_reads_new_entries_and_claims_stale_ones young_pending_entries_are_left_alone
+entries_that_kill_their_process_are_not_run_for_ever manual_ack_nack_and_reject_do_what_they_say raising_nack_and_reject
+an_entry_that_does_not_fit_is_dead_at_once stop_hands_back_what_was_not_started_uncharged_and_at_once
+a_handler_beyond_the_grace_time_is_cancelled_and_handed_back long_handlers_and_waiting_entries_keep_their_lease
+a_worker_that_lost_its_entry_can_no_longer_ack_it what_came_before_the_process_was_frozen_is_not_run_after_it
+an_entry_that_changed_hands_is_not_buried entries_trimmed_while_pending_are_dropped_and_counted
+a_retry_further_away_than_min_idle_waits_its_time each_ack_is_stored_before_the_next_entry
+acks_are_gathered prefetch_is_bounded no_ack_leaves_nothing_pending many_workers_one_poison_storm_each_dead_once
+the_group_is_made_anew_after_flushall a_message_used_twice_is_an_error
+handlers_in_threads_run_at_the_same_time_and_settle
+"""
+
+
+@pytest.mark.parametrize("name", CORE.split())
+async def test_the_contract_of_one_server_holds_on_a_cluster(
+    three: Three, client: Any, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The worker's contract tests themselves, over three nodes, with the stream's name in braces."""
+    monkeypatch.setattr(contract, "StreamSub", lambda stream, **options: StreamSub(_tagged(stream), **options))
+    door = Door(three)
+    with door.client(decode_responses=True) as tagged:
+        await getattr(contract, f"test_{name}")(door, tagged)
 
 
 async def test_what_names_no_key_needs_to_know_where(three: Three) -> None:
