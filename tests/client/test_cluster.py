@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,105 +20,28 @@ from millstream.client.line import Disconnected
 from millstream.client.slots import beside, slot_of, tag_of
 from millstream.client.url import sync_client
 from millstream.errors import ConfigError, UsageError
+from support.clusters import Three
 from support.groups import all_done, consumers, pending
 from support.ports import free_port
-from support.servers import ServerProcess, redis_server
-from support.waiting import aeventually, eventually, pace
+from support.waiting import aeventually, pace
 
 pytestmark = pytest.mark.realserver
 
 HOUR = 3_600_000
-SLOTS = 16_384
 QUICK = Retry(max_deliveries=3, base=0.02, jitter=False)
-
-
-class Three:
-    """A cluster of three masters without replicas, that keep their data."""
-
-    def __init__(self, folder: Path) -> None:
-        self.nodes = [self._node(folder / str(number)) for number in range(3)]
-        self.url = "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
-
-    @staticmethod
-    def _node(folder: Path) -> ServerProcess:
-        words = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--cluster-port", str(free_port())]
-        return redis_server(folder, *words, "--appendonly", "yes", "--appendfsync", "always")
-
-    def start(self) -> None:
-        """Start all, give each a third of the slots, and wait until they agree."""
-        for node in self.nodes:
-            node.start()
-        for number, node in enumerate(self.nodes):
-            with node.client() as client:
-                first, last = SLOTS * number // 3, SLOTS * (number + 1) // 3 - 1
-                client.execute_command("CLUSTER ADDSLOTSRANGE", first, last)
-                client.execute_command("CLUSTER SET-CONFIG-EPOCH", number + 1)
-        for node in self.nodes[1:]:
-            with self.nodes[0].client() as client:
-                bus = node.command[node.command.index("--cluster-port") + 1]
-                client.execute_command("CLUSTER MEET", "127.0.0.1", node.port, bus)
-        eventually(lambda: all(map(self._ok, self.nodes)), what="the nodes agree")
-
-    @staticmethod
-    def _ok(node: ServerProcess) -> bool:
-        with node.client(decode_responses=True) as client:
-            try:
-                told: Any = client.execute_command("CLUSTER INFO")
-            except redis.RedisError:
-                return False
-        return bool(told["cluster_state"] == "ok" and told["cluster_size"] == "3")
-
-    def owner(self, key: str) -> ServerProcess:
-        """The node that has a key."""
-        with self.nodes[0].client(decode_responses=True) as client:
-            for first, last, address, *_ in _slots(client):
-                if first <= slot_of(key) <= last:
-                    return next(node for node in self.nodes if node.port == address[1])
-        raise AssertionError(key)
-
-    def move(self, key: str) -> None:
-        """Move the slot of a key to the next node, with all in it, as redis-cli does."""
-        slot, source = slot_of(key), self.owner(key)
-        target = self.nodes[(self.nodes.index(source) + 1) % 3]
-        with source.client() as here, target.client() as there:
-            ours, theirs = (one.execute_command("CLUSTER MYID").decode() for one in (here, there))
-            there.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", ours)
-            here.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", theirs)
-            while found := here.execute_command("CLUSTER GETKEYSINSLOT", slot, 100):
-                here.execute_command("MIGRATE", "127.0.0.1", target.port, "", 0, 5_000, "KEYS", *found)
-            for node in (target, source, *self.nodes):
-                with node.client() as client:
-                    client.execute_command("CLUSTER SETSLOT", slot, "NODE", theirs)
-
-
-def _slots(client: redis.Redis) -> Any:
-    connection = client.connection_pool.get_connection()
-    try:
-        connection.send_command("CLUSTER", "SLOTS")
-        return connection.read_response()
-    finally:
-        client.connection_pool.release(connection)
 
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Three]:
     """One cluster for the module."""
-    found = Three(tmp_path_factory.mktemp("cluster"))
-    try:
-        found.start()
+    with Three(tmp_path_factory.mktemp("cluster")) as found:
         yield found
-    finally:
-        for node in found.nodes:
-            if node.process is not None:
-                node.kill()
 
 
 @pytest.fixture
 def client(three: Three) -> Iterator[Any]:
     """Redis-py's client of the cluster, by our door; everything is flushed."""
-    for node in three.nodes:
-        with node.client() as one:
-            one.flushall()
+    three.flush()
     with millstream.connect(three.url, decode_responses=True) as found:
         yield found
 

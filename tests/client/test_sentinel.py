@@ -1,6 +1,5 @@
 """Sentinel URLs: who the master is, is asked at every connection; the master dies and the workers go on."""
 
-import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,59 +13,17 @@ from millstream.client.line import Disconnected
 from millstream.client.sentinel import parse_service
 from millstream.client.url import check_remote, sync_client
 from millstream.errors import ConfigError
-from support.needs import program
 from support.ports import free_port
-from support.servers import ServerProcess, redis_server
-from support.waiting import aeventually, eventually
+from support.sentinels import Watched
+from support.servers import ServerProcess
+from support.waiting import aeventually
 
 pytestmark = pytest.mark.realserver
 
 
-class Watched:
-    """A master, its replica and three Sentinels."""
-
-    def __init__(self, folder: Path) -> None:
-        self.master = redis_server(folder / "master")
-        self.replica = redis_server(folder / "replica", "--replicaof", "127.0.0.1", str(self.master.port))
-        self.sentinels = [self._sentinel(folder / f"sentinel-{number}") for number in range(3)]
-        hosts = ",".join(f"127.0.0.1:{one.port}" for one in self.sentinels)
-        self.url = f"redis+sentinel://{hosts}/orders/0"
-
-    def _sentinel(self, folder: Path) -> ServerProcess:
-        folder.mkdir()
-        port = free_port()
-        (folder / "sentinel.conf").write_text(
-            f"port {port}\nbind 127.0.0.1\ndir {folder}\n"
-            f"sentinel monitor orders 127.0.0.1 {self.master.port} 2\n"
-            "sentinel down-after-milliseconds orders 500\n"
-            "sentinel failover-timeout orders 3000\n"
-        )
-        return ServerProcess(
-            [program("redis-server"), str(folder / "sentinel.conf"), "--sentinel"], port, folder / "sentinel.out"
-        )
-
-    def ready(self) -> bool:
-        """The replica is in step, and each Sentinel knows it and the other two."""
-        with self.replica.client(decode_responses=True) as client:
-            link: Any = client.info("replication")
-        if link["master_link_status"] != "up":
-            return False
-        for one in self.sentinels:
-            with one.client(decode_responses=True) as client:
-                state: Any = client.execute_command("SENTINEL", "MASTER", "orders")
-            facts = state if isinstance(state, dict) else dict(zip(state[::2], state[1::2], strict=True))
-            if int(facts["num-slaves"]) < 1 or int(facts["num-other-sentinels"]) < 2:
-                return False
-        return True
-
-
 @pytest.fixture
 def watched(tmp_path: Path) -> Iterator[Watched]:
-    found = Watched(tmp_path)
-    with contextlib.ExitStack() as stack:
-        for server in (found.master, found.replica, *found.sentinels):
-            stack.enter_context(server)
-        eventually(found.ready, what="replica and Sentinels know each other")
+    with Watched(tmp_path) as found:
         yield found
 
 

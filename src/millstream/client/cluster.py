@@ -20,7 +20,7 @@ from redis.retry import Retry
 
 from millstream.client.line import Command, Disconnected, Line, Reply
 from millstream.client.slots import slot_of
-from millstream.client.url import CLUSTERS, async_client
+from millstream.client.url import CLUSTERS, async_client, sync_client
 from millstream.errors import ConfigError, UsageError
 
 _PORT = 6379
@@ -31,7 +31,23 @@ _PATIENCE = 2.0
 _TRIES = 20
 _PAUSE = 0.1
 _KEY_AT = {"EVAL": 3, "EVALSHA": 3, "XINFO": 2, "XGROUP": 2, "OBJECT": 2, "MEMORY": 2}
-_KEYLESS = frozenset({"MULTI", "EXEC", "WATCH", "UNWATCH", "SCAN", "CLIENT", "COMMAND", "INFO", "CONFIG", "DISCARD"})
+_KEYLESS = frozenset(
+    {
+        "MULTI",
+        "EXEC",
+        "UNWATCH",
+        "SCAN",
+        "CLIENT",
+        "COMMAND",
+        "INFO",
+        "CONFIG",
+        "DISCARD",
+        "TIME",
+        "ROLE",
+        "PING",
+        "ECHO",
+    }
+)
 
 Address = tuple[str, int]
 
@@ -76,6 +92,63 @@ def parse_cluster(url: str) -> Cluster:
     return Cluster(tuple(map(_address, hosts.split(","))), unquote(username) or None, unquote(password) or None)
 
 
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """Who has which slot, as a node said.
+
+    Attributes:
+        ranges: first slot, last slot, and the nodes that have them: the primary, then its replicas.
+    """
+
+    ranges: tuple[tuple[int, int, tuple[Address, ...]], ...] = ()
+
+    @classmethod
+    def of_reply(cls, rows: Any, asked: Address) -> "Slots":
+        """Read a reply to CLUSTER SLOTS; an empty host in it means the node that was asked."""
+        return cls(
+            tuple(
+                (row[0], row[1], tuple(((node[0] or b"").decode() or asked[0], node[1]) for node in row[2:]))
+                for row in rows
+            )
+        )
+
+    @property
+    def primaries(self) -> list[Address]:
+        """Every node that has slots of its own."""
+        return sorted({nodes[0] for _, _, nodes in self.ranges})
+
+    def nodes(self, key: str | bytes) -> tuple[Address, ...]:
+        """The primary that has a key, then its replicas; empty where nobody has its slot."""
+        slot = slot_of(key)
+        return next((nodes for first, last, nodes in self.ranges if first <= slot <= last), ())
+
+
+def ask_slots(cluster: Cluster, known: Sequence[Address] = ()) -> Slots:
+    """Ask the first node that answers; blocks.
+
+    Args:
+        cluster: whose.
+        known: nodes that are asked before those of the URL.
+
+    Raises:
+        ConnectionError: no node answers.
+    """
+    reason: object = None
+    for address in dict.fromkeys((*known, *cluster.nodes)):
+        patience = {"socket_timeout": _PATIENCE, "socket_connect_timeout": _PATIENCE}
+        with sync_client(cluster.url(address), protocol=2, **patience) as client:
+            connection = client.connection_pool.make_connection()
+            try:
+                connection.connect()
+                connection.send_command("CLUSTER", "SLOTS")
+                return Slots.of_reply(connection.read_response(disable_decoding=True), address)
+            except (RedisError, OSError) as error:
+                reason = error
+            finally:
+                connection.disconnect()
+    raise ConnectionError(f"no node of the cluster answers: {reason}")
+
+
 def sync_cluster(url: str, **options: Any) -> "redis.RedisCluster":
     """Redis-py's blocking client of the cluster; it follows slots that move by itself."""
     cluster = parse_cluster(url)
@@ -105,14 +178,14 @@ class Places:
 
     def __init__(self, url: str) -> None:
         self.cluster = parse_cluster(url)
-        self._ranges: list[tuple[int, int, Address]] = []
+        self._slots = Slots()
         #: False when a node is to be asked before these are gone by
         self.known = False
 
     @property
     def masters(self) -> list[Address]:
         """Every node that has slots."""
-        return sorted({address for _, _, address in self._ranges})
+        return self._slots.primaries
 
     def of(self, key: str | bytes) -> Address:
         """The node that has a key.
@@ -120,11 +193,10 @@ class Places:
         Raises:
             Disconnected: nobody has its slot.
         """
-        slot = slot_of(key)
-        for first, last, address in self._ranges:
-            if first <= slot <= last:
-                return address
-        raise Disconnected(f"no node of the cluster has slot {slot}, of key {_text(key)!r}")
+        nodes = self._slots.nodes(key)
+        if not nodes:
+            raise Disconnected(f"no node of the cluster has slot {slot_of(key)}, of key {_text(key)!r}")
+        return nodes[0]
 
     async def refresh(self) -> None:
         """Ask the first node that answers.
@@ -149,8 +221,7 @@ class Places:
                 with contextlib.suppress(RedisError, OSError):
                     await connection.disconnect()
                 await client.aclose()
-            # an empty host means the one that was asked
-            self._ranges = [(row[0], row[1], (row[2][0].decode() or address[0], row[2][1])) for row in rows]
+            self._slots = Slots.of_reply(rows, address)
             self.known = True
             return
         raise Disconnected(f"no node of the cluster answers: {reason}")
@@ -299,13 +370,23 @@ class ClusterLine(Line):
         await super().close()
 
 
-def _key(command: Command) -> str | bytes:
+def key_of(command: Command) -> str | bytes | None:
+    """The (first) key of a command; None where it names none."""
     name = str(command[0]).upper()
     at = _KEY_AT.get(name, 1)
+    if name == "XREADGROUP":
+        at = command.index("STREAMS") + 1
     if name in _KEYLESS or len(command) <= at:
-        raise UsageError(f"{name} names no key: on a cluster it needs the line near one")
+        return None
     key = command[at]
     return key if isinstance(key, bytes) else str(key)
+
+
+def _key(command: Command) -> str | bytes:
+    key = None if command[0] == "WATCH" else key_of(command)
+    if key is None:
+        raise UsageError(f"{command[0]!s} names no key: on a cluster it needs the line near one")
+    return key
 
 
 def _redirects(reply: Reply) -> bool:

@@ -5,9 +5,10 @@ Sentinels themselves stand behind the question mark: ``?sentinel_username=u&sent
 breaks is made anew to whoever is the master then; until there is one, connecting fails like to a server that is down.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 import redis
 import redis.asyncio
@@ -66,6 +67,24 @@ def sync_master(url: str, **options: Any) -> "redis.Redis":
     return client
 
 
+def replicas(url: str) -> list[str]:
+    """The URLs of the service's replicas that the Sentinels take to be up; blocks.
+
+    Raises:
+        ConnectionError: no Sentinel answers.
+    """
+    service = parse_service(url)
+    watch = Sentinel(service.sentinels, sentinel_kwargs=_to_sentinels(service))  # type: ignore[no-untyped-call] # redis-py's gap
+    account = ""
+    if "password" in service.options:
+        account = ":".join(quote(service.options.get(word, ""), safe="") for word in ("username", "password")) + "@"
+    found = watch.discover_slaves(service.name)  # type: ignore[no-untyped-call] # as above
+    return [
+        f"redis://{account}{f'[{host}]' if ':' in host else host}:{port}/{service.options['db']}"
+        for host, port in found
+    ]
+
+
 class _Sentinels(AsyncSentinel):
     async def discover_master(self, service_name: str) -> tuple[str, int]:
         try:
@@ -80,12 +99,22 @@ class _BlockingSentinels(Sentinel):
         try:
             found: tuple[str, int] = super().discover_master(service_name)  # type: ignore[no-untyped-call] # as above
         except MasterNotFoundError:  # as above
-            raise MasterNotFoundError(_none(service_name, len(self.sentinels))) from None
+            raise MasterNotFoundError(_none(service_name, len(self.sentinels), self._names())) from None
         return found
 
+    def _names(self) -> list[str]:
+        """The services that the first Sentinel that answers does know: one of them may have been meant."""
+        for one in self.sentinels:
+            try:
+                return sorted(map(str, one.sentinel_masters()))
+            except (redis.RedisError, OSError):
+                continue
+        return []
 
-def _none(name: str, count: int) -> str:
-    return f"none of {count} Sentinels knows a master of {name!r} that is up"
+
+def _none(name: str, count: int, known: Sequence[str] = ()) -> str:
+    others = f"; they know {', '.join(map(repr, known))}" if known else ""
+    return f"none of {count} Sentinels knows a master of {name!r} that is up{others}"
 
 
 class MasterClient(redis.asyncio.Redis):

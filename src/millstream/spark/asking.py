@@ -1,12 +1,13 @@
 """Short commands in one round trip: the server's own replies, untouched by redis-py, errors among them as values."""
 
+import time
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import hiredis
 
 from millstream.errors import UsageError
-from millstream.spark import wire
+from millstream.spark import nodes, wire
 
 Command: TypeAlias = tuple[bytes | str | int, ...]
 Reply: TypeAlias = Any
@@ -16,10 +17,13 @@ Refusal = hiredis.ReplyError
 
 
 class Asker:
-    """A connection that is made when it is first needed.
+    """Connections that are made when they are first needed, each to a server that has keys that were asked about.
+
+    On a cluster a command goes to the node that has its key; one that names none (TIME, MULTI) goes with the next that
+    does, or with the one before. What a call asks about one key keeps its order.
 
     Args:
-        url: of the server.
+        url: of the server, or of all of them.
 
     Attributes:
         received: bytes of the last replies.
@@ -27,7 +31,9 @@ class Asker:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._wire: wire.Wire | None = None
+        self._wires: dict[str, wire.Wire] = {}
+        self._last = ""
+        self._watching: wire.Wire | None = None
         self.received = 1
 
     def ask(self, commands: Sequence[Command]) -> list[Reply]:
@@ -35,29 +41,80 @@ class Asker:
         return wire.retrying(lambda: self.once(commands)) if commands else []
 
     def once(self, commands: Sequence[Command]) -> list[Reply]:
-        """The replies to commands that are sent once.
+        """The replies to commands that are sent once; what was not run since it was sent elsewhere is sent there.
 
         Raises:
             OSError: the connection broke; whether they ran is unknown.
         """
-        if self._wire is None:
-            self._wire = _connected(self._url)
+        names = {command[0] for command in commands}
+        guarded = "MULTI" in names and self._watching is not None
+        if guarded and self._watching not in self._wires.values():
+            self._watching = None
+            raise nodes.Redirected("the connection that watched is no more: look again")
+        deadline = time.monotonic() + wire.RETRY_SECONDS
         try:
-            self._wire.send(commands)
-            raw = self._wire.receive()
+            while True:
+                try:
+                    return self._sent(commands, whole=bool(names & {"WATCH", "MULTI"}))
+                except nodes.Redirected:
+                    # A look and an act are on one connection, or the act is not guarded by the look.
+                    if guarded or time.monotonic() > deadline:
+                        raise
+                time.sleep(nodes.PAUSE)
+        finally:
+            if "WATCH" in names:
+                self._watching = self._wires.get(self._last)
+            elif names & {"EXEC", "UNWATCH"}:
+                self._watching = None
+
+    def once_at(self, url: str, commands: Sequence[Command]) -> list[Reply]:
+        """The replies of one server, whatever the commands are about."""
+        try:
+            if url not in self._wires:
+                self._wires[url] = _connected(url)
+            self._wires[url].send(commands)
+            raw = self._wires[url].receive()
         except BaseException:
             self.close()
+            nodes.forget(self._url)
             raise
         self.received = len(raw)
         reader = hiredis.Reader()
         reader.feed(raw)
         return [reader.gets() for _ in commands]
 
+    def _sent(self, commands: Sequence[Command], *, whole: bool) -> list[Reply]:
+        """The replies to all commands.
+
+        Args:
+            commands: all.
+            whole: they are one step, so that none of them is to be run elsewhere alone.
+
+        Raises:
+            Redirected: one of them was not run.
+        """
+        replies: list[Reply] = [None] * len(commands)
+        for url, part in nodes.spread(self._url, commands, self._last).items():
+            self._last = url
+            for at, reply in zip(part, self.once_at(url, [commands[at] for at in part]), strict=True):
+                replies[at] = reply
+        lost = None
+        for at, reply in enumerate(replies):
+            where = nodes.redirection(self._url, reply)
+            if where and not whole:
+                replies[at] = self.once_at(where, [("ASKING",), commands[at]])[1]
+                where = nodes.redirection(self._url, replies[at])
+            lost = reply if where is not None else lost
+        if lost is not None:
+            self.close()
+            raise nodes.Redirected(f"the server did not run it: {lost}")
+        return replies
+
     def close(self) -> None:
-        """Close the connection; the next command makes another one."""
-        if self._wire is not None:
-            self._wire.close()
-            self._wire = None
+        """Close the connections; the next command makes others."""
+        for one in self._wires.values():
+            one.close()
+        self._wires = {}
 
 
 def _connected(url: str) -> wire.Wire:
@@ -79,7 +136,7 @@ def checked(reply: Reply) -> Reply:
         UsageError: the server refused the command.
     """
     if isinstance(reply, Refusal):
-        raise UsageError(f"the server refused a command: {reply}")
+        raise nodes.one_of_many(reply) or UsageError(f"the server refused a command: {reply}")
     return reply
 
 

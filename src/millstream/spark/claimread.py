@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from millstream.spark import hooks, wire
+from millstream.spark import hooks
+from millstream.spark.bulk import Bulk, Command
 from millstream.spark.claims import Run
 from millstream.spark.decode import Page, Want, fast, general, parse_replies
 from millstream.spark.offsets import DataLossError
@@ -28,58 +29,8 @@ _TOGETHER = 500
 """Entries of small runs that are asked for in one go."""
 
 
-class Runs:
-    """The entries of some runs, one reply ahead of who reads them.
-
-    Args:
-        url: of the server.
-        key: the stream.
-    """
-
-    def __init__(self, url: str, key: str) -> None:
-        self._url = url
-        self._key = key
-        self._wire: wire.Wire | None = None
-
-    def send(self, runs: Sequence[Run]) -> None:
-        """Ask for the entries of some runs."""
-
-        def once() -> None:
-            if self._wire is None:
-                self._wire = wire.borrow(self._url)
-            try:
-                self._wire.send([("XRANGE", self._key, str(run.first), str(run.last)) for run in runs])
-            except OSError:
-                self._drop()
-                raise
-
-        wire.retrying(once)
-
-    def receive(self, runs: Sequence[Run]) -> bytes:
-        """The replies to what was asked for; asked again if the connection broke."""
-
-        def once() -> bytes:
-            if self._wire is None:
-                self.send(runs)
-            assert self._wire is not None
-            try:
-                return self._wire.receive()
-            except OSError:
-                self._drop()
-                raise
-
-        return wire.retrying(once)
-
-    def _drop(self) -> None:
-        if self._wire is not None:
-            self._wire.close()
-            self._wire = None
-
-    def close(self) -> None:
-        """Keep the connection for the next task."""
-        if self._wire is not None:
-            wire.give_back(self._url, self._wire)
-            self._wire = None
+def _asked_for(key: str, runs: Sequence[Run]) -> list[Command]:
+    return [("XRANGE", key, str(run.first), str(run.last)) for run in runs]
 
 
 def read_claim(options: "Options", layout: "Layout", part: "ClaimPartition") -> "Iterator[pa.RecordBatch]":
@@ -89,12 +40,12 @@ def read_claim(options: "Options", layout: "Layout", part: "ClaimPartition") -> 
         DataLossError: entries were deleted after they were claimed.
     """
     asked = list(_together(part.runs))
-    with closing(Runs(options.url, part.key)) as source:
-        source.send(asked[0])
+    with closing(Bulk(options.url, part.key)) as source:
+        source.send(_asked_for(part.key, asked[0]))
         for at, runs in enumerate(asked):
-            raw = source.receive(runs)
+            raw = source.receive()
             if at + 1 < len(asked):
-                source.send(asked[at + 1])
+                source.send(_asked_for(part.key, asked[at + 1]))
             page = _page(raw, layout.want)
             _check(options, part, runs, page)
             if page is not None:

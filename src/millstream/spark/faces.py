@@ -24,7 +24,14 @@ VIEWS = ("groups", "consumers", "pending", "dead")
 
 _VIEW_OPTIONS = ("url", "stream", "streamPattern", "minPartitions")
 _GROUP_OWN = ("queryName", "minIdleTime", "consumer")
-_NOT_IN_GROUPS = (*opts.BATCH_ONLY, "startingTimestamp", "streamPattern", "minEntriesPerTrigger", "maxTriggerDelay")
+_NOT_IN_GROUPS = (
+    *opts.BATCH_ONLY,
+    "startingTimestamp",
+    "streamPattern",
+    "minEntriesPerTrigger",
+    "maxTriggerDelay",
+    "readFrom",
+)
 
 
 def entry_schema(fields: Sequence[str]) -> StructType:

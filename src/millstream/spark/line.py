@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import hiredis
 
-from millstream.spark import wire
+from millstream.spark import nodes, wire
 
 if TYPE_CHECKING:
     import socket
@@ -15,12 +15,16 @@ _CHUNK = 1 << 16
 class Line:
     """A connection to a server. redis-py makes it (TLS, user, password, database); from then on the socket is ours.
 
+    A reply that sends elsewhere is a connection that broke: whoever asked finds out what ran, as after any other break.
+
     Args:
-        url: of the server.
+        url: of the server, or of all of them.
+        where: URL of the one that is meant.
     """
 
-    def __init__(self, url: str) -> None:
-        pool: Any = wire.control_client(url).connection_pool
+    def __init__(self, url: str, where: str) -> None:
+        pool: Any = wire.control_client(where).connection_pool
+        self._url = url
         self._connection = pool.make_connection()
         self._connection.connect()
         self._socket: socket.socket = self._connection._sock  # noqa: SLF001 - as in wire
@@ -39,6 +43,7 @@ class Line:
 
         Raises:
             OSError: the server went away, did not answer in time, or is not ready.
+            Redirected: of these, that it did not run a command.
         """
         found: list[Any] = []
         while len(found) < count:
@@ -50,7 +55,8 @@ class Line:
                 self._reader.feed(data)
                 continue
             if isinstance(reply, hiredis.ReplyError) and str(reply).startswith(wire.PASSING):
-                raise ConnectionError(f"the server is not ready: {reply}")
+                raise nodes.Redirected(f"the server is not ready: {reply}")
+            nodes.heed(self._url, (reply,))
             found.append(reply)
         return found
 

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from millstream.errors import ConfigError
 from millstream.spark.offsets import Id, Position, before_time, parse_id
 from millstream.spark.optiontext import (
+    CLUSTERS,
     boolean,
     check_names,
     duration,
@@ -27,7 +28,7 @@ from millstream.spark.optiontext import (
 OPTIONS = (
     "url", "stream", "streamPattern", "startingOffsets", "startingTimestamp", "endingOffsets", "endingTimestamp",
     "maxEntriesPerTrigger", "minEntriesPerTrigger", "maxTriggerDelay", "minPartitions", "maxEntriesPerPartition",
-    "failOnDataLoss", "group", "fields", "archive", "liveTail", "pushdown",
+    "failOnDataLoss", "group", "fields", "readFrom", "archive", "liveTail", "pushdown",
     "view", "mode", "queryName", "minIdleTime", "consumer",
 )  # fmt: skip
 BATCH_ONLY = ("endingOffsets", "endingTimestamp", "archive", "liveTail", "pushdown")
@@ -60,6 +61,7 @@ class Options:
         fail_on_loss: whether entries that vanished unread are an error.
         group: consumer group that shows this query's progress.
         fields: entry fields wanted as string columns; empty for the map.
+        from_replica: whether tasks read from replicas; what is to be read is always asked of the primary.
         archive: directory of the archive that holds what was trimmed; None without one.
         live_tail: whether the streams are read after the archive.
         pushdown: whether filters on ids and times choose what is read of an archive; safe for one query a ``load()``.
@@ -78,6 +80,7 @@ class Options:
     fail_on_loss: bool = True
     group: str | None = None
     fields: tuple[str, ...] = ()
+    from_replica: bool = False
     archive: str | None = None
     live_tail: bool = True
     pushdown: bool = False
@@ -88,6 +91,11 @@ class Options:
         for name in names:
             if name.lower() in self.given:
                 raise ConfigError(f"option {name!r} does nothing in {kind}: leave it out")
+
+    @property
+    def on_cluster(self) -> bool:
+        """Whether the streams are spread over several servers."""
+        return self.url.startswith(CLUSTERS)
 
     @property
     def shown_url(self) -> str:
@@ -123,6 +131,7 @@ def parse(raw: Mapping[str, str]) -> Options:
         fail_on_loss=read(given, "failOnDataLoss", boolean) is not False,
         group=read(given, "group", not_empty),
         fields=read(given, "fields", _field_names) or (),
+        from_replica=read(given, "readFrom", _server) == "replica",
         archive=archive,
         live_tail=live_tail,
         pushdown=read(given, "pushdown", boolean) is True,
@@ -165,6 +174,12 @@ def _field_names(text: str) -> tuple[str, ...]:
         if name in RESERVED:
             raise ValueError(f"{name!r} is a column of every entry; read that field from the map, fields['{name}']")
     return names
+
+
+def _server(text: str) -> str:
+    if text.lower() not in ("primary", "replica"):
+        raise ValueError("it must be primary or replica")
+    return text.lower()
 
 
 def _archive(given: Mapping[str, str]) -> tuple[str | None, bool]:

@@ -14,7 +14,8 @@ from millstream.errors import ConfigError
 T = TypeVar("T")
 
 URL_VARIABLE = "MILLSTREAM_URL"
-SCHEMES = ("redis://", "rediss://", "unix://")
+CLUSTERS, SENTINELS = "redis+cluster://", "redis+sentinel://"
+SCHEMES = ("redis://", "rediss://", "unix://", SENTINELS, CLUSTERS)
 
 _OTHER_WORDS = {
     "stream.keys": "stream",
@@ -121,9 +122,24 @@ def find_url(given: Mapping[str, str]) -> str:
         )
     if not url.startswith(SCHEMES):
         raise ConfigError(f"option 'url' must start with one of {', '.join(SCHEMES)}, as redis://127.0.0.1:6379/0 does")
+    if url.startswith((CLUSTERS, SENTINELS)):
+        _check_many(url)
     return url
+
+
+def _check_many(url: str) -> None:
+    from millstream.client import cluster, sentinel  # noqa: PLC0415 - heavy, and only their users pay for it
+
+    try:
+        if url.startswith(CLUSTERS):
+            cluster.parse_cluster(url)
+        else:
+            sentinel.parse_service(url)
+    except ConfigError as problem:
+        raise ConfigError(f"option 'url': {without_password(str(problem))}") from None
 
 
 def without_password(url: str) -> str:
     """The URL for messages."""
-    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url)
+    url = re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url)
+    return re.sub(r"(sentinel_password=)[^&'\"]*", r"\1***", url)

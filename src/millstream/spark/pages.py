@@ -1,11 +1,10 @@
 """A range of a stream page by page: pages sized by bytes, asked for again when the server was away."""
 
-import contextlib
 import gc
 
-from millstream.spark import wire
+from millstream.spark.bulk import Bulk
 from millstream.spark.decode import Page, Want, fast, general, parse_replies
-from millstream.spark.offsets import Id, parse_id
+from millstream.spark.offsets import DataLossError, Id, parse_id
 
 FIRST_COUNT = 1000
 MOST_COUNT = 8000
@@ -23,52 +22,39 @@ class Pages:
         key: the stream.
         start: exclusive.
         end: inclusive.
+        replica: read from a replica that has the end.
+
+    Attributes:
+        cursor: the last entry that was read.
+        done: nothing is left.
+        doubtful: the last page came short, from a server that has not shown the end.
     """
 
-    def __init__(self, url: str, key: str, start: Id, end: Id) -> None:
-        self._url = url
+    def __init__(self, url: str, key: str, start: Id, end: Id, *, replica: bool = False) -> None:
+        self._bulk = Bulk(url, key, end if replica else None)
         self._key = key
         self._end = end
         self._count = FIRST_COUNT
         self._asked = 0
-        self._wire: wire.Wire | None = None
+        self._failed = False
+        self.doubtful = False
         self.cursor = start
         self.done = start >= end
 
     def ask(self, most: int | None = None) -> None:
         """Send for the page after the cursor, of at most ``most`` entries, without waiting for it."""
         self._asked = self._count if most is None else min(self._count, most)
-        wire.retrying(self._send)
-
-    def _send(self) -> None:
-        if self._wire is None:
-            self._wire = wire.borrow(self._url)
-        try:
-            self._wire.send(
-                [
-                    ("XRANGE", self._key, f"({self.cursor}", str(self._end), "COUNT", self._asked),
-                    # After the page: what it shows as still there was there when the page was read.
-                    ("XRANGE", self._key, "-", "+", "COUNT", 1),
-                ]
-            )
-        except OSError:
-            self._drop()
-            raise
+        self._bulk.send(
+            [
+                ("XRANGE", self._key, f"({self.cursor}", str(self._end), "COUNT", self._asked),
+                # After the page: what it shows as still there was there when the page was read.
+                ("XRANGE", self._key, "-", "+", "COUNT", 1),
+            ]
+        )
 
     def receive(self) -> bytes:
-        """The replies to what was asked last; asked again if the connection broke, since reading changes nothing."""
-
-        def once() -> bytes:
-            if self._wire is None:
-                self._send()
-            assert self._wire is not None
-            try:
-                return self._wire.receive()
-            except OSError:
-                self._drop()
-                raise
-
-        return wire.retrying(once)
+        """The replies to what was asked last."""
+        return self._bulk.receive()
 
     def decode(self, raw: bytes, want: Want) -> tuple[Page | None, Id | None]:
         """The page in ``raw`` (None when it is empty), and the stream's first entry just after it was read.
@@ -80,8 +66,35 @@ class Pages:
         if page is not None:
             self.cursor = page.last
             self._count = max(1, min(MOST_COUNT, PAGE_BYTES * rows // len(raw)))
-        self.done = rows < self._asked or self.cursor >= self._end
+        self.done = self.cursor >= self._end or (rows < self._asked and self._proved())
+        self.doubtful = rows < self._asked and not self.done
         return page, first
+
+    def _proved(self) -> bool:
+        """Whether a page that came short of the end did so because there is no more.
+
+        The end was taken from the primary. A server that has not come so far (a primary that was replaced and does not
+        know it, a replica that began anew) has less to give, and would pass for one whose entries were deleted.
+
+        Raises:
+            DataLossError: the primary itself does not have the end any more.
+        """
+        try:
+            last = self._bulk.last_id()
+        except OSError:
+            return False
+        replica = self._bulk.from_replica
+        if (last is None and not replica) or (last is not None and last >= self._end):
+            return True
+        self._bulk.drop()  # the next page is asked for over a new connection, which finds the primary as it is now
+        if self._failed and not replica:
+            raise DataLossError(
+                f"stream {self._key!r} went back: entries up to {self._end} were to be read, and its last id is now "
+                f"{last}. It was deleted and made anew, or restored from an older state. Start the query with a new "
+                "checkpointLocation (and startingOffsets)"
+            )
+        self._failed = not replica
+        return False
 
     def skip(self, most: int) -> tuple[int, Id] | None:
         """Pass over up to ``most`` entries and drop them: how many, and the last one's id; None at the end."""
@@ -91,17 +104,9 @@ class Pages:
         page, _ = self.decode(self.receive(), _NOTHING)
         return None if page is None else (len(page.ids), page.last)
 
-    def _drop(self) -> None:
-        if self._wire is not None:
-            self._wire.close()
-            self._wire = None
-
     def close(self) -> None:
         """Keep the connection for the next range if nothing is under way on it."""
-        if self._wire is not None:
-            with contextlib.suppress(OSError):
-                wire.give_back(self._url, self._wire)
-            self._wire = None
+        self._bulk.close()
 
 
 def _decode(raw: bytes, want: Want) -> tuple[Page | None, Id | None]:

@@ -230,7 +230,7 @@ class Planner:
             return sorted({*start, *self._target})
         now = time.monotonic()
         if now >= self._scan_due:
-            self._joined = self._survey.keys()
+            self._joined = self._survey.keys(sure=False)
             self._scan_due = now + SCAN_SECONDS
         return sorted({*start, *self._joined})
 

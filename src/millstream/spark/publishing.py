@@ -7,14 +7,15 @@ done, so that a piece is added once however often this is tried, and by however 
 removes what was staged. A batch whose record is closed, or that of a later one, adds nothing.
 """
 
+import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import hiredis
 
 from millstream.errors import ConfigError, UsageError
-from millstream.spark import ledgerkeys
-from millstream.spark.line import pack
+from millstream.spark import ledgerkeys, nodes, wire
+from millstream.spark.line import Line, pack
 from millstream.spark.offsets import Id, parse_id
 from millstream.spark.refusals import refused
 from millstream.spark.sinkledger import Calls, Ledger, Record
@@ -47,6 +48,7 @@ class Publisher:
         self._lasting = lasting
         self._calls = Calls(options)
         self._ledger = Ledger(self._calls, writer)
+        self._watching: Line | None = None
 
     def commit(self, version: int, parts: Sequence[Part]) -> None:
         """Make the rows visible unless a batch of this version, or of a later one, was already decided upon.
@@ -143,10 +145,12 @@ class Publisher:
         trim = self._trim()
         looked: list[Any] | None = None
         position = failures = 0
+        until = time.monotonic() + wire.RETRY_SECONDS
         while position < len(steps):
             part, number = steps[position]
             if looked is None:
                 looked = self._calls.ask(_look(part, number))
+                self._watching = self._calls.line_to(part.key)
             following = steps[position + 1] if position + 1 < len(steps) else None
             piece = self._judge(record, part, number, looked)
             if piece is None:
@@ -154,13 +158,21 @@ class Publisher:
                 continue
             try:
                 done, looked = self._step(part, number, piece, trim, following)
-            except OSError:  # whether it was done is seen by looking again
+            except nodes.Redirected:  # the slot is on its way to another node: nothing was done
                 self._calls.close()
+                looked = None
+                if time.monotonic() > until:
+                    raise
+                time.sleep(nodes.PAUSE)
+                continue
+            except OSError:  # whether it was done is seen by looking again
+                self._calls.lost()
                 looked, failures = None, failures + 1
                 if failures > _TRIES:
                     raise
                 continue
             position, failures = position + done, 0
+            until = time.monotonic() + wire.RETRY_SECONDS
             looked = looked if done else None
 
     def _judge(self, record: Record, part: Part, number: int, looked: list[Any]) -> bytes | None:
@@ -200,11 +212,14 @@ class Publisher:
         if number:
             # This piece itself stays until the next one, to be put back if the server refuses to add it.
             after.append(("HDEL", part.key, number - 1))
-        look = _look(*following) if following else []
-        assert self._calls.line is not None
-        self._calls.line.send(b"".join((pack(("MULTI",)), commands, pack(*after, ("EXEC",)), pack(*look))))
-        replies = self._calls.line.receive(1 + rows + len(after) + 1)
-        looked = self._calls.line.receive(len(look)) if look else None
+        line, self._watching = self._watching, None
+        if line is None or line is not self._calls.line_to(part.key):  # a new connection watches nothing
+            return False, None
+        look = _look(*following) if following and self._calls.line_to(following[0].key) is line else []
+        line.send(b"".join((pack(("MULTI",)), commands, pack(*after, ("EXEC",)), pack(*look))))
+        replies = line.receive(1 + rows + len(after) + 1)
+        looked = line.receive(len(look)) if look else None
+        self._watching = line if look else None
         self._calls.check(replies)
         results = replies[-1]
         if results is None:

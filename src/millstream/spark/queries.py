@@ -16,7 +16,8 @@ from typing import Any, cast
 
 import redis
 
-from millstream.client.url import check_remote, find_url, sync_client
+from millstream.client.connect import connect
+from millstream.client.url import check_remote, find_url
 from millstream.errors import MillstreamError
 
 PREFIX = "millstream:spark:"
@@ -114,7 +115,7 @@ def look(url: str | None) -> list[dict[str, Any]]:
         QueriesError: the server cannot be reached or refused.
         ConfigError: the URL is none of a server.
     """
-    with sync_client(check_remote(find_url(url)), socket_timeout=10, socket_connect_timeout=10) as client:
+    with connect(check_remote(find_url(url)), socket_timeout=10, socket_connect_timeout=10) as client:
         try:
             return found(client)
         except redis.RedisError as error:

@@ -25,7 +25,7 @@ def read_range(options: "Options", layout: "Layout", whole: Range) -> "Iterator[
     Raises:
         DataLossError: the stream was trimmed past the place where this was reading.
     """
-    pages = Pages(options.url, whole.key, whole.start, whole.end)
+    pages = Pages(options.url, whole.key, whole.start, whole.end, replica=options.from_replica)
     told = False
     try:
         if not pages.done:
@@ -33,7 +33,7 @@ def read_range(options: "Options", layout: "Layout", whole: Range) -> "Iterator[
         while not pages.done:
             before = pages.cursor
             page, first = pages.decode(pages.receive(), layout.want)
-            if overtaken(whole, before, page, first):
+            if not pages.doubtful and overtaken(whole, before, page, first):
                 report(options, whole, warn=not told)
                 told = True
             if not pages.done:

@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from millstream.client.capabilities import find_sync
+from millstream.client.capabilities import judge, probes
 from millstream.client.deadletter import dead_key
-from millstream.client.slots import beside
+from millstream.client.slots import beside, slot_of, tag_of
+from millstream.client.url import CLUSTERS
 from millstream.errors import ConfigError, UsageError
-from millstream.spark import hooks, options
+from millstream.spark import hooks, nodes, options
 from millstream.spark.asking import Asker, absent, checked
 from millstream.spark.holdings import PAGE, Holdings
 from millstream.spark.keeper import Keeper
@@ -25,7 +26,7 @@ from millstream.spark.offsets import Id, parse_id
 from millstream.spark.spans import span_ms
 from millstream.spark.survey import Survey
 from millstream.spark.verdicts import WORDS, Court, Outcome, Verdict
-from millstream.spark.wire import control_client, lost_contact
+from millstream.spark.wire import lost_contact
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -164,8 +165,12 @@ class Recovery:
         survey = Survey(options.parse({"url": url, "stream": stream}))
         survey.states([stream])  # the first contact, which says what is wrong with the URL or the key
         survey.close()
-        with control_client(url) as client:
-            capabilities = find_sync(client)
+        if url.startswith(CLUSTERS) and slot_of(dead or dead_key(stream)) != slot_of(stream):
+            raise ConfigError(
+                f"dead={dead or dead_key(stream)!r}: on a cluster it must be in the slot of {stream!r}, since a dead "
+                f"letter and its acknowledgement are one transaction: dead='{{{tag_of(stream)}}}:dead' is"
+            )
+        capabilities = judge(self._asker.ask(probes(stream)))  # type: ignore[arg-type] # made of text alone
         self._court = Court(self._asker, self._holdings, name, capabilities, dead or dead_key(stream))
         self._cursor = b"0-0"
         self._ousted = False
@@ -277,8 +282,11 @@ class Recovery:
                     f"{_LOCK_MS // 1000} s ago): wait for it, or give this one another name"
                 )
             set_ = ("SET", self._lock_key, self._token, "PX", _LOCK_MS)
-            if checked(self._asker.once([("MULTI",), set_, ("EXEC",)])[-1]) is not None:
-                return
+            try:
+                if checked(self._asker.once([("MULTI",), set_, ("EXEC",)])[-1]) is not None:
+                    return
+            except nodes.Redirected:
+                continue
         raise UsageError(f"several recoveries named {self._name!r} began at the same time: leave one")
 
     def _renew_lock(self, asker: Asker) -> None:

@@ -7,6 +7,7 @@ from millstream.errors import ConfigError, UsageError
 if TYPE_CHECKING:
     from millstream.spark.sinkoptions import SinkOptions
 
+_ONE_NODE = "option 'url' names one node of a Redis Cluster: write redis+cluster://host:port,host:port"
 _CURES = {
     "OOM": "it is out of memory: raise its maxmemory, or keep fewer entries by option 'maxLen' or 'retention'",
     "MISCONF": "it cannot write to its disk: make room there, then start this again",
@@ -19,8 +20,8 @@ _CURES = {
         "and on the keys millstream:*"
     ),
     "WRONGTYPE": "option 'stream' names a key that holds no stream: name another, or delete that one",
-    "MOVED": "option 'url' names one node of a Redis Cluster, which the sink cannot write to",
-    "CROSSSLOT": "option 'url' names one node of a Redis Cluster, which the sink cannot write to",
+    "MOVED": _ONE_NODE,
+    "CROSSSLOT": _ONE_NODE,
     "NOREPLICAS": "too few of its replicas are up (min-replicas-to-write): start them, then start this again",
 }
 

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from millstream.errors import ConfigError, UsageError
-from millstream.spark import wire
+from millstream.spark.asking import Asker, checked
 from millstream.spark.publishing import Publisher, wrong_type
 from millstream.spark.rowcoding import RowLayout
 from millstream.spark.sinkoptions import SinkOptions
@@ -114,17 +114,19 @@ def check_server(options: SinkOptions) -> None:
 
     if (options.url, options.stream) in _seen:
         return
-    client = wire.control_client(options.url)
+    asker = Asker(options.url)
     try:
-        client.ping()
-        kind: Any = client.type(options.stream) if options.stream is not None else b"none"
-    except (redis.RedisError, OSError, ValueError) as reason:
+        # Of a stream that each row names nothing is known yet: any key will do to reach a server.
+        kind: Any = checked(asker.once([("TYPE", options.stream or "millstream")])[0])
+    except ConfigError:
+        raise
+    except (redis.RedisError, OSError, UsageError) as reason:
         raise ConfigError(
             f"option 'url': cannot talk to {options.shown_url} ({reason}): start the server or correct it"
         ) from None
     finally:
-        client.close()
-    if kind not in (b"stream", b"none"):
+        asker.close()
+    if options.stream is not None and kind not in (b"stream", b"none"):
         raise ConfigError(wrong_type(str(options.stream), kind.decode(), options))
     _seen.add((options.url, options.stream))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import hiredis
 
-from millstream.spark import ledgerkeys, wire
+from millstream.spark import ledgerkeys, nodes, wire
 from millstream.spark.line import Line
 from millstream.spark.refusals import refused
 from millstream.spark.staging import Part
@@ -53,27 +53,44 @@ class Calls:
 
     def __init__(self, options: "SinkOptions") -> None:
         self._options = options
-        self.line: Line | None = None
+        self._lines: dict[str, Line] = {}
+        self._last = ""
 
     def close(self) -> None:
-        """Close the connection."""
-        if self.line is not None:
-            self.line.close()
-            self.line = None
+        """Close the connections."""
+        for line in self._lines.values():
+            line.close()
+        self._lines = {}
+
+    def lost(self) -> None:
+        """A connection broke: others are made, to whoever has the keys then."""
+        self.close()
+        nodes.forget(self._options.url)
+
+    def line_to(self, key: str) -> Line | None:
+        """The connection to the server that has a key, if there is one."""
+        return self._lines.get(nodes.home(self._options.url, key))
 
     def ask(self, commands: Sequence[tuple[bytes | str | int, ...]]) -> list[Any]:
         """Replies to commands that may be sent again, errors among them; waits for a server that is away."""
+        return wire.retrying(lambda: self._once(commands))
 
-        def once() -> list[Any]:
-            try:
-                if self.line is None:
-                    self.line = Line(self._options.url)
-                return self.line.ask(*commands)
-            except Exception:
-                self.close()
-                raise
-
-        return wire.retrying(once)
+    def _once(self, commands: Sequence[tuple[bytes | str | int, ...]]) -> list[Any]:
+        replies: list[Any] = [None] * len(commands)
+        try:
+            for where, part in nodes.spread(self._options.url, commands, self._last).items():
+                if where not in self._lines:
+                    self._lines[where] = Line(self._options.url, where)
+                self._last = where
+                for at, reply in zip(part, self._lines[where].ask(*(commands[at] for at in part)), strict=True):
+                    replies[at] = reply
+        except nodes.Redirected:
+            self.close()
+            raise
+        except Exception:
+            self.lost()
+            raise
+        return replies
 
     def all(self, commands: Sequence[tuple[bytes | str | int, ...]]) -> list[Any]:
         """Replies to any number of commands.
@@ -111,18 +128,21 @@ class Ledger:
     def known(self) -> Record | None:
         """What is known now; the next :meth:`swap` writes only if that has not changed."""
         text = self._calls.all([("WATCH", self.key), ("GET", self.key)])[1]
-        self._watching = self._calls.line
+        self._watching = self._calls.line_to(self.key)
         return None if text is None else Record.unpacked(text)
 
     def swap(self, record: Record) -> bool:
         """Write the record unless it has changed since it was looked at; False if it was not, as far as is known."""
         line, self._watching = self._watching, None
-        if line is None or line is not self._calls.line:  # a new connection watches nothing
+        if line is None or line is not self._calls.line_to(self.key):  # a new connection watches nothing
             return False
         try:
             replies = line.ask(("MULTI",), ("SET", self.key, record.packed()), ("EXEC",))
-        except OSError:
+        except nodes.Redirected:
             self._calls.close()
+            return False
+        except OSError:
+            self._calls.lost()
             return False
         self._calls.check(replies)
         return replies[-1] is not None

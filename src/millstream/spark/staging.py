@@ -1,23 +1,21 @@
 """What a task of the sink does: keeps its rows in the server, beside their streams, until the driver commits them.
 
 Rows are kept as the commands that will add them, in pieces: small enough that a server is busy for milliseconds with
-one, and that is as much as a commit adds in one step. Commands are sent ahead of their replies, up to a limit of bytes
-that are on their way. All of them may be sent twice, and are after a broken connection.
+one, and that is as much as a commit adds in one step. All commands may be sent twice, and are where a connection broke.
 """
 
 import os
-from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import hiredis
 import numpy as np
 
+from millstream.client.slots import slot_of
+from millstream.client.url import CLUSTERS
 from millstream.errors import UsageError
-from millstream.spark import ledgerkeys, wire
-from millstream.spark.line import Line, pack
+from millstream.spark import ledgerkeys
+from millstream.spark.mail import Mail
 from millstream.spark.offsets import Id
-from millstream.spark.refusals import refused
 from millstream.spark.rowcoding import Commands, RowLayout, encode
 
 if TYPE_CHECKING:
@@ -31,9 +29,6 @@ PIECE_ROWS = 1000
 PIECE_BYTES = 1 << 20
 PIECE_WORDS = 30_000
 """A piece has at most so many rows and words, and about so many bytes: it is added in one step."""
-
-ON_THE_WAY = 8 << 20
-"""Bytes sent and not yet confirmed, at most: then a task waits for the server."""
 
 GATHERED = 32 << 20
 """Bytes that wait to make whole pieces when rows go to many streams, at most."""
@@ -113,8 +108,9 @@ class Staging:
         if keys:
             self._mail.forget()
             for key in keys:
-                self._mail.send(("UNLINK", key))
-            self._mail.send(("SREM", ledgerkeys.register(self._writer), *keys))
+                self._mail.send(key, ("UNLINK", key))
+            register = ledgerkeys.register(self._writer)
+            self._mail.send(register, ("SREM", register, *keys))
             self._mail.settle()
 
     def close(self) -> None:
@@ -141,6 +137,11 @@ class Staging:
         waiting = self._waiting.get(stream)
         if waiting is None:
             key = ledgerkeys.staged(stream, self._writer, f"{self._token}:{len(self._waiting)}")
+            if self._options.url.startswith(CLUSTERS) and slot_of(key) != slot_of(stream):
+                raise UsageError(
+                    f"stream {stream!r} cannot be written on a cluster: no other key can be in the slot of a name with "
+                    "a '}' and no tag in braces; name the stream otherwise"
+                )
             waiting = self._waiting[stream] = _Waiting(Part(stream, key))
         bounds, words = commands.bounds, commands.words
         sizes = np.diff(bounds) if rows is None else (bounds[rows + 1] - bounds[rows])
@@ -188,14 +189,14 @@ class Staging:
         if part.pieces == 0:
             # Before the rows: what is not registered is only removed by its time to live.
             register = ledgerkeys.register(self._writer)
-            self._mail.send(("SADD", register, part.key))
-            self._mail.send(("PEXPIRE", register, self._options.staging_ms))
+            self._mail.send(register, ("SADD", register, part.key), ("PEXPIRE", register, self._options.staging_ms))
         if waiting.first is not None:
             part.first = part.first or str(waiting.first)
             part.last = str(waiting.last)
         piece = b"%d %s\n" % (waiting.rows, str(waiting.first or "").encode()) + b"".join(waiting.data)
         # One step, so that nothing without a time to live stays behind when the task dies between the two.
         self._mail.send(
+            part.key,
             ("MULTI",),
             ("HSET", part.key, part.pieces, piece),
             ("PEXPIRE", part.key, self._options.staging_ms),
@@ -223,78 +224,3 @@ def not_increasing(stream: str, last: object, ident: object) -> UsageError:
         "to partition and batch to batch: sort by it (in one partition, or by ranges), or drop the column to have ids "
         "made"
     )
-
-
-class Mail:
-    """Commands sent ahead of their replies over one connection; all must be such as may be sent twice.
-
-    Args:
-        options: of the write.
-    """
-
-    def __init__(self, options: "SinkOptions") -> None:
-        self._options = options
-        self._line: Line | None = None
-        self._unconfirmed: deque[tuple[bytes, int]] = deque()
-        self._size = 0
-
-    def send(self, *commands: tuple[bytes | str | int, ...]) -> None:
-        """Send some commands in a row; waits while too much is on its way.
-
-        Raises:
-            UsageError: the server refused an earlier command.
-            OSError: the server was away for too long.
-        """
-        packed = pack(*commands)
-        self._unconfirmed.append((packed, len(commands)))
-        self._size += len(packed)
-        wire.retrying(lambda: self._deliver(packed))
-        while self._size > ON_THE_WAY:
-            self._confirm()
-
-    def settle(self) -> None:
-        """Wait for every reply."""
-        while self._unconfirmed:
-            self._confirm()
-
-    def forget(self) -> None:
-        """Drop the connection and what was on its way."""
-        self.close()
-        self._unconfirmed.clear()
-        self._size = 0
-
-    def close(self) -> None:
-        """Close the connection."""
-        if self._line is not None:
-            self._line.close()
-            self._line = None
-
-    def _deliver(self, packed: bytes) -> None:
-        """Send what was appended last; over a new connection, everything that is not confirmed."""
-        try:
-            if self._line is None:
-                self._line = Line(self._options.url)
-                packed = b"".join(packed for packed, _ in self._unconfirmed)
-            self._line.send(packed)
-        except Exception:
-            self.close()
-            raise
-
-    def _confirm(self) -> None:
-        replies = wire.retrying(self._receive)
-        packed, _ = self._unconfirmed.popleft()
-        self._size -= len(packed)
-        for reply in replies:
-            if isinstance(reply, hiredis.ReplyError):
-                raise refused(reply, self._options)
-
-    def _receive(self) -> list[Any]:
-        """Read the replies to what was sent first."""
-        if self._line is None:
-            self._deliver(b"")
-        assert self._line is not None
-        try:
-            return self._line.receive(self._unconfirmed[0][1])
-        except Exception:
-            self.close()
-            raise

@@ -1,21 +1,23 @@
 """What the driver asks a server about streams: one round trip for all, and counting where nothing else helps."""
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from millstream.errors import ConfigError, UsageError
+from millstream.spark import nodes
+from millstream.spark.asking import Asker, Command, checked, pairs
 from millstream.spark.offsets import Id, StreamState, parse_id
 from millstream.spark.pages import Pages
-from millstream.spark.wire import control_client, retrying
+from millstream.spark.wire import retrying
 
 if TYPE_CHECKING:
-    import redis
-
     from millstream.spark.options import Options
+
+T = TypeVar("T")
 
 
 class Survey:
-    """A connection to the server and the questions asked over it.
+    """The connections of the driver and the questions asked over them, always of who has the original.
 
     Args:
         options: of the read; its first contact with the server fails at once, later ones are tried again for a while,
@@ -24,52 +26,65 @@ class Survey:
 
     def __init__(self, options: "Options") -> None:
         self._options = options
-        self._client: redis.Redis | None = None
+        self._asker = Asker(options.url)
+        self._met = False
 
-    def _ask(self, commands: list[tuple[Any, ...]]) -> list[Any]:
+    def _ask(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands in one round trip; errors of single commands come back as values."""
+        return self._contact(lambda: self._asker.once(commands))
+
+    def _contact(self, work: Callable[[], T]) -> T:
+        if self._met:
+            return retrying(work)
         import redis  # noqa: PLC0415 - planning only; looking up the source must stay cheap
 
-        def once() -> list[Any]:
-            if self._client is None:
-                self._client = control_client(self._options.url)
-            pipeline = self._client.pipeline(transaction=False)
-            for command in commands:
-                pipeline.execute_command(*command)  # type: ignore[no-untyped-call]  # untyped in redis-py
-            answers: list[Any] = pipeline.execute(raise_on_error=False)
-            for answer in answers:
-                if isinstance(answer, redis.BusyLoadingError):
-                    raise answer
-            return answers
-
-        if self._client is not None:
-            return retrying(once)
         try:
-            return once()
-        except (redis.RedisError, OSError, ValueError) as reason:
-            self._client = None
+            found = work()
+            self._check_replicas()
+        except ConfigError:
+            raise
+        except (redis.RedisError, OSError, UsageError) as reason:
             raise ConfigError(
                 f"option 'url': cannot talk to {self._options.shown_url} ({reason}): start the server or correct it"
             ) from None
+        self._met = True
+        return found
+
+    def _check_replicas(self) -> None:
+        if self._options.from_replica and not nodes.replicas(self._options.url):
+            raise ConfigError(
+                f"option 'readFrom' is 'replica', and {self._options.shown_url} has none that is up: start one, or "
+                "leave the option out"
+            )
 
     def close(self) -> None:
-        """Give the connection back."""
-        if self._client is not None:
-            self._client.close()
-            self._client = None
+        """Give the connections back."""
+        self._asker.close()
 
-    def keys(self, pattern: str | None = None) -> list[str]:
-        """The streams of this read that are there: those named, or those that match the pattern (or another) now."""
+    def keys(self, pattern: str | None = None, *, sure: bool = True) -> list[str]:
+        """The streams of this read that are there: those named, or those that match the pattern (or another) now.
+
+        Args:
+            pattern: another one.
+            sure: on a cluster, look twice: a stream that is moved to a node that was looked at already, from one that
+                was not, would be missed. Not needed by whoever looks again anyway.
+        """
         pattern = pattern or self._options.pattern
         if pattern is None:
             return list(self._options.streams)
+        found = self._contact(lambda: self._scanned(pattern, 2 if sure and self._options.on_cluster else 1))
+        return sorted(_key_text(name) for name in found)
+
+    def _scanned(self, pattern: str, times: int) -> set[bytes]:
+        """The streams of all servers."""
         found: set[bytes] = set()
-        cursor: Any = 0
-        while True:
-            cursor, page = _checked(self._ask([("SCAN", cursor, "MATCH", pattern, "COUNT", 1000, "TYPE", "stream")])[0])
-            found.update(page)
-            if int(cursor) == 0:
-                return sorted(_key_text(name) for name in found)
+        for url in nodes.primaries(self._options.url) * times:
+            cursor: Any = None
+            while cursor is None or int(cursor):
+                words = ("SCAN", cursor or 0, "MATCH", pattern, "COUNT", 1000, "TYPE", "stream")
+                cursor, page = checked(self._asker.once_at(url, [words])[0])
+                found.update(page)
+        return found
 
     def states(self, keys: Iterable[str]) -> dict[str, StreamState | None]:
         """The state of each stream, None for one that does not exist."""
@@ -83,8 +98,8 @@ class Survey:
                 return None
             if "WRONGTYPE" in str(answer) or "wrong kind of value" in str(answer):
                 raise ConfigError(f"option 'stream': {key!r} holds no stream on {self._options.shown_url}")
-            raise UsageError(f"stream {key!r}: the server refused XINFO STREAM: {answer}")
-        told = _pairs(answer)
+            raise nodes.one_of_many(answer) or UsageError(f"stream {key!r}: the server refused XINFO STREAM: {answer}")
+        told = pairs(answer)
         if b"entries-added" not in told:
             raise UsageError(
                 f"the server at {self._options.shown_url} does not count the entries of a stream (XINFO STREAM has no "
@@ -102,8 +117,8 @@ class Survey:
     def firsts(self, places: Mapping[str, tuple[Id, Id]]) -> dict[str, Id | None]:
         """By stream, the id of the first entry in ``(start, end]`` that is there now."""
         commands = [("XRANGE", key, f"({start}", str(end), "COUNT", 1) for key, (start, end) in places.items()]
-        answers = [_rows(_checked(answer)) for answer in (self._ask(commands) if commands else [])]
-        return {key: rows[0] if rows else None for key, rows in zip(places, answers, strict=True)}
+        answers = [checked(answer) for answer in (self._ask(commands) if commands else [])]
+        return {key: parse_id(_text(rows[0][0])) if rows else None for key, rows in zip(places, answers, strict=True)}
 
     def walk(self, key: str, start: Id, end: Id, stride: int, most: int | None = None) -> tuple[list[Id], int]:
         """Count the entries in ``(start, end]`` by reading them in bounded pages and dropping all but their ids.
@@ -147,7 +162,7 @@ class Survey:
         for key, answer in zip(names, self._ask([("XINFO", "GROUPS", key) for key in names]), strict=True):
             if isinstance(answer, Exception):  # no such stream yet: it joins later
                 continue
-            told = next((pairs for pairs in map(_pairs, answer) if _text(pairs[b"name"]) == group), None)
+            told = _named(group, answer)
             if told is None:
                 self._ask([("XGROUP", "CREATE", key, group, "0", "ENTRIESREAD", 0)])
             elif int(told[b"consumers"]) or int(told[b"pending"]):
@@ -161,7 +176,7 @@ class Survey:
         names = list(keys)
         found: dict[str, tuple[Id, int | None] | None] = {}
         for key, answer in zip(names, self._ask([("XINFO", "GROUPS", key) for key in names]), strict=True):
-            told = next((pairs for pairs in map(_pairs, _checked(answer)) if _text(pairs[b"name"]) == group), None)
+            told = _named(group, checked(answer))
             found[key] = None
             if told is not None:
                 read = told[b"entries-read"]
@@ -181,21 +196,8 @@ def _step(passed: int, stride: int, most: int | None) -> int:
     return step if most is None else min(step, most - passed)
 
 
-def _checked(answer: Any) -> Any:
-    if isinstance(answer, Exception):
-        raise UsageError(f"the server refused a read: {answer}")
-    return answer
-
-
-def _rows(answer: Any) -> list[Id]:
-    """Ids of an XRANGE reply, raw or already paired by redis-py."""
-    return [parse_id(_text(row[0])) for row in answer or []]
-
-
-def _pairs(answer: Any) -> dict[bytes, Any]:
-    """A flat or already paired reply with its names as bytes."""
-    items = answer.items() if isinstance(answer, dict) else zip(answer[::2], answer[1::2], strict=True)
-    return {name.encode() if isinstance(name, str) else name: value for name, value in items}
+def _named(group: str, answer: Any) -> dict[bytes, Any] | None:
+    return next((told for told in map(pairs, answer) if told[b"name"] == group.encode()), None)
 
 
 def _text(value: bytes | str) -> str:

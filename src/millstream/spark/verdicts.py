@@ -15,7 +15,7 @@ from millstream.client.capabilities import Capabilities
 from millstream.client.deadletter import DeadLetter, pack, take_history
 from millstream.client.slots import beside
 from millstream.errors import UsageError
-from millstream.spark import hooks, wire
+from millstream.spark import hooks, nodes, wire
 from millstream.spark.asking import Asker, Command, checked
 from millstream.spark.holdings import PAGE, Holdings
 from millstream.spark.offsets import parse_id
@@ -167,7 +167,8 @@ class Court:
             except Exception as lost:
                 if not wire.lost_contact(lost):
                     raise
-                sent.update(left)
+                if not isinstance(lost, nodes.Redirected):  # then nothing ran
+                    sent.update(left)
         raise UsageError(f"{self._dead} changed {_TRIES} times before its letters could be written; try again")
 
     def _look(

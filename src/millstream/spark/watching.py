@@ -24,7 +24,8 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from millstream.client.url import check_remote, sync_client
+from millstream.client.connect import connect
+from millstream.client.url import check_remote
 from millstream.spark import queries
 from millstream.spark.words import last_words
 
@@ -54,7 +55,7 @@ class Watch(StreamingQueryListener):
 
     def __init__(self, spark: "SparkSession", url: str) -> None:
         self._session = spark
-        self._client = sync_client(check_remote(url), socket_timeout=_PATIENCE, socket_connect_timeout=_PATIENCE)
+        self._client = connect(check_remote(url), socket_timeout=_PATIENCE, socket_connect_timeout=_PATIENCE)
         self._driver = uuid.uuid4().hex[:12]
         self._notes: queue.Queue[tuple[str | None, dict[str, Any]] | None] = queue.Queue(_NOTES)
         self._facts: dict[str, dict[str, Any]] = {}

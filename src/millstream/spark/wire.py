@@ -30,9 +30,10 @@ PASSING = ("LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN")
 """Errors that go away by themselves."""
 
 
-def control_client(url: str) -> "redis.Redis":
-    """A client for short commands, which answers bytes and gives up on a server that hangs."""
-    return sync_client(url, protocol=2, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=ANSWER_SECONDS)
+def control_client(url: str, patience: float = ANSWER_SECONDS) -> "redis.Redis":
+    """A client for short commands, which answers bytes and gives up on a server that hangs for so many seconds."""
+    connecting = min(CONNECT_SECONDS, patience)
+    return sync_client(url, protocol=2, socket_connect_timeout=connecting, socket_timeout=patience)
 
 
 def lost_contact(reason: BaseException) -> bool:
@@ -67,12 +68,17 @@ class Wire:
 
     Args:
         url: of the server.
+        readonly: it is to be read though it is a replica of a cluster.
+        patience: seconds for which it may say nothing.
     """
 
-    def __init__(self, url: str) -> None:
-        pool: Any = control_client(url).connection_pool
+    def __init__(self, url: str, *, readonly: bool = False, patience: float = ANSWER_SECONDS) -> None:
+        pool: Any = control_client(url, patience).connection_pool
         self._connection = pool.make_connection()
         self._connection.connect()
+        if readonly:
+            self._connection.send_command("READONLY")  # else a replica of a cluster sends every reader away
+            self._connection.read_response()
         self._socket: socket.socket = self._connection._sock  # noqa: SLF001 - the one way to let redis-py do TLS and login
         word = os.urandom(16).hex().encode()
         self._echo: bytes = _pack(b"ECHO", word)
@@ -130,21 +136,3 @@ def _check_refused(raw: bytes, expected: int) -> None:
     if str(replies[-1]).startswith(PASSING):
         raise ConnectionError(told)
     raise UsageError(told)
-
-
-_idle: dict[tuple[int, str], Wire] = {}
-"""Connections kept between the tasks of one worker process, by process id (workers are forked) and URL."""
-
-
-def borrow(url: str) -> Wire:
-    """A connection, one that an earlier task left if there is one."""
-    return _idle.pop((os.getpid(), url), None) or Wire(url)
-
-
-def give_back(url: str, wire: Wire) -> None:
-    """Keep the connection for the next task, unless replies are still on their way or another is kept already."""
-    mine = (os.getpid(), url)
-    if wire.waiting or mine in _idle:
-        wire.close()
-    else:
-        _idle[mine] = wire

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from millstream.client.url import CLUSTERS, SENTINELS
 from millstream.errors import ConfigError, MillstreamError, UsageError
+from millstream.spark import nodes
 from millstream.spark.archiving.files import archived
 from millstream.spark.archiving.folder import Folder
 from millstream.spark.decode import Page, Want
@@ -227,7 +229,7 @@ def _live(options: "Options", ranges: Sequence[Range]) -> Iterator[Page]:
                 before = pages.cursor
                 pages.ask()
                 page, first = pages.decode(pages.receive(), Want(listed=True))
-                if overtaken(whole, before, page, first):
+                if not pages.doubtful and overtaken(whole, before, page, first):
                     report(options, whole, warn=True)
                 if page is not None:
                     yield page
@@ -335,9 +337,9 @@ class _Target:
         import redis  # noqa: PLC0415 - help does not wait for it
 
         try:
-            self._client = control_client(self._what.target)
-            told: Any = self._client.hgetall(self._key)
-            kind: Any = self._client.type(self._what.into)
+            client = self._connected()
+            told: Any = client.hgetall(self._key)
+            kind: Any = client.type(self._what.into)
         except (redis.RedisError, OSError, ValueError) as reason:
             shown = parse_options({"url": self._what.target, "stream": "-"}).shown_url
             raise ConfigError(f"cannot talk to the target {shown} ({reason}): start it or correct --to") from None
@@ -365,7 +367,7 @@ class _Target:
         import redis  # noqa: PLC0415 - help does not wait for it
 
         try:
-            retrying(lambda: self._transact(batch, done))
+            self._again(lambda: self._transact(batch, done))
         except redis.ResponseError as reason:
             raise ReplayError(
                 f"the target refused the entries {batch.first} to {batch.last}: {reason}. {done.written} entries are "
@@ -376,11 +378,11 @@ class _Target:
     def _transact(self, batch: _Batch, done: Done) -> None:
         import redis  # noqa: PLC0415 - help does not wait for it
 
-        assert self._client is not None
+        client = self._connected()
         written = done.written + len(batch.entries)
         while True:
             pipe: Any  # redis-py's pipelines are not typed
-            with self._client.pipeline(transaction=True) as pipe:
+            with client.pipeline(transaction=True) as pipe:
                 pipe.watch(self._key)
                 if self._seen(pipe, batch):
                     break
@@ -437,9 +439,9 @@ class _Target:
         """Remember for a while that it is done."""
 
         def once() -> None:
-            assert self._client is not None
-            with self._client.pipeline(transaction=True) as pipe:
-                if not self._client.exists(self._key):  # nothing was to be replayed
+            client = self._connected()
+            with client.pipeline(transaction=True) as pipe:
+                if not client.exists(self._key):  # nothing was to be replayed
                     pipe.hset(
                         self._key,
                         mapping={"after": str(self._after), "written": 0, "what": self._what.description},
@@ -448,4 +450,39 @@ class _Target:
                 pipe.expire(self._key, CURSOR_DAYS * 86400)
                 pipe.execute()
 
+        self._again(once)
+
+    def _connected(self) -> "redis.Redis":
+        """The client of the server that has the target, whoever that is when it is made."""
+        if self._client is None:
+            self._client = control_client(nodes.home(self._what.target, self._key))
+        return self._client
+
+    def _again(self, work: Callable[[], None]) -> None:
+        """Do what may be done again: while the server is away, and where another one has the target now."""
+        from redis import exceptions as refusals  # noqa: PLC0415 - help does not wait for it
+
+        elsewhere = (
+            refusals.AskError,  # and MOVED
+            refusals.TryAgainError,
+            refusals.ClusterDownError,
+            refusals.ReadOnlyError,
+        )
+
+        def once() -> None:
+            try:
+                work()
+            except elsewhere as reason:
+                if not self._what.target.startswith((CLUSTERS, SENTINELS)):
+                    raise
+                self._lost()
+                raise nodes.Redirected(str(reason)) from None
+            except (refusals.ConnectionError, refusals.TimeoutError, OSError):
+                self._lost()
+                raise
+
         retrying(once)
+
+    def _lost(self) -> None:
+        self.close()
+        nodes.forget(self._what.target)

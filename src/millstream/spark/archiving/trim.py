@@ -6,16 +6,13 @@ it is older than what is to be kept. A group that has read nothing holds everyth
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from millstream.errors import UsageError
 from millstream.spark.archiving.manifest import Place
 from millstream.spark.archiving.points import reach
+from millstream.spark.asking import Asker, Refusal
 from millstream.spark.offsets import ZERO, Id, parse_id
-from millstream.spark.wire import control_client, lost_contact, retrying
-
-if TYPE_CHECKING:
-    import redis
 
 CHUNK = 100
 """Entries that one call of the script cuts when a number of entries is to be kept: it has to step over them."""
@@ -141,15 +138,12 @@ class Trimmer:
     """
 
     def __init__(self, url: str, keep: Keep) -> None:
-        self._url = url
+        self._asker = Asker(url)
         self._keep = keep
-        self._client: redis.Redis | None = None
 
     def close(self) -> None:
         """Give the connection back."""
-        if self._client is not None:
-            self._client.close()
-            self._client = None
+        self._asker.close()
 
     def trim(self, stream: str, archived: Place) -> Trimmed:
         """Remove what is archived and needed by nobody.
@@ -172,27 +166,16 @@ class Trimmer:
         return _read(stream, archived, self._ask(stream, archived, cut=False), self._keep)
 
     def _ask(self, stream: str, archived: Place, *, cut: bool) -> Any:
-        import redis  # noqa: PLC0415 - only where a stream is trimmed
-
         floors = ["" if floor is None else floor for floor in (self._keep.ms, self._keep.entries)]
-
-        def once() -> Any:
-            # Said again after a lost reply it cuts what may be cut then, which is right as well.
-            if self._client is None:
-                self._client = control_client(self._url)
-            return self._client.eval(
-                SCRIPT, 1, stream, str(archived.id), archived.n, *floors, "1" if cut else "0", CHUNK
-            )
-
-        try:
-            return retrying(once)
-        except redis.RedisError as reason:
-            if lost_contact(reason):
-                raise
+        place = (str(archived.id), archived.n)
+        # Said again after a lost reply it cuts what may be cut then, which is right as well.
+        (answer,) = self._asker.ask([("EVAL", SCRIPT, 1, stream, *place, *floors, "1" if cut else "0", CHUNK)])
+        if isinstance(answer, Refusal):
             raise UsageError(
-                f"stream {stream!r} was not trimmed, the server refused the script: {reason}. It needs EVAL and the "
+                f"stream {stream!r} was not trimmed, the server refused the script: {answer}. It needs EVAL and the "
                 "commands XINFO, XPENDING, XRANGE, XTRIM and TIME; --no-trim archives without trimming"
-            ) from None
+            )
+        return answer
 
 
 def _read(stream: str, archived: Place, answer: Any, keep: Keep) -> Trimmed:

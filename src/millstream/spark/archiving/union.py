@@ -282,19 +282,19 @@ def tail(options: "Options", folder: Folder, whole: Range, want: "Want") -> "Ite
     Raises:
         DataLossError: somebody else trimmed the stream past the place where this was reading.
     """
-    pages = Pages(options.url, whole.key, whole.start, whole.end)
+    pages = Pages(options.url, whole.key, whole.start, whole.end, replica=options.from_replica)
     told = False
     try:
         while not pages.done:
             before = pages.cursor
             pages.ask()
             page, first = pages.decode(pages.receive(), want)
-            if overtaken(whole, before, page, first):
+            if not pages.doubtful and overtaken(whole, before, page, first):
                 manifest = folder.read()
                 if manifest.place(whole.key).id >= before:
                     pages.close()
                     whole = yield from _caught_up(options, folder, manifest, replace(whole, start=before), want)
-                    pages = Pages(options.url, whole.key, whole.start, whole.end)
+                    pages = Pages(options.url, whole.key, whole.start, whole.end, replica=options.from_replica)
                     continue
                 report(options, whole, warn=not told)
                 told = True

@@ -1,0 +1,239 @@
+"""Which server has a key: the one seam between what Spark's part asks and what a URL names.
+
+A plain URL names one server. One of Sentinels is asked for the primary at every new connection (by redis-py), and a
+cluster's nodes say which of them has which slot; that is kept for the process, mended by every redirection, and asked
+again when a node cannot be reached. Whoever opens a connection asks here where; whoever reads a reply asks here whether
+it sends elsewhere.
+"""
+
+import os
+import threading
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit, urlunsplit
+
+import hiredis
+
+from millstream.client.slots import slot_of
+from millstream.client.url import CLUSTERS, SENTINELS, sync_client
+from millstream.errors import ConfigError
+
+if TYPE_CHECKING:
+    from millstream.client.cluster import Address, Cluster, Slots
+
+PAUSE = 0.05
+"""Seconds until a command is sent again to where its slot is said to be, while a slot is on its way."""
+
+_PASSING = ("TRYAGAIN", "CLUSTERDOWN")
+_PATIENCE = 10
+
+
+class Redirected(ConnectionError):  # noqa: N818 - a state of the cluster, not a fault of the caller
+    """The server did not run a command because another one has its key now, or soon will: ask again where."""
+
+
+class _Map:
+    """What this process knows of one cluster; its threads share it.
+
+    Args:
+        url: of the cluster.
+    """
+
+    def __init__(self, url: str) -> None:
+        from millstream.client.cluster import parse_cluster  # noqa: PLC0415 - only its users load it
+
+        self.cluster: Cluster = parse_cluster(url)
+        self._slots: Slots | None = None
+        self._moved: dict[int, Address] = {}
+        self._lock = threading.Lock()
+
+    def slots(self) -> "Slots":
+        from millstream.client.cluster import ask_slots  # noqa: PLC0415 - as above
+
+        with self._lock:
+            if self._slots is None or not self._slots.ranges:
+                self._slots = ask_slots(self.cluster, self._seen)
+                self._moved = {}
+                self._seen = tuple(self._slots.primaries)
+            return self._slots
+
+    _seen: "tuple[Address, ...]" = ()
+
+    def primary(self, key: str | bytes) -> "Address":
+        slots, moved = self.slots(), self._moved.get(slot_of(key))
+        nodes = (moved,) if moved is not None else slots.nodes(key)
+        if not nodes:
+            self.forget()
+            raise ConnectionError(f"no node of the cluster has slot {slot_of(key)}, of key {_text(key)!r}")
+        return nodes[0]
+
+    def move(self, slot: int, address: "Address") -> None:
+        self._moved[slot] = address
+
+    def forget(self) -> None:
+        with self._lock:
+            self._slots = None
+
+
+_maps: dict[tuple[int, str], _Map] = {}
+"""By process id (workers are forked) and URL."""
+
+
+def _map(url: str) -> _Map:
+    return _maps.setdefault((os.getpid(), url), _Map(url))
+
+
+def home(url: str, key: str | bytes) -> str:
+    """The URL to connect to for a key: of the cluster's node that has it, or the given one itself.
+
+    Raises:
+        ConnectionError: no node of the cluster answers, or none has the key.
+    """
+    if not url.startswith(CLUSTERS):
+        return url
+    found = _map(url)
+    return found.cluster.url(found.primary(key))
+
+
+def spread(url: str, commands: Sequence[Sequence[Any]], last: str = "") -> dict[str, list[int]]:
+    """By the URL to connect to, which commands go there, by their number.
+
+    On a cluster one that names no key (TIME, MULTI) goes with the next that does, or else with the one before.
+
+    Args:
+        url: of the server, or of all of them.
+        commands: in their order, which those of one server keep.
+        last: where commands go that have none to go with.
+    """
+    if not url.startswith(CLUSTERS):
+        return {url: list(range(len(commands)))}
+    from millstream.client.cluster import key_of  # noqa: PLC0415 - only its users load it
+
+    keys = [key_of(command) for command in commands]
+    where = [None if key is None else home(url, key) for key in keys]
+    following: str | None = None
+    for at in reversed(range(len(where))):
+        following = where[at] = where[at] or following
+    before = last
+    found: dict[str, list[int]] = {}
+    for at, place in enumerate(where):
+        before = place or before or primaries(url)[0]
+        found.setdefault(before, []).append(at)
+    return found
+
+
+def primaries(url: str) -> list[str]:
+    """The URLs of all servers that have keys of their own."""
+    if not url.startswith(CLUSTERS):
+        return [url]
+    found = _map(url)
+    found.forget()  # one that is left out would be a silent gap
+    return [found.cluster.url(address) for address in found.slots().primaries]
+
+
+def forget(url: str) -> None:
+    """A connection broke: ask the cluster anew who has what before the next one is made."""
+    if url.startswith(CLUSTERS):
+        _map(url).forget()
+
+
+# --- replies that send elsewhere -------------------------------------------------------------------------------------
+
+
+def redirection(url: str, reply: Any) -> str | None:
+    """What a reply says of where its key is: ``""`` if it is to be asked for again, None if nothing.
+
+    Otherwise the URL of the node at which this one command is to be tried, after ASKING: its slot is being moved there,
+    and the key has arrived.
+    """
+    if not isinstance(reply, hiredis.ReplyError):
+        return None
+    code, _, rest = str(reply).partition(" ")
+    if url.startswith(SENTINELS):
+        return "" if code == "READONLY" else None  # it was the primary when the connection was made
+    if not url.startswith(CLUSTERS):
+        return None
+    if code in _PASSING:
+        return ""
+    if code not in ("MOVED", "ASK"):
+        return None
+    slot, _, where = rest.partition(" ")
+    host, _, port = where.rpartition(":")
+    found = _map(url)
+    if not host:  # the one that was asked, on another port: who that is, is not known here
+        found.forget()
+        return ""
+    if code == "ASK":
+        return found.cluster.url((host, int(port)))
+    found.move(int(slot), (host, int(port)))
+    return ""
+
+
+def heed(url: str, replies: Iterable[Any]) -> None:
+    """Raise if one of the replies sends elsewhere.
+
+    Raises:
+        Redirected: a command was not run here.
+    """
+    for reply in replies:
+        if redirection(url, reply) is not None:
+            raise Redirected(f"the server did not run it: {reply}")
+
+
+def one_of_many(reply: Any) -> ConfigError | None:
+    """The error to raise where a plain URL turns out to name one node of a cluster."""
+    if str(reply).split(" ", 1)[0] not in ("MOVED", "ASK", "CROSSSLOT"):
+        return None
+    return ConfigError(
+        f"option 'url' names one node of a Redis Cluster ({reply}): write {CLUSTERS}host:port,host:port, some of its "
+        "nodes"
+    )
+
+
+# --- replicas --------------------------------------------------------------------------------------------------------
+
+
+def replicas(url: str, key: str | bytes | None = None) -> list[str]:
+    """The URLs of the replicas of the server that has a key; of all servers where None is given.
+
+    Raises:
+        ConfigError: the URL is of a kind that has none.
+        OSError: nobody answers who could say.
+        RedisError: likewise.
+    """
+    if url.startswith(CLUSTERS):
+        found = _map(url)
+        slots = found.slots()
+        if key is not None:
+            return [found.cluster.url(address) for address in slots.nodes(key)[1:]]
+        return sorted({found.cluster.url(address) for _, _, nodes in slots.ranges for address in nodes[1:]})
+    if url.startswith(SENTINELS):
+        from millstream.client import sentinel  # noqa: PLC0415 - only its users load it
+
+        return sentinel.replicas(url)
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        raise ConfigError("option 'readFrom' is 'replica', and option 'url' is a socket of this machine: name a port")
+    account = f"{parts.netloc.rpartition('@')[0]}@" if "@" in parts.netloc else ""
+    role = _role(url)
+    there = role[2] if role and role[0] == b"master" else []
+    hosts = [(row[0].decode(), row[1].decode()) for row in there]
+    return [
+        urlunsplit(parts._replace(netloc=f"{account}{f'[{host}]' if ':' in host else host}:{port}"))
+        for host, port in hosts
+    ]
+
+
+def _role(url: str) -> Any:
+    with sync_client(url, protocol=2, socket_timeout=_PATIENCE, socket_connect_timeout=_PATIENCE) as client:
+        connection = client.connection_pool.make_connection()
+        try:
+            connection.connect()
+            connection.send_command("ROLE")
+            return connection.read_response(disable_decoding=True)
+        finally:
+            connection.disconnect()
+
+
+def _text(key: str | bytes) -> str:
+    return key.decode(errors="replace") if isinstance(key, bytes) else key
