@@ -11,16 +11,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from millstream.client.line import Disconnected, Line
+from millstream.errors import UsageError
 from millstream.server import thread
 from millstream.server.listener import ListenError
 from millstream.server.thread import ServerThread
 from millstream.server.tls import Tls, TlsError, make_context
+from millstream.spark import refusals
+from millstream.spark.rowcoding import RowLayout
+from millstream.spark.sink import check_server, settle, stage
+from millstream.spark.sinkoptions import SinkOptions
+from millstream.spark.source import MillstreamSource
 from millstream.spark.wire import Wire as SparkWire
 from support.needs import lacking, program
 from support.ports import free_port
@@ -53,6 +60,36 @@ def client(server: ServerThread, certificates, **options: Any) -> redis.Redis:
     options.setdefault("retry", Retry(NoBackoff(), 0))
     found: redis.Redis = redis.Redis.from_url(tls_url(server), ssl_ca_certs=str(certificates.ca), **options)
     return found
+
+
+SINK_RIGHTS = refusals._CURES["NOPERM"].partition("needs ")[2].partition(" on ")[0].split()
+
+
+def test_spark_reads_and_writes_by_a_user_with_few_rights(server: ServerThread, certificates) -> None:
+    """Source and sink over TLS, the sink with the rights that its own error names, and no more."""
+    with client(server, certificates) as admin:
+        admin.acl_setuser("reader", enabled=True, passwords=["+p@"], keys=["s"],
+                          commands=["+xinfo", "+xrange", "+echo"])  # fmt: skip
+        admin.acl_setuser("writer", enabled=True, passwords=["+q"], keys=["out", "millstream:*"],
+                          commands=SINK_RIGHTS)  # fmt: skip
+        for number in range(1, 2001):
+            admin.xadd("s", {"n": number}, id=f"{number}-0")
+
+        def url(account: str) -> str:
+            return tls_url(server).replace("//", f"//{account}@") + f"?ssl_ca_certs={certificates.ca}"
+
+        source = MillstreamSource({"url": url("reader:p%40"), "stream": "s"})
+        made = source.reader(source.schema())
+        batches = [batch for part in made.partitions() for batch in made.read(part)]
+        assert sum(batch.num_rows for batch in batches) == 2000  # type: ignore[union-attr] # a batch of Arrow
+        options = SinkOptions(url("writer:q"), "out")
+        check_server(options)
+        layout = RowLayout("out", has_id=False, fields=("n",))
+        message = stage(options, layout, "q", [pa.record_batch({"n": list(range(2500))})])
+        settle(options, "q", 0, [message], lasting=True)
+        assert admin.xlen("out") == 2500
+        with pytest.raises(UsageError, match="may not do this; the sink needs"):
+            check_server(SinkOptions(url("reader:p%40"), "out"))
 
 
 @pytest.mark.parametrize("protocol", [2, 3])

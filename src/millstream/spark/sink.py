@@ -11,15 +11,18 @@ import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import hiredis
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from millstream.errors import ConfigError, UsageError
-from millstream.spark.asking import Asker, checked
+from millstream.spark import ledgerkeys, nodes
+from millstream.spark.line import Line
 from millstream.spark.publishing import Publisher, wrong_type
+from millstream.spark.refusals import refused
 from millstream.spark.rowcoding import RowLayout
 from millstream.spark.sinkoptions import SinkOptions
 from millstream.spark.staging import Part, Staging
@@ -114,18 +117,18 @@ def check_server(options: SinkOptions) -> None:
 
     if (options.url, options.stream) in _seen:
         return
-    asker = Asker(options.url)
+    # Of streams that each row names nothing is known yet: any key will do to reach a server.
+    key = options.stream or ledgerkeys.PREFIX
     try:
-        # Of a stream that each row names nothing is known yet: any key will do to reach a server.
-        kind: Any = checked(asker.once([("TYPE", options.stream or "millstream")])[0])
-    except ConfigError:
-        raise
-    except (redis.RedisError, OSError, UsageError) as reason:
+        line = Line(options.url, nodes.home(options.url, key))
+        with contextlib.closing(line):
+            (kind,) = line.ask(("TYPE", key))
+    except (redis.RedisError, OSError, ValueError) as reason:
         raise ConfigError(
             f"option 'url': cannot talk to {options.shown_url} ({reason}): start the server or correct it"
         ) from None
-    finally:
-        asker.close()
+    if isinstance(kind, hiredis.ReplyError):
+        raise refused(kind, options)
     if options.stream is not None and kind not in (b"stream", b"none"):
         raise ConfigError(wrong_type(str(options.stream), kind.decode(), options))
     _seen.add((options.url, options.stream))
