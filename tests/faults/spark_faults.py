@@ -8,7 +8,26 @@ ARCHIVE = "tests/spark/test_archive.py"
 SINK = "tests/spark/test_sink.py"
 GROUP = "tests/spark/test_group.py"
 
+NODES = "tests/spark/test_nodes.py"
+
 FAULTS = (
+    Fault(
+        "short-page-believed",
+        "A range that ends early is read to its end or is an error.",
+        "spark/pages.py",
+        "(rows < self._asked and self._proved())\n",
+        "rows < self._asked\n",
+        f"{NODES}::test_a_server_that_lost_its_end_is_never_read_short",
+    ),
+    Fault(
+        "redirections-are-refusals",
+        "A task follows a stream whose slot moved.",
+        "spark/bulk.py",
+        "        where = None if refusal is None else nodes.redirection(self._url, refusal)\n",
+        "        where = None\n",
+        f"{NODES}::test_a_slot_that_moved_after_the_plan_is_followed",
+        ("UsageError",),
+    ),
     Fault(
         "offsets-in-any-order",
         "The same offset is the same text.",
@@ -173,8 +192,8 @@ FAULTS = (
         "staged-rows-not-registered",
         "What an attempt that nobody committed has staged is removed with the next commit.",
         "spark/staging.py",
-        '            self._mail.send(("SADD", register, part.key))\n',
-        '            self._mail.send(("SADD", register, part.stream))\n',
+        '            self._mail.send(register, ("SADD", register, part.key), ',
+        '            self._mail.send(register, ("SADD", register, part.stream), ',
         f"{SINK}::test_an_attempt_that_nobody_committed_is_removed_with_the_next_commit",
     ),
     Fault(
@@ -190,7 +209,7 @@ FAULTS = (
         "gap-swallowed-by-a-read",
         "A read of a planned batch gives all its rows or fails.",
         "spark/reading.py",
-        "            if overtaken(whole, before, page, first):\n",
+        "            if not pages.doubtful and overtaken(whole, before, page, first):\n",
         "            if page is None and overtaken(whole, before, page, first):\n",
         f"{PLANNER}::test_a_batch_trimmed_after_it_was_planned",
     ),

@@ -47,18 +47,14 @@ class Asker:
             OSError: the connection broke; whether they ran is unknown.
         """
         names = {command[0] for command in commands}
-        guarded = "MULTI" in names and self._watching is not None
-        if guarded and self._watching not in self._wires.values():
-            self._watching = None
-            raise nodes.Redirected("the connection that watched is no more: look again")
+        guard = self._watching if "MULTI" in names else None
         deadline = time.monotonic() + wire.RETRY_SECONDS
         try:
             while True:
                 try:
-                    return self._sent(commands, whole=bool(names & {"WATCH", "MULTI"}))
+                    return self._sent(commands, whole=bool(names & {"WATCH", "MULTI"}), guard=guard)
                 except nodes.Redirected:
-                    # A look and an act are on one connection, or the act is not guarded by the look.
-                    if guarded or time.monotonic() > deadline:
+                    if guard is not None or time.monotonic() > deadline:
                         raise
                 time.sleep(nodes.PAUSE)
         finally:
@@ -83,12 +79,13 @@ class Asker:
         reader.feed(raw)
         return [reader.gets() for _ in commands]
 
-    def _sent(self, commands: Sequence[Command], *, whole: bool) -> list[Reply]:
+    def _sent(self, commands: Sequence[Command], *, whole: bool, guard: wire.Wire | None) -> list[Reply]:
         """The replies to all commands.
 
         Args:
             commands: all.
             whole: they are one step, so that none of them is to be run elsewhere alone.
+            guard: the connection that looked, over which alone they may be sent.
 
         Raises:
             Redirected: one of them was not run.
@@ -96,6 +93,8 @@ class Asker:
         replies: list[Reply] = [None] * len(commands)
         for url, part in nodes.spread(self._url, commands, self._last).items():
             self._last = url
+            if guard is not None and self._wires.get(url) is not guard:
+                raise nodes.Redirected("the connection that watched is no more, or no longer the right one: look again")
             for at, reply in zip(part, self.once_at(url, [commands[at] for at in part]), strict=True):
                 replies[at] = reply
         lost = None
