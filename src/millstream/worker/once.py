@@ -2,7 +2,7 @@
 
 ::
 
-    @app.subscriber("orders", group="billing")
+    @app.subscriber(StreamSub("orders", group="billing"))
     async def bill(order: dict, msg: Message) -> None:
         await once(msg, ("HINCRBY", "revenue", order["day"], order["amount"]), ("XADD", "bills", "*", "order", msg.id))
 

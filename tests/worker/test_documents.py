@@ -1,0 +1,41 @@
+"""The programs in the documents can be written down as they stand: every block is run up to its registration."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+#: What a reader has at hand who copies a block that shows only a part of a program.
+AROUND = """
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+from millstream import App, BatchError, Depends, Message, Middleware, Retry, StreamSub, Timeout, once
+from millstream.worker.logcontext import LogContext
+from millstream.worker.tracing import Tracing
+Order = dict
+Session = Any
+app = App()
+"""
+
+
+def blocks() -> list[Any]:
+    """Every block of Python, by its document and number."""
+    found = []
+    for name in ("README.md", "docs/worker.md", "docs/from-faststream.md"):
+        texts = re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), re.DOTALL)
+        found += [
+            pytest.param(text, id=f"{name}-{at}") for at, text in enumerate(texts) if "spark.readStream" not in text
+        ]
+    return found
+
+
+@pytest.mark.parametrize("text", blocks())
+def test_a_block_of_python_runs(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Options and names are those there are; no server is needed to register a handler."""
+    monkeypatch.chdir(tmp_path)
+    whole = "app = App(" in text or "app = FastStream(" in text
+    code = text if whole and "import" in text else AROUND + text
+    exec(compile(code, "document", "exec"), {})
