@@ -14,6 +14,7 @@ from millstream.spark.bulk import Bulk, Command
 from millstream.spark.claims import Run
 from millstream.spark.decode import Page, Want, fast, general, parse_replies
 from millstream.spark.offsets import DataLossError
+from millstream.spark.regular import regular
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,7 +66,7 @@ def _together(runs: Sequence[Run]) -> Iterator[list[Run]]:
 
 
 def _page(raw: bytes, want: Want) -> Page | None:
-    found = fast(raw, want)
+    found = regular(raw, want) or fast(raw, want)
     if found is not None and found[1] == len(raw):
         return found[0]
     return general([entry for reply in parse_replies(raw) for entry in reply], want)

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.errors import ConfigError, UsageError
+from millstream.spark import arrays
 from millstream.spark.convert import convert
 from millstream.spark.decode import LISTED, Page, Want
 
@@ -83,17 +84,17 @@ class Layout:
         """
         rows = len(page.ids)
         bad: dict[str, Any] = {}
-        arrays = []
+        found = []
         for column in self.schema:
             array = self._column(column.name, stream, page, rows, bad)
             if array.null_count and not column.nullable:
                 raise UsageError(
                     f"schema: column {column.name!r} is NOT NULL, but entries of {stream!r} have no such value"
                 )
-            arrays.append(array)
+            found.append(array)
         if CORRUPT in self.schema.names:
-            arrays[self.schema.names.index(CORRUPT)] = _corrupt(bad, rows)
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+            found[self.schema.names.index(CORRUPT)] = _corrupt(bad, rows)
+        return pa.RecordBatch.from_arrays(found, schema=self.schema)
 
     def _column(self, name: str, stream: str, page: Page, rows: int, bad: dict[str, Any]) -> pa.Array:
         if name in self.typed:
@@ -103,7 +104,7 @@ class Layout:
                 bad[name] = (mistaken, source)
             return found
         if name == "stream":
-            return pa.repeat(pa.scalar(stream, pa.string()), rows)
+            return arrays.again((stream.encode(),), rows)
         if name == "id":
             return page.ids
         if name == "timestamp":
@@ -116,8 +117,10 @@ class Layout:
 def _timestamps(times: "np.ndarray[Any, np.dtype[np.uint64]]") -> pa.Array:
     """Milliseconds as Spark's timestamps; null past the year 9999, which ids may be and timestamps may not."""
     late = times > _LAST_MS
+    if not late.any():
+        return arrays.moments(times.astype(np.int64) * 1000)
     micros = np.where(late, 0, times).astype(np.int64) * 1000
-    return pa.array(micros, type=pa.timestamp("us", tz="UTC"), mask=late if late.any() else None)
+    return pa.array(micros, type=pa.timestamp("us", tz="UTC"), mask=late)
 
 
 def moments(values: "Sequence[int | None]") -> pa.Array:

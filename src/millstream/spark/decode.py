@@ -2,7 +2,8 @@
 
 :func:`general` has hiredis parse the reply and walks over the objects; it is right for every reply. :func:`fast` looks
 at the whole reply as one array of bytes, finds all its lines at once and picks the values out in bulk. It is several
-times faster, and it *proves* that its reading is the only one, or declines:
+times faster, and it *proves* that its reading is the only one, or declines (``regular`` is faster still, for pages of
+entries with the same fields):
 
 A reply is a chain of headers (``*2``, ``$13``) each of which says what follows. ``fast`` takes every line break for the
 end of an element and then checks, for every bulk string, that the number in its header is the length of the line after
@@ -22,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.errors import UsageError
+from millstream.spark.arrays import every_second, integers, strings_in
 from millstream.spark.offsets import Id, parse_id
 
 _CR, _LF, _STAR, _DOLLAR, _DASH, _ZERO = 13, 10, 42, 36, 45, 48
@@ -132,7 +134,7 @@ def mapped(rows: Sequence[dict[bytes, bytes]]) -> pa.Array:
     np.cumsum([len(row) for row in rows], out=offsets[1:])
     names = strings([name for row in rows for name in row])
     values = strings([value for row in rows for value in row.values()])
-    return pa.MapArray.from_arrays(pa.array(offsets), names, values)
+    return pa.MapArray.from_arrays(integers(offsets), names, values)
 
 
 def _listed(rows: Sequence[Sequence[bytes]]) -> pa.Array:
@@ -140,7 +142,7 @@ def _listed(rows: Sequence[Sequence[bytes]]) -> pa.Array:
     np.cumsum([len(row) // 2 for row in rows], out=offsets[1:])
     names = strings([name for row in rows for name in row[::2]])
     values = strings([value for row in rows for value in row[1::2]])
-    return listed(pa.array(offsets), names, values)
+    return listed(integers(offsets), names, values)
 
 
 def listed(offsets: pa.Array, names: pa.Array, values: pa.Array) -> pa.Array:
@@ -289,8 +291,12 @@ class _Lines:
         """
         bounds = np.empty(2 * len(lines), np.int32)
         bounds[::2], bounds[1::2] = self.starts[lines], self.ends[lines]
-        whole = pa.StringArray.from_buffers(len(bounds) - 1, pa.py_buffer(bounds), self._data)
-        return whole.take(pa.array(np.arange(0, len(bounds), 2, dtype=np.int32), mask=absent))
+        every = (
+            every_second(len(lines))
+            if absent is None
+            else pa.array(np.arange(0, len(bounds), 2, dtype=np.int32), mask=absent)
+        )
+        return strings_in(self._data, bounds).take(every)
 
     def times(self, lines: Ints, ids: pa.Array) -> "np.ndarray[Any, np.dtype[np.uint64]]":
         """The milliseconds of the ids."""
@@ -339,7 +345,7 @@ def _begins(counts: Ints) -> pa.Array:
     """Where the fields of each entry begin among all, and where the last ones end."""
     offsets = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=offsets[1:])
-    return pa.array(offsets)
+    return integers(offsets)
 
 
 def _repeats(codes: "np.ndarray[Any, np.dtype[np.uint64]]", row_of: Ints, counts: Ints) -> bool:

@@ -5,6 +5,7 @@ import gc
 from millstream.spark.bulk import Bulk
 from millstream.spark.decode import Page, Want, fast, general, parse_replies
 from millstream.spark.offsets import DataLossError, Id, parse_id
+from millstream.spark.regular import regular
 
 FIRST_COUNT = 1000
 MOST_COUNT = 8000
@@ -110,7 +111,7 @@ class Pages:
 
 
 def _decode(raw: bytes, want: Want) -> tuple[Page | None, Id | None]:
-    found = fast(raw, want)
+    found = regular(raw, want) or fast(raw, want)
     if found is not None:
         page, size = found
         (head,) = parse_replies(raw[size:])

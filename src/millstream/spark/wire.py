@@ -26,6 +26,11 @@ RETRY_SECONDS = 30.0
 CONNECT_SECONDS = 10
 ANSWER_SECONDS = 60
 _CHUNK = 1 << 20
+_FIRST_ROOM = 1 << 18
+_ROOM = 8 << 20
+"""What an idle connection keeps of memory at most; a usual page is half of it."""
+_REFUSAL = 200
+"""An error reply is found in so many bytes."""
 PASSING = ("LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN")
 """Errors that go away by themselves."""
 
@@ -83,6 +88,7 @@ class Wire:
         word = os.urandom(16).hex().encode()
         self._echo: bytes = _pack(b"ECHO", word)
         self._end = b"$%d\r\n%s\r\n" % (len(word), word)
+        self._room = bytearray(_FIRST_ROOM)
         self._replies = 0
         self.waiting = False
 
@@ -100,18 +106,25 @@ class Wire:
             OSError: the server went away, is still loading its data, or did not answer in time.
             UsageError: it refuses every command, for want of a password for instance.
         """
-        chunks: list[bytes] = []
-        tail = b""
-        while not tail.endswith(self._end):
-            chunk = self._socket.recv(_CHUNK)
-            if not chunk:
-                raise ConnectionResetError("the server closed the connection")
-            chunks.append(chunk)
-            tail = (tail + chunk)[-200:]
-            if tail.endswith(b"\r\n") and tail.rpartition(b"\r\n-")[2].count(b"\r\n") == 1:
-                _check_refused(b"".join(chunks), self._replies)
+        size = 0
+        end = len(self._end)
+        while size < end or self._room[size - end : size] != self._end:
+            if size == len(self._room):
+                self._room += bytes(size)  # as much again
+            with memoryview(self._room) as view:
+                got = self._socket.recv_into(view[size : size + _CHUNK])
+                if not got:
+                    raise ConnectionResetError("the server closed the connection")
+                size += got
+                tail = bytes(view[max(0, size - _REFUSAL) : size])
+                if tail.endswith(b"\r\n") and tail.rpartition(b"\r\n-")[2].count(b"\r\n") == 1:
+                    _check_refused(bytes(view[:size]), self._replies)
         self.waiting = False
-        return b"".join(chunks)[: -len(self._end)]
+        with memoryview(self._room) as view:
+            raw = bytes(view[: size - end])
+        if len(self._room) > _ROOM:
+            self._room = bytearray(_FIRST_ROOM)
+        return raw
 
     def close(self) -> None:
         """Close the socket."""
