@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from millstream.errors import ConfigError, UsageError
@@ -101,6 +101,21 @@ def test_an_empty_value_is_no_number_and_no_mistake() -> None:
     found, mistaken = convert(strings([b"", b"4"]), pa.int32())
     assert found.to_pylist() == [None, 4]
     assert mistaken is None
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.lists(st.none() | st.text("0123456789.", max_size=22).map(str.encode), max_size=6),
+    st.sampled_from([pa.int64(), pa.int8(), pa.float64(), pa.float32()]),
+)
+@example([b"1.2.3", b".", b"..", b"7.", b".5", b"1"], pa.float64())
+@example([b"12", b"99999999999999999999"], pa.int64())
+def test_columns_of_plain_numbers_take_a_short_cut_to_the_same(values: list[bytes | None], kind: pa.DataType) -> None:
+    """Digits and points alone are not looked at one by one; a column with one other value is."""
+    short, missed = convert(strings(values), kind)
+    whole, mistaken = convert(strings([*values, b"x"]), kind)
+    assert short.to_pylist() == whole.to_pylist()[:-1]
+    assert [*(missed or []), len(values)] == mistaken
 
 
 @settings(deadline=None)

@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -45,11 +46,16 @@ def convert(values: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Mistaken | N
         return values, None
     if pa.types.is_binary(kind):
         return values.view(pa.binary()), None
-    nothing = pa.scalar(None, pa.string())
-    present = pc.if_else(pc.equal(pc.binary_length(values), 0), nothing, values)
+    nothing = _nothing()
+    bounds, text = _parts(values)
+    present = values
+    if (bounds[1:] == bounds[:-1]).any():
+        present = pc.if_else(pc.equal(pc.binary_length(values), 0), nothing, values)
     if pa.types.is_nested(kind):
         present = pc.if_else(pc.equal(present, "null"), nothing, present)
         found = _nested(present, kind)
+    elif _plain(text, kind):
+        found = _cast(present, kind)
     else:
         found = _flat(present, kind)
     if found.null_count == present.null_count:
@@ -58,13 +64,33 @@ def convert(values: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Mistaken | N
     return found, pc.indices_nonzero(mistaken).to_pylist()
 
 
+def _nothing() -> pa.Scalar:
+    """A null string; ``pa.scalar`` would import pandas."""
+    return pa.nulls(1, pa.string())[0]
+
+
+def _parts(values: pa.Array) -> "tuple[np.ndarray[Any, np.dtype[np.int32]], np.ndarray[Any, np.dtype[np.uint8]]]":
+    """Where each string begins and the last one ends, and the bytes of all of them."""
+    _, bounds, data = values.buffers()
+    places = np.frombuffer(bounds or bytes(4), np.int32)[values.offset : values.offset + len(values) + 1]
+    return places, np.frombuffer(data or b"", np.uint8)[places[0] : places[-1]]
+
+
+def _plain(text: "np.ndarray[Any, np.dtype[np.uint8]]", kind: pa.DataType) -> bool:
+    """Whether these are numbers of digits, or of digits and points, which Arrow reads just as we do."""
+    digits = text - np.uint8(ord("0")) <= 9
+    if pa.types.is_floating(kind):
+        digits |= text == ord(".")
+    return bool((pa.types.is_integer(kind) or pa.types.is_floating(kind)) and digits.all())
+
+
 def _flat(values: pa.Array, kind: pa.DataType) -> pa.Array:
     for fits, pattern in _PATTERNS:
         if fits(kind):
             # On bytes: the pattern must not stumble over what is not UTF-8.
             alike = pc.match_substring_regex(values.view(pa.binary()), pattern)
             if pc.all(alike).as_py() is False:
-                values = pc.if_else(alike, values, pa.scalar(None, pa.string()))
+                values = pc.if_else(alike, values, _nothing())
             break
     if pa.types.is_timestamp(kind):
         return _times(values, kind)
@@ -88,7 +114,7 @@ def _times(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """ISO times; one without a zone is UTC, and a column without a zone takes no other."""
     zoned = pc.match_substring_regex(values.view(pa.binary()), r"^.{10}.*" + _ZONE)
     naive = pa.timestamp("us")
-    nothing = pa.scalar(None, pa.string())
+    nothing = _nothing()
     local = _cast(pc.if_else(zoned, nothing, values), naive)
     if kind.tz is None:
         return local
