@@ -85,6 +85,12 @@ def test_the_wrapper_drops_the_zips_and_keeps_the_rest(tmp_path: Path, monkeypat
         [python, "-c", code], env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=True
     ).stdout.splitlines()
     assert told == [f"{tmp_path}:/y z", sys.executable]
+    question = "import sys; print('%d.%d' % sys.version_info[:2])"
+    asked = [
+        subprocess.run([each, "-c", question], capture_output=True, text=True, check=True).stdout
+        for each in (python, sys.executable)
+    ]
+    assert asked[0] == asked[1]
 
 
 def test_without_a_cache_everything_still_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

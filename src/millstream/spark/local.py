@@ -3,7 +3,9 @@
 Each setting here has its price, which is why Spark does not have it by default:
 
 * Workers import PySpark from the installed package, whose modules are compiled once, instead of from the zip that Spark
-  puts first on their path, which is compiled anew by every worker. Price: a wrapper script in the cache.
+  puts first on their path, which is compiled anew by every worker. Price: a wrapper script in the cache, which also
+  answers by itself which Python it is: Spark asks before it starts each kind of worker.
+* ``SPARK_HOME`` is set to that package, which Spark's scripts would start a Python to find. Price: none known.
 * Checkpoint files are written through ``java.io`` semantics instead of Hadoop's local file system, which starts about
   ten processes a micro-batch. Price: two drivers on one checkpoint are told apart less well. Local paths only.
 * The serial garbage collector: less memory and start-up on few cores. Price: pauses with heaps of many gigabytes.
@@ -48,6 +50,11 @@ for part in $PYTHONPATH; do
   esac
 done
 export PYTHONPATH="$kept"
+# What Spark asks before it starts each kind of worker; a Python needs its own start to answer.
+if [ "$#" = 2 ] && [ "$1" = -c ] && [ "$2" = "import sys; print('%d.%d' % sys.version_info[:2])" ]; then
+  echo {version}
+  exit
+fi
 exec {python} "$@"
 """
 
@@ -84,7 +91,7 @@ def worker_python() -> str:
     """The Python for Spark's workers: this one, behind the wrapper if it can be written."""
     if "PYSPARK_PYTHON" in os.environ:
         return os.environ["PYSPARK_PYTHON"]
-    text = _WRAPPER.format(python=_quoted(sys.executable))
+    text = _WRAPPER.format(python=_quoted(sys.executable), version="{}.{}".format(*sys.version_info[:2]))
     path = cache_folder() / f"python-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
     if not path.exists():
         try:
@@ -187,12 +194,14 @@ def session(app_name: str = "millstream", *, quick: bool = False, **confs: str) 
     problem = java_problem()
     if problem is not None:
         raise ConfigError(problem)
+    from pyspark.find_spark_home import _find_spark_home  # noqa: PLC0415 - as the next
     from pyspark.sql import SparkSession  # noqa: PLC0415 - slow, and pointless without Java
 
     # By the environment, not by a conf: the workers that look for data sources and plan reads heed nothing else, and
     # would otherwise be whatever python3 is on PATH, where this package may not be installed.
     os.environ["PYSPARK_PYTHON"] = worker_python()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("SPARK_HOME", _find_spark_home())
     chosen = {
         "spark.master": "local[2]",
         "spark.app.name": app_name,
