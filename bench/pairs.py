@@ -5,6 +5,7 @@ These machines are shared and noisy; only ratios of one run mean anything.
 
 import contextlib
 import json
+import os
 import shutil
 import statistics
 import subprocess
@@ -95,6 +96,62 @@ def compare(cases: dict[str, Callable[[], float]], rounds: int, unit: str) -> di
             )
         )
     return rates
+
+
+def table(head: list[str], rows: list[list[str]]) -> None:
+    """Print a table as Markdown has them."""
+    for row in (head, ["---"] * len(head), *rows):
+        print(f"| {' | '.join(row)} |", flush=True)
+
+
+def middle(found: list[float], form: str = ",.0f") -> str:
+    """The median, and from where to where."""
+    return f"{statistics.median(found):{form}} ({min(found):{form}} to {max(found):{form}})"
+
+
+def ratio(found: list[float], base: list[float]) -> str:
+    """The middle one of the rounds' ratios, and from where to where."""
+    ratios = [one / other for one, other in zip(found, base, strict=True)]
+    return middle(ratios, ".2f")
+
+
+class Processor:
+    """Processor time of this process's descendants by program, from ``/proc`` (Linux)."""
+
+    PROGRAMS = ("java", "python", "redis-server")
+
+    def __init__(self) -> None:
+        self._begun = self._spent()
+
+    def since(self, rows: int) -> dict[str, float]:
+        """Microseconds for each of so many rows since this was made."""
+        now = self._spent()
+        return {name: (now[name] - self._begun[name]) / rows * 1e6 for name in self.PROGRAMS}
+
+    def _spent(self) -> dict[str, float]:
+        ticks = os.sysconf("SC_CLK_TCK")
+        parents, spent, names = {}, {}, {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # it ended meanwhile
+                name, _, rest = (folder / "stat").read_text().partition("(")[2].rpartition(")")
+                words = rest.split()
+                pid = int(folder.name)
+                parents[pid], names[pid] = int(words[1]), name
+                # With its ended children, which nobody lists any more; this process's own are others' benches.
+                spent[pid] = sum(map(int, words[11:13] if name == "java" else words[11:15])) / ticks
+        found = dict.fromkeys(self.PROGRAMS, 0.0)
+        for pid, name in names.items():
+            if pid != os.getpid() and _descends(pid, parents):
+                program = next((each for each in self.PROGRAMS if name.startswith(each)), "python")
+                found[program] += spent[pid]
+        return found
+
+
+def _descends(pid: int, parents: dict[int, int]) -> bool:
+    """Whether a process was started by this one, by way of others or not."""
+    while pid in parents and pid != os.getpid():
+        pid = parents[pid]
+    return pid == os.getpid()
 
 
 def _short(rate: float) -> float:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import redis
-from pairs import redis_server
+from pairs import Processor, middle, ratio, redis_server, table
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
@@ -223,18 +223,28 @@ def read(args: argparse.Namespace) -> None:
         for name, frame in cases.items():  # right first, and warm; then fast
             assert frame.count() == entries, name
         speeds: dict[str, list[float]] = {name: [] for name in cases}
+        costs: dict[str, list[dict[str, float]]] = {name: [] for name in cases}
         for turn, (name, frame) in itertools.product(range(args.rounds + 1), cases.items()):
+            processor = Processor()
             took = save(frame, args.to, str(Path(folder, "out")))
             if turn:  # the first warms up
                 speeds[name].append(entries / took)
-    for name, found in speeds.items():
-        ratios = [
-            statistics.median(one / other for one, other in zip(found, speeds[base], strict=True))
-            for base in ("tuples", "canned")
-        ]
-        spread = f"{min(found):,.0f} to {max(found):,.0f}"
-        line = f"{name:28} {statistics.median(found):>10,.0f} rows/s ({spread})"
-        print(f"{line}, {ratios[0]:.2f} x tuples, {ratios[1]:.2f} x canned")
+                costs[name].append(processor.since(entries))
+    table(
+        ["case", "rows/s", "to tuples", "to canned"],
+        [
+            [name, middle(found), ratio(found, speeds["tuples"]), ratio(found, speeds["canned"])]
+            for name, found in speeds.items()
+        ],
+    )
+    print("\nMicroseconds of processor a row, the middle one of the rounds:\n")
+    table(
+        ["case", *Processor.PROGRAMS],
+        [
+            [name, *(f"{statistics.median(one[each] for one in found):.2f}" for each in Processor.PROGRAMS)]
+            for name, found in costs.items()
+        ],
+    )
 
 
 def trickle(url: str, ended: threading.Event) -> None:
@@ -263,16 +273,18 @@ def batches(args: argparse.Namespace) -> None:
                 .start()
             )
             while len(query.recentProgress) < args.batches:
+                if query.exception() is not None:
+                    raise query.exception()
                 time.sleep(0.2)  # Spark tells only those who ask
             query.stop()
             taken = [one["durationMs"]["triggerExecution"] for one in query.recentProgress if one["numInputRows"]]
             found[name].append(statistics.median(taken[len(taken) // 4 :]))  # the first ones warm up
         ended.set()
         writer.join()
-    for name, medians in found.items():
-        ratio = statistics.median(one / other for one, other in zip(medians, found["canned"], strict=True))
-        spread = f"{min(medians):.0f} to {max(medians):.0f}"
-        print(f"{name:12} {statistics.median(medians):6.0f} ms a batch ({spread}), {ratio:.2f} x canned")
+    table(
+        ["source", "ms a micro-batch", "to canned"],
+        [[name, middle(medians), ratio(medians, found["canned"])] for name, medians in found.items()],
+    )
 
 
 COLD = """
@@ -303,8 +315,9 @@ def cold(args: argparse.Namespace) -> None:
             if turn:
                 rows.append([float(word) for word in told.stdout.split()])
     rows = [[*row, sum(row)] for row in rows]
-    for name, column in zip(("session", "first read", "first stream", "in all"), zip(*rows, strict=True), strict=True):
-        print(f"{name:14} {statistics.median(column):5.1f} s ({min(column):.1f} to {max(column):.1f})")
+    names = ("session", "first read", "first stream", "in all")
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    table(["of a new process", "seconds"], [[name, middle(each, ".1f")] for name, each in zip(names, columns, strict=True)])
 
 
 CURVES: dict[str, list[int]] = {
@@ -318,7 +331,7 @@ CURVES: dict[str, list[int]] = {
 
 def curve(args: argparse.Namespace) -> None:
     """Rows a second over one thing, the others as in ``read``."""
-    spark = session()
+    spark, rows = session(), []
     for value in CURVES[args.over]:
         entries = value if args.over == "backlog" else args.entries
         if args.over == "payload":
@@ -334,7 +347,8 @@ def curve(args: argparse.Namespace) -> None:
             frame = spark.read.format("millstream").options(**options).load()
             took = [save(frame, "noop", "") for _ in range(args.rounds + 1)][1:]
         total = entries // keys * keys
-        print(f"{args.over} {value:>9,}: {total / statistics.median(took):>10,.0f} rows/s of {total:,}")
+        rows.append([f"{value:,}", middle([total / seconds for seconds in took]), f"{total:,}"])
+    table([args.over, "rows/s", "rows"], rows)
 
 
 def main() -> None:

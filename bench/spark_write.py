@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import redis
-from pairs import redis_server
+from pairs import middle, ratio, redis_server, table
 
 import millstream.spark
 
@@ -84,11 +84,11 @@ def throughput(spark: "SparkSession", url: str, folder: Path, entries: int, roun
         if turn:  # the first warms up
             speeds[name].append(entries / seconds)
     client.close()
-    for name, found in speeds.items():
-        others = speeds["foreachBatch, redis-py"]
-        ratio = statistics.median(one / other for one, other in zip(found, others, strict=True))
-        spread = f"{min(found):,.0f} to {max(found):,.0f}"
-        print(f"{name:24} {statistics.median(found):>10,.0f} rows/s ({spread}), {ratio:.1f} x foreachBatch")
+    base = speeds["foreachBatch, redis-py"]
+    table(
+        ["case", "rows/s", "to foreachBatch"],
+        [[name, middle(found), ratio(found, base)] for name, found in speeds.items()],
+    )
 
 
 def latency(spark: "SparkSession", url: str) -> None:
@@ -102,13 +102,15 @@ def latency(spark: "SparkSession", url: str) -> None:
             source.selectExpr("fields['t'] t").writeStream.format("millstream").option("url", url)
             .option("stream", "out").option("checkpointLocation", checkpoint).start()
         )  # fmt: skip
-        while not query.recentProgress:  # its first batch takes seconds
+        while not query.recentProgress and query.exception() is None:  # its first batch takes seconds
             time.sleep(0.1)  # Spark tells only those who ask
         sent = threading.Thread(target=trickle, args=(url,))
         sent.start()
         found: list[float] = []
         last = "0"
         while len(found) < TRICKLE:
+            if query.exception() is not None:
+                raise query.exception()
             for _, entries in client.xread({"out": last}, block=1000):
                 now = time.time()
                 found += [(now - float(fields["t"])) * 1000 for _, fields in entries]
@@ -117,7 +119,8 @@ def latency(spark: "SparkSession", url: str) -> None:
         query.stop()
     client.close()
     cuts = statistics.quantiles(found, n=100)
-    print(f"XADD to row: p50 {cuts[49]:.0f} ms, p95 {cuts[94]:.0f} ms (n {len(found)})")
+    print()
+    table(["", "p50", "p95", "n"], [["XADD to row, ms", f"{cuts[49]:.0f}", f"{cuts[94]:.0f}", f"{len(found)}"]])
 
 
 def trickle(url: str) -> None:
