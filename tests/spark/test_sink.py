@@ -17,7 +17,7 @@ from millstream.spark import ledgerkeys, staging
 from millstream.spark.line import Line
 from millstream.spark.publishing import Publisher
 from millstream.spark.rowcoding import RowLayout
-from millstream.spark.sink import Staged, settle, stage, withdraw
+from millstream.spark.sink import BatchSink, Staged, StreamSink, settle, stage, withdraw
 from millstream.spark.sinkoptions import SinkOptions
 from millstream.spark.staging import Part
 from support.servers import ServerProcess, redis_server
@@ -240,6 +240,66 @@ def test_an_abort_after_a_decision_leaves_the_rows_for_the_next_try(
     assert both_client.ttl(message.parts[0].key) == -1
     commit(both, 0, staged(both, numbers(0, 9)))
     assert there(both_client) == list(range(9))
+
+
+@pytest.mark.usefixtures("small")
+def test_a_batch_left_half_published_is_finished_before_the_next(both: ServerProcess, both_client: redis.Redis) -> None:
+    """The server forgot in a crash that it was done, or nobody repeated the numbered write: its rest is not dropped."""
+    first = staged(both, numbers(0, 9))
+    with before_piece(1, kill), pytest.raises(Killed):
+        commit(both, 0, first)
+    assert there(both_client) == [0, 1, 2]
+    commit(both, 1, staged(both, numbers(9, 11)))
+    assert there(both_client) == list(range(11))
+    assert helpers(both_client) == {"millstream:sink:q"}
+
+
+@pytest.mark.usefixtures("small")
+def test_a_half_published_batch_whose_rows_are_gone_stops_the_next(
+    both: ServerProcess, both_client: redis.Redis
+) -> None:
+    """Its rest is lost, which is for a person to accept."""
+    first = staged(both, numbers(0, 9))
+    with before_piece(1, kill), pytest.raises(Killed):
+        commit(both, 0, first)
+    both_client.delete(first.parts[0].key)
+    with pytest.raises(UsageError, match=r"batch 0 of writer q, .* cannot be finished .*DEL millstream:sink:q to give"):
+        commit(both, 1, staged(both, numbers(9, 11)))
+    assert there(both_client) == [0, 1, 2]
+
+
+@pytest.mark.usefixtures("small")
+def test_rows_that_were_decided_upon_go_though_their_register_has_ended(
+    both: ServerProcess, both_client: redis.Redis
+) -> None:
+    """A driver that is started again after days: the register had a time to live, the rows none any more."""
+    with before_piece(1, kill), pytest.raises(Killed):
+        commit(both, 0, staged(both, numbers(0, 9)))
+    both_client.delete("millstream:sink:q:staged")
+    commit(both, 0, staged(both, numbers(0, 9)))
+    assert there(both_client) == list(range(9))
+    assert helpers(both_client) == {"millstream:sink:q"}
+
+
+def test_a_checkpoint_that_is_behind_loses_no_row_silently(both: ServerProcess, both_client: redis.Redis) -> None:
+    """Restored from a backup, its batches are cut anew: one that was never written has the number of one that was."""
+    options = SinkOptions(both.url, "out")
+    sink = StreamSink(options, NUMBERS)
+    for batch in range(3):
+        sink.commit([staged(both, numbers(batch, batch + 1))], batch)
+    sink.commit([staged(both, numbers(2, 3))], 2)
+    with pytest.raises(UsageError, match=r"batch 1 of query q comes after its batch 2 was written.*old copy"):
+        sink.commit([staged(both, numbers(1, 9))], 1)
+    assert there(both_client) == [0, 1, 2]
+
+
+def test_a_numbered_write_is_known_by_its_stream_too(both: ServerProcess, both_client: redis.Redis) -> None:
+    """A ``foreachBatch`` that writes two streams gives both the same name and number."""
+    for stream in ("out", "more", "out"):
+        options = SinkOptions(both.url, stream, app="load", version=4)
+        sink = BatchSink(options, RowLayout(stream, has_id=False, fields=("n",)))
+        sink.commit([sink.write(iter([numbers(0, 3)]))])
+    assert there(both_client) == there(both_client, "more") == [0, 1, 2]
 
 
 def test_a_batch_write_leaves_no_record(both: ServerProcess, both_client: redis.Redis) -> None:

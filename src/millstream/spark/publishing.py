@@ -4,7 +4,8 @@ A commit has three steps. It *decides*: one SET of the writer's record names the
 every stream; from then on these rows are the batch, and a repetition of it goes on with them and drops its own, which
 may be in another order. It *publishes* piece by piece: a transaction adds the rows of a piece and counts the piece as
 done, so that a piece is added once however often this is tried, and by however many drivers. It *closes* the record and
-removes what was staged. A batch whose record is closed, or that of a later one, adds nothing.
+removes what was staged. A batch whose record is closed, or that of a later one, adds nothing. A record that is still
+open when a later batch comes is finished first.
 """
 
 import time
@@ -40,12 +41,14 @@ class Publisher:
         options: of the write.
         writer: whose.
         lasting: whether the writer comes back with the same batch after a crash.
+        in_order: whether a batch older than the last one is an error; else it was written, and adds nothing.
     """
 
-    def __init__(self, options: "SinkOptions", writer: str, *, lasting: bool) -> None:
+    def __init__(self, options: "SinkOptions", writer: str, *, lasting: bool, in_order: bool = False) -> None:
         self._options = options
         self._writer = writer
         self._lasting = lasting
+        self._in_order = in_order
         self._calls = Calls(options)
         self._ledger = Ledger(self._calls, writer)
         self._watching: Line | None = None
@@ -58,13 +61,9 @@ class Publisher:
             OSError: the server was away for too long.
         """
         decided = self._decide(version, parts)
-        if decided.parts is not None:
-            if self._lasting:
-                # The rows must outlast a driver that is started again next week.
-                self._calls.all([("PERSIST", part.key) for part in decided.parts])
-            self.publish(decided)
-            self._close(decided)
-        self.discard(parts)
+        self._finish(decided)
+        # The register may have ended before rows that were decided upon, which have no time to live.
+        self.discard([*parts, *(decided.parts or ())])
 
     def discard(self, parts: Iterable[Part] = ()) -> None:
         """Remove staged rows: these, and all that tasks of this writer left behind.
@@ -92,10 +91,44 @@ class Publisher:
         while True:
             known = self._ledger.known()
             if known is not None and known.version >= version:
+                if known.version > version and self._in_order:
+                    raise self._outdated(version, known.version)
                 return known if known.version == version else Record(version, None)
+            if known is not None and known.parts is not None:
+                self._go_on_with(known)
+                continue
             self._check(parts)
             if self._ledger.swap(mine):
                 return mine
+
+    def _outdated(self, version: int, last: int) -> UsageError:
+        # Taken for written, its rows would be lost: a checkpoint that is behind cuts its batches anew.
+        return UsageError(
+            f"batch {version} of query {self._writer} comes after its batch {last} was written to "
+            f"{self._options.shown_url}: the checkpoint is an old copy, or another driver goes on with it; go on with "
+            "the newest one, or give the query a new checkpointLocation (and startingOffsets), as which it is a new "
+            "query"
+        )
+
+    def _go_on_with(self, known: Record) -> None:
+        """Finish an earlier batch that was decided upon: its driver ended, or the server forgot that it was done."""
+        try:
+            self._finish(known)
+        except UsageError as reason:
+            raise UsageError(
+                f"batch {known.version} of writer {self._writer}, which was before this one, cannot be finished "
+                f"({reason}): mend that, or DEL {self._ledger.key} to give up what is left of it"
+            ) from None
+        self._calls.all([("UNLINK", part.key) for part in known.parts or ()])
+
+    def _finish(self, decided: Record) -> None:
+        if decided.parts is None:
+            return
+        if self._lasting:
+            # The rows must outlast a driver that is started again next week.
+            self._calls.all([("PERSIST", part.key) for part in decided.parts])
+        self.publish(decided)
+        self._close(decided)
 
     def _close(self, record: Record) -> None:
         while self._ledger.known() == record:  # or another driver did it at the same moment

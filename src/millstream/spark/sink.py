@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import hiredis
 from pyspark import TaskContext
@@ -71,13 +72,21 @@ def _drop(staging: Staging) -> None:
         staging.discard()
 
 
-def settle(options: SinkOptions, writer: str, version: int, messages: Sequence[Staged], *, lasting: bool) -> None:
+def settle(
+    options: SinkOptions,
+    writer: str,
+    version: int,
+    messages: Sequence[Staged],
+    *,
+    lasting: bool,
+    in_order: bool = False,
+) -> None:
     """The driver's work: the rows of all tasks, seen.
 
     Raises:
         UsageError: a task found something wrong with its rows, or they cannot be published.
     """
-    publisher = Publisher(options, writer, lasting=lasting)
+    publisher = Publisher(options, writer, lasting=lasting, in_order=in_order)
     try:
         problem = next((message.problem for message in messages if message.problem is not None), None)
         if problem is not None:
@@ -154,7 +163,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         """Publish a batch, unless it was."""
         staged = _staged(messages)
         if staged:
-            settle(self._options, staged[0].writer, batchId, staged, lasting=True)
+            settle(self._options, staged[0].writer, batchId, staged, lasting=True, in_order=True)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's
         """Remove what was staged."""
@@ -171,6 +180,12 @@ def _query() -> str:
     return query
 
 
+def _job(app: str, stream: str | None) -> str:
+    """The writer of a numbered batch write: a ``foreachBatch`` that writes two streams numbers both alike."""
+    named = quote(app, safe="")
+    return f"job:{named}" if stream is None else f"job:{named}:{stream}"
+
+
 class BatchSink(DataSourceArrowWriter):
     """The sink of a batch write.
 
@@ -183,7 +198,7 @@ class BatchSink(DataSourceArrowWriter):
         self._options = options
         self._layout = layout
         self._lasting = options.app is not None
-        self._writer = f"job:{options.app}" if options.app is not None else f"once:{os.urandom(12).hex()}"
+        self._writer = _job(options.app, options.stream) if options.app is not None else f"once:{os.urandom(12).hex()}"
         self._version = options.version or 0
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> Staged:
