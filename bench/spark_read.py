@@ -317,7 +317,8 @@ def cold(args: argparse.Namespace) -> None:
     rows = [[*row, sum(row)] for row in rows]
     names = ("session", "first read", "first stream", "in all")
     columns = [list(column) for column in zip(*rows, strict=True)]
-    table(["of a new process", "seconds"], [[name, middle(each, ".1f")] for name, each in zip(names, columns, strict=True)])
+    middles = [[name, middle(each, ".1f")] for name, each in zip(names, columns, strict=True)]
+    table(["of a new process", "seconds"], middles)
 
 
 CURVES: dict[str, list[int]] = {
