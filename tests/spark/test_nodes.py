@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import millstream
 from millstream.errors import ConfigError, UsageError
-from millstream.spark import bulk, faces, nodes, pages, publishing, recover, staging
+from millstream.spark import bulk, faces, nodes, pages, publishing, queries, recover, staging
 from millstream.spark.archiving.manifest import Place
 from millstream.spark.archiving.replay import Replay, replay
 from millstream.spark.archiving.trim import Keep, Trimmer
@@ -383,6 +383,19 @@ def test_trimming_and_replaying_on_a_cluster(three: Three, client: Any) -> None:
     assert replay(what, stop=move).written == 150
     assert not moves
     assert [ident for ident, _ in client.xrange("{c}copy")] == [f"{number}-0" for number in range(151, 301)]
+
+
+def test_queries_tell_a_cluster_of_themselves(three: Three, client: Any) -> None:
+    """Their keys are in any slots; what is told is found again, and the driver's life with it."""
+    with millstream.connect(three.url) as telling:
+        queries.write(telling, queries.NEW | {"id": "q1", "driver": "d1", "at_ms": 5}, "started")
+        telling.set(queries.driver_key("d1"), 1)
+        queries.forget(telling, 6)
+    (found,) = queries.look(three.url)
+    assert (found["id"], found["state"]) == ("q1", "running")
+    assert client.xlen(queries.PROGRESS) == 1
+    client.delete(queries.driver_key("d1"))
+    assert queries.look(three.url)[0]["state"] == "gone"
 
 
 # --- nodes that die --------------------------------------------------------------------------------------------------
