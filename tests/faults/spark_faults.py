@@ -238,6 +238,14 @@ FAULTS = (
         f"{GROUP}::test_entries_deleted_after_they_were_claimed_are_a_loss",
     ),
     Fault(
+        "pending-twice-between-pages",
+        "A view has each pending entry once, in any number of pages.",
+        "spark/viewrows.py",
+        '        start = f"({rows[-1][0].decode()}" if len(rows) == PAGE else None\n',
+        "        start = rows[-1][0].decode() if len(rows) == PAGE else None\n",
+        "tests/spark/test_views.py::test_pages_of_pending_entries_have_each_once",
+    ),
+    Fault(
         "dead-query-left-dead",
         "A pipeline whose query died is started again.",
         "pipelines/runner.py",

@@ -85,10 +85,8 @@ def test_groups_and_consumers_are_what_xinfo_says(server: ServerProcess, reading
     assert all(r.idle_ms >= 0 for r in found)
 
 
-def test_pending_entries_are_those_of_xpending_and_stay_as_they_are(
-    server: ServerProcess, reading: Reading, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each pending entry once, in any number of tasks and pages, none of them counted as delivered by it."""
+def test_pending_entries_are_those_of_xpending_and_stay_as_they_are(server: ServerProcess, reading: Reading) -> None:
+    """Each pending entry once, in any number of tasks, none of them counted as delivered by it."""
     before = told(server, "XPENDING", "a", "g")
     frame = reading(server.url, stream="a", view="pending", minPartitions="3")
     assert frame.rdd.getNumPartitions() == 3
@@ -103,6 +101,10 @@ def test_pending_entries_are_those_of_xpending_and_stay_as_they_are(
     assert told(server, "XPENDING", "a", "g") == before
     with server.client() as client:
         assert {row["times_delivered"] for row in client.xpending_range("a", "g", "-", "+", 10)} == {1}
+
+
+def test_pages_of_pending_entries_have_each_once(server: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task asks for as many as a reply may hold, and goes on after the last of them."""
     monkeypatch.setattr(viewrows, "PAGE", 7)
     view = faces.other({"url": server.url, "stream": "a", "view": "pending"})
     assert view is not None
@@ -111,6 +113,7 @@ def test_pending_entries_are_those_of_xpending_and_stay_as_they_are(
     parsed = parse({"url": server.url, "stream": "a"})
     pages = list(viewrows.read("pending", parsed, view.schema(), part))
     assert [page.num_rows for page in pages] == [7] * 7 + [1]
+    assert [ident for page in pages for ident in page.column("id").to_pylist()] == [f"{n}-0" for n in range(1, 51)]
 
 
 def test_dead_letters_are_taken_apart(server: ServerProcess, reading: Reading) -> None:
