@@ -255,6 +255,20 @@ async def test_what_names_no_key_needs_to_know_where(three: Three) -> None:
     await line.close()
 
 
+async def test_a_closed_line_tells_its_callers(three: Three) -> None:
+    """As with one server: who waits for an answer gets Disconnected and is not cancelled; who asks later likewise."""
+    line = ClusterLine(three.url)
+    asked = [line.calls([("BLPOP", "{a}none", 0)]), line.calls([("GET", "{b}")])]
+    assert await asked[1] == [None]
+    given_up = line.calls([("BLPOP", "{c}none", 0)])
+    given_up.cancel()
+    await line.close()
+    with pytest.raises(Disconnected, match="the line was closed"):
+        await asked[0]
+    with pytest.raises(Disconnected, match="the line is closed"):
+        await line.call("GET", "{a}")
+
+
 async def test_no_node_that_answers_is_a_line_that_is_down() -> None:
     """All addresses are tried, and the error says what happened."""
     line = ClusterLine(f"redis+cluster://127.0.0.1:{free_port()},127.0.0.1:{free_port()}")

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -317,10 +318,26 @@ class ClusterLine(Line):
             UsageError: a command names no key.
         """
         keys = [_key(command) for command in commands]
+        answer: asyncio.Future[list[Reply]] = asyncio.get_running_loop().create_future()
+        if self._closed:
+            answer.set_exception(Disconnected("the line is closed"))
+            return answer
         task = asyncio.ensure_future(self._route(commands, keys, timeout, only_if))
         self._routes.add(task)
-        task.add_done_callback(self._routes.discard)
-        return task
+        task.add_done_callback(partial(self._tell, answer))
+        return answer
+
+    def _tell(self, answer: "asyncio.Future[list[Reply]]", task: "asyncio.Task[list[Reply]]") -> None:
+        """Pass on what came of a route: only :meth:`close` cancels one, and its caller is not cancelled by that."""
+        self._routes.discard(task)
+        error = Disconnected("the line was closed") if task.cancelled() else task.exception()
+        if answer.done():
+            return
+        if error is None:
+            answer.set_result(task.result())
+        else:
+            answer.set_exception(error)
+            answer.exception()  # seen: a caller that was cancelled will not ask for it
 
     async def _route(
         self,
@@ -361,7 +378,8 @@ class ClusterLine(Line):
         return self._nodes[address]
 
     async def close(self) -> None:
-        """Break off all."""
+        """Break off all: whatever still waits gets :class:`Disconnected`."""
+        self._closed = True
         for task in list(self._routes):
             task.cancel()
         await asyncio.gather(*self._routes, return_exceptions=True)
