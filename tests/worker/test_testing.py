@@ -1,6 +1,7 @@
 """The test harness: the real loop over the engine in this process, on a clock turned by hand."""
 
 import asyncio
+import gc
 
 import pytest
 
@@ -9,6 +10,7 @@ from millstream.client.manual import StoreClock, manual_store
 from millstream.client.url import sync_client
 from millstream.testing import WorkerUnderTest
 from millstream.worker import testing
+from millstream.worker.membership import Held
 
 SLOW = Retry(max_deliveries=3, base=60, backoff="constant", jitter=False)
 
@@ -143,6 +145,39 @@ async def test_manual_acks_that_are_left_out_come_again() -> None:
         await broker.advance(11)
         assert counts == [1, 2]
         assert broker.client.xpending("s", "g")["pending"] == 0
+
+
+def in_memory() -> int:
+    """Entries that the process keeps, of all apps."""
+    gc.collect()
+    return sum(isinstance(one, Held) for one in gc.get_objects())
+
+
+@pytest.mark.parametrize("read", ["both", "new"])
+async def test_manual_acks_that_others_have_by_then_are_not_kept(read: str) -> None:
+    """Of twenty forgotten ones another consumer claims ten and acks five: those are not in memory any more.
+
+    Nor are earlier deliveries to ourselves.
+    """
+    app, before = App(), in_memory()
+
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=10_000), ack="manual", read=read, retry=Retry(100))
+    async def handle(x: int) -> None:
+        """Forgets the ack."""
+
+    async with testing.run(app) as broker:
+        client = broker.client
+        ids = [await broker.publish("s", {"x": x}) for x in range(20)]
+        await broker.run_until_idle()
+        await broker.advance(9)  # noted as failures by now
+        assert in_memory() - before == 20
+        client.xclaim("s", "g", "other", 0, ids[:10])
+        client.xack("s", "g", *ids[:5])
+        for _ in range(6):
+            await broker.advance(11)
+        still_ours = ids[5:] if read == "both" else ids[10:]  # the five that the other forgets are claimed back
+        assert app.loops[0].left() == set(still_ours)
+        assert in_memory() - before <= 2 * 20, "theirs, and the last that lanes and reader had"
 
 
 async def test_the_fixture_runs_an_app_on_the_tests_own_store(

@@ -32,6 +32,7 @@ class Leases:
         self._fence = fence
         # retries further away than min_idle, and the monotonic ms when each is due
         self._parked: dict[Held, int] = {}
+        self._looked_at = 0
         member.ticked = member.clock.now().mono
         #: told of entries whose handler returned a while ago without an outcome; they are not renewed
         self.on_left: Callable[[Held], None] | None = None
@@ -55,12 +56,30 @@ class Leases:
         if member.no_ack:
             return
         third = member.min_idle // 3
+        left = [held for held in member.held.values() if held.state is State.LEFT and now - held.leased >= third]
         if self.on_left is not None:
-            for held in [held for held in member.held.values() if held.state is State.LEFT]:
-                if now - held.leased >= third:
-                    self.on_left(held)
+            for held in left:
+                self.on_left(held)
         await self.renew([held for held in member.held.values() if held.state in LEASED and now - held.leased >= third])
         await self._advance_parked(now)
+        await self._look_after([held for held in left if now - held.leased >= member.min_idle], now)
+
+    async def _look_after(self, left: list[Held], now: int) -> None:
+        """Forget those that others may have claimed and did, once in a ``min_idle``: nobody will say a word of them."""
+        member = self._member
+        if not left or now - self._looked_at < member.min_idle:
+            return
+        self._looked_at = now
+        replies = await member.line.calls(
+            [("XPENDING", member.stream, member.group, held.id, held.id, 1, member.consumer) for held in left]
+        )
+        for held, rows in zip(left, replies, strict=True):
+            if isinstance(rows, ResponseError):
+                ours = not str(rows).startswith("NOGROUP")  # or the server could not say
+            else:
+                ours = bool(rows) and rows[0][3] == held.deliveries
+            if held.state is State.LEFT and not ours:
+                member.lose(held)
 
     async def renew(self, entries: list[Held]) -> None:
         """Renew these; those that are not ours any more are lost, unless an outcome of theirs is on its way.

@@ -55,7 +55,6 @@ class Ledger:
         self._releases: list[tuple[Held, bool]] = []
         self._retries: list[tuple[Held, int]] = []
         self._notes: list[Held] = []
-        self._noted: set[Held] = set()
         self._ack_move: Move | None = None
         self._unsure: set[Held] = set()  # their outcome was sent, and no reply came
         self._burials = Burials(member, fence, records)
@@ -110,16 +109,14 @@ class Ledger:
 
     def note_left(self, held: Held) -> None:
         """The handler returned long ago and said nothing: should this process die, that was no crash of the entry."""
-        if held not in self._noted:
-            self._noted.add(held)
+        if not held.noted:
+            held.noted = True
             self._records.failed(held)
             self._notes.append(held)
             self._due.set()
 
     def _failed(self, held: Held) -> None:
-        if held in self._noted:
-            self._noted.discard(held)  # counted already
-        else:
+        if not held.noted:  # else it is counted already
             self._records.failed(held)
 
     def stored(self, held: Held) -> "asyncio.Future[None]":

@@ -28,10 +28,11 @@ class Held:
         leased: monotonic milliseconds at which we surely still owned it.
         state: see :mod:`millstream.worker.settle`.
         waiter: resolved when the outcome is stored or lost; made only for those who wait.
+        noted: its handler returned long ago without a word, which ``record`` counts as a failure already.
         record: what is known of its failures, if anything is; see :mod:`millstream.worker.records`.
     """
 
-    __slots__ = ("deliveries", "fields", "id", "leased", "record", "state", "waiter")
+    __slots__ = ("deliveries", "fields", "id", "leased", "noted", "record", "state", "waiter")
 
     def __init__(self, entry: bytes, fields: list[bytes], deliveries: int, leased: int) -> None:
         self.id = entry
@@ -40,6 +41,7 @@ class Held:
         self.leased = leased
         self.state = State.BUFFERED
         self.waiter: asyncio.Future[None] | None = None
+        self.noted = False
         self.record: Record | None = None
 
     def step(self, event: Event) -> State:
