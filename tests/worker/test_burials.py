@@ -11,6 +11,7 @@ from millstream import App, Reject, StreamSub
 from millstream.worker import burial, hooks
 from support.accounts import user
 from support.groups import all_done, consumers, pending
+from support.ports import free_port
 from support.servers import ServerProcess, redis_server
 from support.waiting import aeventually
 
@@ -28,9 +29,11 @@ class Hindered:
         self.folder = folder
 
     async def begin(self) -> None:
-        """No memory left, or no snapshot could be written."""
+        """No memory left, no master any more, or no snapshot could be written."""
         if self.kind == "OOM":
             self.client.config_set("maxmemory", 1)
+        elif self.kind == "READONLY":
+            self.client.execute_command("REPLICAOF", "127.0.0.1", free_port())
         else:
             (self.folder / "taken.rdb").mkdir()
             await self._save("err")
@@ -39,6 +42,8 @@ class Hindered:
         """As before."""
         if self.kind == "OOM":
             self.client.config_set("maxmemory", 0)
+        elif self.kind == "READONLY":
+            self.client.execute_command("REPLICAOF", "NO", "ONE")
         else:
             (self.folder / "taken.rdb").rmdir()
             await self._save("ok")
@@ -55,7 +60,7 @@ class Hindered:
 
 @pytest.mark.realserver
 @WAYS
-@pytest.mark.parametrize("kind", ["OOM", "MISCONF"])
+@pytest.mark.parametrize("kind", ["OOM", "MISCONF", "READONLY"])
 async def test_a_burial_waits_for_a_server_that_takes_writes(tmp_path: Path, kind: str, rules: tuple[str, ...]) -> None:
     """Refused for as long as it must be; then there is one letter, and nothing is pending."""
     tries: list[int] = []
