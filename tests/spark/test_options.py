@@ -47,6 +47,23 @@ def no_url(monkeypatch: pytest.MonkeyPatch) -> None:
         (GOOD | {"startingTimestamp": "noon"}, "option 'startingTimestamp' is 'noon': it must be milliseconds"),
         (GOOD | {"startingTimestamp": "1", "startingOffsets": "latest"}, "both given: leave one out"),
         (
+            GOOD | {"startingTimestamp": "1", "startingOffsetsByTimestamp": '{"orders": 1}'},
+            "'startingTimestamp' and 'startingOffsetsByTimestamp' are both given",
+        ),
+        *(
+            (
+                GOOD | {"startingOffsetsByTimestamp": text},
+                "'startingOffsetsByTimestamp' is .*: it must be a JSON of milli",
+            )
+            for text in ("5", "{}", "noon", '{"orders": true}', '{"orders": null}', '{"orders": 1.5}')
+        ),
+        (GOOD | {"endingOffsetsByTimestamp": '{"orders": "noon"}'}, "must be milliseconds since 1970 or a time"),
+        (GOOD | {"endingOffsetsByTimestamp": '{"other": 1}'}, "names stream 'other', which this query does not read"),
+        (
+            GOOD | {"stream": "a,b", "startingOffsetsByTimestamp": '{"a": 1}'},
+            r"'startingOffsetsByTimestamp' names no place for stream 'b': add it \(a time\)",
+        ),
+        (
             GOOD | {"liveTail": "false"},
             "option 'liveTail' is for reading an archive",
         ),

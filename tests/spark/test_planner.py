@@ -77,6 +77,8 @@ def numbers(first: int, last: int) -> list[str]:
         ({"startingTimestamp": "15"}, numbers(15, 20)),
         ({"startingTimestamp": "1970-01-01T00:00:00.018Z"}, numbers(18, 20)),
         ({"startingTimestamp": "99"}, []),
+        ({"startingOffsetsByTimestamp": '{"s": 17}'}, numbers(17, 20)),
+        ({"startingOffsetsByTimestamp": '{"s": "1970-01-01T00:00:00.099Z"}'}, []),
     ],
 )
 def test_where_a_query_begins(
@@ -359,6 +361,10 @@ def test_partitions_of_a_batch_hold_each_entry_once(
         ({"startingOffsets": '{"s": "10-0"}', "endingOffsets": '{"s": "12-0"}'}, ["11-0", "12-0"]),
         ({"startingTimestamp": "10", "endingTimestamp": "12"}, ["10-0", "11-0"]),
         ({"endingTimestamp": "1970-01-01T00:00:00.003Z"}, ["1-0", "2-0"]),
+        (
+            {"startingOffsetsByTimestamp": '{"s": "38"}', "endingOffsetsByTimestamp": '{"s": 40}'},
+            ["38-0", "39-0"],
+        ),
         ({"startingOffsets": "latest"}, []),
         ({"startingOffsets": '{"s": "30-0"}', "endingOffsets": '{"s": "5-0"}'}, []),
         ({"endingOffsets": '{"s": "99-0"}', "maxEntriesPerPartition": "7"}, numbers(1, 40)),

@@ -27,6 +27,7 @@ _GROUP_OWN = ("queryName", "minIdleTime", "consumer")
 _NOT_IN_GROUPS = (
     *opts.BATCH_ONLY,
     "startingTimestamp",
+    "startingOffsetsByTimestamp",
     "streamPattern",
     "minEntriesPerTrigger",
     "maxTriggerDelay",

@@ -26,12 +26,13 @@ from millstream.spark.optiontext import (
 )
 
 OPTIONS = (
-    "url", "stream", "streamPattern", "startingOffsets", "startingTimestamp", "endingOffsets", "endingTimestamp",
+    "url", "stream", "streamPattern", "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp",
+    "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp",
     "maxEntriesPerTrigger", "minEntriesPerTrigger", "maxTriggerDelay", "minPartitions", "maxEntriesPerPartition",
     "failOnDataLoss", "group", "fields", "readFrom", "archive", "liveTail", "pushdown",
     "view", "mode", "queryName", "minIdleTime", "consumer",
 )  # fmt: skip
-BATCH_ONLY = ("endingOffsets", "endingTimestamp", "archive", "liveTail", "pushdown")
+BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "archive", "liveTail", "pushdown")
 STREAM_ONLY = ("maxEntriesPerTrigger", "minEntriesPerTrigger", "maxTriggerDelay", "group")
 
 DEFAULT_DELAY_MS = 15 * 60 * 1000
@@ -121,8 +122,8 @@ def parse(raw: Mapping[str, str]) -> Options:
         url=find_url(given) if live_tail else "",
         streams=streams,
         pattern=pattern,
-        starting=_place(given, "startingOffsets", "startingTimestamp", streams, pattern),
-        ending=_place(given, "endingOffsets", "endingTimestamp", streams, pattern) or "latest",
+        starting=_place(given, "starting", streams, pattern),
+        ending=_place(given, "ending", streams, pattern) or "latest",
         max_entries=limits["maxEntriesPerTrigger"],
         min_entries=limits["minEntriesPerTrigger"],
         max_delay_ms=read(given, "maxTriggerDelay", duration) or DEFAULT_DELAY_MS,
@@ -202,28 +203,48 @@ def _which(given: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
     return streams or (), pattern
 
 
-def _place(
-    given: Mapping[str, str], offsets: str, timestamp: str, streams: tuple[str, ...], pattern: str | None
-) -> Where | None:
-    """The place that one of a pair of options names; None when neither is given."""
-    if offsets.lower() in given and timestamp.lower() in given:
-        raise ConfigError(f"options {offsets!r} and {timestamp!r} are both given: leave one out")
-    by_time = read(given, timestamp, _instant)
+def _place(given: Mapping[str, str], side: str, streams: tuple[str, ...], pattern: str | None) -> Where | None:
+    """The place that one of the options of a side (starting or ending) names; None when none is given."""
+    offsets, moment, moments = f"{side}Offsets", f"{side}Timestamp", f"{side}OffsetsByTimestamp"
+    named = [name for name in (offsets, moment, moments) if name.lower() in given]
+    if len(named) > 1:
+        raise ConfigError(f"options {named[0]!r} and {named[1]!r} are both given: leave one out")
+    by_time = read(given, moment, _instant)
     if by_time is not None:
         return {"*": before_time(by_time)}
-    found = read(given, offsets, _offsets)
-    if not isinstance(found, Mapping):
-        return found
+    by_times = read(given, moments, _instants)
+    found = by_times or read(given, offsets, _offsets)
+    if isinstance(found, Mapping):
+        wanted = "a time" if by_times else "an id, earliest or latest"
+        _check_streams(named[0], found, wanted, streams, pattern)
+    return found
+
+
+def _check_streams(
+    option: str, found: Iterable[str], wanted: str, streams: tuple[str, ...], pattern: str | None
+) -> None:
+    """Raise unless the places are those of the streams that are read."""
     for key in found:
-        named = fnmatch.fnmatchcase(key, pattern) if pattern else key in streams
-        if not named:
-            raise ConfigError(f"option {offsets!r} names stream {key!r}, which this query does not read")
+        if not (fnmatch.fnmatchcase(key, pattern) if pattern else key in streams):
+            raise ConfigError(f"option {option!r} names stream {key!r}, which this query does not read")
     for key in streams:
         if key not in found:
-            raise ConfigError(
-                f"option {offsets!r} names no place for stream {key!r}: add it (an id, earliest or latest)"
-            )
-    return found
+            raise ConfigError(f"option {option!r} names no place for stream {key!r}: add it ({wanted})")
+
+
+def _instants(text: str) -> Mapping[str, Id]:
+    """A place for each stream, from a JSON of times."""
+    wanted = 'it must be a JSON of milliseconds or times such as {"orders": 1700000000000}'
+    try:
+        parsed: Any = json.loads(text)
+    except ValueError:
+        raise ValueError(wanted) from None
+    if not isinstance(parsed, dict) or not parsed:
+        raise ValueError(wanted)
+    for value in parsed.values():
+        if isinstance(value, bool) or not isinstance(value, (int, str)):
+            raise ValueError(wanted)  # noqa: TRY004 - shown as a bad option
+    return {key: before_time(_instant(str(value))) for key, value in parsed.items()}
 
 
 def _instant(text: str) -> int:
