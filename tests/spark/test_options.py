@@ -27,6 +27,11 @@ def no_url(monkeypatch: pytest.MonkeyPatch) -> None:
         (GOOD | {"path": "a"}, r"load\(\) takes no path"),
         (GOOD | {"url": "http://x"}, "option 'url' must start with"),
         (GOOD | {"url": "memory://"}, "option 'url' is 'memory://', which lives in one process.*millstream serve"),
+        (
+            GOOD | {"url": "redis://me:pw@h:1/orders"},
+            r"'redis://me:\*\*\*@h:1/orders': what follows the port is the number",
+        ),
+        (GOOD | {"url": "redis://h:port/0"}, "option 'url' is 'redis://h:port/0': Port could not"),
         (GOOD | {"streamPattern": "a*"}, "'stream' and 'streamPattern' are both given"),
         (GOOD | {"stream": "a,,b"}, "option 'stream' is 'a,,b'"),
         (GOOD | {"stream": "a,a"}, "names one of them twice"),
@@ -42,6 +47,11 @@ def no_url(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (GOOD | {"startingOffsets": '{"orders": 5}'}, "'orders' must be an id, earliest or latest"),
         (GOOD | {"startingOffsets": '{"orders": "x-1"}'}, "'x-1' is not an entry id"),
+        (GOOD | {"startingOffsets": '{"orders": {"id": "1-0", "n": -1}}'}, "'n' of stream 'orders' is -1 and must be"),
+        (
+            GOOD | {"startingOffsets": '{"orders": {"id": "1-0", "n": 1, "holes": "x"}}'},
+            "'holes' of stream 'orders' is 'x'",
+        ),
         (GOOD | {"startingOffsets": '{"other": "1-1"}'}, "names stream 'other', which this query does not read"),
         (GOOD | {"stream": "a,b", "startingOffsets": '{"a": "1-1"}'}, "names no place for stream 'b'"),
         (GOOD | {"startingTimestamp": "noon"}, "option 'startingTimestamp' is 'noon': it must be milliseconds"),

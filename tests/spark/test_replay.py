@@ -133,12 +133,46 @@ def test_nothing_is_written_when_it_cannot_be(both: ServerProcess, client: redis
         replay(Replay(archive, "s", both.url, "text"))
     with pytest.raises(ConfigError, match="'s' would be replayed into itself"):
         replay(Replay(both.url, "s", both.url, "s"))
+    client.xadd("s", {"a": "1"})
+    other = both.url.replace("127.0.0.1", "localhost")
+    assert other != both.url
+    with pytest.raises(ConfigError, match="'s' would be replayed into itself"):
+        replay(Replay(other, "s", both.url, "s"))
+    assert client.xlen("s") == 1
+    with pytest.raises(ConfigError, match="what follows the port is the number of a database"):
+        replay(Replay(archive, "s", both.url.rpartition("/")[0] + "/orders", "y"))
     with pytest.raises(ConfigError, match="does not have stream 'x': it has s"):
         replay(Replay(archive, "x", both.url, "y"))
     with pytest.raises(ConfigError, match="'nope' does not exist on redis://"):
         replay(Replay(both.url, "nope", both.url, "y"))
     with pytest.raises(ConfigError, match=r"cannot talk to the target redis://me:\*\*\*@127.0.0.1:1"):
         replay(Replay(archive, "s", "redis://me:secret@127.0.0.1:1", "y"))
+
+
+def test_a_target_replaced_meanwhile_is_not_passed_over(both: ServerProcess, client: redis.Redis, archive: str) -> None:
+    """A transaction is not undone where a command of it fails: the cursor went on, the entries were not there."""
+    for told in ("at the beginning", "in the midst"):
+        client.delete("t")
+        what = Replay(archive, "s", both.url, "t", name=told.split()[-1])
+
+        def replaced(_what: str, done: int, _all: int, first: bool = told == "at the beginning") -> None:
+            if first or done:
+                client.set("t", "x")
+
+        with pytest.raises(ReplayError, match=r"refused the entries .*WRONGTYPE.*run the same command again"):
+            replay(what, tell=replaced)
+        there = 0 if told == "at the beginning" else 500
+        client.delete("t")
+        done = replay(what)
+        assert client.xlen("t") == 1200 - there, told
+        assert done.written == 1200
+
+
+def test_the_target_keeps_no_password_of_the_source(both: ServerProcess, client: redis.Redis) -> None:
+    """Nor does a new one make another replay of it."""
+    replays = [Replay(f"redis://me:{word}@h:1/0", "s", both.url, "t") for word in ("secret", "other")]
+    assert replays[0].cursor_key == replays[1].cursor_key
+    assert b"secret" not in replays[0].description
 
 
 def test_a_lost_reply_is_not_written_twice(both: ServerProcess, client: redis.Redis, archive: str) -> None:
@@ -197,6 +231,8 @@ def test_the_command(both: ServerProcess, client: redis.Redis, archive: str) -> 
     done = run(*words, "--id-field", "was")
     assert done.exit_code == 2
     assert "this replay is done" in done.stderr
+    done = run(archive, "s", "--to", both.url, "--as", "none", "--until", "1970-01-01")
+    assert (done.exit_code, client.xlen("none")) == (0, 0)
 
 
 @pytest.mark.parametrize(

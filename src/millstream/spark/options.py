@@ -276,9 +276,16 @@ def _offsets(text: str) -> Where:
 
 
 def _one_place(key: str, value: Any) -> Id | Position | str:
-    if isinstance(value, dict) and isinstance(value.get("id"), str) and isinstance(value.get("n"), int):
-        at, n = parse_id(value["id"]), value["n"]  # an offset as a query's progress shows it
-        return Position(at, n, at, n, int(value.get("holes", 0)))
+    if isinstance(value, dict) and isinstance(value.get("id"), str) and "n" in value:
+        at = parse_id(value["id"])  # an offset as a query's progress shows it
+        n, holes = (_count(key, name, value.get(name, 0)) for name in ("n", "holes"))
+        return Position(at, n, at, n, holes)
     if not isinstance(value, str):
         raise ValueError(f"the place of stream {key!r} must be an id, earliest or latest")  # noqa: TRY004 - shown as a bad option
     return value if value in ("earliest", "latest") else parse_id(value)
+
+
+def _count(key: str, name: str, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{name!r} of stream {key!r} is {value!r} and must be a number of entries")
+    return value

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 from millstream.errors import ConfigError
 
@@ -124,7 +125,23 @@ def find_url(given: Mapping[str, str]) -> str:
         raise ConfigError(f"option 'url' must start with one of {', '.join(SCHEMES)}, as redis://127.0.0.1:6379/0 does")
     if url.startswith((CLUSTERS, SENTINELS)):
         _check_many(url)
+    elif not url.startswith("unix://"):
+        _check_one(url)
     return url
+
+
+def _check_one(url: str) -> None:
+    """Raise for what redis-py would pass over: it takes a database that is no number for 0."""
+    parts = urlsplit(url)
+    if not re.fullmatch(r"/?[0-9]*/?", parts.path):
+        raise ConfigError(
+            f"option 'url' is {without_password(url)!r}: what follows the port is the number of a database, as in "
+            "redis://127.0.0.1:6379/0"
+        )
+    try:
+        _ = parts.port
+    except ValueError as reason:
+        raise ConfigError(f"option 'url' is {without_password(url)!r}: {reason}") from None
 
 
 def _check_many(url: str) -> None:

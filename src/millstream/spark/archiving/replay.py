@@ -5,6 +5,7 @@ cursor is where this replay left it. So a replay that was killed, or lost its co
 goes on after the last entry that is there; and two of the same replay do not mix.
 """
 
+import contextlib
 import hashlib
 import json
 import time
@@ -19,9 +20,9 @@ from millstream.spark import nodes
 from millstream.spark.archiving.files import archived
 from millstream.spark.archiving.folder import Folder
 from millstream.spark.decode import Page, Want
-from millstream.spark.offsets import MAX_PART, ZERO, Id, Range, parse_id
+from millstream.spark.offsets import MAX_PART, ZERO, Id, Range, before_time, parse_id
 from millstream.spark.options import parse as parse_options
-from millstream.spark.optiontext import SCHEMES
+from millstream.spark.optiontext import SCHEMES, find_url, without_password
 from millstream.spark.pages import Pages
 from millstream.spark.planner import Planner
 from millstream.spark.reading import overtaken, report
@@ -92,7 +93,8 @@ class Replay:
     @property
     def description(self) -> bytes:
         """What must be the same for one run to go on where another ended."""
-        told = [self.source, self.stream, self.since_ms, self.until_ms, self.ids, repr(self.where)]
+        # Without the source's password: the target keeps this, and a replay goes on when that was changed.
+        told = [without_password(self.source), self.stream, self.since_ms, self.until_ms, self.ids, repr(self.where)]
         return json.dumps(told).encode()
 
 
@@ -179,8 +181,8 @@ class _Source:
 
 
 def _source(what: Replay, after: Id) -> _Source:
-    low = max(after, Id(what.since_ms - 1, MAX_PART) if what.since_ms else ZERO)
-    high = Id(what.until_ms - 1, MAX_PART) if what.until_ms else _LAST
+    low = max(after, ZERO if what.since_ms is None else before_time(what.since_ms))
+    high = _LAST if what.until_ms is None else before_time(what.until_ms)
     if what.source.startswith(SCHEMES):
         return _from_stream(what, low, high)
     if "://" in what.source:
@@ -315,11 +317,17 @@ class _Target:
 
     def __init__(self, what: Replay) -> None:
         if (what.source, what.stream) == (what.target, what.into):
-            raise ConfigError(f"stream {what.into!r} would be replayed into itself: name another one for the copy")
+            raise self._itself(what)
+        find_url({"url": what.target})
         self._what = what
         self._key = what.cursor_key
         self._after = ZERO
+        self._written = 0
         self._client: redis.Redis | None = None
+
+    @staticmethod
+    def _itself(what: Replay) -> ConfigError:
+        return ConfigError(f"stream {what.into!r} would be replayed into itself: name another one for the copy")
 
     def close(self) -> None:
         """Give the connection back."""
@@ -345,10 +353,12 @@ class _Target:
             raise ConfigError(f"cannot talk to the target {shown} ({reason}): start it or correct --to") from None
         if kind not in (b"none", b"stream"):
             raise ConfigError(f"{self._what.into!r} at the target is a {kind.decode()}: name a stream")
+        self._check_apart()
         if not told:
             return ZERO
         self._after = parse_id(told[b"after"].decode())
         done.resumed_after, done.written = str(self._after), int(told[b"written"])
+        self._written = done.written
         if told[b"what"] != self._what.description:
             raise UsageError(f"the replay {self._what.name!r} at the target is of something else: give another --name")
         if b"done" in told:
@@ -357,6 +367,17 @@ class _Target:
                 f"replay them once more give it a --name; the target forgets it {CURSOR_DAYS} days after its end"
             )
         return self._after
+
+    def _check_apart(self) -> None:
+        """Raise if the source is this stream by another URL: ``localhost``, another user, no database named."""
+        what = self._what
+        if what.stream != what.into or not what.source.startswith(SCHEMES):
+            return
+        assert self._client is not None
+        # A source that cannot be asked now tells so when it is read.
+        with contextlib.suppress(*_unknown()), control_client(what.source) as source:
+            if _server(source) == _server(self._client):
+                raise self._itself(what)
 
     def write(self, batch: _Batch, done: Done) -> None:
         """Add a batch and move the cursor, both or neither.
@@ -373,7 +394,7 @@ class _Target:
                 f"the target refused the entries {batch.first} to {batch.last}: {reason}. {done.written} entries are "
                 "there; mend it and run the same command again"
             ) from None
-        self._after = batch.last
+        self._after, self._written = batch.last, done.written
 
     def _transact(self, batch: _Batch, done: Done) -> None:
         import redis  # noqa: PLC0415 - help does not wait for it
@@ -397,11 +418,29 @@ class _Target:
                     mapping={"after": str(batch.last), "written": written, "what": self._what.description},
                 )
                 try:
-                    pipe.execute()
+                    told = pipe.execute(raise_on_error=False)[: len(batch.entries)]
                 except redis.WatchError:
                     continue
+                self._check_added(told)
                 break
         done.written, done.last = written, str(batch.last)
+
+    def _check_added(self, told: list[Any]) -> None:
+        """Raise if XADD failed inside the transaction, as it does when the key has become something else meanwhile.
+
+        The cursor moved all the same, so it is set back: else the next run would pass over these entries.
+        """
+        import redis  # noqa: PLC0415 - help does not wait for it
+
+        errors = [reply for reply in told if isinstance(reply, redis.RedisError)]
+        if errors and len(errors) == len(told):
+            assert self._client is not None
+            if self._after == ZERO:
+                self._client.delete(self._key)
+            else:
+                self._client.hset(self._key, mapping={"after": str(self._after), "written": self._written})
+        if errors:
+            raise errors[0]
 
     def _seen(self, pipe: Any, batch: _Batch) -> bool:
         """Whether the batch is there: the reply to an attempt may be lost where the attempt was not."""
@@ -486,3 +525,16 @@ class _Target:
     def _lost(self) -> None:
         self.close()
         nodes.forget(self._what.target)
+
+
+def _unknown() -> tuple[type[Exception], ...]:
+    """Errors after which it is not known which server it is."""
+    import redis  # noqa: PLC0415 - help does not wait for it
+
+    return redis.RedisError, OSError, KeyError
+
+
+def _server(client: "redis.Redis") -> tuple[Any, int]:
+    """Which server this is, and which of its databases."""
+    told: Any = client.info("server")
+    return told["run_id"], client.connection_pool.connection_kwargs.get("db") or 0
