@@ -222,6 +222,7 @@ def test_results_that_cannot_be_meant_settle_nothing() -> None:
         ([("1-0", "drop", None)], "the verdict on 1-0 is 'drop': it must be one of ack, release, dead, or null"),
         ([("3-0", "ack", None)], "there is a verdict on '3-0', which the function was not given"),
         ([("1-0", "ack", None), ("1-0", "dead", None)], "there are two verdicts on 1-0: ack and dead"),
+        ([(1, "ack", None)], "there is a verdict on 1, which the function was not given"),
     ):
         with pytest.raises(UsageError, match=says):
             _checked_verdicts(wanted, wrong)
@@ -282,6 +283,27 @@ def test_a_dead_letter_stream_that_is_none_loses_nothing(server: ServerProcess, 
     assert client.xpending("s", "g")["pending"] == 20
     client.delete("s:dead")
     assert recover(None, server.url, "s", "g", "30m", verdict="dead") == Outcome(dead=20)
+
+
+def test_a_worker_of_that_name_keeps_what_it_holds(server: ServerProcess, client: redis.Redis) -> None:
+    """It would be taken for the slice of a recovery that was killed."""
+    leave(client, 4, fresh=2)
+    with pytest.raises(UsageError, match=r"consumer 'alive' of this group holds 5-0.*give this one another name"):
+        recover(None, server.url, "s", "g", "30m", verdict="dead", name="alive")
+    assert [held[0] for held in pending(client).values()] == [b"d1", b"d1", b"d2", b"d2", b"alive", b"alive"]
+    assert client.keys("millstream:*") == []
+    assert recover(None, server.url, "s", "g", "30m", verdict="dead") == Outcome(dead=4)
+
+
+def test_a_slice_that_ends_at_the_greatest_id_is_gone_on_with(server: ServerProcess, client: redis.Redis) -> None:
+    """The place after it is no id with a greater second half."""
+    client.xadd("s", {"a": "1"}, id="5-18446744073709551615")
+    client.xadd("s", {"a": "1"}, id="18446744073709551615-18446744073709551615")
+    client.xgroup_create("s", "g", "0")
+    for count in (1, 2):
+        client.xreadgroup("g", "recover", {"s": ">"}, count=1)
+        client.set("millstream:{s}:recover:g:recover", "0-0")
+        assert recover(None, server.url, "s", "g", "30m", verdict="ack") == Outcome(acked=1), count
 
 
 def test_two_of_one_name_do_not_work_at_the_same_time(server: ServerProcess, client: redis.Redis) -> None:

@@ -47,6 +47,12 @@ class Id(NamedTuple):
         one_less = max(0, self.as_int() - 1)
         return Id(one_less >> 64, one_less & MAX_PART)
 
+    @property
+    def after(self) -> "Id":
+        """The id just above this one; the greatest has none and stays."""
+        one_more = min((1 << 128) - 1, self.as_int() + 1)
+        return Id(one_more >> 64, one_more & MAX_PART)
+
 
 ZERO = Id(0, 0)
 

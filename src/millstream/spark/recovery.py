@@ -22,7 +22,7 @@ from millstream.spark import hooks, nodes, options
 from millstream.spark.asking import Asker, absent, checked
 from millstream.spark.holdings import PAGE, Holdings
 from millstream.spark.keeper import Keeper
-from millstream.spark.offsets import Id, parse_id
+from millstream.spark.offsets import parse_id
 from millstream.spark.spans import span_ms
 from millstream.spark.survey import Survey
 from millstream.spark.verdicts import WORDS, Court, Outcome, Verdict
@@ -162,6 +162,8 @@ class Recovery:
         self._lock_key = f"{self._cursor_key}:lock"
         self._token = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}".encode()
         self._keeper = Keeper(url, group, min(min_idle, _LOCK_MS), self._renew_lock)
+        if dead == stream:
+            raise ConfigError(f"dead={dead!r} is the stream itself, whose consumers would be given its dead letters")
         survey = Survey(options.parse({"url": url, "stream": stream}))
         survey.states([stream])  # the first contact, which says what is wrong with the URL or the key
         survey.close()
@@ -235,10 +237,27 @@ class Recovery:
     def _resume(self) -> None:
         """Go on from the cursor that was noted, or from the last entry held: what lies before was looked at."""
         (noted,) = self._asker.ask([("GET", self._cursor_key)])
-        self._cursor = checked(noted) or b"0-0"
+        if checked(noted) is None:
+            self._check_name()
+            self._note(b"0-0")
+        else:
+            self._cursor = noted
         if self._cursor != _END and (held := self._held()):
             last = parse_id(list(held)[-1].decode())
-            self._cursor = str(max(parse_id(self._cursor.decode()), Id(last.ms, last.seq + 1))).encode()
+            self._cursor = str(max(parse_id(self._cursor.decode()), last.after)).encode()
+
+    def _check_name(self) -> None:
+        """Raise if a worker has the recovery's name: what it holds would be taken for a slice and judged."""
+        held = self._held()
+        if held:
+            raise UsageError(
+                f"consumer {self._name!r} of this group holds {next(iter(held)).decode()}, which no recovery of the "
+                "last week has claimed: give this one another name"
+            )
+
+    def _note(self, cursor: bytes) -> None:
+        self._cursor = cursor
+        self._asker.ask([("SET", self._cursor_key, cursor, "EX", _KEEP_SECONDS)])
 
     def _claim(self) -> None:
         """Claim a slice, or what there is on the way to the end of the pending list."""
@@ -255,8 +274,7 @@ class Recovery:
             cursor, ids, *gone = checked(told)
             claimed += len(ids)
             self._outcome.deleted += len(gone[0]) if gone else 0
-            self._cursor = _END if cursor == b"0-0" else cursor
-            self._asker.ask([("SET", self._cursor_key, self._cursor, "EX", _KEEP_SECONDS)])
+            self._note(_END if cursor == b"0-0" else cursor)
 
     # --- one at a time -----------------------------------------------------------------------------------------------
 
@@ -367,7 +385,7 @@ def _checked_verdicts(wanted: set[bytes], rows: Iterable[tuple[Any, ...]]) -> di
             continue
         if word not in WORDS:
             raise UsageError(f"the verdict on {ident} is {word!r}: it must be one of {', '.join(WORDS)}, or null")
-        key = (ident or "").encode()
+        key = str(ident or "").encode()
         if key not in wanted:
             raise UsageError(f"there is a verdict on {ident!r}, which the function was not given")
         verdict = Verdict(word, reason or "")
