@@ -188,6 +188,12 @@ class TestLayouts:
         with pytest.raises(ConfigError, match=r"schema: column .* declare it so or leave it out"):
             layout(schema)
 
+    @pytest.mark.parametrize("kind", ["interval day", "variant", "array<variant>", "map<string,void>", "void"])
+    def test_a_type_that_no_field_can_be_read_as(self, kind: str) -> None:
+        """Every value of it would be null, and nothing would say why."""
+        with pytest.raises(ConfigError, match=r"schema: column 'a' is of type .*declare it string and cast that"):
+            layout(f"a {kind}")
+
     def test_a_missing_value_of_a_column_that_must_have_one(self) -> None:
         """Spark believes NOT NULL and would compute with rubbish."""
         made = layout("a string not null")

@@ -143,6 +143,11 @@ def test_a_failed_job_leaves_nothing(
     ("columns", "options", "told"),
     [
         (["id n"], {"strem": "out"}, "ConfigError: unknown option 'strem': did you mean 'stream'?"),
+        (
+            ["id n"],
+            {"stream": "out", "maxlength": "5"},
+            "ConfigError: unknown option 'maxlength': did you mean 'maxLen'?",
+        ),
         (["id n"], {}, "ConfigError: option 'stream' is missing: say .option('stream', 'orders'), or give each row"),
         (["id"], {"stream": "out"}, "ConfigError: column 'id' is of type bigint and must be an entry id"),
         (["id n"], {"stream": "text"}, "ConfigError: option 'stream': 'text' on redis://"),

@@ -190,9 +190,13 @@ def test_sql_answers_as_a_table_and_as_json(server: ServerProcess, spark: "Spark
     ]  # fmt: skip
     when = CliRunner().invoke(main, ["sql", "SELECT died FROM dead WHERE id = '7-0'", "--url", server.url, "-o", "csv"])
     assert when.stdout.split() == ["died", "1700000000123"]
+    local = "SELECT timestamp_ntz'2026-01-01 00:00:00' AS w FROM dead LIMIT 1"
+    shown = CliRunner().invoke(main, ["sql", local, "--url", server.url])
+    assert shown.stdout.split()[1].startswith("2026-01-01T00:00:00")
     wrong = CliRunner().invoke(main, ["sql", "SELECT nope FROM groups", "--url", server.url])
     assert wrong.exit_code == 2
     assert "nope" in wrong.stderr
+    assert '"logger"' not in wrong.stderr
     absent = CliRunner().invoke(main, ["sql", "SELECT * FROM groups", "--url", server.url, "--stream", "nope"])
     assert absent.exit_code == 2
     assert "option 'stream': 'nope' does not exist" in absent.stderr

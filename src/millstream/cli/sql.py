@@ -53,7 +53,7 @@ def sql(query: str, url: str | None, stream: str | None, stream_pattern: str | N
 
 def _kind(name: str, kind: str) -> Kind:
     """How a column's values are shown to people: times as times, what counts milliseconds as a duration."""
-    if kind == "timestamp":
+    if kind in {"timestamp", "timestamp_ntz"}:
         return "time"
     number = kind in {"tinyint", "smallint", "int", "bigint", "float", "double"}
     return "span" if number and "_ms" in name else "count" if number else "text"

@@ -73,6 +73,9 @@ class Layout:
             elif column.name == "fields" and column.type == LISTED:
                 listed = True
             else:
+                if not _readable(column.type):
+                    told = f"column {column.name!r} is of type {schema[column.name].dataType.simpleString()}"
+                    raise ConfigError(f"schema: {told}, which no field can be read as: declare it string and cast that")
                 typed[column.name] = column.type
         return cls(target, Want(tuple(name.encode() for name in typed), pairs, listed), typed)
 
@@ -112,6 +115,20 @@ class Layout:
         if name == CORRUPT:
             return pa.nulls(rows, pa.string())
         return page.listed if self.want.listed else page.pairs
+
+
+def _readable(kind: pa.DataType) -> bool:
+    """Whether text can become this type; of another every value would be null."""
+    if pa.types.is_nested(kind):
+        parts = [kind.field(at) for at in range(kind.num_fields)]
+        variant = any(part.metadata and b"variant" in part.metadata for part in parts)
+        return not variant and all(_readable(part.type) for part in parts)
+    is_ = pa.types
+    plain = (
+        is_.is_string, is_.is_binary, is_.is_integer, is_.is_floating, is_.is_decimal, is_.is_boolean, is_.is_date,
+        is_.is_timestamp,
+    )  # fmt: skip
+    return any(fits(kind) for fits in plain)
 
 
 def _timestamps(times: "np.ndarray[Any, np.dtype[np.uint64]]") -> pa.Array:

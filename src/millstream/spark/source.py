@@ -78,9 +78,11 @@ class MillstreamSource(DataSource):
     def _likelier(self, options: Mapping[str, str]) -> ConfigError:
         """The error to show where neither a read nor a write is right."""
         own = {name.lower() for name in sinkoptions.SINK_OPTIONS} - {name.lower() for name in opts.OPTIONS}
-        found = self._writing if own & {name.lower() for name in options} else self._reading
-        assert isinstance(found, ConfigError)
-        return found
+        reading, writing = self._reading, self._writing
+        assert isinstance(reading, ConfigError)
+        assert isinstance(writing, ConfigError)
+        suggested = "did you mean" in str(writing) and "did you mean" not in str(reading)
+        return writing if suggested or own & {name.lower() for name in options} else reading
 
     @property
     def parsed(self) -> opts.Options:

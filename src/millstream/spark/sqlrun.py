@@ -1,5 +1,6 @@
 """One SQL query over the views of a server, for the command line: a short session, and plain values out of it."""
 
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,7 +44,10 @@ def run(query: str, options: Mapping[str, str]) -> Found:
         ConfigError: there is no Java that Spark can use.
     """
     from pyspark.errors import PySparkException  # noqa: PLC0415 - slow, and only where a query runs
+    from pyspark.logger import PySparkLogger  # noqa: PLC0415 - as above
 
+    # PySpark logs an error once more, as JSON with its frames; the one line that is shown says it.
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
     spark = session("millstream sql", quick=True, spark__log__level="OFF")
     try:
         for table in ("entries", *VIEWS):

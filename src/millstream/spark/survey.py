@@ -97,7 +97,9 @@ class Survey:
             if "no such key" in str(answer).lower():
                 return None
             if "WRONGTYPE" in str(answer) or "wrong kind of value" in str(answer):
-                raise ConfigError(f"option 'stream': {key!r} holds no stream on {self._options.shown_url}")
+                raise ConfigError(
+                    f"option 'stream': {key!r} holds no stream on {self._options.shown_url}: name another key"
+                )
             raise nodes.one_of_many(answer) or UsageError(f"stream {key!r}: the server refused XINFO STREAM: {answer}")
         told = pairs(answer)
         if b"entries-added" not in told:
