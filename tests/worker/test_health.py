@@ -20,7 +20,7 @@ from millstream.worker.health import HealthError, serving
 from support.groups import all_done, pending
 from support.ports import free_port
 from support.servers import ServerProcess
-from support.waiting import aeventually, eventually
+from support.waiting import aeventually, eventually, pace
 
 
 def get(port: int, path: str, **headers: str) -> tuple[int, str]:
@@ -195,6 +195,49 @@ async def test_metrics_count_what_happened_and_leave_out_what_is_not_known(
         assert text.endswith("# EOF\n")
         assert 'millstream_build_info{version="' in text
         go.set()
+
+
+@pytest.mark.parametrize("batch", [False, True])
+async def test_runs_are_measured_from_the_first_scrape_on(
+    server: ServerProcess, client: redis.Redis, batch: bool
+) -> None:
+    """Good runs and failed ones, in their buckets; a batch is one run; before the first scrape there are none."""
+    app = App(server.url)
+
+    async def work(x: Any) -> None:
+        if 13 in (x if batch else [x]):
+            raise Reject("unlucky")
+        await pace(0.03)  # stands for work
+
+    app.subscriber(StreamSub("jobs", group="g"), batch=batch, concurrency=1)(_listed(work) if batch else _single(work))
+    async with watched(app) as port:
+        await app.publish("jobs", {"x": 1})
+        await aeventually(all_done(client, "jobs", "g"))
+        name = "millstream_handler_duration_seconds"
+        assert samples((await aget(port, "/metrics"))[1])[f"{name}_count", "g"] == 0
+        await app.publish("jobs", {"x": 1})
+        await aeventually(all_done(client, "jobs", "g"))
+        await app.publish("jobs", {"x": 13})
+        await aeventually(all_done(client, "jobs", "g"))
+        found = samples((await aget(port, "/metrics"))[1])
+        assert found[f"{name}_count", "g"] == 2
+        assert found[f"{name}_sum", "g"] >= 0.03
+        assert found[f"{name}_bucket", "0.025"] <= 1
+        assert found[f"{name}_bucket", "+Inf"] == 2
+
+
+def _single(work: Any) -> Any:
+    async def run(x: int) -> None:
+        await work(x)
+
+    return run
+
+
+def _listed(work: Any) -> Any:
+    async def run(x: list[int]) -> None:
+        await work(x)
+
+    return run
 
 
 async def test_the_endpoint_answers_only_what_it_knows(server: ServerProcess, monkeypatch: Any) -> None:

@@ -11,7 +11,7 @@ An entry that does not fit the annotations is dead and never in a batch.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from millstream.errors import MillstreamError, UsageError
 from millstream.worker import hooks
@@ -75,6 +75,8 @@ class Batches:
     ) -> None:
         self._member = member
         self._calls = calls
+        #: runs the handler; may be put into something that measures it
+        self.run: Callable[[Entries], Awaitable[None]] = calls.batch
         self._outcomes = outcomes
         self._solitude = solitude
         self._more = more
@@ -95,7 +97,7 @@ class Batches:
             return []
         self._solitude.began()
         try:
-            await self._calls.batch(entries)
+            await self.run(entries)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():

@@ -22,6 +22,7 @@ from millstream.errors import MillstreamError
 from millstream.worker import hooks, records
 from millstream.worker.batches import Batches
 from millstream.worker.calls import Calls
+from millstream.worker.durations import Durations
 from millstream.worker.fence import Fence
 from millstream.worker.keys import KeyLanes
 from millstream.worker.leases import Leases
@@ -155,8 +156,11 @@ class SubscriberLoop:
         self._leases.on_left = self._ledger.note_left
         self._keys: KeyLanes | None = None
         self._begin: Callable[[Held], Awaitable[None]] = self._start
+        self._batches: Batches | None = None
         if subscription.batch:
-            self._begin = self._batched(calls)
+            self._batches = self._batched(calls)
+            self._begin = self._start_batch
+        self._durations: Durations | None = None
         self._lowest = subscription.sub.max_records or subscription.concurrency
         self._highest = subscription.sub.max_records or max(_READ_AHEAD, 2 * subscription.concurrency)
         if subscription.key is not None:
@@ -207,6 +211,15 @@ class SubscriberLoop:
             return None
         at_ms, entry, text = self._outcomes.last_failure
         return {"at_ms": at_ms, "handler": self.subscription.name, "entry": entry.decode(), "error": text}
+
+    def durations(self) -> Durations:
+        """How long runs took since this was asked for the first time: before, they are not measured."""
+        if self._durations is None:
+            self._durations = Durations()
+            self._call = self._durations.timed(self._call)
+            if self._batches is not None:
+                self._batches.run = self._durations.timed(self._batches.run)
+        return self._durations
 
     def progress(self) -> Progress:
         """Whether this subscriber moves on, and why not."""
@@ -618,8 +631,8 @@ class SubscriberLoop:
         finally:
             self._solitude.ended()
 
-    def _batched(self, calls: Calls) -> Callable[[Held], Awaitable[None]]:
-        batches = Batches(
+    def _batched(self, calls: Calls) -> Batches:
+        return Batches(
             member=self.member,
             calls=calls,
             outcomes=self._outcomes,
@@ -630,14 +643,13 @@ class SubscriberLoop:
             size=self.subscription.batch_size,
         )
 
-        async def begin(held: Held) -> None:
-            batch = await batches.start(held)
-            if self.subscription.ack == "each" and not self.member.no_ack:
-                for one in batch:
-                    if one.state is not State.LEFT:
-                        await self._ledger.stored(one)
-
-        return begin
+    async def _start_batch(self, held: Held) -> None:
+        assert self._batches is not None
+        batch = await self._batches.start(held)
+        if self.subscription.ack == "each" and not self.member.no_ack:
+            for one in batch:
+                if one.state is not State.LEFT:
+                    await self._ledger.stored(one)
 
     def _take_fresh(self, limit: int) -> list[Held]:
         """The first of the buffer, as far as they were never delivered before and surely are ours."""

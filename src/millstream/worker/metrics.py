@@ -92,6 +92,7 @@ def _own(loops: Sequence[SubscriberLoop]) -> "Iterable[Metric]":
     from prometheus_client.core import (  # noqa: PLC0415 - optional
         CounterMetricFamily,
         GaugeMetricFamily,
+        HistogramMetricFamily,
         InfoMetricFamily,
     )
 
@@ -112,6 +113,13 @@ def _own(loops: Sequence[SubscriberLoop]) -> "Iterable[Metric]":
         for reason, count in loop.member.reasons.items():
             reasons.add_metric([*_labels(loop), reason], count)
     yield reasons
+    runs = HistogramMetricFamily(
+        "millstream_handler_duration_seconds", "Runs of the handler since the first scrape.", labels=_HANDLER
+    )
+    for loop in loops:
+        durations = loop.durations()
+        runs.add_metric(_labels(loop), buckets=durations.buckets(), sum_value=durations.total)
+    yield runs
     gauges: dict[str, tuple[str, Callable[[SubscriberLoop], float]]] = {
         "millstream_worker_slots": ("Most runs at the same time.", lambda loop: loop.subscription.concurrency),
         "millstream_worker_in_hand": ("Entries delivered and without a stored outcome.", lambda loop: loop.in_hand),
