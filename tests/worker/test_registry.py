@@ -4,7 +4,10 @@ import asyncio
 import json
 import logging
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -272,17 +275,45 @@ def test_a_drained_worker_finishes_and_is_not_started_again(
         client.xadd("jobs", {"x": x})
     running = tasks.run(tasks.app(LONG), server.url, "--workers", "2")
     eventually(lambda: len(effects(client)) == 2 and len(registry_facts(client)) == 2)
-    assert run(server, "drain", "--all").exit_code == 0
+    waits = subprocess.Popen(
+        [Path(sys.executable).with_name("millstream"), "worker", "drain", "--all", "--wait", "--url", server.url],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     eventually(lambda: {facts["state"] for facts in registry_facts(client)} == {"draining"})
     eventually(lambda: [count for _, count in pending(client, "jobs", "g").values()].count(0) == 2)
+    assert waits.poll() is None, "they still work"
     (tasks.folder / "go").touch()
     out, _ = running.communicate(timeout=60)
     assert running.returncode == 0, out
     assert "is not started again" in out
+    _, told = waits.communicate(timeout=60)
+    assert (waits.returncode, told.splitlines()[-1]) == (0, "Ended: 2.")
     done = [x for x in effects(client) if x >= 100]
     assert len(done) == 2
     assert [count for _, count in pending(client, "jobs", "g").values()] == [0, 0]
     assert registry_facts(client) == []
+
+
+async def test_whoever_waits_for_a_drained_worker_is_told_that_it_goes_on(
+    server: ServerProcess, client: redis.Redis, quick: None
+) -> None:
+    """Somebody resumed it: exit code 1, not an endless wait."""
+    app, go = App(server.url), asyncio.Event()
+
+    @app.subscriber(StreamSub("jobs", group="g"))
+    async def work(x: int) -> None:
+        await go.wait()
+
+    async with app.running(grace=1):
+        await app.publish("jobs", {"x": 1})
+        await aeventually(lambda: pending(client, "jobs", "g") and registry_facts(client))
+        waits = asyncio.create_task(arun(server, "drain", "--all", "--wait"))
+        await aeventually(lambda: app.state == "draining")
+        assert (await arun(server, "resume", app._attendance.id)).exit_code == 0
+        ended = await waits
+        assert (ended.exit_code, "told to go on meanwhile" in ended.stderr) == (1, True)
+        go.set()
 
 
 def test_a_stopped_worker_hands_back_after_the_grace_time(
@@ -307,7 +338,9 @@ def test_an_order_for_a_worker_that_died_is_forgotten(server: ServerProcess, cli
     worker.send_signal(signal.SIGKILL)
     worker.wait(timeout=60)
     assert run(server, "quiet", ident).exit_code == 0  # its key is still there
-    client.delete(registry.worker_key(ident))  # as its time to live does
+    client.pexpire(registry.worker_key(ident), 500)
+    waited = run(server, "drain", ident, "--wait")
+    assert (waited.exit_code, f"gone without a goodbye: {ident};" in waited.stderr) == (1, True)
     assert listed(server) == []
     assert run(server, "quiet", "--all").exit_code == 0
     assert client.hgetall(registry.CONTROL) == {}

@@ -11,7 +11,7 @@ import click
 
 from millstream.cli.output import Column, Output, Table, exits, output_option
 from millstream.clock import parse_time
-from millstream.errors import UsageError
+from millstream.errors import MillstreamError, UsageError
 
 if TYPE_CHECKING:
     from millstream.client.line import Line
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+#: Seconds between two looks at workers that are to end.
+_LOOK = 0.25
 
 _WIDE = {"max_content_width": 110}
 
@@ -73,7 +76,7 @@ What they have not begun goes back at once. The process ends with exit code 0; `
 \b
 Examples:
   millstream worker drain web-1-4711
-  millstream worker drain --all
+  millstream worker drain --all --wait && deploy    when nobody works any more
 """
 
 STOP = """Stop workers as SIGTERM does: what runs gets the grace time, then it is handed back.
@@ -83,7 +86,7 @@ STOP = """Stop workers as SIGTERM does: what runs gets the grace time, then it i
 \b
 Examples:
   millstream worker stop web-1-4711
-  millstream worker stop --all
+  millstream worker stop --all --wait
 """
 
 PAUSE = """Let no worker run anything for one group of a stream until it is resumed.
@@ -163,6 +166,19 @@ def _server(command: Command) -> Command:
     return option(command)
 
 
+def _waiting(command: Command) -> Command:
+    option = click.option(
+        "--wait",
+        is_flag=True,
+        help="End when they have ended; exit code 1 if one is told to go on, or is gone without a goodbye.",
+    )
+    return option(command)
+
+
+def _as_it_is(command: Command) -> Command:
+    return command
+
+
 @click.group(help=HELP, context_settings=_WIDE)
 def worker() -> None:
     """See ``HELP``."""
@@ -204,8 +220,8 @@ def show(id: str, url: str | None, form: str) -> None:  # noqa: A002 - click's a
         Output(form).report(whole, tables, _TIMES)
 
 
-def _tell(url: str | None, ids: tuple[str, ...], order: "Order", everyone: bool) -> None:
-    """Leave an order for workers and say so."""
+def _tell(url: str | None, ids: tuple[str, ...], order: "Order", everyone: bool, wait: bool) -> None:
+    """Leave an order for workers and say so, or what came of it."""
     from millstream.worker import registry  # noqa: PLC0415 - help does not need it
 
     async def work(line: "Line") -> list[str]:
@@ -217,6 +233,36 @@ def _tell(url: str | None, ids: tuple[str, ...], order: "Order", everyone: bool)
     with exits(f"millstream worker {order}"):
         told = _run(url, work)
         Output().say(f"Told {len(told)} to {order}: {', '.join(told)}. They see it within five seconds.")
+        if wait:
+            _run(url, lambda line: _ended(line, told))
+            Output().say(f"Ended: {len(told)}.")
+
+
+async def _ended(line: "Line", ids: list[str]) -> None:
+    """Wait until these workers have ended.
+
+    Raises:
+        MillstreamError: some were told to go on, or are gone without a goodbye.
+    """
+    from millstream.worker import registry  # noqa: PLC0415 - help does not need it
+
+    before: dict[str, registry.Fate] = {}
+    while True:
+        fates = await registry.fates(line, ids)
+        # on a cluster a goodbye is not one step: it is believed that one is missing when it still is at the next look
+        missing = [worker for worker in ids if fates[worker] == before.get(worker) == "vanished"]
+        resumed = [worker for worker in ids if fates[worker] == "resumed"]
+        if resumed:
+            raise MillstreamError(f"told to go on meanwhile: {', '.join(resumed)}")
+        if all(fates[worker] == "ended" or worker in missing for worker in ids):
+            break
+        before = fates
+        await asyncio.sleep(_LOOK)
+    if missing:
+        raise MillstreamError(
+            f"gone without a goodbye: {', '.join(missing)}; what they had in hand is claimed by others when its "
+            "min_idle_time is over"
+        )
 
 
 def _order(name: "Order", text: str) -> None:
@@ -225,9 +271,10 @@ def _order(name: "Order", text: str) -> None:
     @worker.command(name, help=text, context_settings=_WIDE)
     @click.argument("ids", metavar="[ID]...", nargs=-1)
     @click.option("--all", "everyone", is_flag=True, help="All workers that are alive.")
+    @(_waiting if name != "quiet" else _as_it_is)
     @_server
-    def command(ids: tuple[str, ...], everyone: bool, url: str | None) -> None:
-        _tell(url, ids, name, everyone)
+    def command(ids: tuple[str, ...], everyone: bool, url: str | None, wait: bool = False) -> None:
+        _tell(url, ids, name, everyone, wait)
 
 
 _order("quiet", QUIET)

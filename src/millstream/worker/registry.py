@@ -36,6 +36,9 @@ _FORGET_MS = 86_400_000
 Order = Literal["quiet", "drain", "stop"]
 ORDERS: tuple[Order, ...] = ("quiet", "drain", "stop")
 
+#: Of a worker that was told to end: it is there yet, told to go on since, gone, or gone without a goodbye.
+Fate = Literal["there", "resumed", "ended", "vanished"]
+
 
 class RegistryError(MillstreamError):
     """The registry cannot be read or written; the text is the server's."""
@@ -131,6 +134,26 @@ async def orders(line: Line) -> dict[str, Order]:
     fields = await _control(line)
     told = {name.removeprefix("worker:"): parse_order(value) for name, value in fields if name.startswith("worker:")}
     return {worker: order for worker, order in told.items() if order is not None}
+
+
+async def fates(line: Line, ids: Sequence[str]) -> dict[str, Fate]:
+    """What became of workers that were told to end.
+
+    Raises:
+        RegistryError: the server refused.
+        Disconnected: it cannot be reached.
+    """
+    told = await orders(line)  # first: a goodbye takes the order away with the worker
+    replies = await line.calls(
+        [word for worker in ids for word in (("EXISTS", worker_key(worker)), ("ZSCORE", INDEX, worker))]
+    )
+    found: dict[str, Fate] = {}
+    for worker, there, place in zip(ids, replies[::2], replies[1::2], strict=True):
+        if _checked(there):
+            found[worker] = "there" if worker in told else "resumed"
+        else:
+            found[worker] = "ended" if _checked(place) is None else "vanished"
+    return found
 
 
 async def pauses(line: Line) -> list[Pause]:
