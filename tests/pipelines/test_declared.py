@@ -55,6 +55,15 @@ def test_names_are_given_once() -> None:
     assert [pipeline.name for pipeline in app.pipelines] == ["same"]
 
 
+def test_a_checkpoint_is_of_one_pipeline() -> None:
+    """Spark would stop the first query to start the second, and the first would be said to have come to its end."""
+    app = App()
+    declare(app, "a", sink=PARQUET, checkpoint="c", name="one")
+    with pytest.raises(ConfigError, match="pipelines 'one' and 'two' have the same checkpoint"):
+        declare(app, "b", sink=PARQUET, checkpoint="./c/", name="two")
+    assert [pipeline.name for pipeline in app.pipelines] == ["one"]
+
+
 def test_a_sink_is_a_format_or_a_function() -> None:
     """Neither or both means nothing."""
     for wrong in ({}, {"format": "parquet", "batch": lambda frame, number: None}):
@@ -81,6 +90,11 @@ def test_a_wrong_option_is_found_before_spark_starts() -> None:
     with pytest.raises(ConfigError) as caught:
         check(app)
     assert str(caught.value) == told
+    app = App()
+    sink = Sink("millstream", options={"stream": "b", "maxlength": 5})
+    declare(app, "a", sink=sink, checkpoint="c", name="late")
+    with pytest.raises(ConfigError, match="pipeline 'late': unknown option 'maxlength': did you mean 'maxLen'"):
+        check(app)
 
 
 APP = """

@@ -46,7 +46,7 @@ def copying(spark: "SparkSession", tmp_path: Path) -> Callable[..., "StreamingQu
             .option("startingOffsets", "earliest").option("maxEntriesPerTrigger", "400").load()
         )  # fmt: skip
         query = (
-            frame.drop("id").writeStream.format("millstream").option("url", url).options(**options)
+            frame.drop("id").writeStream.format("millstream").queryName("copy").option("url", url).options(**options)
             .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
         )  # fmt: skip
         query.awaitTermination()

@@ -35,6 +35,18 @@ def test_all_options() -> None:
     assert parse(GOOD | {"retention": "7d"}).retention_ms == 604_800_000
 
 
+def test_a_query_may_have_a_name() -> None:
+    """Spark hands it on to the sink; a read that has no use for one says so."""
+    named = MillstreamSource(GOOD | {"queryName": "q", "checkpointLocation": "/x"})
+    assert named.parsed_sink.stream == "orders"
+    with pytest.raises(ConfigError, match="option 'queryName' does nothing without"):
+        named.schema()
+    with pytest.raises(ConfigError, match="unknown option 'maxlength': did you mean 'maxLen'"):
+        MillstreamSource(GOOD | {"queryName": "q", "checkpointLocation": "/x", "maxlength": "3"})
+    with pytest.raises(ConfigError, match="option 'mode' is 'grop'"):
+        MillstreamSource(GOOD | {"mode": "grop"})
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [

@@ -105,6 +105,20 @@ def test_live_entries_follow_the_archive(both: ServerProcess, client: redis.Redi
         reader(both, tmp_path / "b").partitions()
 
 
+def test_patterns_are_the_servers_own(both: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
+    """``[^t]`` and a backslash mean for what is in the archive alone what they mean for SCAN."""
+    for stream in ("s1", "t1", "s*"):
+        fill(client, stream, 3)
+    job(both, tmp_path / "a", streams=("s1", "t1", "s*"))
+    client.delete("s1", "t1", "s*")
+    for pattern, found in (("[^t]1", ["s1"]), (r"s\*", ["s*"]), ("s?", ["s*", "s1"])):
+        source = MillstreamSource({"url": both.url, "streamPattern": pattern, "archive": str(tmp_path / "a")})
+        parts = source.reader(source.schema()).partitions()
+        assert [part.stream for part in parts if isinstance(part, ArchivePart)] == found, pattern
+    given = {"url": both.url, "streamPattern": r"s\*", "startingOffsets": '{"s*": "1-0"}'}
+    assert MillstreamSource(given).parsed.pattern == r"s\*"
+
+
 def test_places_and_parts(both: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
     """Starts and ends mean the same as in a live read; parts share nothing and leave nothing out."""
     ids = fill(client, "s", 100)

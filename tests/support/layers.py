@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 from support.source import Import, Module, part_of
 
-# Leaves: one error tree, the clock protocol, the reply values. Every part may use them, they use nobody.
-LEAVES = frozenset({"errors", "clock", "replies"})
+# Leaves: one error tree, the clock protocol, the reply values, patterns of keys. All may use them, they use nobody.
+LEAVES = frozenset({"errors", "clock", "replies", "glob"})
 
 # part -> the other parts it may import, beside the leaves. Dependencies point one way: engine <- commands <- node <-
 # server. Only the node joins commands with the log and the wire. What works against any server reaches it by a client.
@@ -17,6 +17,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "clock": frozenset(),
     "replies": frozenset(),
+    "glob": frozenset(),
     "protocol": frozenset(),
     "persistence": frozenset(),
     "engine": frozenset(),

@@ -6,9 +6,9 @@ Source: https://redis.io/docs/latest/commands/?group=hash
 from millstream.commands.args import LLONG_MAX, LLONG_MIN, SYNTAX, cursor, integer, keyword, read_integer
 from millstream.commands.collections import Family
 from millstream.commands.context import Context
-from millstream.commands.glob import matcher
 from millstream.engine.collections import HashValue
 from millstream.errors import CommandError
+from millstream.glob import matcher
 from millstream.replies import OK, Map, Reply
 
 HASH = Family("hash", "h")

@@ -7,11 +7,11 @@ from millstream.commands.args import SYNTAX, keyword
 from millstream.commands.categories import categories
 from millstream.commands.context import Context
 from millstream.commands.documents import document
-from millstream.commands.glob import matcher
 from millstream.commands.hints import FLAG_ORDER, KEY_NOTES, KEY_USES, MORE_FLAGS, TIPS
 from millstream.commands.keyspecs import MOVABLE, NO_KEYS, flags_of_keys, has_keys
 from millstream.commands.table import TABLE, Command, command, every
 from millstream.errors import CommandError
+from millstream.glob import matcher
 from millstream.replies import NIL_ARRAY, Map, Reply, Set, Simple
 
 # Where the word STREAMS is looked for

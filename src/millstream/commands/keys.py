@@ -9,11 +9,11 @@ from itertools import islice
 from millstream.commands.args import SYNTAX, cursor, integer, keyword, read_integer, shown
 from millstream.commands.context import Context
 from millstream.commands.expiry import delete_key
-from millstream.commands.glob import matcher
 from millstream.commands.table import command, container
 from millstream.engine.collections import Collection
 from millstream.engine.keyspace import DATABASES, Database, StringValue, Value
 from millstream.errors import CommandError
+from millstream.glob import matcher
 from millstream.replies import OK, Reply, Simple
 
 NO_SUCH_KEY = "ERR no such key"

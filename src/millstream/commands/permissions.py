@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from millstream.commands.args import keyword, shown
 from millstream.commands.categories import CATEGORIES, categories
-from millstream.commands.glob import matcher
 from millstream.commands.keyspecs import Use, uses_of
 from millstream.commands.table import TABLE, Command, every
 from millstream.errors import MillstreamError
+from millstream.glob import matcher
 
 UNKNOWN = "Unknown command or category name in ACL"
 SYNTAX = "Syntax error"

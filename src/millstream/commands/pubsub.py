@@ -4,8 +4,8 @@ Source: https://redis.io/docs/latest/develop/pubsub/ and the command pages it li
 """
 
 from millstream.commands.context import Context
-from millstream.commands.glob import matcher
 from millstream.commands.table import command, container
+from millstream.glob import matcher
 from millstream.replies import Many, Push, Reply, Simple
 
 ALLOWED_WHILE_SUBSCRIBED = frozenset(

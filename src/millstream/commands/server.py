@@ -7,12 +7,12 @@ import sys
 
 from millstream.commands.args import SYNTAX, integer, keyword
 from millstream.commands.context import Context
-from millstream.commands.glob import matcher
 from millstream.commands.table import command, container
 from millstream.engine.collections import Collection
 from millstream.engine.keyspace import StringValue
 from millstream.engine.stream import Stream
 from millstream.errors import CommandError
+from millstream.glob import matcher
 from millstream.replies import OK, Map, Reply, Simple, Verbatim
 
 # What a key costs beside its name and value: its places in the dictionaries, rounded (measured on CPython 3.11).

@@ -22,7 +22,6 @@ from millstream.commands.clients import describe
 from millstream.commands.config import Config
 from millstream.commands.context import Blocked, Context
 from millstream.commands.events import messages
-from millstream.commands.glob import matcher
 from millstream.commands.info import render
 from millstream.commands.permissions import Denial, User
 from millstream.commands.pubsub import ALLOWED_WHILE_SUBSCRIBED
@@ -32,6 +31,7 @@ from millstream.commands.transactions import end_transaction
 from millstream.engine.channels import Channels
 from millstream.engine.keyspace import Keyspace, Transition
 from millstream.errors import CommandError, MillstreamError, StorageError
+from millstream.glob import matcher
 from millstream.node import codec, rebuilding
 from millstream.node.blocking import Waiter, Waits
 from millstream.node.chores import Chores

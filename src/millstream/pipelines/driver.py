@@ -54,9 +54,10 @@ def check(app: "App") -> None:
     """Raise for what would fail later anyway, before seconds are spent on Spark's start.
 
     Raises:
-        ConfigError: PySpark or Java is missing, or a source has an option that cannot be meant.
+        ConfigError: PySpark or Java is missing, or a source or sink has an option that cannot be meant.
     """
     try:
+        from millstream.spark import sinkoptions  # noqa: PLC0415 - as above
         from millstream.spark.local import java_problem  # noqa: PLC0415 - may not be there
         from millstream.spark.options import parse  # noqa: PLC0415 - as above
         from millstream.spark.source import MillstreamSource  # noqa: F401, PLC0415 - needs PySpark
@@ -66,12 +67,14 @@ def check(app: "App") -> None:
     if problem is not None:
         raise ConfigError(problem)
     for pipeline in app.pipelines:
-        for form, options in pipeline.options():
-            if form == "millstream":
-                try:
+        try:
+            for form, options in pipeline.options():
+                if form == "millstream":
                     parse(options)
-                except ConfigError as error:
-                    raise ConfigError(f"pipeline {pipeline.name!r}: {error}") from None
+            if pipeline.sink is not None and pipeline.sink.format == "millstream":
+                sinkoptions.parse(pipeline.sink.chosen(app.url))
+        except ConfigError as error:
+            raise ConfigError(f"pipeline {pipeline.name!r}: {error}") from None
 
 
 def run(app: "App", confs: dict[str, str]) -> int:

@@ -3,7 +3,6 @@
 Messages are one line: Spark puts a traceback in front of them, so that their line is what a user sees last.
 """
 
-import fnmatch
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -12,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from millstream.errors import ConfigError
+from millstream.glob import matcher
 from millstream.spark.offsets import Id, Position, before_time, parse_id
 from millstream.spark.optiontext import (
     CLUSTERS,
@@ -225,7 +225,7 @@ def _check_streams(
 ) -> None:
     """Raise unless the places are those of the streams that are read."""
     for key in found:
-        if not (fnmatch.fnmatchcase(key, pattern) if pattern else key in streams):
+        if not (matcher(pattern.encode())(key.encode()) if pattern else key in streams):
             raise ConfigError(f"option {option!r} names stream {key!r}, which this query does not read")
     for key in streams:
         if key not in found:

@@ -65,19 +65,24 @@ class MillstreamSource(DataSource):
         nothing = ConfigError("options 'view' and 'mode' are for reading: leave them out of a write")
         self._reading: opts.Options | ConfigError = nothing
         self._writing: sinkoptions.SinkOptions | ConfigError = nothing
-        self.face = faces.other(options)
+        chosen = _attempt(faces.other, options)
+        self.face = None if isinstance(chosen, ConfigError) else chosen
         if self.face is not None:
             return
-        options = {name: value for name, value in options.items() if name.lower() not in faces.CHOOSING}
+        if not isinstance(chosen, ConfigError):
+            options = {name: value for name, value in options.items() if name.lower() not in faces.CHOOSING}
         # Also where the environment is looked at: this runs on the driver's machine, readers may not. Spark does not
         # say whether it is going to read or to write, so that only what is wrong for both is an error already here.
-        self._reading, self._writing = _attempt(opts.parse, options), _attempt(sinkoptions.parse, options)
+        # A query's name is such a case: Spark hands it on to the sink, and of the reads only mode 'group' takes one.
+        self._reading = chosen if isinstance(chosen, ConfigError) else _attempt(opts.parse, options)
+        self._writing = _attempt(sinkoptions.parse, options)
         if isinstance(self._reading, ConfigError) and isinstance(self._writing, ConfigError):
             raise self._likelier(options)
 
     def _likelier(self, options: Mapping[str, str]) -> ConfigError:
         """The error to show where neither a read nor a write is right."""
         own = {name.lower() for name in sinkoptions.SINK_OPTIONS} - {name.lower() for name in opts.OPTIONS}
+        own.add("checkpointlocation")
         reading, writing = self._reading, self._writing
         assert isinstance(reading, ConfigError)
         assert isinstance(writing, ConfigError)

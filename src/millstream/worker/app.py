@@ -251,7 +251,7 @@ class App:
             ``start(spark)`` runs it from a program of one's own.
 
         Raises:
-            ConfigError: the declaration cannot be meant, or another pipeline has the name.
+            ConfigError: the declaration cannot be meant, or another pipeline has the name or the checkpoint.
         """
 
         def register(function: Callable[..., Any]) -> Pipeline:
@@ -267,6 +267,12 @@ class App:
             )
             if made.name in self._pipelines:
                 raise ConfigError(f"two pipelines are named {made.name!r}: give one of them another name=")
+            for other in self._pipelines.values():
+                if made.folder is not None and made.folder == other.folder:
+                    raise ConfigError(
+                        f"pipelines {other.name!r} and {made.name!r} have the same checkpoint {made.checkpoint!r}, and "
+                        "Spark would stop the one to start the other: give each its own"
+                    )
             self._pipelines[made.name] = made
             return made
 

@@ -6,6 +6,7 @@ pipelines of an app.
 """
 
 import inspect
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
@@ -72,11 +73,15 @@ class Sink:
         if bool(self.format) == (self.batch is not None):
             raise ConfigError("a sink has a format or a function `batch`: give one of the two")
 
+    def chosen(self, url: str) -> dict[str, str]:
+        """The options as Spark takes them."""
+        return _with_url(_texts(self.options), self.format, url)
+
     def onto(self, writer: Any, url: str) -> Any:
         """The writer with this sink set."""
         if self.batch is not None:
             return writer.options(**_texts(self.options)).foreachBatch(self.batch)
-        options = _with_url(_texts(self.options), self.format, url)
+        options = self.chosen(url)
         if self.path is not None:
             options["path"] = self.path
         writer = writer.format(self.format).options(**options)
@@ -146,6 +151,13 @@ class Pipeline:
             raise ConfigError(
                 f"pipeline {self.name!r} has no sink: checkpoint, trigger and output_mode are its function's to set"
             )
+
+    @property
+    def folder(self) -> str | None:
+        """The checkpoint in a spelling that two of the same share."""
+        if self.checkpoint is None or "://" in self.checkpoint:
+            return self.checkpoint and self.checkpoint.rstrip("/")
+        return os.path.abspath(self.checkpoint)  # noqa: PTH100 - a path need not be there, and links stay
 
     def __call__(self, *frames: Frame) -> Any:
         """What the function makes of DataFrames."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from millstream.errors import ConfigError
+from millstream.glob import matcher
 from millstream.spark import offsets
 from millstream.spark.archiving.bounds import Bounds, Filter, narrowed
 from millstream.spark.archiving.files import archived
@@ -213,10 +214,8 @@ class _Plan:
         named = self._options.streams
         if named:
             return list(named)
-        from fnmatch import fnmatchcase  # noqa: PLC0415 - only reads by pattern need it
-
-        pattern = self._options.pattern or "*"
-        return sorted({*states, *(stream for stream in manifest.places if fnmatchcase(stream, pattern))})
+        fits = matcher((self._options.pattern or "*").encode())
+        return sorted({*states, *(stream for stream in manifest.places if fits(stream.encode()))})
 
     def _places(
         self, where: "Where", option: str, states: Mapping[str, StreamState], streams: Iterable[str], other: Id
