@@ -73,11 +73,16 @@ def test_server_fixture_serves(millstream_server: ServerThread) -> None:
         assert client.ping()
 
 
-def test_plugin_serves_users_tests(tmp_path: Path) -> None:
-    """One line in a user's conftest.py gives the fixtures, with warnings as errors."""
-    (tmp_path / "conftest.py").write_text('pytest_plugins = ["millstream.testing"]\n')
+@pytest.mark.parametrize("way", ["conftest", "-p"])
+def test_plugin_serves_users_tests(tmp_path: Path, way: str) -> None:
+    """One line in a user's conftest.py gives the fixtures, with warnings as errors; so does an option of pytest.
+
+    What a handler raises fails the user's test, with the handler's line.
+    """
+    if way == "conftest":
+        (tmp_path / "conftest.py").write_text('pytest_plugins = ["millstream.testing"]\n')
     (tmp_path / "test_it.py").write_text(
-        "import millstream\n"
+        "import asyncio, pytest, millstream\n"
         "def test_memory(millstream_memory, millstream_clock):\n"
         "    millstream_memory.set('word', 'x', px=5)\n"
         "    millstream_clock.advance(6)\n"
@@ -86,10 +91,27 @@ def test_plugin_serves_users_tests(tmp_path: Path) -> None:
         "    with millstream.connect(millstream_any_url) as client:\n"
         "        assert client.dbsize() == 0\n"
         "        client.set('word', 'x')\n"
+        "def test_server(millstream_server):\n"
+        "    with millstream.connect(millstream_server.url) as client:\n"
+        "        assert client.ping()\n"
+        "async def a_number(worker, x):\n"
+        "    app = millstream.App()\n"
+        "    @app.subscriber(millstream.StreamSub('jobs', group='g'))\n"
+        "    async def halve(x: int) -> None:\n"
+        "        assert x % 2 == 0, 'an odd number'\n"
+        "    async with worker(app) as broker:\n"
+        "        await broker.publish('jobs', {'x': x})\n"
+        "        await broker.run_until_idle()\n"
+        "        assert broker.client.xpending('jobs', 'g')['pending'] == 0\n"
+        "@pytest.mark.parametrize('x', [6, 7])\n"
+        "def test_worker(millstream_worker, x):\n"
+        "    asyncio.run(a_number(millstream_worker, x))\n"
     )
     words = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:asyncio", str(tmp_path)]
+    words += ["-p", "millstream.testing"] if way == "-p" else []
     ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
-    assert "4 passed" in ended.stdout, ended.stdout + ended.stderr
+    assert "1 failed, 6 passed" in ended.stdout, ended.stdout + ended.stderr
+    assert "AssertionError: an odd number" in ended.stdout
 
 
 @pytest.mark.parametrize("kind", ["memory", "file"])
