@@ -59,6 +59,7 @@ class Reading:
         self._nothing_new = False
         self._came: list[Held] = []  # with the read under way
         self._again: list[Held] = []  # those of them that were delivered before
+        self._rows: dict[bytes, bytes | None] = {}  # of the record, as far as they came with the counts
         #: monotonic ms until which the present read may wait; 0 when there is none that waits
         self.blocked_until = 0
         self._asked_at = 0  # what a reply brings was not ours before; when it came we cannot know, if we were frozen
@@ -71,11 +72,11 @@ class Reading:
             ResponseError: the server refused.
             Disconnected: the connection is gone; what it had delivered will be claimed later.
         """
-        self._came, self._again = [], []
+        self._came, self._again, self._rows = [], [], {}
         try:
             found = await self._find(room)
             if self._again:
-                await self._records.look_up(self._again, self._line)
+                await self._records.look_up(self._again, self._rows, self._line)
         except BaseException:
             self._let_go()
             raise
@@ -195,7 +196,7 @@ class Reading:
         entries = _checked(
             await self._ask("XCLAIM", member.stream, member.group, member.consumer, member.min_idle, *ids)
         )
-        return await self._claimed(entries)
+        return await self._claimed(entries, ordered=False)
 
     async def _sweep(self, now: int, room: int) -> list[Held]:
         """One step through the pending list."""
@@ -218,7 +219,7 @@ class Reading:
             member.stats.lost += gone
             await self._line.calls(self._records.forget(reply[2]))
             log.warning("%s: %d pending entries were trimmed or deleted unread", member.stream, gone)
-        found = await self._claimed(reply[1])
+        found = await self._claimed(reply[1], ordered=True)
         self._sweep_at = now + self._pause(found)
         return found
 
@@ -233,7 +234,7 @@ class Reading:
             interval //= 20
         return max(round(interval * (0.8 + 0.4 * self._member.chance.random())), 5)
 
-    async def _claimed(self, entries: list[Any]) -> list[Held]:
+    async def _claimed(self, entries: list[Any], *, ordered: bool) -> list[Held]:
         """Take claimed entries; XCLAIM and XAUTOCLAIM do not say how often they were delivered, so ask."""
         rows = [entry for entry in entries if entry is not None and entry[1] is not None]
         if not rows:
@@ -241,19 +242,15 @@ class Reading:
         hooks.reach("after_claim")
         member = self._member
         ids = [row[0] for row in rows]
-        first, last = min(ids, key=_order), max(ids, key=_order)
-        counts = _checked(
-            await self._ask(
-                "XPENDING",
-                member.stream,
-                member.group,
-                first,
-                last,
-                len(ids) + len(member.held),
-                member.consumer,
-            )
-        )
-        deliveries = {row[0]: row[3] for row in counts}
+        if not ordered:
+            ids.sort(key=_order)
+        first, last = ids[0], ids[-1]
+        most = len(ids) + len(member.held)
+        look = ("XPENDING", member.stream, member.group, first, last, most, member.consumer)
+        counts, record = await self._line.calls((look, self._records.question(ids)))
+        deliveries = {row[0]: row[3] for row in _checked(counts)}
+        if not isinstance(record, ResponseError):  # else look_up asks again, and says what it means
+            self._rows.update(zip(ids, record, strict=True))
         # others of our name may stand between: what an earlier process of a fixed name had, what a broken read brought
         crowded_out = [entry for entry in ids if entry not in deliveries]
         if crowded_out:

@@ -30,6 +30,11 @@ from millstream.worker.policy import NO_RECORD, Course, Record, Retry, course
 log = logging.getLogger("millstream.worker")
 
 
+#: Most entries that a crashed worker leaves have never failed: their pardon and its row.
+_FIRST = Record(pardoned=True)
+_FIRST_ROW = "0:1:0"
+
+
 def key(stream: str, group: str) -> str:
     """Key of the hash for one group of one stream, in the stream's slot."""
     return beside(stream, "tries", group)
@@ -61,25 +66,39 @@ class Records:
 
     # -- at a claim -------------------------------------------------------------------------------------------------
 
-    async def look_up(self, claimed: list[Held], line: Line) -> None:
+    def question(self, ids: Iterable[bytes]) -> Command:
+        """The command whose reply is the rows of these entries."""
+        return ("HMGET", self.key, *ids)
+
+    async def look_up(self, claimed: list[Held], rows: dict[bytes, bytes | None], line: Line) -> None:
         """Read the rows of entries that were delivered before, pardon some, and take back what others were charged.
 
         When this returns, that is confirmed by the server: a crash after it is charged to none of them a second time.
+
+        Args:
+            claimed: the entries.
+            rows: those that were read already, since the claim; the others are added.
+            line: to ask on.
 
         Raises:
             Disconnected: nothing is known.
         """
         self.alone = []
-        (reply,) = await line.calls((("HMGET", self.key, *(held.id for held in claimed)),))
-        if isinstance(reply, ResponseError):
-            self._refused(reply)
-            return
+        unknown = [held.id for held in claimed if held.id not in rows]
+        if unknown:
+            (reply,) = await line.calls((self.question(unknown),))
+            if isinstance(reply, ResponseError):
+                self._refused(reply)
+                return
+            rows.update(zip(unknown, reply, strict=True))
         pardoned, alone = [], []
-        for held, row in zip(claimed, reply, strict=True):
-            held.record = _parse(row)
-            found = course(self._retry, held.deliveries, held.record, kept=self._kept)
+        retry, kept = self._retry, self._kept
+        for held in claimed:
+            row = rows[held.id]
+            record = held.record = None if row is None else _parse(row)
+            found = course(retry, held.deliveries, record, kept=kept)
             if found is Course.TOGETHER:
-                pardoned.append((held, replace(held.record or NO_RECORD, pardoned=True)))
+                pardoned.append((held, _FIRST if record is None else replace(record, pardoned=True)))
             elif found is Course.ALONE:
                 alone.append(held)
         if not pardoned and not alone:
@@ -191,12 +210,14 @@ class Records:
 
 
 def _pack(record: Record) -> str:
+    if record is _FIRST:
+        return _FIRST_ROW
     return f"{record.failures}:{record.pardoned:d}:{record.alone:d}"
 
 
-def _parse(row: bytes | None) -> Record | None:
-    """The record in a row; None where there is none that can be read."""
-    parts = (row or b"").split(b":")
+def _parse(row: bytes) -> Record | None:
+    """The record in a row; None where it cannot be read."""
+    parts = row.split(b":")
     if len(parts) != 3 or not all(part.isdigit() for part in parts):
         return None
     failures, pardoned, alone = map(int, parts)
