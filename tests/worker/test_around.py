@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import pytest
 import redis
+import uvloop
 from redis.asyncio import Redis
 
 from millstream import App, BatchError, Depends, Message, Middleware, Nack, Retry, StreamSub, Timeout
@@ -617,3 +618,45 @@ async def test_an_entry_is_written_in_the_envelope_with_headers(server: ServerPr
         ],
         key=repr,
     )
+
+
+def test_all_of_it_runs_on_uvloop(server: ServerProcess, client: redis.Redis) -> None:
+    """Claims, retries, threads, dead letters and a stop that hands back, on the loop that many programs use."""
+    crashed: Any = [client.xadd("a", {"x": x}) for x in range(5)]
+    client.xgroup_create("a", "g", "0")
+    client.xreadgroup("g", "ghost", {"a": ">"})
+    client.xclaim("a", "g", "ghost", 0, crashed, idle=3_600_000, justid=True)
+
+    async def main() -> tuple[list[int], list[int]]:
+        assert type(asyncio.get_running_loop()).__module__.startswith("uvloop")
+        app, seen, threads, begun = App(server.url), [], [], asyncio.Event()
+
+        @app.subscriber(StreamSub("a", group="g", min_idle_time=60_000), retry=QUICK)
+        async def handle(x: int) -> None:
+            seen.append(x)
+            if x == 7:
+                raise ValueError("always")
+
+        @app.subscriber(StreamSub("b", group="g"))
+        def in_thread(x: int) -> None:
+            threads.append(x)
+
+        @app.subscriber(StreamSub("c", group="g", max_records=5), concurrency=1)
+        async def for_ever(x: int) -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        async with app.running(grace=0.05):
+            for stream in "abc":
+                await app.publish_batch(stream, [{"x": x} for x in range(5, 10)])
+            await aeventually(all_done(client, "a", "g"))
+            await aeventually(all_done(client, "b", "g"))
+            await begun.wait()
+        return seen, threads
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        seen, threads = runner.run(main())
+    assert sorted(seen) == [0, 1, 2, 3, 4, 5, 6, 7, 7, 8, 9]
+    assert sorted(threads) == [5, 6, 7, 8, 9]
+    assert client.xlen("a:dead") == 1
+    assert set(pending(client, "c", "g").values()) == {("", 0)}
