@@ -26,11 +26,11 @@ from millstream.spark.archiving.files import merge, read_pages, write_batches, w
 from millstream.spark.archiving.folder import MANIFEST, ArchiveLockedError, Folder
 from millstream.spark.archiving.job import look
 from millstream.spark.archiving.keeper import Keeper, Settings
-from millstream.spark.archiving.manifest import Manifest, Place
+from millstream.spark.archiving.manifest import DataFile, Manifest, Place
 from millstream.spark.archiving.points import POINTS
 from millstream.spark.archiving.trim import Keep, Trimmer
 from millstream.spark.decode import Want, general
-from millstream.spark.offsets import MAX_PART, ZERO, DataLossError, Id, parse_id
+from millstream.spark.offsets import MAX_PART, ZERO, DataLossError, Id, Position, parse_id
 from support.archives import LAST, Traffic, archive_once, data_files, held, rows_of
 from support.servers import ServerProcess
 from support.streams import fill
@@ -258,6 +258,26 @@ def test_one_job_an_archive(tmp_path: Path) -> None:
             first.folder.switch(manifest, Manifest(manifest.generation + 1))
     with second.open():
         assert second.manifest.generation == manifest.generation + 1
+
+
+def test_a_job_that_no_lock_keeps_out_takes_nothing_from_the_other(tmp_path: Path) -> None:
+    """It removes files that no manifest names: the job that is writing them must not name them after that, and trim."""
+    where = Settings("redis://127.0.0.1:1", ("s",), tmp_path / "a")
+    first, second = Keeper(where), Keeper(where)
+    rows = [(f"{ms}-0", [(b"n", b"1")]) for ms in range(1, 6)]
+
+    def write(root: Path, label: str) -> list[DataFile]:
+        files = write_files(root, label, rows_of("s", rows))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("fcntl.flock", lambda *_: None)
+            with second.open():
+                assert data_files(root) == set()
+        return files
+
+    ranges = {"s": Position(ZERO, 0, Id(5, 0), 5)}
+    with first.open(), pytest.raises(StorageError, match="written by another job meanwhile"):
+        first.take("x", ranges, write)
+    assert first.folder.read().files == ()
 
 
 def test_a_job_killed_before_its_first_manifest(real_redis: ServerProcess, tmp_path: Path) -> None:

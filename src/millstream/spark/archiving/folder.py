@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
@@ -125,19 +126,23 @@ class Folder:
         for folder in sorted(folders, key=lambda folder: -len(folder.parts)):
             sync_folder(self.root / folder)
 
-    def sweep(self, manifest: Manifest) -> int:
-        """Remove the data files that the manifest does not name: how many.
+    def sweep(self, manifest: Manifest) -> Manifest:
+        """Remove the data files that the manifest does not name; the manifest that is true then.
 
-        Only under the lock: they are what a job that was killed had begun.
+        Only under the lock: they are what a job that was killed had begun. Where locks do not reach they may be what
+        another job is at, so the generation changes first: that job stops before it names files that are gone.
         """
         needed = {file.path for file in manifest.files}
-        gone = 0
-        for path in self.root.glob("stream=*/**/*"):
-            if path.is_file() and path.relative_to(self.root).as_posix() not in needed:
-                reach("sweeping")
-                path.unlink(missing_ok=True)
-                gone += 1
-        return gone
+        found = [path for path in self.root.glob("stream=*/**/*") if path.is_file()]
+        gone = [path for path in found if path.relative_to(self.root).as_posix() not in needed]
+        if not gone:
+            return manifest
+        fresh = replace(manifest, generation=manifest.generation + 1)
+        self.switch(manifest, fresh)
+        for path in gone:
+            reach("sweeping")
+            path.unlink(missing_ok=True)
+        return fresh
 
 
 def sync_folder(folder: Path) -> None:

@@ -104,8 +104,7 @@ class Keeper:
             ManifestError: it is damaged.
         """
         with self.folder.locked():
-            self.manifest = self.folder.begin()
-            self.folder.sweep(self.manifest)
+            self.manifest = self.folder.sweep(self.folder.begin())
             for stream in self.manifest.places:
                 self._told(stream)
             try:
