@@ -1,6 +1,6 @@
 """Fixtures and rules for every test: what a marker demands of the machine, and real servers to talk to."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("realserver"):
         needs.program("redis-server")
         needs.program("redis-cli")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What a test wrote may be no UTF-8, on purpose; pytest-xdist ends the whole run at such a report."""
+    report = yield
+    report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections]
+    return report
 
 
 @pytest.fixture(scope="session")
