@@ -95,6 +95,11 @@ def test_a_wrong_option_is_found_before_spark_starts() -> None:
     declare(app, "a", sink=sink, checkpoint="c", name="late")
     with pytest.raises(ConfigError, match="pipeline 'late': unknown option 'maxlength': did you mean 'maxLen'"):
         check(app)
+    app = App()
+    sink = Sink("millstream", options={"stream": "b"})
+    declare(app, "a", sink=sink, checkpoint="c", name="late", output_mode="update")
+    with pytest.raises(ConfigError, match=r"pipeline 'late': output_mode is 'update'.*Sink\(batch=...\)"):
+        check(app)
 
 
 APP = """

@@ -190,3 +190,26 @@ def test_modes_that_would_delete_are_refused(
         query.awaitTermination()
     shutil.rmtree(tmp_path / "c")
     assert client.keys() == ["s"]
+
+
+def test_changed_rows_are_written_by_a_function_of_the_batch(
+    real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", tmp_path: Path
+) -> None:
+    """Spark refuses the mode ``update`` for a sink in Python; the way that the docs show instead."""
+    fill(client, "s", 3)
+    source = spark.readStream.format("millstream").option("url", real_redis.url).option("stream", "s")
+    totals = source.option("startingOffsets", "earliest").load().groupBy("stream").count()
+    writer = totals.writeStream.outputMode("update").option("checkpointLocation", str(tmp_path / "c"))
+    query = writer.format("millstream").option("url", real_redis.url).option("stream", "t").start()
+    with pytest.raises(StreamingQueryException, match="millstream does not support Update mode"):
+        query.awaitTermination()
+    shutil.rmtree(tmp_path / "c")
+
+    def changed(frame: "DataFrame", batch: int) -> None:
+        for _ in range(2):
+            write(frame.drop("stream"), real_redis.url, stream="t", txnAppId="totals", txnVersion=str(batch))
+
+    totals.writeStream.outputMode("update").option("checkpointLocation", str(tmp_path / "c")).foreachBatch(
+        changed
+    ).trigger(availableNow=True).start().awaitTermination()
+    assert [fields for _, fields in client.xrange("t")] == [{"count": "3"}]

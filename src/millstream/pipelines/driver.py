@@ -30,6 +30,7 @@ from millstream.worker.process import EXIT_CLEAN, EXIT_CONFIG, EXIT_DISMISSED
 if TYPE_CHECKING:
     from millstream.pipelines.runner import Runner
     from millstream.worker.app import App
+    from millstream.worker.pipelines import Pipeline
 
 log = logging.getLogger("millstream.pipelines")
 
@@ -57,7 +58,6 @@ def check(app: "App") -> None:
         ConfigError: PySpark or Java is missing, or a source or sink has an option that cannot be meant.
     """
     try:
-        from millstream.spark import sinkoptions  # noqa: PLC0415 - as above
         from millstream.spark.local import java_problem  # noqa: PLC0415 - may not be there
         from millstream.spark.options import parse  # noqa: PLC0415 - as above
         from millstream.spark.source import MillstreamSource  # noqa: F401, PLC0415 - needs PySpark
@@ -71,10 +71,22 @@ def check(app: "App") -> None:
             for form, options in pipeline.options():
                 if form == "millstream":
                     parse(options)
-            if pipeline.sink is not None and pipeline.sink.format == "millstream":
-                sinkoptions.parse(pipeline.sink.chosen(app.url))
+            _check_sink(app, pipeline)
         except ConfigError as error:
             raise ConfigError(f"pipeline {pipeline.name!r}: {error}") from None
+
+
+def _check_sink(app: "App", pipeline: "Pipeline") -> None:
+    from millstream.spark import sinkoptions  # noqa: PLC0415 - needs PySpark
+
+    if pipeline.sink is None or pipeline.sink.format != "millstream":
+        return
+    sinkoptions.parse(pipeline.sink.chosen(app.url))
+    if pipeline.output_mode != "append":
+        raise ConfigError(
+            f"output_mode is {pipeline.output_mode!r}, and streams are appended to: leave it out, or give a "
+            "Sink(batch=...) that writes by txnAppId and txnVersion"
+        )
 
 
 def run(app: "App", confs: dict[str, str]) -> int:

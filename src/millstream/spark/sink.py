@@ -223,8 +223,8 @@ def stream_sink(options: SinkOptions, schema: StructType, *, overwrite: bool) ->
     options.refuse_batch_only()
     if overwrite:
         raise ConfigError(
-            "outputMode('complete') replaces everything by every batch, and entries of a stream stay: use 'append' or "
-            "'update'"
+            "outputMode('complete') replaces everything by every batch, and entries of a stream stay: use 'append', or "
+            "'update' with foreachBatch and a batch write with txnAppId and txnVersion"
         )
     layout = RowLayout.of(schema, options.stream)
     check_server(options)
