@@ -6,6 +6,7 @@ Here a job's part in Spark is done in place (``support.archives``); ``test_archi
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -31,6 +32,7 @@ from millstream.spark.archiving.points import POINTS
 from millstream.spark.archiving.trim import Keep, Trimmer
 from millstream.spark.decode import Want, general
 from millstream.spark.offsets import MAX_PART, ZERO, DataLossError, Id, Position, parse_id
+from millstream.spark.source import MillstreamSource
 from support.archives import LAST, Traffic, archive_once, data_files, held, rows_of
 from support.servers import ServerProcess
 from support.streams import fill
@@ -258,6 +260,34 @@ def test_one_job_an_archive(tmp_path: Path) -> None:
             first.folder.switch(manifest, Manifest(manifest.generation + 1))
     with second.open():
         assert second.manifest.generation == manifest.generation + 1
+
+
+def test_the_commands_that_the_docs_name_are_enough(real_redis: ServerProcess, tmp_path: Path) -> None:
+    """For a user who may do nothing else; without one of them the error says which."""
+    docs = Path(__file__).parents[2] / "docs"
+    told = {
+        name: re.findall(r"[A-Z]{4,}", re.search(begin + r"([^.]*?)(?:,? and SCAN| to read)", text)[1])  # type: ignore[index]  # the docs have the sentence
+        for name, begin in (("archive", "user of the server needs "), ("spark", "user in the `url` needs "))
+        for text in [(docs / f"{name}.md").read_text()]
+    }
+    url = real_redis.url.replace("redis://", "redis://a:p@")
+    with real_redis.client() as client:
+        client.flushall()
+        fill(client, "s", 5)
+        try:
+            for commands in (told["spark"], told["archive"]):
+                may = [f"+{command.lower()}" for command in commands]
+                client.acl_setuser("a", enabled=True, reset=True, passwords=["+p"], keys=["*"], commands=may)
+                source = MillstreamSource({"url": url, "stream": "s"})
+                made = source.reader(source.schema())
+                assert sum(batch.num_rows for part in made.partitions() for batch in made.read(part)) == 5
+            archive_once(Settings(url, ("s",), tmp_path / "a"))
+            assert (len(held(tmp_path / "a", "s")), client.xlen("s")) == (5, 0)
+            client.acl_setuser("a", enabled=True, commands=["-echo"])
+            with pytest.raises(UsageError, match=r"the user needs \+echo"):
+                source.reader(source.schema()).partitions()
+        finally:
+            client.acl_deluser("a")
 
 
 def test_a_job_that_no_lock_keeps_out_takes_nothing_from_the_other(tmp_path: Path) -> None:

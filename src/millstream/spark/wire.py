@@ -146,6 +146,8 @@ def _check_refused(raw: bytes, expected: int) -> None:
     if len(replies) < expected or not isinstance(replies[-1], hiredis.ReplyError):
         return
     told = f"the server refuses every command: {replies[-1]}"
+    if str(replies[-1]).startswith("NOPERM"):
+        told = f"the user needs +echo, by which the end of replies is known: {replies[-1]}"
     if str(replies[-1]).startswith(PASSING):
         raise ConnectionError(told)
     raise UsageError(told)
