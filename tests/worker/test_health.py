@@ -197,6 +197,116 @@ async def test_metrics_count_what_happened_and_leave_out_what_is_not_known(
         go.set()
 
 
+@pytest.fixture
+def behind(client: redis.Redis) -> int:
+    """A stream ``far`` whose group ``h`` is paused and behind; how many entries are pending and nobody's."""
+    for ms in (1000, 2000, 3000, 4000):
+        client.xadd("far", {"x": ms}, id=f"{ms}-1")
+    client.xgroup_create("far", "h", "0")
+    client.xreadgroup("h", "elsewhere", {"far": ">"}, count=2)
+    client.xgroup_createconsumer("far", "h", b"\xff")
+    client.xdel("far", "3000-1")  # a gap ahead of the group: how many are left cannot be told from the counters
+    client.hset(registry.CONTROL, registry.pause_field("far", "h"), "{}")
+    try:
+        return int(client.execute_command("XNACK", "far", "h", "FAIL", "IDS", 1, "1000-1"))
+    except redis.ResponseError:
+        return 0  # a server without XNACK: every pending entry has an owner
+
+
+async def test_metrics_have_redis_exporters_names(server: ServerProcess, behind: int) -> None:
+    """The stream's, the group's and each consumer's; ids by their milliseconds; the age of what waits without a lag."""
+    app = App(server.url)
+
+    @app.subscriber(StreamSub("far", group="h"))
+    async def far(x: int) -> None:
+        """Paused."""
+
+    async with watched(app) as port:
+        found = samples((await aget(port, "/metrics"))[1])
+        assert {name: found[f"redis_stream_{name}", "far"] for name in _STREAM} == _STREAM
+        assert found["redis_stream_radix_tree_keys", "far"] >= 1
+        assert found["redis_stream_radix_tree_nodes", "far"] >= 1
+        assert found["redis_stream_group_last_delivered_id", "h"] == 2000
+        assert found["redis_stream_group_entries_read", "h"] == 2
+        assert found["redis_stream_group_messages_pending", "h"] == 2
+        assert found["millstream_stream_group_unowned_messages", "h"] == behind
+        assert found["redis_stream_group_consumer_messages_pending", "elsewhere"] == 2 - behind
+        assert found["redis_stream_group_consumer_messages_pending", r"\xff"] == 0
+        assert found["redis_stream_group_consumer_idle_seconds", "elsewhere"] >= 0
+        assert ("redis_stream_group_lag", "h") not in found
+        pending, undelivered = (
+            found[f"millstream_stream_group_oldest_{name}_age_seconds", "h"] for name in ("pending", "undelivered")
+        )
+        assert 2.9 < pending - undelivered < 3.1  # 1000-1 and 4000-1; 3000-1 is gone
+        _, text = await aget(port, "/metrics?consumers=off")
+        assert "redis_stream_group_consumers{" in text
+        assert "redis_stream_group_consumer_" not in text
+        status, text = await aget(port, "/metrics?consumers=no")
+        assert status == 400
+        assert "on (series for each consumer, the default) or off" in text
+
+
+_STREAM = {
+    "length": 3,
+    "entries_added_total": 4,
+    "groups": 1,
+    "first_entry_id": 1000,
+    "last_entry_id": 4000,
+    "last_generated_id": 4000,
+    "max_deleted_entry_id": 3000,
+}
+
+
+async def test_what_the_server_does_not_tell_is_absent(server: ServerProcess, client: redis.Redis, behind: int) -> None:
+    """No first entry of an empty stream; no age where the server may not be asked for it; no more than it answers."""
+    client.acl_setuser("blind", enabled=True, passwords=["+p"], keys=["*"], commands=["+@all", "-xrange"])
+    app = App(server.url.replace("://", "://blind:p@"))
+
+    @app.subscriber(StreamSub("far", group="h"))
+    async def far(x: int) -> None:
+        """Paused."""
+
+    @app.subscriber(StreamSub("empty", group="h"))
+    async def empty(x: int) -> None:
+        """Nothing comes."""
+
+    try:
+        async with watched(app) as port:
+            _, text = await aget(port, "/metrics")
+            age = "millstream_stream_group_oldest_undelivered_age_seconds"
+            assert f'{age}{{db="db0",group="h",stream="far"}}' not in text
+            assert f'{age}{{db="db0",group="h",stream="empty"}} 0.0' in text
+            found = samples(text)
+            assert found["redis_stream_length", "empty"] == 0
+            assert found["redis_stream_last_generated_id", "empty"] == 0
+            assert ("redis_stream_first_entry_id", "empty") not in found
+            assert ("redis_stream_last_entry_id", "empty") not in found
+            client.delete("empty")
+            client.set("empty", "no stream")
+            found = samples((await aget(port, "/metrics"))[1])
+            assert ("redis_stream_length", "empty") not in found
+            assert found["redis_stream_length", "far"] == 3
+    finally:
+        client.acl_deluser("blind")
+
+
+async def test_groups_of_one_stream_do_not_tell_it_twice(server: ServerProcess, client: redis.Redis) -> None:
+    """A scrape with the same series twice is refused as a whole by OpenMetrics; streams may share dead letters too."""
+    app = App(server.url)
+
+    for stream, group in (("jobs", "g"), ("jobs", "h"), ("more", "g")):
+
+        @app.subscriber(StreamSub(stream, group=group), dead="dead")
+        async def work(x: int) -> None:
+            """Nothing."""
+
+    async with watched(app) as port:
+        _, text = await aget(port, "/metrics")
+        series = [line.rpartition(" ")[0] for line in text.splitlines() if line.startswith(("redis_", "millstream_"))]
+        assert len(series) > 50
+        assert sorted(set(series)) == sorted(series)
+
+
 @pytest.mark.parametrize("batch", [False, True])
 async def test_runs_are_measured_from_the_first_scrape_on(
     server: ServerProcess, client: redis.Redis, batch: bool

@@ -1,13 +1,20 @@
-"""Spans of a publish and of the run it leads to, with OpenTelemetry's own SDK keeping them."""
+"""Spans and metrics of a publish and of the run it leads to, with OpenTelemetry's own SDK keeping them."""
+
+from typing import Any
 
 import pytest
+import redis
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from millstream import App, Message, Nack, Retry, StreamSub
+from millstream import App, Message, Nack, Reject, Retry, StreamSub
+from millstream.worker.payload import PayloadError
 from millstream.worker.tracing import Tracing
+from support.groups import all_done
 from support.servers import ServerProcess
 from support.waiting import aeventually
 
@@ -100,3 +107,96 @@ async def test_a_batch_is_linked_to_what_published_its_entries(
     assert {link.context.span_id for link in batch.links} == {span.context.span_id for span in sends[:2]}
     assert batch.attributes is not None
     assert batch.attributes["messaging.batch.message_count"] == 3
+
+
+@pytest.fixture
+def reader() -> InMemoryMetricReader:
+    return InMemoryMetricReader()
+
+
+def measured(reader: InMemoryMetricReader) -> dict[str, list[tuple[dict[str, Any], Any]]]:
+    """Instrument -> attributes and data point, in the order they were first seen."""
+    data = reader.get_metrics_data()
+    assert data is not None
+    metrics = [one for found in data.resource_metrics for scope in found.scope_metrics for one in scope.metrics]
+    return {one.name: [(dict(point.attributes or {}), point) for point in one.data.data_points] for one in metrics}
+
+
+SENT = {"messaging.system": "redis", "messaging.destination.name": "s", "messaging.operation.name": "send"}
+PROCESSED = {**SENT, "messaging.operation.name": "process", "messaging.consumer.group.name": "g"}
+
+
+async def test_runs_are_measured_by_how_they_ended(
+    server: ServerProcess, client: redis.Redis, reader: InMemoryMetricReader
+) -> None:
+    """Each delivery is counted; each run has its time, in the conventions' buckets; a Reject is no error."""
+    app = App(server.url, middlewares=[Tracing(meter_provider=MeterProvider([reader]))])
+
+    @app.subscriber(StreamSub("s", group="g"), retry=Retry(max_deliveries=1), concurrency=1)
+    async def handle(x: int) -> None:
+        if x == 1:
+            raise Reject("unlucky")
+        if x == 2:
+            raise ValueError("bad")
+
+    async with app.running():
+        await app.publish_batch("s", [{"x": x} for x in (0, 1, 2, 3)])
+        await aeventually(all_done(client, "s", "g"))
+    found = measured(reader)
+    assert [(attributes, point.value) for attributes, point in found["messaging.client.consumed.messages"]] == [
+        (PROCESSED, 4)
+    ]
+    runs = found["messaging.process.duration"]
+    assert [(attributes, point.count) for attributes, point in runs] == [
+        (PROCESSED, 2),
+        ({**PROCESSED, "millstream.outcome": "reject"}, 1),
+        ({**PROCESSED, "error.type": "ValueError"}, 1),
+    ]
+    assert runs[0][1].sum > 0
+    assert (runs[0][1].explicit_bounds[0], runs[0][1].explicit_bounds[-1]) == (0.005, 10)
+
+
+async def test_publishes_are_measured_and_counted_if_they_were_sent(
+    server: ServerProcess, client: redis.Redis, reader: InMemoryMetricReader
+) -> None:
+    """What the server refused was sent; what makes no entry never was."""
+    app = App(server.url, middlewares=[Tracing(meter_provider=MeterProvider([reader]))])
+    client.set("taken", "no stream")
+    async with app:
+        await app.publish("s", {"x": 1})
+        with pytest.raises(redis.ResponseError):
+            await app.publish("taken", {"x": 1})
+        with pytest.raises(PayloadError):
+            await app.publish("s", {})
+    found = measured(reader)
+    refused = {**SENT, "messaging.destination.name": "taken", "error.type": "ResponseError"}
+    assert [(attributes, point.value) for attributes, point in found["messaging.client.sent.messages"]] == [
+        (SENT, 1),
+        (refused, 1),
+    ]
+    times = [(attributes, point.count) for attributes, point in found["messaging.client.operation.duration"]]
+    kind = {"messaging.operation.type": "send"}
+    assert times == [
+        ({**SENT, **kind}, 1),
+        ({**refused, **kind}, 1),
+        ({**SENT, **kind, "error.type": "PayloadError"}, 1),
+    ]
+
+
+async def test_a_batch_is_one_run_of_many_messages(
+    server: ServerProcess, client: redis.Redis, reader: InMemoryMetricReader
+) -> None:
+    """The counter counts entries, the histogram runs."""
+    app = App(server.url, middlewares=[Tracing(meter_provider=MeterProvider([reader]))])
+
+    @app.subscriber(StreamSub("s", group="g"), batch=True, concurrency=1)
+    async def handle(xs: list[int]) -> None: ...
+
+    await app.publish_batch("s", [{"x": x} for x in (1, 2, 3)])
+    async with app.running():
+        await aeventually(all_done(client, "s", "g"))
+    found = measured(reader)
+    assert [(attributes, point.value) for attributes, point in found["messaging.client.consumed.messages"]] == [
+        (PROCESSED, 3)
+    ]
+    assert [(attributes, point.count) for attributes, point in found["messaging.process.duration"]] == [(PROCESSED, 1)]

@@ -83,8 +83,8 @@ class Board:
             for runner in self._runners
         ]
 
-    async def metrics(self, accept: str = "") -> tuple[bytes, str]:
-        """What a Prometheus scrape is answered with, and its content type.
+    async def metrics(self, accept: str = "", *, consumers: bool = True) -> tuple[bytes, str]:  # noqa: ARG002 - no groups
+        """What a Prometheus scrape is answered with, and its content type; pipelines have no consumers.
 
         Raises:
             MetricsError: prometheus-client is not installed.

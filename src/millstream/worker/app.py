@@ -568,18 +568,19 @@ class App:
             return "stopping" if self._reading else "starting"
         return self._attendance.state
 
-    async def metrics(self, accept: str = "") -> tuple[bytes, str]:
+    async def metrics(self, accept: str = "", *, consumers: bool = True) -> tuple[bytes, str]:
         """What a Prometheus scrape is answered with, and its content type.
 
         Args:
             accept: the scraper's ``Accept`` header; OpenMetrics is given to those who want it.
+            consumers: also series for each consumer of the groups.
 
         Raises:
             MetricsError: prometheus-client is not installed.
         """
         from millstream.worker.metrics import scrape  # noqa: PLC0415 - prometheus-client is optional
 
-        return await scrape(self._loops, self._line, self.url, accept)
+        return await scrape(self._loops, self._line, self.url, accept, consumers=consumers)
 
     async def __aenter__(self) -> "App":
         """For publishing: nothing to open, the connection is made on first use."""

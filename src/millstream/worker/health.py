@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
+from urllib.parse import parse_qs
 
 from millstream.errors import MillstreamError
 
@@ -68,8 +69,8 @@ class Watched(Protocol):
     def progress(self) -> Sequence[Doing]:
         """How each part moves on."""
 
-    async def metrics(self, accept: str = "") -> tuple[bytes, str]:
-        """What a scrape is answered with, and its content type."""
+    async def metrics(self, accept: str = "", *, consumers: bool = True) -> tuple[bytes, str]:
+        """What a scrape is answered with, and its content type; with or without series for each consumer."""
 
 
 class HealthError(MillstreamError):
@@ -119,7 +120,7 @@ async def _converse(app: Watched, reader: asyncio.StreamReader, writer: asyncio.
 
 
 async def _answer(app: Watched, method: str, target: str, accept: str) -> Answer:
-    path = target.partition("?")[0]
+    path, _, query = target.partition("?")
     if method not in ("GET", "HEAD"):
         return 405, _TEXT, b"GET or HEAD\n"
     if path == "/healthz":
@@ -127,7 +128,7 @@ async def _answer(app: Watched, method: str, target: str, accept: str) -> Answer
     if path == "/readyz":
         return readyz(app)
     if path == "/metrics":
-        return await _metrics(app, accept)
+        return await _metrics(app, accept, query)
     return 404, _TEXT, b"/healthz /readyz /metrics\n"
 
 
@@ -150,11 +151,14 @@ def _judge(app: Watched, *, fine: bool) -> Answer:
     return (200 if fine else 503), "application/json", body
 
 
-async def _metrics(app: Watched, accept: str) -> Answer:
+async def _metrics(app: Watched, accept: str, query: str) -> Answer:
     from millstream.worker.metrics import MetricsError  # noqa: PLC0415 - app loads it only when asked, and so do we
 
+    asked = parse_qs(query, keep_blank_values=True).get("consumers", ["on"])[-1]
+    if asked not in ("on", "off"):
+        return 400, _TEXT, f"consumers={asked}: on (series for each consumer, the default) or off\n".encode()
     try:
-        body, kind = await app.metrics(accept)
+        body, kind = await app.metrics(accept, consumers=asked == "on")
     except MetricsError as error:
         return 501, _TEXT, f"{error}\n".encode()
     except Exception:

@@ -1,21 +1,17 @@
 """Prometheus metrics of one worker process, made when they are asked for, so that they cost the work nothing.
 
-The process's own counters come first; then what the server says about the groups that are read here, under the names
-redis_exporter uses, so that its dashboards fit. A lag that the server does not know is absent, never 0; then
-``millstream_stream_group_lag_known`` is 0. What the program itself registered with prometheus-client is there too.
+The process's own counters come first; then what the server says about the groups that are read here
+(:mod:`millstream.worker.groupmetrics`). What the program itself registered with prometheus-client is there too.
 """
 
 import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, urlsplit
-
-from redis.exceptions import ResponseError
+from typing import TYPE_CHECKING
 
 from millstream import __version__
-from millstream.client.line import Disconnected, Line, Reply
-from millstream.clock import SystemClock
+from millstream.client.line import Line
 from millstream.errors import MillstreamError
+from millstream.worker.groupmetrics import collect
 from millstream.worker.loop import SubscriberLoop
 
 if TYPE_CHECKING:
@@ -54,10 +50,13 @@ class MetricsError(MillstreamError):
     """prometheus-client is not installed; the text says how to get it."""
 
 
-async def scrape(loops: Sequence[SubscriberLoop], line: Line | None, url: str, accept: str) -> tuple[bytes, str]:
+async def scrape(
+    loops: Sequence[SubscriberLoop], line: Line | None, url: str, accept: str, *, consumers: bool
+) -> tuple[bytes, str]:
     """One scrape and its content type; see :meth:`millstream.worker.app.App.metrics`."""
     need()
-    return expose([*_own(loops), *await _groups(loops, line, url)], accept)
+    groups = await collect([loop.subscription for loop in loops], line, url, consumers=consumers)
+    return expose([*_own(loops), *groups], accept)
 
 
 def need() -> None:
@@ -136,87 +135,3 @@ def _own(loops: Sequence[SubscriberLoop]) -> "Iterable[Metric]":
 
 def _labels(loop: SubscriberLoop) -> list[str]:
     return [loop.subscription.name, loop.subscription.sub.stream, loop.subscription.group]
-
-
-async def _groups(loops: Sequence[SubscriberLoop], line: Line | None, url: str) -> "list[Metric]":
-    """What the server says about the streams and groups read here; nothing when it does not answer."""
-    from prometheus_client.core import GaugeMetricFamily  # noqa: PLC0415 - optional
-
-    stream_labels, group_labels = ("db", "stream"), ("db", "stream", "group")
-    families = {
-        name: GaugeMetricFamily(name, text, labels=labels)
-        for name, text, labels in (
-            ("redis_stream_length", "Entries in the stream.", stream_labels),
-            ("redis_stream_group_lag", "Entries not delivered to the group yet.", group_labels),
-            ("redis_stream_group_messages_pending", "Entries delivered and not acked.", group_labels),
-            ("redis_stream_group_consumers", "Consumers of the group.", group_labels),
-            ("millstream_stream_group_lag_known", "0 when the server cannot tell the lag.", group_labels),
-            (
-                "millstream_stream_group_oldest_pending_age_seconds",
-                "Since the oldest pending entry was added.",
-                group_labels,
-            ),
-            ("millstream_dead_letters_waiting", "Entries in the dead-letter stream.", stream_labels),
-        )
-    }
-    db = _db(url)
-    subscriptions = {(loop.subscription.sub.stream, loop.subscription.group): loop.subscription for loop in loops}
-    try:
-        for (stream, group), subscription in subscriptions.items():
-            if line is None:
-                break
-            length, groups, waiting, dead = await line.calls(
-                [
-                    ("XLEN", stream),
-                    ("XINFO", "GROUPS", stream),
-                    ("XPENDING", stream, group),
-                    ("XLEN", subscription.dead),
-                ],
-                timeout=3.0,
-            )
-            _gauge(families["redis_stream_length"], [db, stream], length)
-            _gauge(families["millstream_dead_letters_waiting"], [db, subscription.dead], dead)
-            facts = _facts(groups, group)
-            if facts is not None:
-                labels = [db, stream, group]
-                _gauge(families["redis_stream_group_lag"], labels, facts.get("lag"))
-                _gauge(families["millstream_stream_group_lag_known"], labels, int(facts.get("lag") is not None))
-                _gauge(families["redis_stream_group_messages_pending"], labels, facts["pending"])
-                _gauge(families["redis_stream_group_consumers"], labels, facts["consumers"])
-                _gauge(families["millstream_stream_group_oldest_pending_age_seconds"], labels, _age(waiting))
-    except Disconnected:
-        return []
-    return list(families.values())
-
-
-def _gauge(family: Any, labels: list[str], value: Reply) -> None:
-    """One sample, if there is something to say."""
-    if isinstance(value, int | float):
-        family.add_metric(labels, value)
-
-
-def _facts(groups: Reply, group: str) -> dict[str, Any] | None:
-    if isinstance(groups, ResponseError):
-        return None
-    for row in groups:
-        facts = {name.decode(): value for name, value in zip(row[::2], row[1::2], strict=True)}
-        if facts["name"] == group.encode():
-            return facts
-    return None
-
-
-def _age(summary: Reply) -> float | None:
-    """Seconds since the oldest pending entry was added, by its id; 0 when nothing is pending."""
-    if isinstance(summary, ResponseError):
-        return None
-    if not summary[0]:
-        return 0.0
-    added = int(summary[1].partition(b"-")[0])
-    return max(SystemClock().now().wall - added, 0) / 1000
-
-
-def _db(url: str) -> str:
-    """The database's label as redis_exporter writes it."""
-    parts = urlsplit(url)
-    asked = parse_qs(parts.query).get("db", [parts.path.strip("/")])[0]
-    return f"db{asked if asked.isdecimal() else 0}"

@@ -1,7 +1,7 @@
-"""Spans of OpenTelemetry around runs and publishes, named as its messaging conventions ask. Extra: ``otel``.
+"""Spans and metrics of OpenTelemetry around runs and publishes, as its messaging conventions ask. Extra: ``otel``.
 
-Attributes: https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/ (system ``redis``, since the streams
-are Redis's whoever serves them).
+Attributes: https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/; the metrics:
+:mod:`millstream.worker.instruments`.
 
 The context travels in the headers of the entry's envelope. An entry of plain fields has none: its run is the root of
 a trace of its own, and a publish of plain fields stays one, untouched.
@@ -15,59 +15,71 @@ from millstream.worker.message import Message, Nack, Reject
 from millstream.worker.middleware import Middleware, Publication, Publish, Run, RunBatch
 
 try:
-    from opentelemetry import trace
+    from opentelemetry import metrics, trace
     from opentelemetry.propagate import extract, inject
     from opentelemetry.trace import Link, SpanKind, Status, StatusCode
+
+    from millstream.worker.instruments import SYSTEM, Instruments
 except ImportError as missing:
     raise ConfigError("tracing needs OpenTelemetry: install millstream[otel]") from missing
 
-SYSTEM = "redis"
-
 
 class Tracing(Middleware):
-    """A consumer span for each run, a producer span for each publish.
+    """A consumer span for each run, a producer span for each publish, and the metrics of both.
 
     Args:
         provider: where spans go; the process's own provider when None.
+        meter_provider: the same for metrics.
     """
 
-    def __init__(self, provider: "trace.TracerProvider | None" = None) -> None:
+    def __init__(
+        self,
+        provider: "trace.TracerProvider | None" = None,
+        meter_provider: "metrics.MeterProvider | None" = None,
+    ) -> None:
         self._tracer = trace.get_tracer("millstream", tracer_provider=provider)
+        self._instruments = Instruments(meter_provider)
 
     async def run(self, call_next: Run, msg: Message) -> Any:
         """``process <stream>``, child of the span that published the entry if its headers tell."""
-        with self._tracer.start_as_current_span(
-            f"process {msg.stream}",
-            context=extract(msg.headers),
-            kind=SpanKind.CONSUMER,
-            attributes={
-                **_place(msg.stream, "process"),
-                "messaging.consumer.group.name": msg.group,
-                "messaging.client.id": msg.consumer,
-                "messaging.message.id": msg.id,
-                "messaging.message.delivery_attempt": msg.delivery_count,
-            },
-            record_exception=False,
-            set_status_on_exception=False,
-        ) as span:
+        with (
+            self._tracer.start_as_current_span(
+                f"process {msg.stream}",
+                context=extract(msg.headers),
+                kind=SpanKind.CONSUMER,
+                attributes={
+                    **_place(msg.stream, "process"),
+                    "messaging.consumer.group.name": msg.group,
+                    "messaging.client.id": msg.consumer,
+                    "messaging.message.id": msg.id,
+                    "messaging.message.delivery_attempt": msg.delivery_count,
+                },
+                record_exception=False,
+                set_status_on_exception=False,
+            ) as span,
+            self._instruments.processing(msg.stream, msg.group, 1),
+        ):
             return await _told(span, call_next(msg))
 
     async def run_batch(self, call_next: RunBatch, msgs: Sequence[Message]) -> Any:
         """One span for the batch, linked to the spans that published its entries."""
         spans = [trace.get_current_span(extract(msg.headers)).get_span_context() for msg in msgs]
-        with self._tracer.start_as_current_span(
-            f"process {msgs[0].stream}",
-            kind=SpanKind.CONSUMER,
-            links=[Link(one) for one in spans if one.is_valid],
-            attributes={
-                **_place(msgs[0].stream, "process"),
-                "messaging.consumer.group.name": msgs[0].group,
-                "messaging.client.id": msgs[0].consumer,
-                "messaging.batch.message_count": len(msgs),
-            },
-            record_exception=False,
-            set_status_on_exception=False,
-        ) as span:
+        with (
+            self._tracer.start_as_current_span(
+                f"process {msgs[0].stream}",
+                kind=SpanKind.CONSUMER,
+                links=[Link(one) for one in spans if one.is_valid],
+                attributes={
+                    **_place(msgs[0].stream, "process"),
+                    "messaging.consumer.group.name": msgs[0].group,
+                    "messaging.client.id": msgs[0].consumer,
+                    "messaging.batch.message_count": len(msgs),
+                },
+                record_exception=False,
+                set_status_on_exception=False,
+            ) as span,
+            self._instruments.processing(msgs[0].stream, msgs[0].group, len(msgs)),
+        ):
             return await _told(span, call_next(msgs))
 
     async def publish(self, call_next: Publish, publication: Publication) -> str:
@@ -77,7 +89,8 @@ class Tracing(Middleware):
         ) as span:
             if publication.headers is not None:
                 inject(publication.headers)
-            entry = await call_next(publication)
+            with self._instruments.sending(publication.stream):
+                entry = await call_next(publication)
             span.set_attribute("messaging.message.id", entry)
             return entry
 

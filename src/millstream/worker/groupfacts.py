@@ -1,0 +1,151 @@
+"""What the server says about a stream and the groups that are read here, asked in one round trip or two.
+
+Everything asked costs the same however long the stream is (XINFO STREAM without FULL); only what is told of consumers
+grows, with their number. What the server refuses to tell, or has no such thing, is None or lacks.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from redis.exceptions import ResponseError
+
+from millstream.client.line import Command, Line, Reply
+from millstream.clock import SystemClock
+
+_PATIENCE = 3.0
+
+Record: TypeAlias = dict[str, Any]
+"""One of XINFO's maps; names and ids are bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """What is known of one group.
+
+    Attributes:
+        info: its row of XINFO GROUPS; None when there is no such group.
+        unowned: pending entries that no consumer holds, since XNACK released them.
+        pending_age: seconds since the oldest pending entry was added; 0 when nothing is pending.
+        undelivered_age: the same of the oldest entry not delivered yet.
+        consumers: rows of XINFO CONSUMERS, if they were asked for.
+    """
+
+    info: Record | None
+    unowned: int | None
+    pending_age: float | None
+    undelivered_age: float | None
+    consumers: Sequence[Record]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFacts:
+    """What is known of one stream.
+
+    Attributes:
+        length: entries in it.
+        info: XINFO STREAM; None when there is no such stream.
+        groups: those asked about.
+        dead: dead-letter stream -> entries in it.
+    """
+
+    length: int | None
+    info: Record | None
+    groups: dict[str, GroupFacts]
+    dead: dict[str, int | None]
+
+
+async def ask(
+    line: Line, stream: str, groups: Sequence[str], dead: Sequence[str], *, consumers: bool = True
+) -> StreamFacts:
+    """Everything about one stream and some of its groups.
+
+    Args:
+        line: the way to the server.
+        stream: its key.
+        groups: names of the groups.
+        dead: keys of dead-letter streams, in the same slot on a cluster.
+        consumers: also about each consumer.
+
+    Raises:
+        Disconnected: no answer came.
+    """
+    asked: list[Command] = [("XLEN", stream), ("XINFO", "STREAM", stream), ("XINFO", "GROUPS", stream)]
+    asked += [("XLEN", key) for key in dead]
+    asked += [("XPENDING", stream, group) for group in groups]
+    asked += [("XINFO", "CONSUMERS", stream, group) for group in groups if consumers]
+    replies = [_told(reply) for reply in await line.calls(asked, timeout=_PATIENCE)]
+    length, about, rows = replies[:3]
+    waiting, further = replies[3 : 3 + len(dead)], replies[3 + len(dead) :]
+    info = None if about is None else _record(about)
+    known = {row["name"]: row for row in _records(rows)}
+    found = {group: known.get(group.encode()) for group in groups}
+    ages = await _undelivered(line, stream, info, found)
+    members = further[len(groups) :] if consumers else [None] * len(groups)
+    return StreamFacts(
+        length,
+        info,
+        {
+            group: GroupFacts(found[group], *_pending(summary), ages.get(group), _records(listed))
+            for group, summary, listed in zip(groups, further, members, strict=False)
+        },
+        dict(zip(dead, waiting, strict=True)),
+    )
+
+
+def milliseconds(entry: bytes) -> int:
+    """The first part of an entry's id."""
+    return _order(entry)[0]
+
+
+def _pending(summary: Reply) -> tuple[int | None, float | None]:
+    """Unowned entries and the age of the oldest pending one, by the short form of XPENDING."""
+    if summary is None:
+        return None, None
+    total, oldest, _, holders = summary
+    # a released entry is in the total and under no consumer; where there is no XNACK the two are always the same
+    return total - sum(int(row[1]) for row in holders or ()), _age(oldest) if total else 0.0
+
+
+async def _undelivered(
+    line: Line, stream: str, info: Record | None, groups: dict[str, Record | None]
+) -> dict[str, float]:
+    """Group -> seconds since its oldest undelivered entry was added, 0 without one; groups that are not known lack.
+
+    This is known also where the lag is not: an entry after the last delivered one is there or it is not.
+    """
+    if info is None:
+        return {}
+    last = info["last-entry"]
+    delivered = {group: row["last-delivered-id"] for group, row in groups.items() if row is not None}
+    behind = [group for group, entry in delivered.items() if last and _order(last[0]) > _order(entry)]
+    found = dict.fromkeys(delivered.keys() - behind, 0.0)
+    asked: list[Command] = [("XRANGE", stream, b"(" + delivered[group], "+", "COUNT", 1) for group in behind]
+    replies = await line.calls(asked, timeout=_PATIENCE) if asked else []
+    for group, entries in zip(behind, map(_told, replies), strict=True):
+        if entries is not None:
+            found[group] = _age(entries[0][0]) if entries else 0.0
+    return found
+
+
+def _told(reply: Reply) -> Reply:
+    """The reply, None for a refusal."""
+    return None if isinstance(reply, ResponseError) else reply
+
+
+def _records(rows: Reply) -> list[Record]:
+    return [_record(row) for row in rows or ()]
+
+
+def _record(row: Sequence[Any]) -> Record:
+    return {name.decode(): value for name, value in zip(row[::2], row[1::2], strict=True)}
+
+
+def _order(entry: bytes) -> tuple[int, int]:
+    ms, _, number = entry.partition(b"-")
+    return int(ms), int(number)
+
+
+def _age(entry: bytes) -> float:
+    """Seconds since the entry was added, by its id."""
+    return max(SystemClock().now().wall - milliseconds(entry), 0) / 1000
