@@ -100,14 +100,20 @@ def test_a_killed_child_does_no_harm(
     assert recovered(log.directory) == list(range(1, 106))
 
 
+WAITS_FOR_EVER = """
+import os, sys, threading
+from millstream.node import compaction
+from millstream.persistence.disk import RealDisk
+RealDisk.open_read = lambda *_: threading.Event().wait()
+os._exit(compaction.main(*sys.argv[1:]))
+"""
+
+
 def test_a_child_ends_with_its_parent_whatever_it_waits_for(log: Log) -> None:
     """Its standard input ends, and so does it, without a word, in the midst of a read that lasts for ever."""
     rewrite = log.seal_off()
     assert rewrite is not None
-    endless = log.directory / rewrite.source.segments[0].name
-    endless.unlink()
-    os.mkfifo(endless)  # to open it waits for somebody who writes
-    words = [*rewriting.PROGRAM, str(log.directory), "3"]
+    words = [sys.executable, "-P", "-c", WAITS_FOR_EVER, str(log.directory), "3"]
     child = subprocess.Popen(
         words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **rewriting._environment()}
     )

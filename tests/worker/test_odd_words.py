@@ -2,8 +2,9 @@
 
 import asyncio
 import json
+import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
@@ -52,6 +53,22 @@ ODD = {
     "exit": lambda: sys.exit(0),
     "exit-text": lambda: sys.exit("bad"),
 }
+
+
+class Strict(logging.Handler):
+    """A log that asks each error for its text, as formatters of JSON lines do, and lets out what that raises."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and record.exc_info[1] is not None:
+            str(record.exc_info[1])
+
+
+@pytest.fixture(autouse=True)
+def strict_log() -> Iterator[None]:
+    handler = Strict()
+    logging.getLogger("millstream").addHandler(handler)
+    yield
+    logging.getLogger("millstream").removeHandler(handler)
 
 
 @pytest.mark.parametrize("way", ["async", "thread", "batch"])

@@ -181,6 +181,19 @@ def shown(error: BaseException) -> str:
         return f"(its text cannot be shown: {type(failure).__name__})"
 
 
+def loggable(error: BaseException) -> BaseException:
+    """An error for ``exc_info``: itself, or one that has a text where its own cannot be had.
+
+    Formatters of logs that ask for the text unguarded (those of JSON lines do) raise at what has none, and some
+    handlers let that out.
+    """
+    try:
+        str(error)
+    except Exception:  # noqa: BLE001 - it is the user's
+        return RuntimeError(f"{type(error).__qualname__} {shown(error)}").with_traceback(error.__traceback__)
+    return error
+
+
 def summarize(error: BaseException) -> str:
     """An error in one line for whoever looks, whatever its own text does."""
     try:

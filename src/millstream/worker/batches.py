@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
+from millstream.client.deadletter import loggable
 from millstream.errors import MillstreamError, UsageError
 from millstream.worker import hooks
 from millstream.worker.calls import Calls, Entries
@@ -152,4 +153,6 @@ class Batches:
             if held.state in (State.RUNNING, State.LOST):
                 self._outcomes.failed(held, error)
             elif not isinstance(error, Nack | Reject):
-                log.warning("%s: a handler raised after it had settled its entry", self._member.stream, exc_info=error)
+                log.warning(
+                    "%s: a handler raised after it had settled its entry", self._member.stream, exc_info=loggable(error)
+                )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import ResponseError
 
 from millstream.client import capabilities
+from millstream.client.deadletter import loggable
 from millstream.client.line import AccessDenied, Disconnected, Line, Reply, open_line, passes
 from millstream.clock import Clock
 from millstream.errors import MillstreamError
@@ -621,7 +622,9 @@ class SubscriberLoop:
             if self._unsettled(held):
                 self._outcomes.failed(held, error)
             elif not isinstance(error, Nack | Reject):
-                log.warning("%s: a handler raised after it had settled its entry", member.stream, exc_info=error)
+                log.warning(
+                    "%s: a handler raised after it had settled its entry", member.stream, exc_info=loggable(error)
+                )
         else:
             hooks.reach("after_handler")
             member.stats.handled += 1

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 
-from millstream.client.deadletter import DeadLetter, describe, shown, summarize
+from millstream.client.deadletter import DeadLetter, describe, loggable, shown, summarize
 from millstream.worker.ledger import Ledger
 from millstream.worker.membership import Held, Membership, Returned
 from millstream.worker.message import Nack, Reject
@@ -87,7 +87,7 @@ class Outcomes:
             held.id.decode(),
             held.deliveries,
             kind,
-            exc_info=error,
+            exc_info=loggable(error),
         )
 
 
