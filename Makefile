@@ -22,8 +22,8 @@ demo: check-java install ## the main job: a year of flights through stream, work
 # Bytecode is kept even where the environment says not to: the tests start hundreds of Python processes.
 test test-long: export PYTHONDONTWRITEBYTECODE =
 
-test: check-java install ## every test but the long campaigns, two at a time (ARGS="tests/engine -x -n0" for some, one at a time)
-	$(BIN)/python -m pytest -m "not long" -n 2 --dist loadfile $(ARGS)
+test: check-java install ## every test but the long campaigns, three at a time (ARGS="tests/engine -x -n0" for some, one at a time)
+	$(BIN)/python -m pytest -m "not long" -n 3 --dist loadfile $(ARGS)
 
 test-long: check-java install ## only the long campaigns
 	$(BIN)/python -m pytest -m long $(ARGS)

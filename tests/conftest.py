@@ -19,7 +19,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Files are handed out so that Java machines run one at a time and nothing slow is begun last."""
+    """Files are handed out so that few Java machines run at a time and nothing slow is begun last."""
     if config.getvalue("dist") != "loadfile":
         return None
     from support.order import Scheduling

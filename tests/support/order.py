@@ -1,4 +1,7 @@
-"""Which tests run on which of two processes, and in what order, so that neither waits long for the other at the end."""
+"""Which tests run on which of three processes, and in what order, so that none runs long alone at the end.
+
+Three for two cores: half of the time a test waits for a process it has started, a disk or a clock.
+"""
 
 from collections.abc import Iterable
 from functools import cache
@@ -8,27 +11,32 @@ from xdist.scheduler import LoadFileScheduling
 
 ROOT = Path(__file__).parents[2]
 
-JAVA = "java"
-"""One work unit: every file that starts a Java machine. Two at once would take four cores, and each its own warming."""
+SPARK = "spark"
+"""One work unit: the files of Spark's own folder, which share a session in their process."""
 
-SLOW = ("tests/server/test_kills.py", "tests/engine/test_machine.py", "tests/persistence/test_rewrite.py")
+JAVA = "java"
+"""One work unit: the other files that start Java machines, one after the other, since each wants both cores."""
+
+SLOW = ("tests/server/test_kills.py", "tests/engine/test_machine.py", "tests/persistence/test_crash.py")
 """Files that take long for the number of their tests, the longest first. Begun last, they would run alone."""
 
 
 @cache
 def work_unit(file: str) -> str:
-    """What a file is handed out with: itself, or all files with Spark in them."""
+    """What a file is handed out with: itself, or other files with Spark in them."""
     text = (ROOT / file).read_text(encoding="utf-8")
-    return JAVA if "pytest.mark.spark" in text else file
+    if "pytest.mark.spark" not in text:
+        return file
+    return SPARK if file.startswith("tests/spark/") else JAVA
 
 
 def in_order(counts: Iterable[tuple[str, int]]) -> list[str]:
-    """The work units as they are begun: Java, slow files, then those with the most tests.
+    """The work units as they are begun: Spark, Java, slow files, then those with the most tests.
 
     Args:
         counts: each unit and how many tests it has.
     """
-    first = [JAVA, *SLOW]
+    first = [SPARK, JAVA, *SLOW]
     places = {unit: place for place, unit in enumerate(first)}
     return [unit for unit, _ in sorted(counts, key=lambda one: (places.get(one[0], len(first)), -one[1], one[0]))]
 
