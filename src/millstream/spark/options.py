@@ -235,12 +235,7 @@ def _check_streams(
 def _instants(text: str) -> Mapping[str, Id]:
     """A place for each stream, from a JSON of times."""
     wanted = 'it must be a JSON of milliseconds or times such as {"orders": 1700000000000}'
-    try:
-        parsed: Any = json.loads(text)
-    except ValueError:
-        raise ValueError(wanted) from None
-    if not isinstance(parsed, dict) or not parsed:
-        raise ValueError(wanted)
+    parsed = _by_stream(text, wanted)
     for value in parsed.values():
         if isinstance(value, bool) or not isinstance(value, (int, str)):
             raise ValueError(wanted)  # noqa: TRY004 - shown as a bad option
@@ -266,13 +261,19 @@ def _offsets(text: str) -> Where:
     if text.lower() in ("earliest", "latest", "group"):
         return text.lower()
     wanted = 'it must be earliest, latest, or a JSON such as {"orders": "1700000000000-0"}'
+    parsed = _by_stream(text, wanted)
+    return {key: _one_place(key, value) for key, value in parsed.items()}
+
+
+def _by_stream(text: str, wanted: str) -> dict[str, Any]:
+    """What a JSON object says of each stream; ``wanted`` is the error of any other text."""
     try:
         parsed: Any = json.loads(text)
     except ValueError:
         raise ValueError(wanted) from None
     if not isinstance(parsed, dict) or not parsed:
         raise ValueError(wanted)
-    return {key: _one_place(key, value) for key, value in parsed.items()}
+    return parsed
 
 
 def _one_place(key: str, value: Any) -> Id | Position | str:
