@@ -50,6 +50,7 @@ FAULTS = (
         "            self._head = min(self._head, at)\n",
         "",
         "tests/engine/test_pending.py::test_the_index_by_id_is_a_sorted_dictionary",
+        (*ASSERTION, "ExceptionGroup"),  # hypothesis tells of two ways to fail in one
     ),
     Fault(
         "delivery-not-counted",

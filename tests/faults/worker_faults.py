@@ -115,7 +115,7 @@ FAULTS = (
         "worker/policy.py",
         "    return Course.ALONE if known.pardoned else Course.TOGETHER\n",
         "    return Course.TOGETHER\n",
-        "tests/worker/test_crashes.py::test_after_a_second_crash_each_runs_alone_and_the_others_are_not_charged",
+        "tests/worker/test_course.py::test_without_a_limit_a_killer_is_alone_for_ever_and_never_dead",
     ),
     Fault(
         "suspects-are-charged-while-they-wait",
