@@ -115,19 +115,20 @@ async def test_retry_gives_the_handler_what_it_got_the_first_time(server: Server
 
 
 async def test_two_operators_put_each_letter_back_once(server: ServerProcess, client: redis.Redis) -> None:
-    """The same three hundred letters from two sides at once, in other orders, while more are buried."""
+    """The same three hundred letters by two side by side and one from the other end, while more are buried."""
     ids = bury(client, 300)
-    lines = [Line(server.url), Line(server.url)]
+    lines = [Line(server.url) for _ in range(3)]
     writer = Line(server.url)
     yards = [Graveyard(line, "orders:dead") for line in lines]
     busy = asyncio.create_task(_bury_more(writer))
-    outcomes = await asyncio.gather(yards[0].put_back(ids), yards[1].put_back(ids[::-1]))
+    orders = (ids, ids, ids[::-1])
+    outcomes = await asyncio.gather(*(yard.put_back(order) for yard, order in zip(yards, orders, strict=True)))
     await busy
     for line in (*lines, writer):
         await line.close()
     returned = [grave for outcome in outcomes for grave, _, _ in outcome.returned]
     assert sorted(returned) == sorted(ids)
-    assert sorted(grave for outcome in outcomes for grave in outcome.gone) == sorted(ids)
+    assert sorted(grave for outcome in outcomes for grave in outcome.gone) == sorted(ids * 2)
     assert client.xlen("orders") == 300
 
 
