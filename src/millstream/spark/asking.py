@@ -56,7 +56,7 @@ class Asker:
                 except nodes.Redirected:
                     if guard is not None or time.monotonic() > deadline:
                         raise
-                time.sleep(nodes.PAUSE)
+                time.sleep(nodes.PAUSE)  # no node tells when a slot has arrived
         finally:
             if "WATCH" in names:
                 self._watching = self._wires.get(self._last)

@@ -196,7 +196,7 @@ class Publisher:
                 looked = None
                 if time.monotonic() > until:
                     raise
-                time.sleep(nodes.PAUSE)
+                time.sleep(nodes.PAUSE)  # no node tells when a slot has arrived
                 continue
             except OSError:  # whether it was done is seen by looking again
                 self._calls.lost()

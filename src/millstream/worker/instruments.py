@@ -32,24 +32,24 @@ class Instruments:
         self._process = meter.create_histogram(
             "messaging.process.duration",
             unit="s",
-            description="Duration of processing operation.",
+            description="Seconds a handler ran.",
             explicit_bucket_boundaries_advisory=_BOUNDS,
         )
         self._operation = meter.create_histogram(
             "messaging.client.operation.duration",
             unit="s",
-            description="Duration of messaging operation initiated by a producer or consumer client.",
+            description="Seconds a publish took.",
             explicit_bucket_boundaries_advisory=_BOUNDS,
         )
         self._consumed = meter.create_counter(
             "messaging.client.consumed.messages",
             unit="{message}",
-            description="Number of messages that were delivered to the application.",
+            description="Entries handed to handlers.",
         )
         self._sent = meter.create_counter(
             "messaging.client.sent.messages",
             unit="{message}",
-            description="Number of messages producer attempted to send to the broker.",
+            description="Publishes that were sent, refused ones included.",
         )
 
     @contextlib.contextmanager
