@@ -16,6 +16,7 @@ FOLDERS = {
     habits.undocumented_tests: ("tests",),
     habits.unreasoned: ("src", "tests", "bench", "examples"),
     habits.sleeping: ("tests",),
+    habits.stopped_clocks: ("tests",),
     habits.given_away: ("src", "tests", "bench", "examples"),
 }
 
@@ -55,6 +56,10 @@ PLANTED: list[tuple[Rule, str, int]] = [
     (habits.sleeping, "import asyncio\nasync def f():\n    await asyncio.sleep(0.1)\n", 1),
     (habits.sleeping, "import asyncio\nasync def f():\n    await asyncio.sleep(0)\n", 0),
     (habits.sleeping, "from time import sleep\nsleep(1)\n", 1),
+    (habits.stopped_clocks, "def test_a(patch):\n    patch.setattr(time, 'sleep', f)\n", 1),
+    (habits.stopped_clocks, "def test_a(patch):\n    patch.setattr(module.time, 'sleep', f)\n", 1),
+    (habits.stopped_clocks, "def test_a(patch):\n    patch.setattr('module.time.sleep', f)\n", 1),
+    (habits.stopped_clocks, "def test_a(patch):\n    patch.setattr(module, 'time', f)\n", 0),
     (habits.given_away, "import socket\nsocket.socket().bind(('127.0.0.1', 0))\n", 1),
     (habits.given_away, "import socket\nsocket.create_server(('127.0.0.1', 0))\n", 0),
 ]

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from millstream.cli.output import Column, Output, Table, printable, shown, size_text, span_text, time_text
+from support.clock import own_clock
 
 COLUMNS = (Column("key"), Column("entries", "count"), Column("size", "bytes"), Column("added_ms", "time"))
 ROWS = [(b"orders", 12, 2048, 1772366400250), (b"\xff\x1b[31m", 0, None, None)]
@@ -156,7 +157,7 @@ def test_a_full_disk_behind_standard_output_is_an_error() -> None:
 def test_progress_is_silent_for_quick_work_and_speaks_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there is no terminal: a line now and then, on standard error."""
     now = [0.0]
-    monkeypatch.setattr("millstream.cli.output.time.monotonic", lambda: now[0])
+    own_clock(monkeypatch, "millstream.cli.output", monotonic=lambda: now[0])
     out, err = io.StringIO(), io.StringIO()
     with Output("json", out, err).progress({"check": "Checking"}) as tell:
         tell("check", 1, 10)
@@ -180,7 +181,7 @@ def test_colours_and_bars_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) ->
     Output("table", out).table(table())
     assert "\x1b[1m" in out.getvalue()
     now = [0.0]
-    monkeypatch.setattr("millstream.cli.output.time.monotonic", lambda: now[0])
+    own_clock(monkeypatch, "millstream.cli.output", monotonic=lambda: now[0])
     err = Terminal()
     with Output("json", Terminal(), err).progress({"check": "Checking"}) as tell:
         now[0] += 1

@@ -15,6 +15,7 @@ from millstream.node import codec, rewriting
 from millstream.node.node import Node
 from millstream.node.rewriting import Rewriter
 from millstream.persistence.log import Log
+from support.clock import own_clock
 from support.waiting import eventually
 
 HERE = Path(__file__).parent
@@ -235,7 +236,7 @@ def test_a_full_disk_at_the_beginning(log: Log) -> None:
 def test_when_it_begins_by_itself(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the size on, at that growth since the last, not at 0 percent; after a failure only later and later."""
     now = 1000.0
-    monkeypatch.setattr(rewriting.time, "monotonic", lambda: now)
+    own_clock(monkeypatch, "millstream.node.rewriting", monotonic=lambda: now)
     config = Config({"auto-aof-rewrite-min-size": str(log.total_bytes + 1), "auto-aof-rewrite-percentage": "100"})
     rewriter = Rewriter(log, config, program=["/nonexistent/python"])
     begun = []

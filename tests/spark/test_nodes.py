@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import millstream
 from millstream.errors import ConfigError, UsageError
-from millstream.spark import bulk, faces, nodes, pages, publishing, queries, recover, staging
+from millstream.spark import bulk, faces, nodes, pages, queries, recover, staging
 from millstream.spark.archiving.manifest import Place
 from millstream.spark.archiving.replay import Replay, replay
 from millstream.spark.archiving.trim import Keep, Trimmer
@@ -27,6 +27,7 @@ from millstream.spark.rowcoding import RowLayout
 from millstream.spark.sink import settle, stage
 from millstream.spark.sinkoptions import SinkOptions
 from millstream.spark.source import BatchReader, MillstreamSource, StreamReader
+from support.clock import own_clock
 from support.clusters import Three
 from support.ports import free_port
 from support.sentinels import Watched
@@ -264,7 +265,8 @@ def test_the_sink_waits_while_a_slot_is_being_moved(three: Three, client: Any, m
 
     monkeypatch.setattr(Publisher, "_step", act)
     message = staged(three.url, 0, 60)
-    monkeypatch.setattr(publishing.time, "sleep", arrive)
+    for module in ("asking", "publishing", "wire"):  # each sends again what it asked
+        own_clock(monkeypatch, f"millstream.spark.{module}", sleep=arrive)
     commit(three.url, 0, message)
     monkeypatch.undo()
     assert sleeps["waited"] >= 3
@@ -529,7 +531,7 @@ def test_a_replica_that_is_behind_is_waited_for(
         if waits["seen behind"] == 3:
             replica.client_unpause()
 
-    monkeypatch.setattr(bulk.time, "sleep", wait)
+    own_clock(monkeypatch, "millstream.spark.bulk", sleep=wait)
     monkeypatch.setattr(bulk, "REPLICA_SECONDS", 60.0)
     primary.config_resetstat()
     assert rows(made, parts) == numbered("s", 1, 200)

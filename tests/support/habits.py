@@ -73,6 +73,18 @@ def sleeping(modules: Iterable[Module]) -> list[str]:
     return broken
 
 
+def stopped_clocks(modules: Iterable[Module]) -> list[str]:
+    """Functions of ``time`` replaced for the whole process; ``support/clock.py`` replaces them for one module."""
+    broken = []
+    for module in modules:
+        for name, call in module.calls:
+            where = call.args[0] if call.args else None
+            text = where.value if isinstance(where, ast.Constant) else ast.unparse(where) if where else ""
+            if name.endswith(".setattr") and "time" in str(text).split("."):
+                broken.append(f"{module.place}:{call.lineno} replaces {text}")
+    return broken
+
+
 def given_away(modules: Iterable[Module]) -> list[str]:
     """Sockets bound to port 0 to learn a number for somebody else: by then a client may have been given it."""
     broken = []

@@ -19,6 +19,7 @@ from millstream.upkeep.directory_health import examine_place
 from millstream.upkeep.dump import Choice, dump
 from millstream.upkeep.examine import advice, examine_directory, kind_of
 from millstream.upkeep.restore import restore
+from support.clock import own_clock
 from support.waiting import eventually
 from upkeep.conftest import START, STEP, content, flip, segments, write_log, xadd
 
@@ -235,7 +236,7 @@ def test_a_record_that_is_being_written_is_no_tear(home: Path, monkeypatch: pyte
                 writer.stdin.close()
             eventually(lambda: path.stat().st_size == len(whole[path.name]) + len(rest), what="the write ends")
 
-        monkeypatch.setattr("millstream.upkeep.examine.time.sleep", go_on)
+        own_clock(monkeypatch, "millstream.upkeep.examine", sleep=go_on)
         found = examine_directory(home)
     assert (found.report.problems, found.under_way, found.report.records) == ([], 20, 20)
     log.close()
