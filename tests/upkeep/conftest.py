@@ -10,6 +10,8 @@ from millstream.engine import ids
 from millstream.node import codec
 from millstream.persistence.disk import RealDisk, RealFile
 from millstream.persistence.log import Log
+from millstream.persistence.rewrite import contents
+from millstream.persistence.rewrite import make as make_snapshot
 
 START = 1_772_366_400_000  # 2026-03-01T12:00:00Z, the wall time of the first record
 STEP = 1000  # milliseconds from one record to the next
@@ -39,6 +41,21 @@ def home(tmp_path: Path) -> Path:
     """Twenty records, 1 to 20, in several files."""
     write_log(tmp_path / "data", [xadd(number) for number in range(1, 21)])
     return tmp_path / "data"
+
+
+def rewritten(home: Path, snapshot: list[bytes] | None = None) -> None:
+    """Twenty records, of which the first ten are in a snapshot; or something else is in it."""
+    log = write_log(home, [xadd(number) for number in range(1, 11)], close=False)
+    disk, rewrite = RealDisk(), log.seal_off()
+    assert rewrite is not None
+    make_snapshot(disk, home, rewrite, contents(disk, home, rewrite) if snapshot is None else iter(snapshot))
+    log.adopt(rewrite)
+    log.sweep()
+    for number in range(11, 21):
+        log.append(xadd(number))
+        log.write()
+        log.sync()
+    log.close()
 
 
 def segments(home: Path) -> list[Path]:

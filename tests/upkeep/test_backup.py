@@ -14,8 +14,6 @@ from millstream.errors import DiskError, DiskFullError, LogCorruptError, LogLock
 from millstream.persistence.disk import RealDisk, RealFile
 from millstream.persistence.frame import HEADER_SIZE
 from millstream.persistence.log import Log
-from millstream.persistence.rewrite import contents
-from millstream.persistence.rewrite import make as make_snapshot
 from millstream.upkeep import copying
 from millstream.upkeep.backup import back_up, read_facts
 from millstream.upkeep.copying import leftovers
@@ -23,7 +21,7 @@ from millstream.upkeep.examine import examine_directory, kind_of
 from millstream.upkeep.exchange import exchange
 from millstream.upkeep.moment import Moment
 from millstream.upkeep.restore import restore
-from upkeep.conftest import START, STEP, NamingDisk, content, flip, segments, write_log, xadd
+from upkeep.conftest import START, STEP, NamingDisk, content, flip, rewritten, segments, write_log, xadd
 from upkeep.test_cut import recovered
 from upkeep.test_examine import damage_middle
 
@@ -356,21 +354,6 @@ def test_a_log_that_goes_on_from_a_moment(home: Path, tmp_path: Path) -> None:
     assert log.append(xadd(9)) == 9
     log.close()
     assert numbers(tmp_path / "new") == list(range(1, 10))
-
-
-def rewritten(home: Path) -> None:
-    """Twenty records, of which the first ten are in a snapshot."""
-    log = write_log(home, [xadd(number) for number in range(1, 11)], close=False)
-    disk, rewrite = RealDisk(), log.seal_off()
-    assert rewrite is not None
-    make_snapshot(disk, home, rewrite, contents(disk, home, rewrite))
-    log.adopt(rewrite)
-    log.sweep()
-    for number in range(11, 21):
-        log.append(xadd(number))
-        log.write()
-        log.sync()
-    log.close()
 
 
 def test_a_snapshot_has_one_moment(tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from zlib import crc32
 
+import msgpack
 import pytest
 
+import millstream
 from millstream.errors import DiskError, StorageError
 from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE
 from millstream.persistence.log import Log
@@ -21,7 +23,7 @@ from millstream.upkeep.examine import advice, examine_directory, kind_of
 from millstream.upkeep.restore import restore
 from support.clock import own_clock
 from support.waiting import eventually
-from upkeep.conftest import START, STEP, content, flip, segments, write_log, xadd
+from upkeep.conftest import START, STEP, content, flip, rewritten, segments, write_log, xadd
 
 
 def test_a_whole_log(home: Path) -> None:
@@ -166,6 +168,70 @@ def test_records_that_no_program_of_ours_wrote(tmp_path: Path) -> None:
     found = examine_directory(tmp_path / "data")
     assert found.losses is not None
     assert (found.losses.records, found.losses.unreadable) == (2, 1)
+
+
+ILLEGIBLE = {
+    "bytes of another program": (b"\xc1 not ours", "illegible"),
+    "a number": (msgpack.packb(7), "illegible"),
+    "no transitions": (msgpack.packb([1, START, 7]), "illegible"),
+    "transitions that are none": (msgpack.packb([1, START, [7]]), "illegible"),
+    "arguments left out": (msgpack.packb([1, START, [["xadd", 0]]]), "illegible"),
+    "a newer version": (msgpack.packb([2, START, []]), "newer"),
+    "a newer op": (msgpack.packb([1, START, [["later", 0, b"orders"]]]), "newer"),
+}
+
+
+@pytest.mark.parametrize("what", ILLEGIBLE)
+def test_a_record_that_a_start_could_not_apply(tmp_path: Path, what: str) -> None:
+    """Whole by its checksum, so that only reading it tells: found with its place, and what the advice says works."""
+    payload, kind = ILLEGIBLE[what]
+    home = tmp_path / "data"
+    write_log(home, [*map(xadd, range(1, 11)), payload, *map(xadd, range(12, 15))])
+    before = content(home)
+    with pytest.raises(StorageError):
+        millstream.connect(f"file://{home}")
+    found = examine_directory(home)
+    (problem,) = found.report.problems
+    assert (kind_of(problem), problem.refuses, problem.newer) == (kind, True, kind == "newer")
+    assert (found.report.records, found.report.lost_records) == (10, 4)
+    assert "record 11 is as it was written" in problem.text
+    assert content(home) == before
+    if kind == "newer":
+        assert (found.losses, found.cut_at) == (None, None)
+        return
+    assert positions(home) == [*range(1, 11), *range(12, 15)] or what == "arguments left out"
+    assert found.losses is not None
+    assert found.losses.records == 4
+    assert found.cut_at is not None
+    cut(home, *found.cut_at)
+    assert examine_directory(home).report.ok
+    with millstream.connect(f"file://{home}") as client:
+        assert client.xlen("orders") == 10
+
+
+def positions(home: Path) -> list[int]:
+    """Of the records that can still be read."""
+    return [record.position for record in dump(home, Choice(past_damage=True))]
+
+
+def test_a_snapshot_that_a_start_could_not_apply(tmp_path: Path) -> None:
+    """Its records are read too; all behind it would be lost with it, so there is no place to cut at."""
+    home = tmp_path / "data"
+    rewritten(home, [xadd(1), b"\xc1 not ours"])
+    found = examine_directory(home)
+    (problem,) = found.report.problems
+    assert kind_of(problem) == "illegible"
+    assert Path(problem.path).name.startswith("snapshot-")
+    assert problem.offset == HEADER_SIZE + FRAME_SIZE + len(xadd(1))
+    assert (found.report.records, found.report.lost_records, found.cut_at) == (0, 10, None)
+
+
+def test_the_records_are_read_with_progress(home: Path) -> None:
+    """Long work is seen: first the checksums, then what they stand for."""
+    told: list[tuple[str, int, int]] = []
+    examine_directory(home, tell=lambda *words: told.append(words))
+    size = sum(path.stat().st_size for path in segments(home))
+    assert told == [("check", size, size), ("read", size, size)]
 
 
 def test_the_owner_is_seen_without_touching_its_lock(home: Path) -> None:

@@ -71,6 +71,14 @@ def entries(home: Path) -> list[list[int]]:
         return [[int(fields["n"]) for _, fields in client.xrange(f"w{each}")] for each in range(WRITERS)]
 
 
+def rewrite(client: redis.Redis) -> None:
+    """Have the log rewritten, unless the server has begun to by itself."""
+    try:
+        client.bgrewriteaof()
+    except redis.ResponseError as error:
+        assert "already in progress" in str(error)  # noqa: PT017 - either is right
+
+
 def test_backups_in_a_loop(server: ServerProcess, tmp_path: Path) -> None:
     """Each restores to a beginning of what every client wrote, with all that was acknowledged before it began."""
     rounds = 8
@@ -81,7 +89,7 @@ def test_backups_in_a_loop(server: ServerProcess, tmp_path: Path) -> None:
             made = back_up(tmp_path / "data", tmp_path / f"backup{each}")
             after = crowd.wait_for(300)
             if each % 2:
-                client.bgrewriteaof()
+                rewrite(client)
             restore(made.path, tmp_path / f"restored{each}")
             found = entries(tmp_path / f"restored{each}")
             for writer in range(WRITERS):

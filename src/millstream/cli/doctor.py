@@ -68,7 +68,7 @@ def doctor(target: str | None, pending_older: int, streams: int, form: str) -> N
         from millstream.upkeep.findings import worst  # noqa: PLC0415 - help does not need it
 
         output = Output(form)
-        with output.progress({"check": "Checking the log"}) as tell:
+        with output.progress({"check": "Checking the log", "read": "Reading the records"}) as tell:
             findings = list(_findings(target, pending_older, streams, tell))
         columns = (Column("level"), Column("check"), Column("what"), Column("why"), Column("advice"))
         rows = [(f.level, f.check, f.what, f.why, f.advice) for f in findings]

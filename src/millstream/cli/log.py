@@ -36,7 +36,7 @@ class DataDirectory(click.Path):
 _DIR = DataDirectory(path_type=Path)
 _WIDE = {"max_content_width": 110}
 _SHOWN_KEYS = 20
-_DOING = {"check": "Checking the log"}
+_DOING = {"check": "Checking the log", "read": "Reading the records"}
 
 CHECK_HELP = """Say what is in a data directory, what is wrong with it, and what would be lost.
 
@@ -52,6 +52,7 @@ Kinds of damage:
   foreign   a file is another log's, or the manifest does not name it
   manifest  the manifest is damaged or missing
   snapshot  the snapshot is damaged
+  illegible a record is as it was written, but none that this Millstream can apply; a start is refused
   newer     not damaged, but written by a newer Millstream, which alone can read it
 
 \b

@@ -7,6 +7,7 @@ from pathlib import Path
 from re import Pattern
 from re import compile as compiled
 
+from millstream.errors import StorageError
 from millstream.persistence.disk import Disk, RealDisk, disk_error
 from millstream.persistence.frame import HEADER_SIZE
 from millstream.persistence.picture import Picture
@@ -46,7 +47,8 @@ def dump(path: Path, choice: Choice, disk: Disk | None = None) -> Iterator[Recor
     Raises:
         LogCorruptError: there is damage, unless the choice goes past it.
         DiskError: it cannot be read.
-        StorageError: nothing in the directory is of a log.
+        StorageError: nothing in the directory is of a log, or a record is none of ours and the choice does not go past
+            it.
     """
     disk, path = disk or RealDisk(), path.absolute()
     pattern = compiled(translate(choice.key)) if choice.key is not None else None
@@ -78,7 +80,12 @@ def _chosen(raw: Iterator[Raw], choice: Choice, pattern: Pattern[str] | None) ->
             return
         if choice.start.position is not None and position < choice.start.position:
             continue
-        record = read_record(position, payload)
+        try:
+            record = read_record(position, payload)
+        except StorageError:
+            if choice.past_damage:
+                continue
+            raise
         if not _in_time(record, choice):
             continue
         changes = tuple(change for change in record.changes if _wanted(change, choice, pattern))

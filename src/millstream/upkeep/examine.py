@@ -14,6 +14,7 @@ from millstream.persistence.picture import Picture
 from millstream.persistence.segment import Scan, Verdict
 from millstream.persistence.survey import Progress
 from millstream.upkeep.cut import PREFIX
+from millstream.upkeep.legible import look_for_illegible
 from millstream.upkeep.losses import Losses, losses_in
 from millstream.upkeep.owner import is_running
 from millstream.upkeep.reading import wall_of
@@ -77,6 +78,8 @@ def examine_directory(directory: Path, disk: Disk | None = None, tell: Progress 
         report = check(directory, picture, tell)
         under_way = _live_tail(disk, directory, report)
         manifest = manifest_of(picture, directory)
+        if report.ok and manifest is not None:
+            look_for_illegible(picture, report, manifest, tell)
         place = _first_damage(report, log_files(picture, directory))
         first_ms, last_ms = _times(picture, directory, report)
         return Examination(
@@ -147,12 +150,14 @@ def _first_damage(report: CheckReport, entries: list[SegmentEntry]) -> tuple[str
 
 
 def kind_of(problem: Problem) -> str:
-    """What is wrong: ``torn``, ``newer``, ``missing``, ``foreign``, ``manifest``, ``snapshot`` or ``damaged``."""
+    """``torn``, ``newer``, ``missing``, ``foreign``, ``manifest``, ``snapshot``, ``illegible`` or ``damaged``."""
     name = Path(problem.path).name
     if problem.newer:
         return "newer"
     if not problem.refuses:
         return "torn"
+    if "is as it was written" in problem.text:
+        return "illegible"
     if "no manifest" in problem.text:
         return "manifest"
     if "is missing" in problem.text:

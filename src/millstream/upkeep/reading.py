@@ -78,6 +78,25 @@ def read_record(position: int, payload: bytes) -> Record:
     return Record(position, wall, tuple(_change(step) for step in steps), len(payload))
 
 
+class NewerRecordError(StorageError):
+    """Only a newer Millstream reads this record."""
+
+
+def expect_record(position: int, payload: bytes) -> None:
+    """Make sure that a record can be applied, as far as its own bytes say; cheaper than :func:`read_record`.
+
+    Raises:
+        NewerRecordError: its version or one of its ops is not known to this program.
+        StorageError: it is no record at all.
+    """
+    for op, *arguments in _unpack(position, payload)[1]:
+        if op not in _OPS:
+            raise NewerRecordError(f"its op {op!r} is not known here")
+        least, most = _takes(op)
+        if not least <= len(arguments) <= most:
+            raise StorageError(f"its op {op!r} has {len(arguments)} arguments")
+
+
 def wall_of(position: int, payload: bytes) -> int:
     """A record's wall time in milliseconds; cheaper than :func:`read_record`, which reads the changes too.
 
@@ -98,9 +117,20 @@ def wall_of(position: int, payload: bytes) -> int:
 
 def _unpack(position: int, payload: bytes) -> tuple[int, list[list[Any]]]:
     try:
-        return codec.unpack(payload)
+        wall, steps = codec.unpack(payload)
+    except StorageError as error:
+        raise NewerRecordError(str(error)) from error
     except (ValueError, TypeError, msgpack.UnpackException) as error:
-        raise StorageError(f"record {position} is no record of Millstream ({error})") from error
+        raise StorageError(
+            f"record {position} is no record of Millstream ({str(error) or type(error).__name__})"
+        ) from error
+    if type(wall) is not int or type(steps) is not list or not all(map(_is_step, steps)):
+        raise StorageError(f"record {position} is no record of Millstream (its transitions are none)")
+    return wall, steps
+
+
+def _is_step(step: object) -> bool:
+    return type(step) is list and bool(step) and type(step[0]) is str
 
 
 def _change(step: list[Any]) -> Change:
@@ -112,6 +142,13 @@ def _change(step: list[Any]) -> Change:
     key = named.pop("key", None)
     db = named.pop("db")
     return Change(op, db, key, {name: _readable(name, value) for name, value in named.items()})
+
+
+@cache
+def _takes(op: str) -> tuple[int, int]:
+    """The least and the most arguments of an op."""
+    given = list(inspect.signature(_OPS[op]).parameters.values())[1:]
+    return sum(one.default is one.empty for one in given), len(given)
 
 
 @cache
