@@ -52,7 +52,7 @@ def killed(url: str, root: Path, hook: str) -> None:
             start_new_session=True,
         )
     try:
-        code = driver.wait(timeout=120)
+        code = driver.wait(timeout=600)
     finally:
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait(timeout=30)

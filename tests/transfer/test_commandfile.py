@@ -81,6 +81,50 @@ def test_a_file_cut_off_is_refused(tmp_path: Path, form: str, is_packed: bool) -
         assert link.call("DBSIZE") == 0
 
 
+def exported(path: Path, form: commandfile.Form, keys: list[bytes]) -> bytes:
+    """The file of a few streams of two entries each."""
+    with sync_client("memory://sealed") as mine, Link("memory://sealed") as link:
+        mine.flushall()
+        for key in keys:
+            mine.xadd(key, {"f": "1"}, id="1-1")
+            mine.xadd(key, {"f": "2"}, id="2-1")
+        report = moving.to_file(link, path, form, VERSIONS["8.8"], moving.Choices(), lambda *_: None)
+        assert report.ok
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("form", ["resp", "text"])
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_a_file_that_lost_commands_is_refused(tmp_path: Path, form: commandfile.Form, is_packed: bool) -> None:
+    """At whatever byte it ends, between two commands too, or with one missing in the middle; and nothing is copied."""
+    path = tmp_path / "file"
+    whole = exported(path, form, [b"a", b"b"])
+    begin = b"*" if form == "resp" else b"X"
+    middle = whole.index(begin, len(whole) // 2)
+    without = whole[:middle] + whole[whole.index(begin, middle + 1) :]
+    for cut in [*(whole[:end] for end in range(len(whole))), without]:
+        path.write_bytes(gzip.compress(cut) if is_packed else cut)
+        with Link("memory://") as link, pytest.raises(TransferError):
+            commandfile.load(path, link)
+    path.write_bytes(gzip.compress(whole) if is_packed else whole)
+    with Link("memory://") as link:
+        commandfile.load(path, link)
+        assert link.ask([("XLEN", b"a"), ("XLEN", b"b")]) == [2, 2]
+
+
+def test_exports_behind_each_other_are_one_file(tmp_path: Path) -> None:
+    """As with any text: each has its own end, and the last one may not be missing."""
+    path = tmp_path / "file"
+    one, other = exported(path, "text", [b"a"]), exported(path, "text", [b"b"])
+    path.write_bytes(one + other)
+    with Link("memory://") as link:
+        commandfile.load(path, link)
+        assert link.ask([("XLEN", b"a"), ("XLEN", b"b")]) == [2, 2]
+    path.write_bytes(one + other[: other.index(b"PING")])
+    with Link("memory://") as link, pytest.raises(TransferError, match="cut off; export it again"):
+        commandfile.load(path, link)
+
+
 @pytest.mark.parametrize(
     "text", [b"FLUSHALL\n", b"*1\r\n$8\r\nFLUSHALL\r\n", b"+OK\r\n", b"*1\r\n:1\r\n", b"*x\r\n", b'"\n']
 )
@@ -95,7 +139,7 @@ def test_other_files_are_refused(tmp_path: Path, text: bytes) -> None:
 def test_a_command_that_fails_is_named(tmp_path: Path) -> None:
     """By its number."""
     path = tmp_path / "file"
-    path.write_bytes(b"XADD a 2-1 f v\nXADD a 1-1 f v\n")
+    path.write_bytes(b"XADD a 2-1 f v\nXADD a 1-1 f v\nPING millstream:export:end:2\n")
     with Link("memory://") as link, pytest.raises(TransferError, match=r"command 2 \(XADD\)"):
         commandfile.load(path, link)
 

@@ -35,7 +35,8 @@ EXPORT = """Copy streams from SOURCE to TARGET.
 
 SOURCE is a URL: redis://, rediss://, unix://, or file:///DIR for a data directory. TARGET is the URL of a server that
 speaks Redis Streams (6.2 or newer), or a file: plain commands for `redis-cli --pipe`, or with --text one command a
-line as redis-cli reads it. A file whose name ends in .gz is compressed.
+line as redis-cli reads it. A file whose name ends in .gz is compressed. Its last command is a PING that says how many
+there are, so that `millstream import` refuses a file of which something is missing.
 
 \b
 Examples:

@@ -1,7 +1,8 @@
 """Streams as a file of plain commands, and back: RESP for ``redis-cli --pipe``, or text quoted as redis-cli reads it.
 
 Each stream is made under its own name, so the file is for a server that does not have these keys. A name that ends in
-``.gz`` is compressed. The file is written beside its place and moved there when it is whole. To be read, the commands
+``.gz`` is compressed. The file is written beside its place and moved there when it is whole. It ends in a PING that
+says how many commands there are, for one that lost its end between two commands looks whole. To be read, the commands
 are run in a store in memory, from which the streams are copied like from any server; only commands that this module
 writes are run.
 """
@@ -46,6 +47,7 @@ COMMANDS = frozenset(
 
 _CHUNK = 1 << 20
 _END = b"millstream:end"
+_SEAL = b"millstream:export:end:"
 _BATCH = 500
 _BARE = re.compile(rb"[A-Za-z0-9_:.*+$@/-]+")
 _ESCAPES = {ord("n"): b"\n", ord("r"): b"\r", ord("t"): b"\t", ord("b"): b"\b", ord("a"): b"\a"}
@@ -71,6 +73,7 @@ class Writer:
 
     def __init__(self, file: IO[bytes], form: Form, able: Abilities) -> None:
         self._file, self.able = file, able
+        self._commands = 0
         self._pack = pack if form == "resp" else as_text
 
     def stream(self, source: Link, key: bytes, tell: Tell) -> Overview:
@@ -115,8 +118,14 @@ class Writer:
         if overview(source, key) != stream:
             raise ChangedError("it was written to while it was exported: stop who writes and reads")
 
+    def end(self) -> None:
+        """Write what tells that nothing is missing."""
+        self._file.write(self._pack(("PING", _SEAL + b"%d" % self._commands)))
+
     def _put(self, commands: Iterable[Command]) -> None:
-        self._file.writelines(self._pack(command) for command in commands)
+        for command in commands:
+            self._file.write(self._pack(command))
+            self._commands += 1
 
 
 @contextmanager
@@ -204,10 +213,28 @@ def _commands(path: Path) -> Iterator[list[bytes]]:
     with cast("IO[bytes]", gzip.open(path) if is_packed else path.open("rb")) as file:
         is_resp = file.read(1) == b"*"
         file.seek(0)
-        for at, words in enumerate(_resp(file) if is_resp else _text(file), 1):
-            if not words or words[0].upper() not in COMMANDS:
-                raise TransferError(f"{path}, command {at}: {words[:1]!r} is not a command that an export holds")
+        yield from _sealed(path, _resp(file) if is_resp else _text(file))
+
+
+def _sealed(path: Path, commands: Iterable[list[bytes]]) -> Iterator[list[bytes]]:
+    """The commands of one export, or of several behind each other, each with its end."""
+    since, sealed = 0, False
+    for at, words in enumerate(commands, 1):
+        sealed = len(words) == 2 and words[0].upper() == b"PING" and words[1].startswith(_SEAL)
+        if not sealed and (not words or words[0].upper() not in COMMANDS):
+            raise TransferError(f"{path}, command {at}: {words[:1]!r} is not a command that an export holds")
+        if not sealed:
+            since += 1
             yield words
+        elif words[1] != _SEAL + b"%d" % since:
+            said = words[1].removeprefix(_SEAL).decode(errors="replace")
+            raise TransferError(f"{path} has {since} of the {said} commands that were exported: export it again")
+        else:
+            since = 0
+    if not sealed:
+        raise TransferError(
+            f"{path} does not end as an export ends (PING {_SEAL.decode()}...): it was cut off; export it again"
+        )
 
 
 def _resp(file: IO[bytes]) -> Iterator[list[bytes]]:

@@ -202,6 +202,7 @@ def to_file(source: Link, path: Path, form: Form, able: Abilities, choices: Choi
             stream = _written(writer, source, key, choices, report, partial(_told_as, tell, done, total, "copied"))
             report.lacks_times |= any(group.consumers for group in stream.groups) if stream else False
             done += length
+        writer.end()
         file.close()
         if choices.check:
             alike = _check_file(source, part, able, report, tell, total)
