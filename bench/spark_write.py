@@ -1,37 +1,73 @@
-"""Rows a second from Spark into a stream: this sink beside foreachBatch with a redis-py pipeline; and its latency.
+"""What writing with ``format("millstream")`` costs, beside foreachBatch with a redis-py pipeline: one run, in turns.
 
-Both take the same Parquet files as a stream into the same redis-server, in one session, in turns; each round gives one
-ratio, and the middle one counts. Then the time from XADD in one stream to the row in another, with a trickle of
-entries. Run with ``python bench/spark_write.py [entries] [rounds]``.
+    python bench/spark_write.py write --entries 1000000 --rounds 3     rows/s, processor time, how far it could go
+    python bench/spark_write.py latency --entries 400                  from XADD in one stream to the row in another
+
+All cases of ``write`` take the same Parquet files as a stream, in one session and with one redis-server; each round
+gives one ratio, and the middle one counts. Two cases are no way to write, but the floor: "dropped" is a sink in Python
+that drops its Arrow batches, what is left is Spark's own time; "XADD alone" sends the same rows, made into commands
+before, from one client that looks at no reply: what is left is the server's own time. The sink must do the one after
+the other, since nothing may be seen before every task is done.
 """
 
+import argparse
 import itertools
+import socket
 import statistics
-import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hiredis
 import redis
-from pairs import middle, ratio, redis_server, table
+from pairs import Processor, middle, ratio, redis_server, table
+from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 
 import millstream.spark
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import DataStreamWriter
+    from pyspark.sql.types import StructType
 
 ROWS = """
     select element_at(array('click', 'view', 'buy'), cast(id % 3 + 1 as int)) event, id * 7919 % 1000000 user,
         round(rand(1) * 1000, 2) amount, 'DE' country, repeat('x', cast(5 + id % 15 as int)) note
     from range(0, {}, 1, 2)
 """
-TRICKLE = 400
-"""Entries whose latency is measured, fifty a second."""
+
+
+class DroppingSource(DataSource):
+    """A sink that drops what it gets."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What ``format(...)`` takes."""
+        return "dropping"
+
+    def streamWriter(self, schema: "StructType", overwrite: bool) -> "DroppingSink":  # noqa: ARG002, N802 - Spark's
+        """For ``writeStream``."""
+        return DroppingSink()
+
+
+class DroppingSink(DataSourceStreamArrowWriter):
+    """Reads its rows, and that is all."""
+
+    def write(self, iterator: "Iterator[Any]") -> WriterCommitMessage:
+        """Drop them."""
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Nothing."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Nothing."""
 
 
 def by_pipeline(url: str) -> Any:
@@ -62,37 +98,95 @@ def timed(writer: "DataStreamWriter") -> float:
         return time.perf_counter() - begun
 
 
-def throughput(spark: "SparkSession", url: str, folder: Path, entries: int, rounds: int) -> None:
-    """Print both speeds and the ratio."""
-    spark.sql(ROWS.format(entries)).write.parquet(str(folder / "rows"))
-    schema = spark.read.parquet(str(folder / "rows")).schema
-    client = redis.Redis.from_url(url)
+def packed_rows(spark: "SparkSession", folder: Path) -> list[bytes]:
+    """The rows as XADD commands in the forms in which they travel, a thousand together."""
+    rows = spark.read.parquet(str(folder / "rows")).toLocalIterator()
+    found = []
+    while chunk := list(itertools.islice(rows, 1000)):
+        words = [
+            itertools.chain.from_iterable((name, str(value)) for name, value in row.asDict().items()) for row in chunk
+        ]
+        found.append(b"".join(hiredis.pack_command(("XADD", "out", "*", *each)) for each in words))
+    return found
 
-    def writer() -> "DataStreamWriter":
-        return spark.readStream.schema(schema).parquet(str(folder / "rows")).writeStream
 
-    cases = {
-        "foreachBatch, redis-py": lambda: writer().foreachBatch(by_pipeline(url)),
-        "millstream": lambda: writer().format("millstream").option("url", url).option("stream", "out"),
-    }
-    speeds: dict[str, list[float]] = {name: [] for name in cases}
-    for turn, (name, make) in itertools.product(range(rounds + 1), cases.items()):
-        client.flushall()
-        seconds = timed(make())
-        written = client.xlen("out")
-        assert written == entries, f"{name} wrote {written} of {entries}"
-        if turn:  # the first warms up
-            speeds[name].append(entries / seconds)
-    client.close()
+def added_alone(url: str, packed: list[bytes]) -> float:
+    """Seconds until a server has added them, with the next thousand on their way while one is added."""
+    port = redis.Redis.from_url(url).connection_pool.connection_kwargs["port"]
+    with socket.create_connection(("127.0.0.1", port)) as line:
+
+        def drain() -> None:
+            while line.recv(1 << 16):
+                pass
+
+        reading = threading.Thread(target=drain)
+        reading.start()
+        begun = time.perf_counter()
+        for chunk in packed:
+            line.sendall(chunk)
+        line.shutdown(socket.SHUT_WR)  # the server answers everything, then closes
+        reading.join()
+        return time.perf_counter() - begun
+
+
+def write(args: argparse.Namespace) -> None:
+    """Rows a second of a query from its start to its end, and microseconds of processor a row."""
+    spark = millstream.spark.session("bench", spark__log__level="ERROR")
+    spark.dataSource.register(DroppingSource)
+    entries = args.entries
+    with redis_server() as url, tempfile.TemporaryDirectory() as made, redis.Redis.from_url(url) as client:
+        folder = Path(made)
+        spark.sql(ROWS.format(entries)).write.parquet(str(folder / "rows"))
+        schema = spark.read.parquet(str(folder / "rows")).schema
+        packed = packed_rows(spark, folder)
+
+        def writer() -> "DataStreamWriter":
+            return spark.readStream.schema(schema).parquet(str(folder / "rows")).writeStream
+
+        cases = {
+            "foreachBatch, redis-py": lambda: timed(writer().foreachBatch(by_pipeline(url))),
+            "millstream": lambda: timed(writer().format("millstream").option("url", url).option("stream", "out")),
+            "dropped": lambda: timed(writer().format("dropping")),
+            "XADD alone": lambda: added_alone(url, packed),
+        }
+        speeds: dict[str, list[float]] = {name: [] for name in cases}
+        costs: dict[str, list[dict[str, float]]] = {name: [] for name in cases}
+        for turn, (name, run) in itertools.product(range(args.rounds + 1), cases.items()):
+            client.flushall()
+            processor = Processor()
+            seconds = run()
+            written = client.xlen("out")
+            assert written == (0 if name == "dropped" else entries), f"{name} wrote {written} of {entries}"
+            if turn:  # the first warms up
+                speeds[name].append(entries / seconds)
+                costs[name].append(processor.since(entries))
     base = speeds["foreachBatch, redis-py"]
     table(
-        ["case", "rows/s", "to foreachBatch"],
-        [[name, middle(found), ratio(found, base)] for name, found in speeds.items()],
+        ["case", "rows/s", "to foreachBatch", "seconds"],
+        [
+            [name, middle(found), ratio(found, base), f"{entries / statistics.median(found):.2f}"]
+            for name, found in speeds.items()
+        ],
+    )
+    print("\nMicroseconds of processor a row, the middle one of the rounds:\n")
+    table(
+        ["case", *Processor.PROGRAMS],
+        [
+            [name, *(f"{statistics.median(one[each] for one in found):.2f}" for each in Processor.PROGRAMS)]
+            for name, found in costs.items()
+        ],
     )
 
 
-def latency(spark: "SparkSession", url: str) -> None:
-    """Print the time from XADD to the row in the sink's stream, through a query that runs without a pause."""
+def latency(args: argparse.Namespace) -> None:
+    """Milliseconds from XADD to the row in the sink's stream, through a query that runs without a pause."""
+    spark = millstream.spark.session("bench", spark__log__level="ERROR")
+    with redis_server() as url:
+        through(spark, url, args.entries)
+
+
+def through(spark: "SparkSession", url: str, entries: int) -> None:
+    """Measure with so many entries."""
     client = redis.Redis.from_url(url, decode_responses=True)
     client.flushall()
     client.xadd("in", {"t": "0"})
@@ -104,41 +198,46 @@ def latency(spark: "SparkSession", url: str) -> None:
         )  # fmt: skip
         while not query.recentProgress and query.exception() is None:  # its first batch takes seconds
             time.sleep(0.1)  # Spark tells only those who ask
-        sent = threading.Thread(target=trickle, args=(url,))
+        sent = threading.Thread(target=trickle, args=(url, entries))
         sent.start()
         found: list[float] = []
         last = "0"
-        while len(found) < TRICKLE:
+        while len(found) < entries:
             if query.exception() is not None:
                 raise query.exception()
-            for _, entries in client.xread({"out": last}, block=1000):
+            for _, rows in client.xread({"out": last}, block=1000):
                 now = time.time()
-                found += [(now - float(fields["t"])) * 1000 for _, fields in entries]
-                last = entries[-1][0]
+                found += [(now - float(fields["t"])) * 1000 for _, fields in rows]
+                last = rows[-1][0]
         sent.join()
         query.stop()
     client.close()
     cuts = statistics.quantiles(found, n=100)
-    print()
     table(["", "p50", "p95", "n"], [["XADD to row, ms", f"{cuts[49]:.0f}", f"{cuts[94]:.0f}", f"{len(found)}"]])
 
 
-def trickle(url: str) -> None:
-    """Add entries that hold the time."""
+def trickle(url: str, entries: int) -> None:
+    """Add entries that hold the time, fifty a second."""
     client = redis.Redis.from_url(url)
-    for _ in range(TRICKLE):
+    for _ in range(entries):
         client.xadd("in", {"t": repr(time.time())})
         time.sleep(0.02)  # the pace of the trickle
     client.close()
 
 
 def main() -> None:
-    """Measure and print."""
-    entries, rounds = (int(word) for word in (*sys.argv[1:3], *("300000", "5")[len(sys.argv) - 1 :]))
-    spark = millstream.spark.session("bench", spark__log__level="ERROR")
-    with redis_server() as url, tempfile.TemporaryDirectory() as folder:
-        throughput(spark, url, Path(folder), entries, rounds)
-        latency(spark, url)
+    """One of them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    subs = parser.add_subparsers(dest="mode", required=True)
+    sub = subs.add_parser("write", help=write.__doc__)
+    sub.set_defaults(run=write)
+    sub.add_argument("--entries", type=int, default=300_000, help="rows of five fields (default: %(default)s)")
+    sub.add_argument("--rounds", type=int, default=3, help="each runs every case once, after one that warms up")
+    sub = subs.add_parser("latency", help=latency.__doc__)
+    sub.set_defaults(run=latency)
+    sub.add_argument("--entries", type=int, default=400, help="fifty a second (default: %(default)s)")
+    args = parser.parse_args()
+    args.run(args)
 
 
 if __name__ == "__main__":

@@ -84,6 +84,21 @@ def test_a_map_of_fields(rows: list[dict[str, str | None] | None], start: int) -
     assert found == [[b"XADD", b"t", b"*", *words] for words in flat]
 
 
+@pytest.mark.parametrize("longest", [4095, 4096, 100_000])
+def test_values_of_any_length(longest: int) -> None:
+    """Short ones take their length from a table, long ones do not; a null among them is no field of its row."""
+    sizes = [0, 9, 10, longest, None, 4094]
+    values = [None if size is None else "x" * size for size in sizes]
+    batch = pa.record_batch({"n": list(range(len(sizes))), "v": pa.array(values), "stream": ["a", "b" * 5000] * 3})
+    for layout in (RowLayout("t", has_id=False, fields=("n", "v")), RowLayout(None, has_id=False, fields=("n", "v"))):
+        expected = []
+        for number, value in enumerate(values):
+            target = layout.target or batch.column("stream")[number].as_py()
+            words = ["XADD", target, "*", "n", str(number), *([] if value is None else ["v", value])]
+            expected.append([word.encode() for word in words])
+        assert commands(batch, layout) == expected
+
+
 def test_large_batches_are_made_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a task with large rows stays small; nothing is left out between them."""
     monkeypatch.setattr(rowcoding, "BATCH_BYTES", 100)

@@ -8,6 +8,7 @@ from millstream.spark import nodes, wire
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Sequence
 
 _CHUNK = 1 << 16
 
@@ -60,6 +61,26 @@ class Line:
             found.append(reply)
         return found
 
+    def passes(self, expected: bytes) -> bool:
+        """Whether the next replies are these very bytes; if not, they are left to :meth:`receive`.
+
+        For a thousand replies that say nothing: only what is not expected becomes objects.
+
+        Raises:
+            OSError: the server went away, or did not answer in time.
+        """
+        if self._reader.has_data():
+            return False
+        raw = b""
+        while len(raw) < len(expected) and expected.startswith(raw):
+            data = self._socket.recv(_CHUNK)
+            if not data:
+                raise ConnectionResetError("the server closed the connection")
+            raw += data
+        passed = raw.startswith(expected)
+        self._reader.feed(raw[len(expected) :] if passed else raw)
+        return passed
+
     def ask(self, *commands: tuple[bytes | str | int, ...]) -> list[Any]:
         """Send commands and wait for their replies."""
         self.send(pack(*commands))
@@ -73,3 +94,11 @@ class Line:
 def pack(*commands: tuple[bytes | str | int, ...]) -> bytes:
     """Commands as they travel."""
     return b"".join(hiredis.pack_command(command) for command in commands)  # type: ignore[arg-type] # its stub says a tuple of one
+
+
+def pack_long(
+    command: tuple[bytes | str | int, ...], last: "Sequence[bytes | memoryview]"
+) -> "list[bytes | memoryview]":
+    """A command as it travels, whose last word is large and comes in parts: to be joined once."""
+    _, _, words = pack(command).partition(b"\r\n")
+    return [b"*%d\r\n%s$%d\r\n" % (len(command) + 1, words, sum(map(len, last))), *last, b"\r\n"]

@@ -54,7 +54,11 @@ class Mail:
             UsageError: the server refused an earlier command.
             OSError: the server was away for too long.
         """
-        letter = _Letter(key, pack(*commands), len(commands))
+        self.post(key, pack(*commands), len(commands))
+
+    def post(self, key: str, packed: bytes, count: int) -> None:
+        """The same of commands that are packed already, so many of them."""
+        letter = _Letter(key, packed, count)
         self._unsent.append(letter)
         self._size += len(letter.packed)
         wire.retrying(self._deliver)

@@ -239,8 +239,8 @@ class Publisher:
         following: tuple[Part, int] | None,
     ) -> tuple[bool, list[Any] | None]:
         """Publish a piece; whether it was done, and the look at the following piece."""
-        head, _, commands = piece.partition(b"\n")
-        rows = int(head.split(b" ")[0])
+        begin = piece.index(b"\n") + 1
+        rows = int(piece[:begin].split(b" ")[0])
         after = [*trim(part), ("HSET", part.key, _NEXT, number + 1)]
         if number:
             # This piece itself stays until the next one, to be put back if the server refuses to add it.
@@ -249,8 +249,10 @@ class Publisher:
         if line is None or line is not self._calls.line_to(part.key):  # a new connection watches nothing
             return False, None
         look = _look(*following) if following and self._calls.line_to(following[0].key) is line else []
-        line.send(b"".join((pack(("MULTI",)), commands, pack(*after, ("EXEC",)), pack(*look))))
-        replies = line.receive(1 + rows + len(after) + 1)
+        line.send(b"".join((pack(("MULTI",)), memoryview(piece)[begin:], pack(*after, ("EXEC",)), pack(*look))))
+        queued = rows + len(after)
+        replies = [] if line.passes(b"+OK\r\n" + b"+QUEUED\r\n" * queued) else line.receive(1 + queued)
+        replies += line.receive(1)
         looked = line.receive(len(look)) if look else None
         self._watching = line if look else None
         self._calls.check(replies)

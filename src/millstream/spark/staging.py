@@ -14,6 +14,7 @@ from millstream.client.slots import slot_of
 from millstream.client.url import CLUSTERS
 from millstream.errors import UsageError
 from millstream.spark import ledgerkeys
+from millstream.spark.line import pack, pack_long
 from millstream.spark.mail import Mail
 from millstream.spark.offsets import Id
 from millstream.spark.rowcoding import Commands, RowLayout, encode
@@ -60,7 +61,7 @@ class _Waiting:
     """Rows for one stream that do not make a piece yet."""
 
     part: Part
-    data: list[bytes] = field(default_factory=list)
+    data: list[bytes | memoryview] = field(default_factory=list)
     size: int = 0
     rows: int = 0
     words: int = 0
@@ -154,7 +155,7 @@ class Staging:
                 continue
             chosen = slice(begin, begin + count)
             if rows is None:
-                waiting.data.append(bytes(commands.data[bounds[begin] : bounds[begin + count]]))
+                waiting.data.append(commands.data[bounds[begin] : bounds[begin + count]])
             else:
                 waiting.data += [bytes(commands.data[bounds[row] : bounds[row + 1]]) for row in rows[chosen]]
             self._count(waiting, commands, rows, chosen, int(sizes[chosen].sum()), int(words[chosen].sum()))
@@ -193,15 +194,11 @@ class Staging:
         if waiting.first is not None:
             part.first = part.first or str(waiting.first)
             part.last = str(waiting.last)
-        piece = b"%d %s\n" % (waiting.rows, str(waiting.first or "").encode()) + b"".join(waiting.data)
+        head = b"%d %s\n" % (waiting.rows, str(waiting.first or "").encode())
+        kept = pack_long(("HSET", part.key, part.pieces), [head, *waiting.data])
         # One step, so that nothing without a time to live stays behind when the task dies between the two.
-        self._mail.send(
-            part.key,
-            ("MULTI",),
-            ("HSET", part.key, part.pieces, piece),
-            ("PEXPIRE", part.key, self._options.staging_ms),
-            ("EXEC",),
-        )
+        ends = pack(("PEXPIRE", part.key, self._options.staging_ms), ("EXEC",))
+        self._mail.post(part.key, b"".join([pack(("MULTI",)), *kept, ends]), 4)
         part.pieces += 1
         part.rows += waiting.rows
         self._gathered -= waiting.size
