@@ -1,57 +1,11 @@
-"""Certificates made at test time by the ``openssl`` program, and servers that use them."""
-
-import subprocess
-from dataclasses import dataclass
-from pathlib import Path
+"""Certificates for the tests of this folder, made once."""
 
 import pytest
 
-from support.needs import program
-
-_ALTERNATIVES = "subjectAltName=DNS:localhost,IP:127.0.0.1"
-
-
-@dataclass(frozen=True)
-class Certificates:
-    """Files of an authority, and of a server and a client that it vouches for; ``other_*`` are of another authority."""
-
-    folder: Path
-
-    def file(self, name: str) -> Path:
-        return self.folder / name
-
-    @property
-    def ca(self) -> Path:
-        return self.file("ca.crt")
-
-
-def _run(folder: Path, *words: str) -> None:
-    subprocess.run([program("openssl"), *words], cwd=folder, check=True, capture_output=True)
-
-
-def _key(*, to: str) -> list[str]:
-    return ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", f"{to}.key"]
-
-
-def _authority(folder: Path, name: str) -> None:
-    _run(folder, "req", "-x509", *_key(to=name), "-out", f"{name}.crt", "-subj", f"/CN={name}", "-days", "2")
-
-
-def _signed(folder: Path, name: str, by: str) -> None:
-    _run(folder, "req", *_key(to=name), "-out", f"{name}.csr", "-subj", f"/CN={name}", "-addext", _ALTERNATIVES)
-    signer = ["-CA", f"{by}.crt", "-CAkey", f"{by}.key", "-CAcreateserial"]
-    words = ["x509", "-req", "-in", f"{name}.csr", *signer, "-days", "2", "-copy_extensions", "copy"]
-    _run(folder, *words, "-out", f"{name}.crt")
+from support.certificates import Certificates, make_certificates
 
 
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    """Fresh keys and certificates, valid for two days."""
-    folder = tmp_path_factory.mktemp("certificates")
-    _authority(folder, "ca")
-    _authority(folder, "other")
-    _signed(folder, "server", "ca")
-    _signed(folder, "client", "ca")
-    _signed(folder, "other_client", "other")
-    _run(folder, "ec", "-in", "server.key", "-aes128", "-passout", "pass:x", "-out", "locked.key")
-    return Certificates(folder)
+    """Of an authority, a server and clients."""
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
