@@ -2,7 +2,7 @@
 
 In the first attempt of one task Python's worker kills itself in the midst of its partition, once where rows are read
 and once where they are written; and where Spark speculates, one task ends only when a second copy has come as far. Each
-attempt writes down that it began, and how many rows it had when it ended, so that a test can prove what happened.
+attempt writes down that it began, and which rows it had when it ended, so that a test can prove what happened.
 """
 
 import json
@@ -47,11 +47,11 @@ class Trouble:
         context = TaskContext.get()
         assert context is not None
         part, attempt = context.partitionId(), context.attemptNumber()
-        rows = 0
+        rows: list[str] = []
         self._note(f"{part}-{attempt}-begun", rows)
         for batch in batches:
             yield batch
-            rows += batch.num_rows
+            rows += map(repr, batch.to_pylist())
             if self.kind == "kill" and part == attempt == 0 and rows:
                 self._note(f"{part}-{attempt}-killed", rows)
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -59,7 +59,7 @@ class Trouble:
         if self.kind == "copy" and part == PARTS - 1:
             self._meet(attempt)
 
-    def _note(self, name: str, rows: int) -> None:
+    def _note(self, name: str, rows: list[str]) -> None:
         fresh = self.folder / f"{name}.{os.getpid()}"
         fresh.write_text(json.dumps(rows))
         fresh.rename(self.folder / name)

@@ -136,6 +136,49 @@ def test_a_running_job_trims_as_groups_move_on_and_ends_when_asked(
     assert len(held(tmp_path / "a", "s")) == 50
 
 
+def test_sigterm_ends_the_command_with_all_on_disk(
+    real_redis: ServerProcess, spark: "SparkSession", tmp_path: Path
+) -> None:
+    """Among writers and readers it ends with 0 and its table; what it archived and what is left is everything, once."""
+    root, log = tmp_path / "a", tmp_path / "log"
+    words = [str(Path(sys.executable).with_name("millstream")), "archive", real_redis.url, "s", "--to", str(root)]
+    words += ["--every", "0.1", "--batch", "500", "-o", "json"]
+    with Traffic(real_redis) as traffic, log.open("wb") as err:
+        job = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=err, start_new_session=True
+        )
+
+        def trimmed() -> bool:
+            if job.poll() is not None:
+                raise RuntimeError(f"the job ended with {job.returncode}: {log.read_text()}")
+            return bool(traffic.added) and not client.xrange("s", traffic.added[0], traffic.added[0])
+
+        with real_redis.client() as client:
+            try:
+                eventually(trimmed, 240, what="the job has archived some entries and removed them from the stream")
+                job.send_signal(signal.SIGTERM)
+                out, _ = job.communicate(timeout=120)
+            finally:
+                if job.poll() is None:
+                    os.killpg(job.pid, signal.SIGKILL)
+                    job.wait()
+    assert traffic.failed == []
+    assert job.returncode == 0, log.read_text()
+    added = [ident.decode() for ident in traffic.added]
+    archived = [ident for ident, _ in held(root, "s")]
+    assert archived == added[: len(archived)]
+    (told,) = json.loads(out)
+    assert (told["total"], told["upto"]) == (len(archived), archived[-1])
+    with real_redis.client() as client:
+        live = [ident.decode() for ident, _ in client.xrange("s")]
+        assert live == added[told["trimmed"] :]
+        assert told["trimmed"] <= len(archived)
+        assert not (root / "_run").exists()
+        millstream.spark.archive(real_redis.url, "s", to=root, spark=spark)
+        assert client.xlen("s") == 0
+    assert [ident for ident, _ in held(root, "s")] == added
+
+
 def test_a_driver_killed_between_files_and_manifest(
     real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", tmp_path: Path
 ) -> None:

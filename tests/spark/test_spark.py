@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,11 +15,12 @@ import redis
 from pyspark.errors import AnalysisException, StreamingQueryException
 
 from millstream.spark.words import last_words
-from support.servers import ServerProcess
+from support.servers import ServerProcess, redis_server
 from support.streams import fill
 from support.waiting import eventually
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.realserver]
@@ -265,6 +267,61 @@ def test_a_killed_driver_and_a_failed_task_lose_and_double_nothing(
     assert written() == ids
 
 
+def test_a_server_killed_in_the_midst_of_a_batch_is_waited_for(spark: "SparkSession", tmp_path: Path) -> None:
+    """The same task goes on when it is back, in the source as in the sink: each row once.
+
+    The task says when it has passed on some rows and staged some, and waits; the server is killed and started; the task
+    is let go on.
+    """
+    half, back = tmp_path / "half", tmp_path / "back"
+    os.mkfifo(back)
+
+    def waits(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        for number, batch in enumerate(batches):
+            if number == 12:
+                half.touch()
+                back.read_text()  # a pipe opens when its other end does
+            yield batch
+
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+    server = redis_server(tmp_path / "redis", "--appendonly", "yes", "--appendfsync", "always")
+    try:
+        with server, server.client(decode_responses=True) as client:
+            for first in range(0, 12_000, 1000):
+                pipeline = client.pipeline(transaction=False)
+                for number in range(first, first + 1000):  # together more than all sockets on the way can hold
+                    pipeline.xadd("s", {"n": str(number), "pad": "x" * 8000})
+                pipeline.execute()
+            source = spark.readStream.format("millstream").options(url=server.url, stream="s", group="lake")
+            rows = source.option("startingOffsets", "earliest").schema("n long, pad string").load()
+            query = (
+                rows.mapInArrow(waits, rows.schema).writeStream.format("millstream")
+                .options(url=server.url, stream="out", checkpointLocation=str(tmp_path / "checkpoint"))
+                .trigger(availableNow=True).start()
+            )  # fmt: skip
+
+            def under_way() -> bool:
+                if (died := query.exception()) is not None:
+                    raise died
+                return half.exists() and bool(client.keys("millstream:{out}:staged:*"))
+
+            try:
+                eventually(under_way, 120, what="the task waits, and has staged some rows")
+                assert client.xlen("out") == 0
+                server.kill()
+                server.start()
+                assert "cmdstat_xrange" not in client.info("commandstats")
+                back.write_text("")
+                query.awaitTermination()
+            finally:
+                query.stop()
+            assert "cmdstat_xrange" in client.info("commandstats"), "all rows had been read before"
+            assert [int(fields["n"]) for _, fields in client.xrange("out")] == list(range(12_000))
+            assert client.keys("millstream:*staged*") == []
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+
+
 def test_a_stream_that_lost_entries_ends_its_query(
     real_redis: ServerProcess, client: redis.Redis, run_to_end: RunToEnd
 ) -> None:
@@ -284,23 +341,35 @@ def test_a_stream_that_lost_entries_ends_its_query(
         run_to_end(real_redis.url, **options, failOnDataLoss="false")
 
 
-def test_several_actions_on_one_batch_see_the_same_rows(
-    real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", tmp_path: Path
+@pytest.mark.parametrize("more", [0, 5])
+def test_a_stream_restored_from_a_backup_ends_its_query(
+    tmp_path: Path, run_to_end: RunToEnd, written: Written, more: int
 ) -> None:
-    """In foreachBatch each action reads again: the old connector gave the second one nothing."""
-    fill(client, "s", 400)
-    seen: list[tuple[int, int]] = []
-
-    def twice(frame: "DataFrame", _: int) -> None:
-        seen.append((frame.count(), frame.select("id").distinct().count()))
-
-    source = spark.readStream.format("millstream").option("url", real_redis.url).option("stream", "s")
-    query = (
-        source.option("startingOffsets", "earliest").load().writeStream.foreachBatch(twice)
-        .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
-    )  # fmt: skip
-    query.awaitTermination()
-    assert seen == [(400, 400)]
+    """A checkpoint that is ahead of its stream is found out, also where newer entries hide it: nothing is skipped."""
+    server = redis_server(tmp_path / "redis", "--appendonly", "yes")
+    options = {"stream": "s", "startingOffsets": "earliest"}
+    with server:
+        with server.client(decode_responses=True) as client:
+            ids = fill(client, "s", 10)
+        server.stop()
+        shutil.copytree(tmp_path / "redis", tmp_path / "backup")
+        server.start()
+        with server.client(decode_responses=True) as client:
+            ids += fill(client, "s", 10, first=11)
+        run_to_end(server.url, **options)
+        assert written() == ids
+        server.kill()
+        shutil.rmtree(tmp_path / "redis")
+        shutil.copytree(tmp_path / "backup", tmp_path / "redis")
+        server.start()
+        with server.client(decode_responses=True) as client:
+            assert client.xlen("s") == 10
+            fill(client, "s", more, first=21)
+        with pytest.raises(StreamingQueryException) as caught:
+            run_to_end(server.url, **options, failOnDataLoss="false")
+    told = "DataLossError: stream 's' went back: this query has read up to 20-0 (entry 20), but "
+    assert last_words(caught.value).startswith(told)
+    assert written() == ids
 
 
 def test_looking_for_the_format_is_cheap() -> None:
