@@ -164,6 +164,17 @@ def test_the_last_words_of_a_query_say_what_to_mend(
     )
 
 
+def test_the_last_words_of_spark_itself() -> None:
+    """Where no Python failed the cause is in Spark's first line, and what follows says only where the query was."""
+    text = (
+        "[STREAM_FAILED] Query [id = fd46f536-aae9, runId = 7726a948-dbb9] terminated with exception: Python worker "
+        "failed to connect back. SQLSTATE: XXKST\n=== Streaming Query ===\nIdentifier: [id = fd46f536-aae9, runId = "
+        "7726a948-dbb9]\nCurrent Committed Offsets: {}\nCurrent Available Offsets: {}\n\nCurrent State: INITIALIZING\n"
+        "Thread State: RUNNABLE"
+    )
+    assert last_words(text) == "Python worker failed to connect back."
+
+
 # --- streams ---------------------------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ import re
 
 _FRAME = re.compile(r"^\s*(at |File \"|\.\.\. \d+ more|=== |---|~|\^|\"\"\"|JVM stacktrace)")
 _OURS = re.compile(r"^(?:[\w.]+\.)?((?:\w+Error|DataLossError)): (.+)$")
+_ENDED = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ")
 _STATE = re.compile(r"\s*SQLSTATE: \w+\s*$")
 
 
@@ -19,4 +20,4 @@ def last_words(error: object) -> str:
         found = _OURS.match(line)
         if found is not None:
             return f"{found[1]}: {found[2]}"
-    return lines[0] if lines else type(error).__name__
+    return _ENDED.sub("", lines[0]) if lines else type(error).__name__

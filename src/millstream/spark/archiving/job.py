@@ -7,6 +7,7 @@ read from the offset that Spark logs before it runs the batch.
 """
 
 import json
+import re
 import shutil
 import time
 import uuid
@@ -25,6 +26,7 @@ from millstream.spark.archiving.manifest import DataFile, Place
 from millstream.spark.local import session
 from millstream.spark.offsets import ZERO, Offset, StreamState, load, parse_id
 from millstream.spark.survey import Survey
+from millstream.spark.words import last_words
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,6 +36,7 @@ Tell = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and how much there is in all."""
 
 LOOK_SECONDS = 0.2
+_OURS = re.compile(r"(?:ConfigError|UsageError|DataLossError): ")
 
 
 class ArchiveError(MillstreamError):
@@ -270,8 +273,8 @@ class _Run:
         """What really ended the query."""
         if self._failed is not None and isinstance(self._failed, MillstreamError | OSError):
             return self._failed
-        told, lost, _ = last_words(str(error)).partition(". Set option 'failOnDataLoss'")
-        return ArchiveError(told + (". --skip-lost goes on without them" if lost else ""))
+        told, lost, _ = last_words(error).partition(". Set option 'failOnDataLoss'")
+        return ArchiveError(_OURS.sub("", told) + (". --skip-lost goes on without them" if lost else ""))
 
 
 def _write(frame: "DataFrame", root: Path, label: str) -> Sequence[DataFile]:
@@ -280,12 +283,3 @@ def _write(frame: "DataFrame", root: Path, label: str) -> Sequence[DataFile]:
     return [
         DataFile(row.path, row.stream, parse_id(row.first), parse_id(row["last"]), row.rows, row.bytes) for row in rows
     ]
-
-
-def last_words(text: str) -> str:
-    """Of Spark's text the last line that says something: this package's errors are one line, below Python's frames."""
-    lines = [line.strip() for line in text.splitlines() if line.strip() and "SQLSTATE" not in line]
-    told = [line for line in lines if line.startswith("millstream.")]
-    found = told[-1] if told else lines[-1] if lines else text
-    kind, _, rest = found.partition(": ")
-    return rest if rest and kind.startswith("millstream.") else found
