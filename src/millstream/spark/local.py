@@ -5,6 +5,8 @@ Each setting here has its price, which is why Spark does not have it by default:
 * Workers import PySpark from the installed package, whose modules are compiled once, instead of from the zip that Spark
   puts first on their path, which is compiled anew by every worker. Price: a wrapper script in the cache, which also
   answers by itself which Python it is: Spark asks before it starts each kind of worker.
+* Workers are forked by a process that imports PySpark while Java starts, see ``nursery``. Price: that process, some
+  60 MB of which most is shared with the workers.
 * ``SPARK_HOME`` is set to that package, which Spark's scripts would start a Python to find. Price: none known.
 * Checkpoint files are written through ``java.io`` semantics instead of Hadoop's local file system, which starts about
   ten processes a micro-batch. Price: two drivers on one checkpoint are told apart less well. Local paths only.
@@ -27,6 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream.errors import ConfigError
+from millstream.spark import handover, nursery
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,12 +43,16 @@ _WRITING_SECONDS = 600
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 _WRAPPER = """#!/bin/sh
-# Drops PySpark's zips from the path of Spark's Python workers: the installed package is the same and is compiled.
+# Drops PySpark's zips from the path of Spark's Python workers: the installed package is the same and is compiled. Also
+# a jar without Python in it, which every import would search, and whatever is there twice.
 kept=
 IFS=:
 for part in $PYTHONPATH; do
   case $part in
-    */pyspark.zip | */py4j-*-src.zip | "") ;;
+    */pyspark.zip | */py4j-*-src.zip | */pyspark/jars/spark-core_*.jar | "") continue ;;
+  esac
+  case :$kept: in
+    *":$part:"*) ;;
     *) kept=${{kept:+$kept:}}$part ;;
   esac
 done
@@ -54,6 +61,10 @@ export PYTHONPATH="$kept"
 if [ "$#" = 2 ] && [ "$1" = -c ] && [ "$2" = "import sys; print('%d.%d' % sys.version_info[:2])" ]; then
   echo {version}
   exit
+fi
+# A daemon is made by the nursery, if there is one.
+if [ -S "$MILLSTREAM_NURSERY" ] && [ "$1 $2" = "-m pyspark.daemon" ] && [ -r {handover} ]; then
+  exec {python} -I -S {handover} "$@"
 fi
 exec {python} "$@"
 """
@@ -91,7 +102,11 @@ def worker_python() -> str:
     """The Python for Spark's workers: this one, behind the wrapper if it can be written."""
     if "PYSPARK_PYTHON" in os.environ:
         return os.environ["PYSPARK_PYTHON"]
-    text = _WRAPPER.format(python=_quoted(sys.executable), version="{}.{}".format(*sys.version_info[:2]))
+    text = _WRAPPER.format(
+        python=_quoted(sys.executable),
+        version="{}.{}".format(*sys.version_info[:2]),
+        handover=_quoted(str(Path(handover.__file__))),
+    )
     path = cache_folder() / f"python-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
     if not path.exists():
         try:
@@ -179,6 +194,20 @@ def _class_archive() -> Path | None:
     return folder / f"spark-{mark}.jsa"
 
 
+@functools.cache
+def _nursery() -> nursery.Nursery | None:
+    """The nursery for the Java process that this process starts; None where it could not be used, or be had."""
+    if "PYSPARK_PYTHON" in os.environ or not nursery.available():  # only our wrapper asks it
+        return None
+    context = sys.modules.get("pyspark.core.context")
+    if context is not None and context.SparkContext._gateway is not None:  # noqa: SLF001 - no other way to see it
+        return None  # Java is there already, and does not know of one
+    try:
+        return nursery.Nursery()
+    except OSError:
+        return None
+
+
 def session(app_name: str = "millstream", *, quick: bool = False, **confs: str) -> "SparkSession":
     """A local Spark session with the settings above; an active one is used as it is.
 
@@ -194,6 +223,7 @@ def session(app_name: str = "millstream", *, quick: bool = False, **confs: str) 
     problem = java_problem()
     if problem is not None:
         raise ConfigError(problem)
+    early = _nursery()
     from pyspark.find_spark_home import _find_spark_home  # noqa: PLC0415 - as the next
     from pyspark.sql import SparkSession  # noqa: PLC0415 - slow, and pointless without Java
 
@@ -220,4 +250,5 @@ def session(app_name: str = "millstream", *, quick: bool = False, **confs: str) 
     builder = SparkSession.builder
     for name, value in chosen.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    with early.announced() if early is not None else contextlib.nullcontext():
+        return builder.getOrCreate()
