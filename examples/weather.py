@@ -96,7 +96,8 @@ def show() -> None:
     import pandas as pd  # noqa: PLC0415 - only this needs it
 
     rows = pd.read_parquet(OUT / "flights").dropna(subset=["visib", "dep_delay"])
-    bands = pd.cut(rows["visib"], [0, 1, 3, 9, 10], include_lowest=True).rename("visibility in miles")
+    names = ["up to 1", "up to 3", "up to 9", "up to 10"]
+    bands = pd.cut(rows["visib"], [0, 1, 3, 9, 10], labels=names, include_lowest=True).rename("visibility in miles")
     print(rows.groupby(bands, observed=True)["dep_delay"].agg(flights="count", minutes_late="mean").round(1))
 
 

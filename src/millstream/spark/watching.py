@@ -72,7 +72,8 @@ class Watch(StreamingQueryListener):
 
         Spark tells of the end of a query a moment after it; that much is waited for.
         """
-        active = {query.id for query in self._session.streams.active}
+        # One that has ended is listed for a moment more, before Spark tells of it.
+        active = {query.id for query in self._session.streams.active if query.isActive}
         with self._news:
             self._news.wait_for(lambda: self._unended() <= active, _PATIENCE)
         self._session.streams.removeListener(self)
