@@ -26,6 +26,7 @@ end
 """
 """Entries numbered from the first to the last, so many of them in a millisecond."""
 
+PARTS = 4
 SHARES = "part long, rows long, total long"
 
 
@@ -137,16 +138,22 @@ def test_batches_of_a_backlog_are_full_and_shares_alike(
         1,
         "a",
     )
-    found = read(spark, real_redis.url, tmp_path, stream="a,b", maxEntriesPerTrigger="2000", minPartitions="4")
+    found = read(spark, real_redis.url, tmp_path, stream="a,b", maxEntriesPerTrigger="2000", minPartitions=str(PARTS))
     assert found.total == 9000 * 9001 // 2 + 1000 * 1001 // 2 - sum(range(100, 200))
     full(found.sizes, 2000)
     assert len(found.sizes) == 5
+    assert share(found.tasks) < 1.15, "a hundred entries are gone from one task's share"
 
 
 def full(sizes: list[int], cap: int) -> None:
     """Within the cap, and within a tenth of it but for the last."""
     assert max(sizes) <= cap
     assert min(sizes[:-1]) >= 0.9 * cap
+
+
+def share(tasks: list[list[int]]) -> float:
+    """The largest task of any batch but the last, where one that has as much as the others counts 1."""
+    return max(PARTS * max(rows) / sum(rows) for rows in tasks[:-1])
 
 
 LAYOUTS: list[dict[str, tuple[int, int]]] = [
@@ -172,26 +179,25 @@ def five_million(seed: int) -> int:
         begun = time.monotonic()
         found = read(
             spark, server.url, Path(made), lambda number: number % 5 == 4,
-            stream=",".join(streams), maxEntriesPerTrigger=str(CAP), minPartitions="4",
+            stream=",".join(streams), maxEntriesPerTrigger=str(CAP), minPartitions=str(PARTS),
         )  # fmt: skip
         seconds = time.monotonic() - begun
     rows = sum(found.sizes)
     assert rows == sum(count for count, _ in streams.values())
     assert found.total == sum(count * (count + 1) // 2 for count, _ in streams.values())
     full(found.sizes, CAP)
-    uneven = max(max(tasks) / min(tasks) for tasks in found.tasks[:-1])
+    largest = share(found.tasks)
     memory = "; ".join(f"{at}: {' '.join(f'{b / MB:.1f}' for b in found.memory[at])}" for at in found.memory)
     campaign.tell(
         "spark-backlog",
         f"{rows:,} rows in {len(found.sizes)} batches and {seconds:.0f} s; batches of {min(found.sizes[:-1]):,} to "
-        f"{max(found.sizes):,} rows; largest task over smallest {uneven:.3f}; MB after batches (planning, driver, "
-        f"Java's heap): {memory}",
+        f"{max(found.sizes):,} rows; largest task over an equal share {largest:.3f}; MB after batches (planning, "
+        f"driver, Java's heap): {memory}",
     )
-    if len(streams) == 1:  # a small stream beside a large one is a small part
-        assert uneven < 1.2
+    assert largest < 1.05
     first, *_, last = (found.memory[at] for at in sorted(found.memory))
     for before, after in zip(first, last, strict=True):
-        assert after - before < 20 * MB
+        assert after - before < 10 * MB
     return rows
 
 
