@@ -83,7 +83,10 @@ def parse_time(word: str, now_ms: int) -> int:
     if word.isdecimal():
         return int(word)
     if ago := _AGO.fullmatch(word):
-        return now_ms - timedelta(**{_UNITS[ago[2]]: int(ago[1])}) // _MS
+        try:
+            return now_ms - timedelta(**{_UNITS[ago[2]]: int(ago[1])}) // _MS
+        except OverflowError:
+            raise UsageError(f"{word!r} is longer ago than time goes back here") from None
     try:
         moment = datetime.fromisoformat(word)
     except ValueError:

@@ -100,7 +100,10 @@ def test_the_command_archives_and_trims(
         (["s", "--pattern", "s*"], "name the streams to archive, or give --pattern"),
         (["s,t"], "streams are named one by one"),
         (["s", "--keep", "5"], "--keep 5: a span such as 30s"),
+        (["s", "--keep", "soon"], "--keep soon: a span such as 30s"),
+        (["s", "--keep", "99999999999999d"], "--keep 99999999999999d: a span such as 30s"),
         (["s", "--batch", "0"], "must be greater than 0"),
+        (["s", "--every", "nan"], "must be greater than 0, and finite"),
         (["nope", "--once"], "stream 'nope' does not exist on the server"),
     ],
 )

@@ -181,14 +181,27 @@ class TestLayouts:
         ]
 
     @pytest.mark.parametrize(
-        "schema", ["id int", "timestamp string", "stream binary", "fields map<string,int>", "_corrupt int"]
+        "schema",
+        [
+            "id int",
+            "timestamp string",
+            "stream binary",
+            "fields map<string,int>",
+            "_corrupt int",
+            "fields string",
+            "fields array<struct<name:string,value:string>>",
+            "a int, fields map<binary,binary>",
+        ],
     )
     def test_columns_of_our_own_have_their_types(self, schema: str) -> None:
         """A wrong declaration is an error when the query is made, not rows of nonsense."""
         with pytest.raises(ConfigError, match=r"schema: column .* declare it so or leave it out"):
             layout(schema)
 
-    @pytest.mark.parametrize("kind", ["interval day", "variant", "array<variant>", "map<string,void>", "void"])
+    @pytest.mark.parametrize(
+        "kind",
+        ["interval day", "variant", "array<variant>", "map<string,void>", "void", "array<struct<b:interval year>>"],
+    )
     def test_a_type_that_no_field_can_be_read_as(self, kind: str) -> None:
         """Every value of it would be null, and nothing would say why."""
         with pytest.raises(ConfigError, match=r"schema: column 'a' is of type .*declare it string and cast that"):

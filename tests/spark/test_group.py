@@ -479,3 +479,32 @@ def test_single_entries_join_where_nothing_lies_between() -> None:
     ]  # fmt: skip
     assert joined([], [], most=2) == []
     assert [number("a.b", name) for name in ("a.b-12", "axb-12", "a.b-012", "a.b-", "a.b-1x")] == [12, *[None] * 4]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"group": "grop"}, "option 'group': stream 's' has no group 'grop'; correct the name"),
+        ({"stream": "nope"}, "option 'stream': 'nope' does not exist on redis://"),
+        ({"url": "redis://127.0.0.1:1/0"}, "option 'url': cannot talk to redis://127.0.0.1:1/0"),
+        ({"minIdleTime": "99999999999d"}, "option 'minIdleTime' is .* hundred years"),
+    ],
+)
+def test_what_a_consumer_holds_is_asked_of_a_group_that_is_there(
+    server: ServerProcess, client: redis.Redis, given: Options, told: str
+) -> None:
+    """A misspelled group looked like a consumer that holds nothing; a server that is away was waited for."""
+    fill(client, "s", 3)
+    client.xgroup_create("s", "g", "0")
+    wanted = options(server, consumer="w") | given
+    if "minIdleTime" in given:
+        del wanted["consumer"]
+    with pytest.raises(ConfigError, match=told):
+        held_by(wanted)
+
+
+def held_by(given: Options) -> None:
+    """Plan a read of what a consumer holds."""
+    mode = faces.other(given)
+    assert mode is not None
+    mode.reader(mode.schema()).partitions()

@@ -142,3 +142,13 @@ def test_the_session_has_the_promised_settings(spark: "SparkSession") -> None:
     )
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.sparkContext.uiWebUrl is None
+
+
+def test_a_master_that_is_none_is_named() -> None:
+    """The last line says what to correct, where PySpark shows a traceback of its own."""
+    code = "import millstream.spark; millstream.spark.session(master='bogus', spark__log__level='OFF')"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    assert ended.returncode == 1
+    last = ended.stderr.splitlines()[-1]
+    assert last.startswith("millstream.errors.ConfigError: Spark did not start (")
+    assert "'bogus'" in last

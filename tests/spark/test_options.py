@@ -32,6 +32,8 @@ def no_url(monkeypatch: pytest.MonkeyPatch) -> None:
             r"'redis://me:\*\*\*@h:1/orders': what follows the port is the number",
         ),
         (GOOD | {"url": "redis://h:port/0"}, "option 'url' is 'redis://h:port/0': Port could not"),
+        (GOOD | {"url": "redis://h:0/0"}, "option 'url' is 'redis://h:0/0': there is no port 0"),
+        (GOOD | {"url": "redis://h/0?db=x"}, "option 'url' is .*: db=x is no number of a database"),
         (GOOD | {"streamPattern": "a*"}, "'stream' and 'streamPattern' are both given"),
         (GOOD | {"stream": "a,,b"}, "option 'stream' is 'a,,b'"),
         (GOOD | {"stream": "a,a"}, "names one of them twice"),
@@ -40,6 +42,7 @@ def no_url(monkeypatch: pytest.MonkeyPatch) -> None:
         (GOOD | {"maxEntriesPerPartition": "1.5"}, "option 'maxEntriesPerPartition' is '1.5'"),
         (GOOD | {"failOnDataLoss": "yes"}, "option 'failOnDataLoss' is 'yes': it must be true or false"),
         (GOOD | {"group": ""}, "option 'group' is '': it must not be empty"),
+        (GOOD | {"fields": "a,fields"}, r"'fields' is a column of every entry; .*fields\['fields'\]"),
         (GOOD | {"fields": "a,id"}, r"'id' is a column of every entry; .*fields\['id'\]"),
         (
             GOOD | {"startingOffsets": "first"},
@@ -54,6 +57,8 @@ def no_url(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (GOOD | {"startingOffsets": '{"other": "1-1"}'}, "names stream 'other', which this query does not read"),
         (GOOD | {"stream": "a,b", "startingOffsets": '{"a": "1-1"}'}, "names no place for stream 'b'"),
+        (GOOD | {"startingOffsets": '{"orders": "1-1", "orders": "2-2"}'}, "it names 'orders' twice"),
+        (GOOD | {"startingTimestamp": str(2**64)}, "option 'startingTimestamp' is .*: no entry can be as late as that"),
         (GOOD | {"startingTimestamp": "noon"}, "option 'startingTimestamp' is 'noon': it must be milliseconds"),
         (GOOD | {"startingTimestamp": "1", "startingOffsets": "latest"}, "both given: leave one out"),
         (
@@ -87,6 +92,10 @@ def no_url(monkeypatch: pytest.MonkeyPatch) -> None:
         (GOOD | {"maxTriggerDelay": "5m"}, "'maxTriggerDelay' does nothing without 'minEntriesPerTrigger'"),
         (GOOD | {"minEntriesPerTrigger": "5", "maxTriggerDelay": "5"}, "'maxTriggerDelay' is '5': it must be a length"),
         (
+            GOOD | {"minEntriesPerTrigger": "5", "maxTriggerDelay": "99999999999d"},
+            "'maxTriggerDelay' is .*: it must not be longer than a hundred years",
+        ),
+        (
             GOOD | {"minEntriesPerTrigger": "5", "maxEntriesPerTrigger": "4"},
             "'minEntriesPerTrigger' is more than 'maxEntriesPerTrigger'",
         ),
@@ -113,6 +122,7 @@ def test_the_url_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("MILLSTREAM_URL", "redis://env:1")
     assert parse({"stream": "a"}).url == "redis://env:1"
     assert parse({"stream": "a", "url": "unix:///tmp/x"}).url == "unix:///tmp/x"
+    assert parse({"stream": "a", "url": " redis://h:1/2 "}).url == "redis://h:1/2"
 
 
 def test_names_are_taken_in_any_case_and_passwords_are_not_shown() -> None:

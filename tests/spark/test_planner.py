@@ -208,12 +208,12 @@ def test_what_is_not_there_is_named(
 
 @pytest.mark.parametrize("kind", ["stream", "batch"])
 def test_options_of_the_other_kind_of_read_are_refused(real_redis: ServerProcess, kind: str) -> None:
-    """An option that does nothing would be believed to do something."""
+    """An option that does nothing would be believed to do something. A stream's reader says so when it is asked."""
     source = MillstreamSource(
         {"url": real_redis.url, "stream": "s", ("endingOffsets" if kind == "stream" else "group"): "latest"}
     )
     with pytest.raises(ConfigError, match="does nothing in a"):
-        source.streamReader(source.schema()) if kind == "stream" else source.reader(source.schema())
+        source.streamReader(source.schema()).initialOffset() if kind == "stream" else source.reader(source.schema())
 
 
 # --- how far batches go ----------------------------------------------------------------------------------------------

@@ -243,6 +243,13 @@ def test_the_command(both: ServerProcess, client: redis.Redis, archive: str) -> 
         (["--speed", "0"], "--speed 0: full, or a factor"),
         (["--since", "1h"], "--since 1h: name the moment itself"),
         (["--ids", "keep", "--id-field", "x"], "--id-field is for --ids new"),
+        (["--since", "soon"], "--since: 'soon' is no time"),
+        (["--until", "9999999999999d"], "--until: '9999999999999d' is longer ago than time goes back"),
+        (["--since", "5", "--until", "3"], "--until 3 is not after --since 5: nothing would be replayed"),
+        (["--as", ""], "--as is empty"),
+        (["--name", ""], "--name is empty"),
+        (["--id-field", ""], "--id-field is empty"),
+        (["--to", "http://x"], "the target (--to): option 'url' must start with"),
     ],
 )
 def test_a_command_line_that_cannot_be_meant(words: list[str], told: str) -> None:

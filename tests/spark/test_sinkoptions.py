@@ -95,3 +95,19 @@ def test_one_format_for_both_directions() -> None:
         _ = MillstreamSource({"url": GOOD["url"], "streamPattern": "x*"}).parsed_sink
     with pytest.raises(ConfigError, match="did you mean 'maxLen'"):
         MillstreamSource(GOOD | {"maxLen": "5", "maxLne": "5"})
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (GOOD | {"startingTimestamp": "noon"}, "option 'startingTimestamp' is 'noon'"),
+        ({"url": GOOD["url"], "streamPattern": ""}, "option 'streamPattern' is '': it must not be empty"),
+        (GOOD | {"minIdleTime": "10m"}, "option 'minIdleTime' does nothing without .option..mode., 'group'"),
+        (GOOD | {"retention": "soon"} | {"txnAppId": "a"}, "option 'retention' is 'soon'"),
+        (GOOD | {"stagingTimeout": "999999999999d"}, "option 'stagingTimeout' is .* hundred years"),
+    ],
+)
+def test_the_error_is_that_of_the_direction_meant(given: dict[str, str], told: str) -> None:
+    """A mistake in a read's option was told as an unknown option of a write, with a suggestion that misleads."""
+    with pytest.raises(ConfigError, match=told):
+        MillstreamSource(given)

@@ -175,6 +175,37 @@ def test_the_last_words_of_spark_itself() -> None:
     assert last_words(text) == "Python worker failed to connect back."
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"endingOffsets": "latest"}, "ConfigError: option 'endingOffsets' does nothing in a streaming query"),
+        ({"view": "groups"}, "ConfigError: option 'view' is 'groups'"),
+        ({"schema": "id int"}, "ConfigError: schema: column 'id' says where an entry comes from"),
+        ({"mode": "group", "group": "g", "consumer": "w"}, "ConfigError: option 'consumer' is for spark.read"),
+    ],
+)
+def test_a_query_that_cannot_be_says_why(
+    real_redis: ServerProcess,
+    client: redis.Redis,
+    spark: "SparkSession",
+    tmp_path: Path,
+    options: dict[str, str],
+    told: str,
+) -> None:
+    """Spark shows an ``UnboundLocalError`` of its own for whatever making the reader raises."""
+    fill(client, "s", 1)
+    source = spark.readStream.format("millstream").option("url", real_redis.url).option("stream", "s")
+    made = source.schema(options.pop("schema")) if "schema" in options else source
+    query = (
+        made.options(**options).load().writeStream.format("noop")
+        .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+    )  # fmt: skip
+    with pytest.raises(StreamingQueryException) as caught:
+        query.awaitTermination()
+    assert last_words(caught.value).startswith(told)
+    assert "UnboundLocalError" not in str(caught.value)
+
+
 # --- streams ---------------------------------------------------------------------------------------------------------
 
 

@@ -42,6 +42,18 @@ def test_by_key_and_kind(tmp_path: Path) -> None:
     assert [[c.op for c in r.changes] for r in dump(home, Choice())][2] == ["flush"]
 
 
+def test_keys_are_chosen_as_keys_and_scan_choose_them(tmp_path: Path) -> None:
+    """Python's fnmatch differs: ``[^a]`` is another class there, and a backslash no escape."""
+    names = [b"a1", b"b1", b"x*", b"xy", b"\xff"]
+    write_log(tmp_path / "data", [codec.pack(START, [("set", 0, name, b"x", None)]) for name in names])
+    home = tmp_path / "data"
+    assert positions(home, key="[^a]1") == [2]
+    assert positions(home, key="x\\*") == [3]
+    assert positions(home, key="x*") == [3, 4]
+    assert positions(home, key="[!a]1") == [1]
+    assert positions(home, key="\udcff") == [5]
+
+
 def test_beside_a_running_owner(home: Path) -> None:
     """No lock is taken, and what was appended since is there."""
     log, _ = Log.open(home)

@@ -124,8 +124,8 @@ def _check(streams: tuple[str, ...], pattern: str | None, every: float, batch: i
         raise UsageError("name the streams to archive, or give --pattern: one of the two")
     if any("," in stream for stream in streams):
         raise UsageError("streams are named one by one, with spaces between them; a key with a comma cannot be read")
-    if every <= 0 or batch < 1 or file_size < 1:
-        raise UsageError("--every, --batch and --file-size must be greater than 0")
+    if not 0 < every < float("inf") or batch < 1 or file_size < 1:
+        raise UsageError("--every, --batch and --file-size must be greater than 0, and finite")
 
 
 def span(word: str, option: str) -> int:
@@ -135,9 +135,14 @@ def span(word: str, option: str) -> int:
         UsageError: it is something else.
     """
     now = time.time_ns() // 1_000_000
-    if word.isdecimal() or not 0 <= now - parse_time(word, now) < now // 2:
-        raise UsageError(f"{option} {word}: a span such as 30s, 10m, 1h or 7d")
-    return now - parse_time(word, now)
+    wrong = UsageError(f"{option} {word}: a span such as 30s, 10m, 1h or 7d")
+    try:
+        found = now - parse_time(word, now)
+    except UsageError:
+        raise wrong from None
+    if word.isdecimal() or not 0 <= found < now // 2:
+        raise wrong
+    return found
 
 
 def _look(settings: "Settings", output: Output) -> None:

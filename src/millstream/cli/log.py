@@ -254,7 +254,7 @@ def _loss_sentence(losses: "Losses | None") -> str:
 @click.argument("directory", metavar="DIR", type=_DIR)
 @click.option("--from", "start", metavar="PLACE", help="The first record.")
 @click.option("--to", "end", metavar="PLACE", help="The last record.")
-@click.option("--key", metavar="PATTERN", help="Only changes of keys that match, with wildcards * ? [a-z].")
+@click.option("--key", metavar="PATTERN", help="Only changes of keys that match, as KEYS: * ? [a-z] [^a] \\*.")
 @click.option("--stream", "--streams", "streams", is_flag=True, help="Only changes of streams, groups and consumers.")
 @click.option("--past-damage", is_flag=True, help="Go on behind damage with what is whole there.")
 @click.option("-o", "--format", "form", type=click.Choice(["text", "jsonl"]), default="text", show_default=True)

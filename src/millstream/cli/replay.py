@@ -78,13 +78,19 @@ def replay(  # noqa: PLR0917 - click passes every option by name
             raise UsageError(f"needs {error.name}: pip install 'millstream[spark]'") from None
         if ids == "keep" and id_field is not None:
             raise UsageError("--id-field is for --ids new: with --ids keep the entries have the ids they had")
+        for option, value in (("--as", into), ("--id-field", id_field), ("--name", name)):
+            if value == "":
+                raise UsageError(f"{option} is empty: give it a value, or leave it out")
+        first, end = _moment(since, "--since"), _moment(until, "--until")
+        if first is not None and end is not None and first >= end:
+            raise UsageError(f"--until {until} is not after --since {since}: nothing would be replayed")
         what = Replay(
             source if "://" in source else str(Path(source).absolute()),
             stream,
             target,
             into or stream,
-            since_ms=_moment(since, "--since"),
-            until_ms=_moment(until, "--until"),
+            since_ms=first,
+            until_ms=end,
             where=tuple(_pair(each) for each in where),
             speed=_speed(speed),
             ids="keep" if ids == "keep" else "new",
@@ -103,7 +109,10 @@ def _moment(word: str | None, option: str) -> int | None:
     """Milliseconds of a time; spans are refused, since the same command has to mean the same when it is run again."""
     if word is None:
         return None
-    found = parse_time(word, 0)
+    try:
+        found = parse_time(word, 0)
+    except UsageError as told:
+        raise UsageError(f"{option}: {told}") from None
     if found != parse_time(word, 1):
         raise UsageError(f"{option} {word}: name the moment itself (ISO, or milliseconds since 1970), not a span")
     return found

@@ -7,7 +7,10 @@ cluster (``millstream.client.cluster``).
 only then). Where another process serves the directory, ``file:///dir`` connects to that.
 """
 
+import contextlib
 import os
+import re
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -17,6 +20,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from millstream.client import itself
+from millstream.client.urltext import without_password, wrong
 from millstream.errors import ConfigError, LogLockedError
 
 SENTINELS = "redis+sentinel://"
@@ -38,12 +42,15 @@ def check_url(url: str) -> str:
     """The URL itself, if its scheme is one we can reach.
 
     Raises:
-        ConfigError: the scheme is not known; the text lists those that are.
+        ConfigError: the scheme is not known, the text lists those that are; or port or database are none.
     """
     if not url.startswith(SCHEMES):
         raise ConfigError(
-            f"cannot reach {url!r}: a server URL starts with one of {', '.join(SCHEMES)}, for example redis://127.0.0.1:6379/0"
+            f"cannot reach {without_password(url)!r}: a server URL starts with one of {', '.join(SCHEMES)}, for "
+            "example redis://127.0.0.1:6379/0"
         )
+    if not url.startswith((SENTINELS, CLUSTERS, *EMBEDDED)) and (told := wrong(url)) is not None:
+        raise ConfigError(f"cannot reach {without_password(url)!r}: {told}")
     return url
 
 
@@ -100,11 +107,14 @@ def sync_client(url: str, **options: Any) -> "redis.Redis":
         return sync_master(url, **options)
     if url.startswith(CLUSTERS):
         raise ConfigError(
-            f"{url!r}: a cluster is for workers, `millstream dead` and `worker`, and connect(); this needs one server"
+            f"{without_password(url)!r}: a cluster is for workers, `millstream dead` and `worker`, and connect(); this "
+            "needs one server"
         )
     if url.startswith(PLAIN):
         options.setdefault("connection_class", itself.Connection)
-    client: redis.Redis = redis.Redis.from_url(url, **options)
+    with _options_of(url):
+        client: redis.Redis = redis.Redis.from_url(url, **options)
+        _try_options(url, client.connection_pool)
     return client
 
 
@@ -133,8 +143,32 @@ def async_client(url: str, **options: Any) -> "redis.asyncio.Redis":
         return cluster  # type: ignore[no-any-return] # not a Redis for redis-py, but of the same methods
     if url.startswith(PLAIN):
         options.setdefault("connection_class", itself.AsyncConnection)
-    client: redis.asyncio.Redis = redis.asyncio.Redis.from_url(url, **options)
+    with _options_of(url):
+        client: redis.asyncio.Redis = redis.asyncio.Redis.from_url(url, **options)
+        _try_options(url, client.connection_pool)
     return client
+
+
+@contextlib.contextmanager
+def _options_of(url: str) -> Iterator[None]:
+    """What redis-py says of options behind the URL's question mark, as an error that names the URL.
+
+    Raises:
+        ConfigError: it does not know one, or its value is none.
+    """
+    try:
+        yield
+    except (TypeError, ValueError) as reason:
+        told = str(reason)
+        if (unknown := re.search(r"unexpected keyword argument ('\w+')", told)) is not None:
+            told = f"there is no option {unknown[1]} for a connection"
+        raise ConfigError(f"cannot use {without_password(url)!r}: {told}") from None
+
+
+def _try_options(url: str, pool: Any) -> None:
+    """Make a connection and leave it unconnected: redis-py looks at the names of the URL's options only there."""
+    if urlsplit(url).query:
+        pool.connection_class(**pool.connection_kwargs)
 
 
 def _attach(url: str, locked: LogLockedError, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -15,7 +15,7 @@ from millstream.spark.decode import LISTED, Page, Want
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import StructField, StructType
 
 CORRUPT = "_corrupt"
 """Column that takes the values that are not of their column's type, as a JSON object by field name."""
@@ -53,9 +53,7 @@ class Layout:
         Raises:
             ConfigError: a column that is not a field has another type than it can have.
         """
-        from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - heavy, and only executors need it
-
-        target = to_arrow_schema(schema, timezone="UTC")
+        target = _as_arrow(schema)
         typed = {}
         pairs = listed = False
         for column in target:
@@ -64,18 +62,16 @@ class Layout:
                     spark = "timestamp" if column.name == "timestamp" else "string"
                     told = f"column {column.name!r} says where an entry comes from and is of type {spark}"
                     raise ConfigError(f"schema: {told}: declare it so or leave it out")
-            elif column.name == "fields" and pa.types.is_map(column.type):
-                if column.type != _MAP:
+            elif column.name == "fields":
+                pairs, listed = column.type == _MAP, column.type == LISTED
+                if not pairs and not listed:
                     raise ConfigError(
-                        "schema: column 'fields' must be map<string,string>; declare it so or leave it out"
+                        "schema: column 'fields' must be map<string,string> or "
+                        "array<struct<name:binary,value:binary>>; declare it so or leave it out"
                     )
-                pairs = True
-            elif column.name == "fields" and column.type == LISTED:
-                listed = True
             else:
                 if not _readable(column.type):
-                    told = f"column {column.name!r} is of type {schema[column.name].dataType.simpleString()}"
-                    raise ConfigError(f"schema: {told}, which no field can be read as: declare it string and cast that")
+                    raise _unreadable(schema[column.name])
                 typed[column.name] = column.type
         return cls(target, Want(tuple(name.encode() for name in typed), pairs, listed), typed)
 
@@ -115,6 +111,27 @@ class Layout:
         if name == CORRUPT:
             return pa.nulls(rows, pa.string())
         return page.listed if self.want.listed else page.pairs
+
+
+def _as_arrow(schema: "StructType") -> pa.Schema:
+    from pyspark.errors import PySparkTypeError  # noqa: PLC0415 - with the next one
+    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - heavy, and only executors need it
+    from pyspark.sql.types import StructType  # noqa: PLC0415 - as above
+
+    try:
+        return to_arrow_schema(schema, timezone="UTC")
+    except PySparkTypeError:  # names a type that may be deep in a column, and not the column
+        for column in schema:
+            try:
+                to_arrow_schema(StructType([column]), timezone="UTC")
+            except PySparkTypeError:
+                raise _unreadable(column) from None
+        raise
+
+
+def _unreadable(column: "StructField") -> ConfigError:
+    told = f"column {column.name!r} is of type {column.dataType.simpleString()}"
+    return ConfigError(f"schema: {told}, which no field can be read as: declare it string and cast that")
 
 
 def _readable(kind: pa.DataType) -> bool:

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from millstream.errors import ConfigError
 from millstream.spark import hooks
 from millstream.spark.asking import Asker, Command, absent, checked, pairs
 from millstream.spark.claims import Run, joined
 from millstream.spark.offsets import Id, parse_id
+from millstream.spark.survey import Survey
 
 if TYPE_CHECKING:
     from millstream.spark.groupmode import GroupOptions
@@ -135,7 +137,12 @@ class Holdings:
 
 
 def held_parts(options: "GroupOptions") -> list[tuple[str, tuple[Run, ...], tuple[int, ...]]]:
-    """What a consumer holds of each stream, in parts: entries as runs of one, with their delivery counts."""
+    """What a consumer holds of each stream, in parts: entries as runs of one, with their delivery counts.
+
+    Raises:
+        ConfigError: there is no such server, stream or group.
+    """
+    _check_there(options)
     asker = Asker(options.parsed.url)
     found = []
     with closing(asker):
@@ -148,3 +155,17 @@ def held_parts(options: "GroupOptions") -> list[tuple[str, tuple[Run, ...], tupl
                 ids = [parse_id(row[0].decode()) for row in part]
                 found.append((key, tuple(Run(each, each, 1) for each in ids), tuple(row[3] for row in part)))
     return found
+
+
+def _check_there(options: "GroupOptions") -> None:
+    """Raise unless every stream has the group: a misspelled one must not look like one that holds nothing."""
+    with closing(Survey(options.parsed)) as survey:
+        states = survey.states(options.parsed.streams)
+        for key, state in states.items():
+            if state is None:
+                raise ConfigError(
+                    f"option 'stream': {key!r} does not exist on {options.parsed.shown_url}; correct the name"
+                )
+        for key, place in survey.group_places(options.group, states).items():
+            if place is None:
+                raise ConfigError(f"option 'group': stream {key!r} has no group {options.group!r}; correct the name")

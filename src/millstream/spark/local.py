@@ -218,12 +218,13 @@ def session(app_name: str = "millstream", *, quick: bool = False, **confs: str) 
             win over the ones chosen here. ``master`` is short for ``spark__master``.
 
     Raises:
-        ConfigError: there is no Java that Spark can use; the text says what to install.
+        ConfigError: there is no Java that Spark can use, or Spark did not start; the text says what to mend.
     """
     problem = java_problem()
     if problem is not None:
         raise ConfigError(problem)
     early = _nursery()
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - as the next
     from pyspark.find_spark_home import _find_spark_home  # noqa: PLC0415 - as the next
     from pyspark.sql import SparkSession  # noqa: PLC0415 - slow, and pointless without Java
 
@@ -250,5 +251,11 @@ def session(app_name: str = "millstream", *, quick: bool = False, **confs: str) 
     builder = SparkSession.builder
     for name, value in chosen.items():
         builder = builder.config(name, value)
-    with early.announced() if early is not None else contextlib.nullcontext():
-        return builder.getOrCreate()
+    try:
+        with early.announced() if early is not None else contextlib.nullcontext():
+            return builder.getOrCreate()
+    except PySparkException as reason:
+        raise ConfigError(
+            f"Spark did not start ({str(reason).splitlines()[0].strip()}; what Java said stands above): correct the "
+            f"master, {chosen['spark.master']!r}, or the other settings"
+        ) from None

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
+from millstream.client.urltext import without_password
 from millstream.errors import ConfigError
 from millstream.glob import matcher
-from millstream.spark.offsets import Id, Position, before_time, parse_id
+from millstream.spark.offsets import MAX_PART, Id, Position, before_time, parse_id
 from millstream.spark.optiontext import (
     CLUSTERS,
     boolean,
@@ -22,7 +23,6 @@ from millstream.spark.optiontext import (
     not_empty,
     positive,
     read,
-    without_password,
 )
 
 OPTIONS = (
@@ -37,8 +37,8 @@ STREAM_ONLY = ("maxEntriesPerTrigger", "minEntriesPerTrigger", "maxTriggerDelay"
 
 DEFAULT_DELAY_MS = 15 * 60 * 1000
 
-RESERVED = ("stream", "id", "timestamp")
-"""Columns that say where an entry comes from; a field of the same name is reached through the map ``fields``."""
+RESERVED = ("stream", "id", "timestamp", "fields")
+"""Columns of every entry; a field of the same name is reached through the map ``fields``."""
 
 Where: TypeAlias = str | Mapping[str, "Id | Position | str"]
 """A place in the streams: ``"earliest"``, ``"latest"``, or by stream an id (with its count or without) or one of these
@@ -245,6 +245,8 @@ def _instants(text: str) -> Mapping[str, Id]:
 def _instant(text: str) -> int:
     """Milliseconds since 1970, from such a number or from an ISO time (UTC where it names no zone)."""
     if text.isascii() and text.isdigit():
+        if int(text) > MAX_PART:
+            raise ValueError("no entry can be as late as that: it must be milliseconds since 1970")
         return int(text)
     try:
         when = datetime.fromisoformat(text)
@@ -268,12 +270,21 @@ def _offsets(text: str) -> Where:
 def _by_stream(text: str, wanted: str) -> dict[str, Any]:
     """What a JSON object says of each stream; ``wanted`` is the error of any other text."""
     try:
-        parsed: Any = json.loads(text)
-    except ValueError:
+        parsed: Any = json.loads(text, object_pairs_hook=_once)
+    except json.JSONDecodeError:
         raise ValueError(wanted) from None
     if not isinstance(parsed, dict) or not parsed:
         raise ValueError(wanted)
     return parsed
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose names are all different: JSON would keep the last of two places of a stream."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"it names {next(name for name in names if names.count(name) > 1)!r} twice")
+    return found
 
 
 def _one_place(key: str, value: Any) -> Id | Position | str:

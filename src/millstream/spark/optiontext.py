@@ -8,9 +8,10 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
-from urllib.parse import urlsplit
 
+from millstream.client.urltext import without_password, wrong
 from millstream.errors import ConfigError
+from millstream.spark.spans import UNITS, century
 
 T = TypeVar("T")
 
@@ -94,15 +95,12 @@ def not_empty(text: str) -> str:
     return text
 
 
-_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-
 def duration(text: str) -> int:
     """Milliseconds, from a length of time such as ``15m``."""
     found = re.fullmatch(r"(\d{1,15})\s*(ms|s|m|h|d)", text.lower())
     if found is None or int(found[1]) == 0:
         raise ValueError("it must be a length of time such as 500ms, 30s, 15m, 12h or 7d")
-    return int(found[1]) * _UNITS[found[2]]
+    return century(int(found[1]) * UNITS[found[2]])
 
 
 def find_url(given: Mapping[str, str]) -> str:
@@ -111,7 +109,7 @@ def find_url(given: Mapping[str, str]) -> str:
     Raises:
         ConfigError: there is none, or it is of a kind that several processes cannot share.
     """
-    url = given.get("url") or os.environ.get(URL_VARIABLE, "")
+    url = given.get("url", "").strip() or os.environ.get(URL_VARIABLE, "").strip()
     if not url:
         raise ConfigError(
             f"option 'url' is missing: say .option('url', 'redis://127.0.0.1:6379/0') or set {URL_VARIABLE}"
@@ -125,23 +123,9 @@ def find_url(given: Mapping[str, str]) -> str:
         raise ConfigError(f"option 'url' must start with one of {', '.join(SCHEMES)}, as redis://127.0.0.1:6379/0 does")
     if url.startswith((CLUSTERS, SENTINELS)):
         _check_many(url)
-    elif not url.startswith("unix://"):
-        _check_one(url)
+    elif (told := wrong(url)) is not None:
+        raise ConfigError(f"option 'url' is {without_password(url)!r}: {told}")
     return url
-
-
-def _check_one(url: str) -> None:
-    """Raise for what redis-py would pass over: it takes a database that is no number for 0."""
-    parts = urlsplit(url)
-    if not re.fullmatch(r"/?[0-9]*/?", parts.path):
-        raise ConfigError(
-            f"option 'url' is {without_password(url)!r}: what follows the port is the number of a database, as in "
-            "redis://127.0.0.1:6379/0"
-        )
-    try:
-        _ = parts.port
-    except ValueError as reason:
-        raise ConfigError(f"option 'url' is {without_password(url)!r}: {reason}") from None
 
 
 def _check_many(url: str) -> None:
@@ -154,9 +138,3 @@ def _check_many(url: str) -> None:
             sentinel.parse_service(url)
     except ConfigError as problem:
         raise ConfigError(f"option 'url': {without_password(str(problem))}") from None
-
-
-def without_password(url: str) -> str:
-    """The URL for messages."""
-    url = re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url)
-    return re.sub(r"(sentinel_password=)[^&'\"]*", r"\1***", url)

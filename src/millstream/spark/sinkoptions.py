@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from millstream.client.urltext import without_password
 from millstream.errors import ConfigError
 from millstream.spark import optiontext as opts
 from millstream.spark.offsets import parse_id
@@ -47,7 +48,7 @@ class SinkOptions:
     @property
     def shown_url(self) -> str:
         """The URL without its password, for messages."""
-        return opts.without_password(self.url)
+        return without_password(self.url)
 
     def refuse_batch_only(self) -> None:
         """Raise if an option was given that means nothing in a streaming query."""

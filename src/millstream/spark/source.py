@@ -24,7 +24,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from millstream.errors import ConfigError
+from millstream.errors import ConfigError, MillstreamError
 from millstream.spark import faces, sinkoptions
 from millstream.spark import options as opts
 from millstream.spark.offsets import Range, dump, load
@@ -81,13 +81,17 @@ class MillstreamSource(DataSource):
 
     def _likelier(self, options: Mapping[str, str]) -> ConfigError:
         """The error to show where neither a read nor a write is right."""
-        own = {name.lower() for name in sinkoptions.SINK_OPTIONS} - {name.lower() for name in opts.OPTIONS}
-        own.add("checkpointlocation")
+        given = {name.lower() for name in options}
+        reads, writes = ({name.lower() for name in names} for names in (opts.OPTIONS, sinkoptions.SINK_OPTIONS))
         reading, writing = self._reading, self._writing
         assert isinstance(reading, ConfigError)
         assert isinstance(writing, ConfigError)
+        if given & (writes - reads | {"checkpointlocation"}):
+            return writing
+        if given & (reads - writes - {"queryname"}):
+            return reading
         suggested = "did you mean" in str(writing) and "did you mean" not in str(reading)
-        return writing if suggested or own & {name.lower() for name in options} else reading
+        return writing if suggested else reading
 
     @property
     def parsed(self) -> opts.Options:
@@ -134,11 +138,14 @@ class MillstreamSource(DataSource):
         return BatchReader(self.parsed, faces.checked_schema(self.parsed.fields, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """For ``spark.readStream``."""
-        if self.face is not None:
-            return self.face.stream_reader(schema)
-        self.parsed.refuse(opts.BATCH_ONLY, "a streaming query, which does not end")
-        return StreamReader(self.parsed, faces.checked_schema(self.parsed.fields, schema))
+        """For ``spark.readStream``. What is wrong is told by the reader's first call: see :class:`Refused`."""
+        try:
+            if self.face is not None:
+                return self.face.stream_reader(schema)
+            self.parsed.refuse(opts.BATCH_ONLY, "a streaming query, which does not end")
+            return StreamReader(self.parsed, faces.checked_schema(self.parsed.fields, schema))
+        except MillstreamError as problem:
+            return Refused(problem)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's
         """For ``writeStream``."""
@@ -200,6 +207,40 @@ class BatchReader(_Reads, DataSourceReader):
         finally:
             planner.close()
         return [RangePartition(part) for part in ranges] or [RangePartition(None)]
+
+
+class Refused(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Stands for the source of a query that cannot be.
+
+    Spark 4.3 stops a reader that it did not get (an ``UnboundLocalError``), and shows that as the last line in place of
+    what ``streamReader`` has raised. So it gets one, which raises when it is asked.
+
+    Args:
+        problem: what is wrong.
+    """
+
+    def __init__(self, problem: MillstreamError) -> None:
+        self._problem = problem
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Raise it."""
+        raise self._problem
+
+    def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802 - Spark's
+        """Raise it."""
+        raise self._problem
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:  # noqa: ARG002 - Spark's
+        """Raise it: a batch that is repeated needs no other offset."""
+        raise self._problem
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:  # noqa: ARG002 - Spark's
+        """Raise it."""
+        raise self._problem
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Raise it."""
+        raise self._problem
 
 
 class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):

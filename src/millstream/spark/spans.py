@@ -2,7 +2,19 @@
 
 import re
 
-_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_CENTURY_MS = 100 * 366 * UNITS["d"]
+
+
+def century(ms: int) -> int:
+    """A length of time itself.
+
+    Raises:
+        ValueError: it is longer than servers can count from now, or than anybody means.
+    """
+    if ms > _CENTURY_MS:
+        raise ValueError("it must not be longer than a hundred years")
+    return ms
 
 
 def span_ms(text: str) -> int:
@@ -14,4 +26,4 @@ def span_ms(text: str) -> int:
     found = re.fullmatch(r"(\d+)\s*(ms|s|m|h|d)?", text.strip())
     if found is None or not int(found[1]):
         raise ValueError("it must be a time such as 10m (ms, s, m, h, d)")
-    return int(found[1]) * _UNITS[found[2] or "ms"]
+    return century(int(found[1]) * UNITS[found[2] or "ms"])

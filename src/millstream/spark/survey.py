@@ -43,7 +43,12 @@ class Survey:
             self._check_replicas()
         except ConfigError:
             raise
-        except (redis.RedisError, OSError, UsageError) as reason:
+        except UsageError as reason:  # it answered
+            told = str(reason).removeprefix("option 'url': ")
+            raise ConfigError(
+                f"option 'url': cannot talk to {self._options.shown_url} ({told}): correct its user, or the server"
+            ) from None
+        except (redis.RedisError, OSError) as reason:
             raise ConfigError(
                 f"option 'url': cannot talk to {self._options.shown_url} ({reason}): start the server or correct it"
             ) from None

@@ -1,13 +1,12 @@
 """The records of a log, chosen by position, time, key and kind."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from fnmatch import translate
 from pathlib import Path
-from re import Pattern
-from re import compile as compiled
+from typing import TypeAlias
 
 from millstream.errors import StorageError
+from millstream.glob import matcher
 from millstream.persistence.disk import Disk, RealDisk, disk_error
 from millstream.persistence.frame import HEADER_SIZE
 from millstream.persistence.picture import Picture
@@ -15,6 +14,8 @@ from millstream.persistence.segment import read_header, salvage
 from millstream.upkeep.moment import ANY, Moment
 from millstream.upkeep.reading import Change, Record, read_record
 from millstream.upkeep.walk import Raw, expect_log, records
+
+_Fits: TypeAlias = Callable[[bytes], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class Choice:
     Attributes:
         start: the first, by position or time.
         end: the last, by position or time.
-        key: pattern of shell wildcards that a change's key matches.
+        key: pattern that a change's key matches, as KEYS and SCAN take it.
         streams: only changes of streams, their groups and consumers.
         past_damage: go on behind damage with what is whole there.
     """
@@ -51,7 +52,7 @@ def dump(path: Path, choice: Choice, disk: Disk | None = None) -> Iterator[Recor
             it.
     """
     disk, path = disk or RealDisk(), path.absolute()
-    pattern = compiled(translate(choice.key)) if choice.key is not None else None
+    pattern = matcher(choice.key.encode(errors="surrogateescape")) if choice.key is not None else None
     try:
         if path.is_file():
             yield from _chosen(_of_kept(disk, path), choice, pattern)
@@ -74,7 +75,7 @@ def _of_kept(disk: Disk, path: Path) -> Iterator[Raw]:
         file.close()
 
 
-def _chosen(raw: Iterator[Raw], choice: Choice, pattern: Pattern[str] | None) -> Iterator[Record]:
+def _chosen(raw: Iterator[Raw], choice: Choice, pattern: _Fits | None) -> Iterator[Record]:
     for position, payload in raw:
         if choice.end.position is not None and position > choice.end.position:
             return
@@ -99,9 +100,9 @@ def _in_time(record: Record, choice: Choice) -> bool:
     return choice.end.ms is None or record.wall <= choice.end.ms
 
 
-def _wanted(change: Change, choice: Choice, pattern: Pattern[str] | None) -> bool:
+def _wanted(change: Change, choice: Choice, pattern: _Fits | None) -> bool:
     if choice.streams and not change.of_stream:
         return False
     if pattern is None:
         return True
-    return change.key is not None and pattern.match(change.key.decode(errors="surrogateescape")) is not None
+    return change.key is not None and pattern(change.key)

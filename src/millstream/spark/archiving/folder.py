@@ -33,6 +33,10 @@ class ArchiveLockedError(StorageError):
     """Another job writes to this archive."""
 
 
+class NoArchiveError(ConfigError):
+    """The directory that was named holds no archive."""
+
+
 class Folder:
     """The directory of one archive.
 
@@ -79,13 +83,13 @@ class Folder:
         """The manifest as it is now.
 
         Raises:
-            ConfigError: there is none.
+            NoArchiveError: there is none.
             ManifestError: it is damaged.
         """
         try:
             return manifests.load((self.root / MANIFEST).read_bytes())
         except (FileNotFoundError, NotADirectoryError):
-            raise ConfigError(
+            raise NoArchiveError(
                 f"{self.root} is no archive (it has no {MANIFEST}): name what `millstream archive --to` wrote"
             ) from None
 

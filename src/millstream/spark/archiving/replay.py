@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from millstream.client.url import CLUSTERS, SENTINELS
+from millstream.client.urltext import without_password
 from millstream.errors import ConfigError, MillstreamError, UsageError
 from millstream.spark import nodes
 from millstream.spark.archiving.files import archived
@@ -22,7 +23,7 @@ from millstream.spark.archiving.folder import Folder
 from millstream.spark.decode import Page, Want
 from millstream.spark.offsets import MAX_PART, ZERO, Id, Range, before_time, parse_id
 from millstream.spark.options import parse as parse_options
-from millstream.spark.optiontext import SCHEMES, find_url, without_password
+from millstream.spark.optiontext import SCHEMES, find_url
 from millstream.spark.pages import Pages
 from millstream.spark.planner import Planner
 from millstream.spark.reading import overtaken, report
@@ -318,7 +319,10 @@ class _Target:
     def __init__(self, what: Replay) -> None:
         if (what.source, what.stream) == (what.target, what.into):
             raise self._itself(what)
-        find_url({"url": what.target})
+        try:
+            find_url({"url": what.target})
+        except ConfigError as problem:
+            raise ConfigError(f"the target (--to): {problem}") from None
         self._what = what
         self._key = what.cursor_key
         self._after = ZERO

@@ -18,7 +18,7 @@ from millstream.glob import matcher
 from millstream.spark import offsets
 from millstream.spark.archiving.bounds import Bounds, Filter, narrowed
 from millstream.spark.archiving.files import archived
-from millstream.spark.archiving.folder import Folder
+from millstream.spark.archiving.folder import Folder, NoArchiveError
 from millstream.spark.archiving.manifest import DataFile, Manifest, Place
 from millstream.spark.columns import Layout
 from millstream.spark.offsets import MAX_PART, ZERO, DataLossError, Id, Position, Range, StreamState
@@ -97,6 +97,8 @@ class ArchiveReader(DataSourceReader):
         plan = _Plan(self._options, Folder(self._folder), self._bounds)
         try:
             found = plan.parts()
+        except NoArchiveError as problem:
+            raise ConfigError(f"option 'archive': {problem}") from None
         finally:
             plan.close()
         return found or [TailPart(None)]

@@ -1,0 +1,56 @@
+"""URLs: what redis-py passes over or says in its own words is one clear error, and no password is shown."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from millstream.client.url import async_client, sync_client
+from millstream.errors import ConfigError
+
+CLIENTS: list[Callable[[str], Any]] = [sync_client, async_client]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("redis://me:secret@h:1/orders", "what follows the port is the number of a database"),
+        ("redis://me:secret@h:1/-1", "what follows the port is the number of a database"),
+        ("rediss://me:secret@h:1/1/2", "what follows the port is the number of a database"),
+        ("redis://me:secret@h:port/0", "Port could not be cast"),
+        ("redis://me:secret@h:99999/0", "Port out of range"),
+        ("redis://me:secret@h:0/0", "there is no port 0"),
+        ("redis://me:secret@h/0?db=x", "db=x is no number of a database"),
+        ("unix://me:secret@/tmp/x?db=x", "db=x is no number of a database"),
+        ("redis://me:secret@h/0?socket_timeout=soon", "Invalid value for 'socket_timeout'"),
+        ("redis://me:secret@h/0?color=red", "there is no option 'color' for a connection"),
+        ("unix://me:secret@/tmp/x?color=red", "there is no option 'color' for a connection"),
+        ("http://me:secret@h", "a server URL starts with one of redis://"),
+        ("redis://h/0?password=secret&color=red", "there is no option 'color'"),
+    ],
+)
+def test_a_wrong_url_says_what_is_wrong(client: Callable[[str], Any], url: str, told: str) -> None:
+    """redis-py takes ``/orders`` for database 0 and port 0 for 6379: somebody else's data, and no word of it."""
+    with pytest.raises(ConfigError, match=told) as caught:
+        client(url)
+    assert "secret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("redis://h", ("h", None)),
+        ("redis://h:7/", ("h", None)),
+        ("redis://h/3/", ("h", 3)),
+        ("redis://h?db=4", ("h", 4)),
+        ("rediss://u:p%40@[::1]:7/2?ssl_cert_reqs=none", ("::1", 2)),
+        ("unix:///tmp/a.sock?db=5", (None, 5)),
+    ],
+)
+def test_a_right_url_means_what_it_says(client: Callable[[str], Any], url: str, expected: tuple[Any, Any]) -> None:
+    """What redis-py documents is taken as it is."""
+    told = client(url).connection_pool.connection_kwargs
+    assert (told.get("host"), told.get("db")) == expected
