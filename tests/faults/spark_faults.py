@@ -141,6 +141,14 @@ FAULTS = (
         f"{SINK}::test_a_target_replaced_while_publishing_loses_no_row",
     ),
     Fault(
+        "sink-piece-not-watched",
+        "Of two drivers at the same piece one adds it.",
+        "spark/publishing.py",
+        '    commands: list[tuple[bytes | str | int, ...]] = [("WATCH", part.key), ',
+        '    commands: list[tuple[bytes | str | int, ...]] = [("HLEN", part.key), ',
+        f"{SINK}::test_a_piece_that_somebody_else_added_meanwhile_is_not_added_again",
+    ),
+    Fault(
         "sink-publishes-half",
         "Staged rows that vanished are an error before anything is seen.",
         "spark/publishing.py",

@@ -47,6 +47,19 @@ def test_replies_that_came_too_early_are_not_passed_over(line: Line) -> None:
     assert line.receive(2) == [b"EARLY", b"PONG"]
 
 
+def test_a_connection_reads_no_package_metadata(
+    line: Line, real_redis: ServerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A micro-batch makes several, and redis-py would look up its own version for each."""
+
+    def read(_: str) -> str:
+        raise AssertionError("looked up")
+
+    monkeypatch.setattr("redis.utils.metadata.version", read)
+    with contextlib.closing(Line(real_redis.url, real_redis.url)) as made:
+        assert made.ask(("PING",)) == [b"PONG"]
+
+
 def test_a_large_word_may_come_in_parts() -> None:
     """They travel as one, as if they had been joined before."""
     parts = [b"12\n", memoryview(b"xabcx")[1:4], b""]

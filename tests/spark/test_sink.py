@@ -185,6 +185,19 @@ def test_a_connection_that_breaks_at_any_step_does_not_matter(
 
 
 @pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("number", [0, 1, 3])
+def test_a_piece_that_somebody_else_added_meanwhile_is_not_added_again(
+    both: ServerProcess, both_client: redis.Redis, number: int
+) -> None:
+    """Another driver of the batch is faster, with this piece and all that follow."""
+    message = staged(both, numbers(0, 10))
+    with before_piece(number, lambda: commit(both, 0, message)):
+        commit(both, 0, message)
+    assert there(both_client) == list(range(10))
+    assert helpers(both_client) == {"millstream:sink:q"}
+
+
+@pytest.mark.usefixtures("small")
 def test_two_drivers_of_one_query_publish_a_batch_once(both: ServerProcess, both_client: redis.Redis) -> None:
     """A driver taken for dead may still be at it: the two share the work, or one does nothing."""
     told: list[BaseException] = []

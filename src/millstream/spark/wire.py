@@ -3,6 +3,7 @@
 The reply bytes are handed on as they came, to be turned into columns without one Python object a value.
 """
 
+import functools
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -38,7 +39,20 @@ PASSING = ("LOADING", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN")
 def control_client(url: str, patience: float = ANSWER_SECONDS) -> "redis.Redis":
     """A client for short commands, which answers bytes and gives up on a server that hangs for so many seconds."""
     connecting = min(CONNECT_SECONDS, patience)
-    return sync_client(url, protocol=2, socket_connect_timeout=connecting, socket_timeout=patience)
+    return sync_client(url, protocol=2, socket_connect_timeout=connecting, socket_timeout=patience, **_library())
+
+
+@functools.cache
+def _library() -> dict[str, Any]:
+    """What redis-py tells a server of itself: it reads its package's metadata anew for every connection, a millisecond.
+
+    Versions without this class read it once.
+    """
+    try:
+        from redis.driver_info import DriverInfo  # noqa: PLC0415 - not in every version
+    except ImportError:
+        return {}
+    return {"driver_info": DriverInfo()}
 
 
 def lost_contact(reason: BaseException) -> bool:
