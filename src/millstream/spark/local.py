@@ -6,7 +6,7 @@ Each setting here has its price, which is why Spark does not have it by default:
   puts first on their path, which is compiled anew by every worker. Price: a wrapper script in the cache, which also
   answers by itself which Python it is: Spark asks before it starts each kind of worker.
 * Workers are forked by a process that imports PySpark while Java starts, see ``nursery``. Price: that process, some
-  60 MB of which most is shared with the workers.
+  50 MB of which most is shared with the workers.
 * ``SPARK_HOME`` is set to that package, which Spark's scripts would start a Python to find. Price: none known.
 * Checkpoint files are written through ``java.io`` semantics instead of Hadoop's local file system, which starts about
   ten processes a micro-batch. Price: two drivers on one checkpoint are told apart less well. Local paths only.
