@@ -109,8 +109,9 @@ def as_judged(client: redis.Redis, ids: list[bytes], alive: int) -> None:
         *by["release"],
         *(ident.decode() for ident in ids[len(ids) - alive :]),
     }
-    assert {held for ident, held in left.items() if ident.decode() in set(by["release"])} <= {(b"", 1)}
-    assert {held for ident, held in left.items() if ident.decode() not in set(by["release"])} <= {(b"alive", 1)}
+    released = set(by["release"])
+    assert {held for ident, held in left.items() if ident.decode() in released} <= {(b"", 1)}
+    assert {held for ident, held in left.items() if ident.decode() not in released} <= {(b"alive", 1)}
     assert not client.keys("millstream:*recover*")
     names = {row["name"] for row in client.xinfo_consumers("s", "g")}
     assert b"recover" not in names
