@@ -112,7 +112,8 @@ def find_url(given: Mapping[str, str]) -> str:
     url = given.get("url", "").strip() or os.environ.get(URL_VARIABLE, "").strip()
     if not url:
         raise ConfigError(
-            f"option 'url' is missing: say .option('url', 'redis://127.0.0.1:6379/0') or set {URL_VARIABLE}"
+            f"option 'url' is missing: say .option('url', 'redis://127.0.0.1:6379/0'), or set {URL_VARIABLE} before "
+            "Spark starts"
         )
     if url.startswith(("memory://", "file://")):
         raise ConfigError(

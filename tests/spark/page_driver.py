@@ -1,0 +1,125 @@
+"""Runs every block of code of docs/spark.md, in a process of its own: ``MILLSTREAM_URL`` counts when Spark starts.
+
+Called with the server's URL and a folder that stands in the place of the page's own.
+"""
+
+import contextlib
+import io
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import redis
+from click.testing import CliRunner
+
+import millstream.spark
+from millstream.cli.main import main
+from support.source import ROOT
+from support.waiting import eventually
+
+PAGE = ROOT / "docs" / "spark.md"
+
+
+class Blocks:
+    """The page's blocks, each taken once.
+
+    Args:
+        url: of the server.
+        folder: in the place of the page's own.
+    """
+
+    def __init__(self, url: str, folder: Path) -> None:
+        found = re.findall(r"^```(python|sh)\n(.*?)^```", PAGE.read_text(), flags=re.DOTALL | re.MULTILINE)
+        text = [body.replace("redis://127.0.0.1:6400/0", url) for _, body in found]
+        self.left = [re.sub(r'"/(var/lib|data)/', f'"{folder}/', body) for body in text]
+
+    def take(self, holding: str) -> str:
+        """The one block that holds these words."""
+        (found,) = [body for body in self.left if holding in body]
+        self.left.remove(found)
+        return found
+
+    def run(self, holding: str, **names: Any) -> dict[str, Any]:
+        """Execute a block; what it has defined, and under ``printed`` what it has printed."""
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            exec(compile(self.take(holding), str(PAGE), "exec"), names)
+        return names | {"printed": printed.getvalue()}
+
+
+def fill(client: redis.Redis) -> None:
+    """Streams like those of the page."""
+    for number in range(1, 11):
+        client.xadd("orders", {"item": "tea", "amount": str(number * 30)}, id=f"{number}-0")
+    client.xadd("orders", {"item": "milk"}, id="11-0")
+    client.xadd("flights", {"carrier": "UA", "dep_delay": "11", "tags": '["late"]'}, id="1-0")
+    client.xadd("flights", {"carrier": "AA", "dep_delay": "soon"}, id="2-0")
+    client.xgroup_create("orders", "billing", "0")
+
+
+def every_block(url: str, folder: Path) -> None:
+    """Run them, and look at what each did."""
+    client = redis.Redis.from_url(url, decode_responses=True)
+    fill(client)
+    blocks = Blocks(url, folder)
+    spark = millstream.spark.session("page", quick=True, spark__log__level="ERROR")
+
+    def stop_queries() -> None:
+        for query in spark.streams.active:
+            query.stop()
+
+    first = blocks.run("now = spark.read", spark=spark)
+    assert first["events"].isStreaming
+    assert first["now"].count() == 11
+
+    rows = blocks.run('"flights"', spark=spark)["flights"].collect()
+    assert [(row.carrier, row.dep_delay, row.tags, row._corrupt) for row in rows] == [
+        ("UA", 11, ["late"], None),
+        ("AA", None, None, '{"dep_delay": "soon"}'),
+    ]
+
+    frame = first["now"].where("fields['item'] = 'milk'").select("fields")
+    blocks.run("orders.writeStream", orders=first["events"].select("fields"), frame=frame)
+    eventually(lambda: client.xlen("paid") == 12, 60, what="the query and the write have added their rows")
+    stop_queries()
+
+    blocks.run('outputMode("update")', totals=first["events"].groupBy("fields.item").count())
+    eventually(lambda: client.xlen("totals") == 2, 60, what="the changed rows of the aggregate are there")
+    stop_queries()
+
+    shared = blocks.run('"group"', spark=spark, url=url)["orders"]
+    writer = shared.writeStream.format("noop").option("checkpointLocation", str(folder / "group"))
+    writer.trigger(availableNow=True).start().awaitTermination()
+    (group,) = client.xinfo_groups("orders")
+    assert (group["entries-read"], group["pending"], group["consumers"]) == (11, 0, 0)
+
+    client.xgroup_setid("orders", "billing", "0")
+    client.xreadgroup("billing", "gone", {"orders": ">"})
+    client.xclaim("orders", "billing", "gone", 0, [f"{number}-0" for number in range(1, 12)], idle=3_600_000)
+    recovered = blocks.run("millstream.spark.recover", spark=spark)
+    assert "Outcome(acked=0, released=10, dead=1, unjudged=0, deleted=0, taken=0)" in recovered["printed"]
+    assert client.xlen("orders:dead") == 1
+
+    pending = blocks.run('"pending"', spark=spark, url=url)
+    assert "max(idle_ms)" in pending["printed"]
+    assert pending["pending"].count() == 10
+
+    program, *words = shlex.split(blocks.take("millstream sql"))
+    asked = CliRunner().invoke(main, words)
+    assert (program, asked.exit_code) == ("millstream", 0), asked.stderr
+    assert "10" in asked.stdout
+
+    assert blocks.run("millstream.spark.session")["spark"].conf.get("spark.sql.shuffle.partitions") == "4"
+
+    query = blocks.run("@app.pipeline")["large"].start(spark)
+    committed = folder / "orders" / "_spark_metadata" / "0"
+    eventually(committed.exists, 60, what="the pipeline has written a batch")
+    query.stop()
+    assert min(row.amount for row in spark.read.parquet(str(folder / "orders")).collect()) == 120
+    assert blocks.left == []
+    spark.stop()
+
+
+if __name__ == "__main__":
+    every_block(sys.argv[1], Path(sys.argv[2]))
