@@ -178,6 +178,10 @@ def write(args: argparse.Namespace) -> None:
     )
 
 
+WARMING = 1000
+"""Entries whose time does not count: twenty seconds, in which Java compiles what a micro-batch runs."""
+
+
 def latency(args: argparse.Namespace) -> None:
     """Milliseconds from XADD to the row in the sink's stream, through a query that runs without a pause."""
     spark = millstream.spark.session("bench", spark__log__level="ERROR")
@@ -186,7 +190,7 @@ def latency(args: argparse.Namespace) -> None:
 
 
 def through(spark: "SparkSession", url: str, entries: int) -> None:
-    """Measure with so many entries."""
+    """Measure with so many entries, after those that warm up."""
     client = redis.Redis.from_url(url, decode_responses=True)
     client.flushall()
     client.xadd("in", {"t": "0"})
@@ -198,11 +202,11 @@ def through(spark: "SparkSession", url: str, entries: int) -> None:
         )  # fmt: skip
         while not query.recentProgress and query.exception() is None:  # its first batch takes seconds
             time.sleep(0.1)  # Spark tells only those who ask
-        sent = threading.Thread(target=trickle, args=(url, entries))
+        sent = threading.Thread(target=trickle, args=(url, WARMING + entries))
         sent.start()
         found: list[float] = []
         last = "0"
-        while len(found) < entries:
+        while len(found) < WARMING + entries:
             if query.exception() is not None:
                 raise query.exception()
             for _, rows in client.xread({"out": last}, block=1000):
@@ -212,6 +216,7 @@ def through(spark: "SparkSession", url: str, entries: int) -> None:
         sent.join()
         query.stop()
     client.close()
+    del found[:WARMING]
     cuts = statistics.quantiles(found, n=100)
     table(["", "p50", "p95", "n"], [["XADD to row, ms", f"{cuts[49]:.0f}", f"{cuts[94]:.0f}", f"{len(found)}"]])
 

@@ -93,7 +93,14 @@ def test_a_daemon_is_made_and_ends_when_it_is_told_to(
 
 
 @pytest.mark.parametrize(
-    "more", [{"COLOUR": "red"}, {"PYTHONHASHSEED": "7"}, {"PYTHONPATH": "/elsewhere"}, {"PYTHONOPTIMIZE": "1"}]
+    "more",
+    [
+        {"COLOUR": "red"},
+        {"PYTHONHASHSEED": "7"},
+        {"PYTHONPATH": "/elsewhere"},
+        {"PYTHONOPTIMIZE": "1"},
+        {"PYSPARK_ENABLE_NAMEDTUPLE_PATCH": "1"},
+    ],
 )
 def test_another_environment_is_started_the_ordinary_way(
     open_nursery: Callable[[], nursery.Nursery], begin: Callable[..., "subprocess.Popen[bytes]"], more: dict[str, str]
@@ -151,6 +158,26 @@ def test_a_nursery_with_a_thread_serves_nobody(
     process = begin(asked_of(nurse.path))
     serves(process)
     assert not was_made(process)
+
+
+@pytest.mark.parametrize("nursed", [False, True])
+def test_a_daemon_that_fails_says_why(open_nursery: Callable[[], nursery.Nursery], *, nursed: bool) -> None:
+    """On the standard error that Spark logs, as one does that was started the ordinary way."""
+    path = open_nursery().path if nursed else "/nowhere"
+    wrong = asked_of(path, PYTHON_UNIX_DOMAIN_ENABLED="true", PYTHON_WORKER_FACTORY_SOCK_DIR="/nowhere/at/all")
+    done = subprocess.run([worker_python(), *DAEMON], env=wrong, capture_output=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert b"FileNotFoundError" in done.stderr.splitlines()[-1]
+
+
+def test_a_nursery_that_cannot_be_had_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path too long for a socket: no folder stays behind for every session."""
+    folder = tmp_path / ("x" * 100)
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    with pytest.raises(OSError, match="too long"):
+        nursery.Nursery()
+    assert list(folder.iterdir()) == []
 
 
 def test_what_is_asked_arrives_whole() -> None:

@@ -43,16 +43,16 @@ def home(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def rewritten(home: Path, snapshot: list[bytes] | None = None) -> None:
-    """Twenty records, of which the first ten are in a snapshot; or something else is in it."""
+def rewritten(home: Path, snapshot: list[bytes] | None = None, more: bytes | None = None) -> None:
+    """Twenty records, of which the first ten are in a snapshot; or something else is in it, or behind them all."""
     log = write_log(home, [xadd(number) for number in range(1, 11)], close=False)
     disk, rewrite = RealDisk(), log.seal_off()
     assert rewrite is not None
     make_snapshot(disk, home, rewrite, contents(disk, home, rewrite) if snapshot is None else iter(snapshot))
     log.adopt(rewrite)
     log.sweep()
-    for number in range(11, 21):
-        log.append(xadd(number))
+    for record in [*map(xadd, range(11, 21)), *([] if more is None else [more])]:
+        log.append(record)
         log.write()
         log.sync()
     log.close()

@@ -226,6 +226,16 @@ def test_a_snapshot_that_a_start_could_not_apply(tmp_path: Path) -> None:
     assert (found.report.records, found.report.lost_records, found.cut_at) == (0, 10, None)
 
 
+def test_the_loss_behind_a_snapshot_is_that_of_the_log(tmp_path: Path) -> None:
+    """A record of the log that no start could apply: what is lost begins there, and the snapshot is no part of it."""
+    home = tmp_path / "data"
+    rewritten(home, more=b"\xc1 not ours")
+    (found, file) = examine_directory(home), segments(home)[-1]
+    (problem,) = found.report.problems
+    assert (problem.path, found.report.lost_records) == (str(file), 1)
+    assert found.report.lost_bytes == file.stat().st_size - problem.offset
+
+
 def test_the_records_are_read_with_progress(home: Path) -> None:
     """Long work is seen: first the checksums, then what they stand for."""
     told: list[tuple[str, int, int]] = []

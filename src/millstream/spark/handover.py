@@ -1,9 +1,9 @@
 """Stands in the place of a Python that Spark starts, and has the nursery make the process that Spark waits for.
 
 The wrapper of ``local`` runs this file, by its path and without the installed packages, so that it starts in a
-fiftieth of a second: standard library only. Spark's pipes travel to the nursery's child, and this waits for its end.
-Where there is no nursery, or it refuses, this very process becomes the Python that was asked for; so it must not read
-or write Spark's pipes itself.
+fiftieth of a second: standard library only. Spark's pipes travel to the nursery's child, and this waits until that
+child and all that it forked are gone. Where there is no nursery, or it refuses, this very process becomes the Python
+that was asked for; so it must not read or write Spark's pipes itself.
 """
 
 import os
@@ -62,7 +62,9 @@ def main(argv: Sequence[str]) -> None:
     line = hand_over(path, argv) if path else None
     if line is None:
         os.execv(sys.executable, [sys.executable, *argv])  # noqa: S606 - the very start that Spark asked for
-    line.recv(1)  # until the process is gone; Spark ends its daemons itself, so one that is gone has failed
+    line.recv(
+        1
+    )  # until the process and its own are gone; Spark ends its daemons itself, so one that is gone has failed
     sys.exit(1)
 
 

@@ -62,8 +62,8 @@ if [ "$#" = 2 ] && [ "$1" = -c ] && [ "$2" = "import sys; print('%d.%d' % sys.ve
   echo {version}
   exit
 fi
-# A daemon is made by the nursery, if there is one.
-if [ -S "$MILLSTREAM_NURSERY" ] && [ "$1 $2" = "-m pyspark.daemon" ] && [ -r {handover} ]; then
+# A daemon is made by the nursery, if there is one; a Python that needs PYTHONHOME would not start with -I.
+if [ -S "$MILLSTREAM_NURSERY" ] && [ -z "$PYTHONHOME" ] && [ "$1 $2" = "-m pyspark.daemon" ] && [ -r {handover} ]; then
   exec {python} -I -S {handover} "$@"
 fi
 exec {python} "$@"

@@ -21,6 +21,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NoReturn
@@ -47,6 +48,9 @@ _SPARKS = ("SPARK_", "PYSPARK_", "_PYSPARK_", "PYTHON_", "MILLSTREAM_")
 _SHELLS = {"_", "PS1", "SHLVL", "PWD", "OLDPWD", "OMP_NUM_THREADS"}
 """Variables that Spark and shells set for each process; PySpark and numpy look at them after the start."""
 
+_IMPORTED = {"PYSPARK_ENABLE_NAMEDTUPLE_PATCH"}
+"""But PySpark looks at this one while it is imported."""
+
 _THREADS = Path("/proc/self/task")
 
 _PATIENCE = 5.0
@@ -68,11 +72,18 @@ class Nursery:
     def __init__(self) -> None:
         folder = tempfile.mkdtemp(prefix="millstream-")  # nobody else may connect: its folder is ours alone
         self.path = str(Path(folder, "nursery"))
+        try:
+            self._process = self._started()
+        except OSError:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+    def _started(self) -> "subprocess.Popen[bytes]":
         environment = {"PYTHONHASHSEED": "0", **os.environ, "PYTHONUNBUFFERED": "YES"}  # as Spark starts its own
         with socket.socket(socket.AF_UNIX) as listener:  # here already, so that nobody can come too early
             listener.bind(self.path)
             listener.listen(64)
-            self._process = subprocess.Popen(
+            return subprocess.Popen(
                 [sys.executable, "-m", "millstream.spark.nursery", self.path, str(listener.fileno())],
                 stdin=subprocess.PIPE,  # its end is the nursery's
                 stdout=subprocess.DEVNULL,
@@ -103,7 +114,11 @@ def same(born: Mapping[str, str], asked: Mapping[str, str]) -> bool:
 
 
 def _lasting(environment: Mapping[str, str]) -> dict[str, str]:
-    kept = {name: value for name, value in environment.items() if not name.startswith(_SPARKS) and name not in _SHELLS}
+    kept = {
+        name: value
+        for name, value in environment.items()
+        if name in _IMPORTED or not (name.startswith(_SPARKS) or name in _SHELLS)
+    }
     folders = kept.pop("PYTHONPATH", "").split(os.pathsep)
     return kept | {"PYTHONPATH": os.pathsep.join(filter(None, dict.fromkeys(folders)))}
 
@@ -112,8 +127,9 @@ def serve(path: str, listener: socket.socket) -> None:
     """Make processes until stdin ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Java's processes have it so too
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
-    born, folder = dict(os.environ), str(Path.cwd())
+    born = dict(os.environ)
     try:
+        folder = str(Path.cwd())
         for name in _EARLY:
             with contextlib.suppress(ImportError):  # another PySpark: its processes find it themselves
                 importlib.import_module(name)
@@ -136,52 +152,61 @@ def _answer(line: socket.socket, listener: socket.socket, born: Mapping[str, str
     """Make the process that a caller asks for, if it can be made here."""
     line.settimeout(_PATIENCE)
     line.send(READY)
-    body, pipes = _received(line)
+    pipes: list[int] = []
     try:
-        there, environment, argv = unpacked(body)
+        there, environment, argv = unpacked(_received(line, pipes))
         fits = len(pipes) == 3 and argv[:2] == ["-m", DAEMON] and there == folder
-        if not fits or not same(born, environment):
-            return
-        line.send(TAKEN)
-        line.settimeout(None)
-        if os.fork() == 0:
-            try:
-                listener.close()
-                _become(pipes, environment, argv)
-            finally:
-                os._exit(1)
+        if fits and same(born, environment) and os.fork() == 0:
+            listener.close()
+            _become(line, pipes, environment, argv)
     finally:
         for pipe in pipes:
             os.close(pipe)
 
 
-def _received(line: socket.socket) -> tuple[bytes, list[int]]:
-    body, pipes, _, _ = socket.recv_fds(line, 1 << 16, 3)
+def _received(line: socket.socket, pipes: list[int]) -> bytes:
+    """What a caller says; ``pipes`` gets the descriptors that come with it, whatever else fails."""
+    body, given, _, _ = socket.recv_fds(line, 1 << 16, 3)
+    pipes += given
     whole = 4 + int.from_bytes(body[:4], "big")
     while len(body) < whole:
         more = line.recv(1 << 16)
         if not more:
             break
         body += more
-    return body[4:], list(pipes)
+    return body[4:]
 
 
-def _become(pipes: list[int], environment: Mapping[str, str], argv: list[str]) -> NoReturn:
-    """Be the daemon, in a process that was forked for it."""
-    for number, pipe in enumerate(pipes):
-        os.dup2(pipe, number)
-        os.close(pipe)
+def _become(line: socket.socket, pipes: list[int], environment: Mapping[str, str], argv: list[str]) -> NoReturn:
+    """Be the daemon, in a process that was forked for it, to its end."""
+    code = 1
+    try:
+        line.settimeout(None)
+        line.send(TAKEN)  # not before the fork: where that fails, the caller starts a Python of its own
+        for number, pipe in enumerate(pipes):
+            os.dup2(pipe, number)
+            os.close(pipe)
+        code = _run(environment, argv)
+    except BaseException:  # noqa: BLE001 - as a Python does that ends by one
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _run(environment: Mapping[str, str], argv: list[str]) -> int:
+    """Run the daemon's module; its exit code."""
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = argv[1:]
-    code: object = 0
     sys.modules.pop(DAEMON, None)  # runpy says on stderr that it is there
     try:
         runpy.run_module(DAEMON, run_name="__main__", alter_sys=True)
     except SystemExit as told:
-        code = told.code
-    sys.stderr.flush()
-    os._exit(code if isinstance(code, int) else 1)
+        if isinstance(told.code, str):
+            sys.stderr.write(f"{told.code}\n")
+        return told.code if isinstance(told.code, int) else int(told.code is not None)
+    return 0
 
 
 if __name__ == "__main__":

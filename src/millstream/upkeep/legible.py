@@ -38,9 +38,9 @@ def look_for_illegible(disk: Disk, report: CheckReport, manifest: Manifest, tell
             text = f"{path}: {where} is as it was written, but none that this program can apply: {error}"
             newer = isinstance(error, NewerRecordError)
             report.problems.append(Problem(str(path), offset, text, refuses=True, newer=newer))
-            behind = [name for name in manifest.names if name > path.name or position is None]
+            behind = [log.name for log in manifest.segments if position is None or log.name > path.name]
             report.lost_records, report.records = report.records - whole, whole
-            report.lost_bytes = sizes[path.name] - offset + sum(sizes[name] for name in behind if name != path.name)
+            report.lost_bytes = sizes[path.name] - offset + sum(sizes[name] for name in behind)
             return
         whole += position is not None
     meter.finish()
