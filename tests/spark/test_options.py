@@ -31,7 +31,7 @@ def no_url(monkeypatch: pytest.MonkeyPatch) -> None:
             GOOD | {"url": "redis://me:pw@h:1/orders"},
             r"'redis://me:\*\*\*@h:1/orders': what follows the port is the number",
         ),
-        (GOOD | {"url": "redis://h:port/0"}, "option 'url' is 'redis://h:port/0': Port could not"),
+        (GOOD | {"url": "redis://h:port/0"}, "option 'url' is 'redis://h:port/0': its port is no number"),
         (GOOD | {"url": "redis://h:0/0"}, "option 'url' is 'redis://h:0/0': there is no port 0"),
         (GOOD | {"url": "redis://h/0?db=x"}, "option 'url' is .*: db=x is no number of a database"),
         (GOOD | {"streamPattern": "a*"}, "'stream' and 'streamPattern' are both given"),
