@@ -1,6 +1,7 @@
 """Each planted fault is caught by the test that it names: proof of the tests themselves."""
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -46,7 +47,8 @@ def test_every_fault_names_parameters_that_exist() -> None:
     named = {fault.caught_by for fault in FAULTS if "[" in fault.caught_by}
     words = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
     words += sorted({name.partition("[")[0] for name in named})
-    collected = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=False)
+    plain = os.environ | {"PYTEST_ADDOPTS": ""}  # the list looks otherwise with -v
+    collected = subprocess.run(words, cwd=ROOT, env=plain, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert collected.returncode == 0, collected.stdout + collected.stderr
     assert sorted(named - set(collected.stdout.splitlines())) == []
 
