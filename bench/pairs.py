@@ -157,3 +157,19 @@ def _descends(pid: int, parents: dict[int, int]) -> bool:
 def _short(rate: float) -> float:
     """As many digits as mean something."""
     return round(rate) if rate >= 100 else round(rate, 2)
+
+
+def processor_table(costs: dict[str, list[dict[str, float]]]) -> None:
+    """Print the processor time of each case by program.
+
+    Args:
+        costs: what :meth:`Processor.since` said of a case's rounds.
+    """
+    print("\nMicroseconds of processor a row, the middle one of the rounds:\n")
+    table(
+        ["case", *Processor.PROGRAMS],
+        [
+            [name, *(f"{statistics.median(one[each] for one in found):.2f}" for each in Processor.PROGRAMS)]
+            for name, found in costs.items()
+        ],
+    )

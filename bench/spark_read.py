@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import redis
-from pairs import Processor, middle, ratio, redis_server, table
+from pairs import Processor, middle, processor_table, ratio, redis_server, table
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
@@ -237,14 +237,7 @@ def read(args: argparse.Namespace) -> None:
             for name, found in speeds.items()
         ],
     )
-    print("\nMicroseconds of processor a row, the middle one of the rounds:\n")
-    table(
-        ["case", *Processor.PROGRAMS],
-        [
-            [name, *(f"{statistics.median(one[each] for one in found):.2f}" for each in Processor.PROGRAMS)]
-            for name, found in costs.items()
-        ],
-    )
+    processor_table(costs)
 
 
 def trickle(url: str, ended: threading.Event) -> None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import hiredis
 import redis
-from pairs import Processor, middle, ratio, redis_server, table
+from pairs import Processor, middle, processor_table, ratio, redis_server, table
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 
 import millstream.spark
@@ -168,14 +168,7 @@ def write(args: argparse.Namespace) -> None:
             for name, found in speeds.items()
         ],
     )
-    print("\nMicroseconds of processor a row, the middle one of the rounds:\n")
-    table(
-        ["case", *Processor.PROGRAMS],
-        [
-            [name, *(f"{statistics.median(one[each] for one in found):.2f}" for each in Processor.PROGRAMS)]
-            for name, found in costs.items()
-        ],
-    )
+    processor_table(costs)
 
 
 WARMING = 1000

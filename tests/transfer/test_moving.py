@@ -13,11 +13,12 @@ import pytest
 import redis
 
 from millstream.client.url import sync_client
+from millstream.client.urltext import without_password
 from millstream.transfer import copying, moving
 from millstream.transfer.abilities import VERSIONS, abilities_of
 from millstream.transfer.copying import TEMPORARY, Copier
 from millstream.transfer.errors import LinkError, RefusedError, TransferError
-from millstream.transfer.link import Link, without_password
+from millstream.transfer.link import Link
 from support.ports import free_port
 from support.servers import ServerProcess, redis_server
 from support.waiting import eventually

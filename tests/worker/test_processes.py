@@ -11,7 +11,8 @@ import redis
 from click.testing import CliRunner
 
 from millstream.cli.main import main
-from millstream.worker.process import find_app, without_password
+from millstream.client.urltext import without_password
+from millstream.worker.process import find_app
 from support.groups import all_done, consumers, pending
 from support.ports import free_port
 from support.servers import ServerProcess

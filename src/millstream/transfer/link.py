@@ -3,12 +3,12 @@
 import secrets
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
-from urllib.parse import urlsplit, urlunsplit
 
 from hiredis import pack_command
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
 from millstream.client.url import sync_client
+from millstream.client.urltext import without_password
 from millstream.transfer.errors import LinkError, RefusedError
 
 Word: TypeAlias = bytes | str | int
@@ -48,15 +48,6 @@ def pack(command: Command) -> bytes:
     """A command as it goes over the wire."""
     packed: bytes = pack_command(tuple(command))  # type: ignore[arg-type]  # its stub wants each word of every type
     return packed
-
-
-def without_password(url: str) -> str:
-    """A URL as it may be shown."""
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    user, _, host = parts.netloc.rpartition("@")
-    return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}:***@{host}"))
 
 
 class Link:

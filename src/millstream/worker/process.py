@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit, urlunsplit
 
 from millstream.client.line import AccessDenied, Disconnected
+from millstream.client.urltext import without_password
 from millstream.errors import ConfigError, MillstreamError
 from millstream.worker.health import HealthError, serving
 
@@ -71,15 +71,6 @@ def find_app(target: str, folder: str | None = None) -> "App":
     if not isinstance(found, App):
         raise ConfigError(f"{target} is a {type(found).__name__}, not a millstream.App")
     return found
-
-
-def without_password(url: str) -> str:
-    """The URL as it may be shown."""
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    user = f"{parts.username}:***@" if parts.username else ":***@"
-    return urlunsplit(parts._replace(netloc=user + parts.netloc.rpartition("@")[2]))
 
 
 def run_in_process(
