@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from millstream.client.url import async_client, sync_client
+from millstream.client.urltext import without_password
 from millstream.errors import ConfigError
 
 CLIENTS: list[Callable[[str], Any]] = [sync_client, async_client]
@@ -61,3 +62,17 @@ def test_a_right_url_means_what_it_says(client: Callable[[str], Any], url: str, 
     """What redis-py documents is taken as it is."""
     told = client(url).connection_pool.connection_kwargs
     assert (told.get("host"), told.get("db")) == expected
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://u:a@b@h:1/0?client_name=c@d", "redis://u:***@h:1/0?client_name=c@d"),
+        ("redis://h:6379/0?client_name=c@d", "redis://h:6379/0?client_name=c@d"),
+        ("redis://u:sec/ret@h:1/0", "redis://u:***@h:1/0"),
+        ("redis+cluster://u:p@h:1,i:2", "redis+cluster://u:***@h:1,i:2"),
+    ],
+)
+def test_only_the_password_is_hidden(url: str, shown: str) -> None:
+    """What stands behind it tells servers apart: a replay's cursor is named after the URL as it is shown."""
+    assert without_password(url) == shown

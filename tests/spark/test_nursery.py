@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 DAEMON = ["-m", "pyspark.daemon", "pyspark.worker"]
 
+# A nursery counts its threads in /proc and is not begun without: every process is started the ordinary way then.
 pytestmark = pytest.mark.skipif(not nursery.available(), reason="a nursery needs Linux")
 
 

@@ -32,7 +32,14 @@ def wrong(url: str) -> str | None:
     return "there is no port 0" if port == 0 else None
 
 
+_PASSWORD = re.compile(r"(://[^:/@\s]*):[^/?#\s]*@")
+_BROKEN = re.compile(r"(://[^:/@\s]*):(?!\d*(?:[/?#\s]|$))\S*@")
+"""A password with characters that should have been encoded, so that it does not end where the server's name begins."""
+
+
 def without_password(url: str) -> str:
-    """The URL for messages."""
-    url = re.sub(r"(://[^:/@\s]*):\S*@", r"\1:***@", url)
+    """The URL, or a text with URLs in it, for messages."""
+    url, hidden = _PASSWORD.subn(r"\1:***@", url)
+    if not hidden:
+        url = _BROKEN.sub(r"\1:***@", url)
     return re.sub(r"(password=)[^&'\"]*", r"\1***", url)
