@@ -47,6 +47,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 CLI_DOORS: dict[str, frozenset[str]] = {
     "main": frozenset(),
     "output": frozenset(),  # what every subcommand shows its facts with
+    "layout": frozenset(),  # which columns fit
+    "printing": frozenset(),  # values as text that is safe to print
+    "extras": frozenset(),  # what to install for a package that is missing
     "serve": frozenset({"server", "commands"}),
     "run": frozenset({"worker", "client"}),
     "dead": frozenset({"worker", "client"}),

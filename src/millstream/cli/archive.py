@@ -42,18 +42,18 @@ be meant so. Needs a Java 17+ runtime and: pip install 'millstream[spark]'. docs
 _PROGRESS = (
     Column("stream"),
     Column("archived", "count"),
-    Column("upto", title="archived up to"),
-    Column("total", "count", "in the archive"),
-    Column("trimmed", "count"),
-    Column("left", "count", "left in the stream"),
-    Column("held_by", title="the next is kept by"),
+    Column("upto", title="archived up to", rank=3),
+    Column("total", "count", "in the archive", rank=4),
+    Column("trimmed", "count", rank=2),
+    Column("left", "count", "left in the stream", rank=1),
+    Column("held_by", "prose", "the next is kept by"),
 )
 _OUTLOOK = (
     Column("stream"),
     Column("archive", "count", "to archive"),
     Column("trim", "count", "to trim"),
-    Column("left", "count", "left in the stream"),
-    Column("held_by", title="the next is kept by"),
+    Column("left", "count", "left in the stream", rank=1),
+    Column("held_by", "prose", "the next is kept by"),
 )
 
 

@@ -122,38 +122,45 @@ Examples:
 _WORKERS = (
     Column("id"),
     Column("state"),
-    Column("version"),
-    Column("started_ms", "time"),
-    Column("beat_ms", "time", "last beat"),
-    Column("handlers"),
-    Column("slots", "count"),
-    Column("running", "count"),
-    Column("buffered", "count"),
-    Column("longest_ms", "span", "longest job"),
-    Column("last_error"),
+    Column("version", rank=9),
+    Column("started_ms", "time", rank=6),
+    Column("beat_ms", "time", "last beat", rank=5),
+    Column("handlers", "prose", rank=1),
+    Column("slots", "count", rank=8),
+    Column("running", "count", rank=2),
+    Column("buffered", "count", rank=7),
+    Column("longest_ms", "span", "longest job", rank=4),
+    Column("last_error", "prose", rank=3),
 )
-_PAUSES = (Column("stream"), Column("group"), Column("reason"), Column("by"), Column("at_ms", "time", "since"))
+_PAUSES = (
+    Column("stream"),
+    Column("group"),
+    Column("reason", "prose"),
+    Column("by", rank=1),
+    Column("at_ms", "time", "since", rank=2),
+)
 _SUBSCRIBERS = (
     Column("handler"),
     Column("stream"),
     Column("group"),
-    Column("consumer"),
-    Column("slots", "count"),
+    Column("consumer", rank=7),
+    Column("slots", "count", rank=8),
     Column("running", "count"),
-    Column("buffered", "count"),
-    Column("handled", "count"),
-    Column("failed", "count"),
-    Column("dead", "count"),
-    Column("paused"),
+    Column("buffered", "count", rank=6),
+    Column("handled", "count", rank=5),
+    Column("failed", "count", rank=4),
+    Column("dead", "count", rank=3),
+    Column("paused", "prose", rank=2),
 )
 _JOBS = (
-    Column("handler"),
-    Column("stream"),
+    Column("handler", rank=1),
+    Column("stream", rank=2),
     Column("id"),
-    Column("since_ms", "time"),
+    Column("since_ms", "time", rank=3),
     Column("for_ms", "span", "for"),
-    Column("deliveries", "count"),
+    Column("deliveries", "count", rank=4),
 )
+_REMOVED = (Column("group"), Column("consumer"))
 _TIMES = (
     Column("started_ms", "time", "started"),
     Column("beat_ms", "time", "last beat"),
@@ -334,7 +341,7 @@ def reap(stream: str, group: str | None, idle: str, url: str | None, form: str) 
         if idle.isdecimal() or (span := now - parse_time(idle, now)) < 0 or span > now // 2:
             raise UsageError(f"--idle {idle}: a span such as 30s, 10m, 1h or 2d")
         rows = _run(url, lambda line: _reap(line, stream, group, span))
-        table = Table("removed", (Column("group"), Column("consumer")), rows, empty="Nothing to remove.")
+        table = Table("removed", _REMOVED, rows, empty="Nothing to remove.")
         Output(form).table(table)
 
 
