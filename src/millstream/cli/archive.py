@@ -93,11 +93,8 @@ def archive(  # noqa: PLR0917 - click passes every option by name
     """See ``HELP``."""
     with exits("millstream archive"):
         _check(streams, pattern, every, batch, file_size)
-        try:
-            from millstream.spark.archiving.keeper import Settings  # noqa: PLC0415 - help does not wait for Arrow
-            from millstream.spark.archiving.trim import Keep  # noqa: PLC0415 - as above
-        except ModuleNotFoundError as error:
-            raise UsageError(f"needs {error.name}: pip install 'millstream[spark]'") from None
+        from millstream.spark.archiving.keeper import Settings  # noqa: PLC0415 - help does not wait for Arrow
+        from millstream.spark.archiving.trim import Keep  # noqa: PLC0415 - as above
 
         keep_ms = None if keep is None else span(keep, "--keep")
         settings = Settings(
