@@ -20,6 +20,11 @@ _DEEPEST = 50
 
 _TOO_DEEP = f"(more than {_DEEPEST} levels deep)"
 
+_LARGEST = 10_000
+"""Bits of a number; with more, Python does not write it out."""
+
+_TOO_LARGE = "(a number too large)"
+
 _ESCAPED_BYTE = re.compile("[\udc80-\udcff]")
 
 
@@ -54,9 +59,9 @@ def _figure(value: float, kind: Kind) -> str:
             return time_text(int(value))
         if kind == "span":
             return span_text(value)
+        return str(value)
     except (ValueError, OverflowError):  # infinite, or more digits than are ever converted
-        return str(float(value)) if isinstance(value, float) else "(a number too large)"
-    return str(value)
+        return str(value) if isinstance(value, float) else _TOO_LARGE
 
 
 def size_text(size: int) -> str:
@@ -119,8 +124,10 @@ def plain(value: object, depth: int = 0) -> object:
     """What JSON can hold: bytes that are no text become ``{"base64": ...}``, what no JSON has its name."""
     if isinstance(value, str):
         return value if value.isascii() else _text(value)
-    if value is None or isinstance(value, bool | int):
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, int):
+        return value if value.bit_length() < _LARGEST else _TOO_LARGE
     if isinstance(value, float):  # NaN and infinities have no JSON; these are the names that Spark gives them
         return value if math.isfinite(value) else {"inf": "Infinity", "-inf": "-Infinity"}.get(str(value), "NaN")
     if isinstance(value, bytes):

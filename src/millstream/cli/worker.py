@@ -92,7 +92,7 @@ Examples:
 PAUSE = """Let no worker run anything for one group of a stream until it is resumed.
 
 All workers see it within five seconds: what they have not begun goes back, what runs is finished. It holds when workers
-are started again, and for workers that are started later.
+are started again, and for workers that are started later. A group that is not there yet is paused with --ahead.
 
 \b
 Examples:
@@ -197,11 +197,13 @@ def worker() -> None:
 def ls(url: str | None, form: str) -> None:
     """See ``LS``."""
     with exits("millstream worker ls"):
-        found, paused = _run(url, _everything)
+        found, strange, paused = _run(url, _everything)
         workers = Table("workers", _WORKERS, [_row(facts) for facts in found], empty="No workers.")
         pauses = [[p.stream, p.group, p.reason, p.by, p.at_ms] for p in paused]
         tables = [workers, Table("pauses", _PAUSES, pauses)]
         Output(form).report({"alive": len(found)}, tables if pauses or form != "table" else tables[:1])
+        for key in strange:
+            Output().say(f"{key} is no record of a worker: something else wrote it; DEL it if it is nothing of yours")
 
 
 @worker.command(help=SHOW, context_settings=_WIDE)
@@ -239,6 +241,9 @@ def _tell(url: str | None, ids: tuple[str, ...], order: "Order", everyone: bool,
 
     with exits(f"millstream worker {order}"):
         told = _run(url, work)
+        if not told:
+            Output().say("No workers are alive: nobody to tell.")
+            return
         Output().say(f"Told {len(told)} to {order}: {', '.join(told)}. They see it within five seconds.")
         if wait:
             _run(url, lambda line: _ended(line, told))
@@ -294,14 +299,19 @@ _order("stop", STOP)
 @click.argument("group")
 @click.option("--reason", required=True, help="Why, for whoever looks later.")
 @click.option("--by", help="Who. Default: this user and host.")
+@click.option("--ahead", is_flag=True, help="Also where there is no such stream or group yet.")
 @_server
-def pause(stream: str, group: str, reason: str, by: str | None, url: str | None) -> None:
+def pause(stream: str, group: str, reason: str, by: str | None, ahead: bool, url: str | None) -> None:
     """See ``PAUSE``."""
-    from millstream.worker import registry  # noqa: PLC0415 - help does not need it
+    from millstream.worker import lookup, registry  # noqa: PLC0415 - help does not need it
+
+    async def work(line: "Line") -> None:
+        if not ahead:
+            await lookup.require_group(line, stream, group)
+        await registry.pause(line, stream, group, reason=reason, by=by or f"{_user()}@{socket.gethostname()}")
 
     with exits("millstream worker pause"):
-        who = by or f"{_user()}@{socket.gethostname()}"
-        _run(url, lambda line: registry.pause(line, stream, group, reason=reason, by=who))
+        _run(url, work)
         Output().say(f"Paused {group} on {stream}; `millstream worker resume {stream} {group}` ends it.")
 
 
@@ -346,10 +356,12 @@ def reap(stream: str, group: str | None, idle: str, url: str | None, form: str) 
 
 
 async def _reap(line: "Line", stream: str, group: str | None, idle_ms: int) -> list[tuple[str, str]]:
-    from millstream.worker import reaper, registry  # noqa: PLC0415 - help does not need it
+    from millstream.worker import lookup, reaper, registry  # noqa: PLC0415 - help does not need it
 
+    if group is not None:
+        await lookup.require_group(line, stream, group)
     alive = [sub["consumer"] for facts in await registry.workers(line) for sub in facts["subscribers"]]
-    groups = [group] if group is not None else await reaper.groups(line, stream)
+    groups = [group] if group is not None else await lookup.groups(line, stream)
     found = []
     for name in groups:
         found += [(name, gone) for gone in await reaper.reap(line, stream, name, idle_ms=idle_ms, alive=alive)]
@@ -371,10 +383,10 @@ def _run(url: str | None, work: "Callable[[Line], Awaitable[T]]") -> T:
     return asyncio.run(main())
 
 
-async def _everything(line: "Line") -> "tuple[list[dict[str, Any]], list[Pause]]":
+async def _everything(line: "Line") -> "tuple[list[dict[str, Any]], list[str], list[Pause]]":
     from millstream.worker import registry  # noqa: PLC0415 - help does not need it
 
-    return await registry.workers(line), await registry.pauses(line)
+    return *await registry.census(line), await registry.pauses(line)
 
 
 async def _pick(line: "Line", ids: tuple[str, ...], *, everyone: bool) -> list[dict[str, Any]]:

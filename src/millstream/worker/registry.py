@@ -19,8 +19,10 @@ from typing import Any, Literal
 
 from redis.exceptions import ResponseError
 
+from millstream.client.jsontext import loads
 from millstream.client.line import Command, Line, Reply
 from millstream.errors import MillstreamError
+from millstream.worker import facts
 
 PREFIX = "millstream:"
 INDEX = f"{PREFIX}workers"
@@ -78,10 +80,10 @@ def pause_field(stream: str, group: str) -> str:
     return f"pause:{json.dumps([stream, group], separators=(',', ':'))}"
 
 
-def beat(worker: str, facts: Mapping[str, object], now_ms: int, fields: Sequence[str]) -> list[Command]:
+def beat(worker: str, told: Mapping[str, object], now_ms: int, fields: Sequence[str]) -> list[Command]:
     """The commands of one beat; the last one's reply is what :data:`CONTROL` has in ``fields``."""
     return [
-        ("SET", worker_key(worker), json.dumps(facts, separators=(",", ":")), "PX", TTL_MS),
+        ("SET", worker_key(worker), json.dumps(told, separators=(",", ":")), "PX", TTL_MS),
         ("ZADD", INDEX, now_ms, worker),
         ("PEXPIRE", INDEX, _FORGET_MS),
         ("HMGET", CONTROL, *fields),
@@ -104,9 +106,9 @@ def parse_pause(stream: str, group: str, value: bytes | None) -> Pause | None:
     if value is None:
         return None
     try:
-        told = json.loads(value)
+        told = loads(value)
         return Pause(stream, group, str(told["reason"]), str(told["by"]), int(told["at_ms"]))
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, OverflowError):
         return Pause(stream, group, value.decode(errors="replace"), "", 0)
 
 
@@ -114,7 +116,17 @@ def parse_pause(stream: str, group: str, value: bytes | None) -> Pause | None:
 
 
 async def workers(line: Line) -> list[dict[str, Any]]:
-    """What every living worker tells about itself, oldest first.
+    """What every living worker tells about itself, oldest first; records that no worker wrote are passed over.
+
+    Raises:
+        RegistryError: the server refused.
+        Disconnected: it cannot be reached.
+    """
+    return (await census(line))[0]
+
+
+async def census(line: Line) -> tuple[list[dict[str, Any]], list[str]]:
+    """The same, and the keys of records that cannot be read: somebody else wrote there.
 
     Raises:
         RegistryError: the server refused.
@@ -122,11 +134,20 @@ async def workers(line: Line) -> list[dict[str, Any]]:
     """
     ids = [worker.decode(errors="surrogateescape") for worker in await _ask(line, "ZRANGE", INDEX, 0, -1)]
     if not ids:
-        return []
+        return [], []
     # one GET each: on a cluster an MGET of many keys is refused
     replies = await line.calls([("GET", worker_key(worker)) for worker in ids])
-    found = [json.loads(_checked(reply)) for reply in replies if reply is not None]
-    return sorted(found, key=lambda facts: (facts["started_ms"], facts["id"]))
+    found, strange = [], []
+    for worker, reply in zip(ids, replies, strict=True):
+        if reply is None:
+            continue
+        wrong_type = isinstance(reply, ResponseError) and str(reply).startswith("WRONGTYPE")
+        told = None if wrong_type else facts.parse(worker, _checked(reply))
+        if told is None:
+            strange.append(worker_key(worker))
+        else:
+            found.append(told)
+    return sorted(found, key=lambda told: (told["started_ms"], told["id"])), strange
 
 
 async def orders(line: Line) -> dict[str, Order]:
@@ -157,15 +178,23 @@ async def fates(line: Line, ids: Sequence[str]) -> dict[str, Fate]:
 
 
 async def pauses(line: Line) -> list[Pause]:
-    """Every pause there is."""
+    """Every pause there is. A field that names no handler pauses none, and is passed over."""
     found = []
     for name, value in await _control(line):
-        if name.startswith("pause:"):
-            stream, group = json.loads(name.removeprefix("pause:"))
-            pause = parse_pause(stream, group, value)
-            assert pause is not None
+        handler = _handler(name.removeprefix("pause:")) if name.startswith("pause:") else None
+        pause = None if handler is None else parse_pause(*handler, value)
+        if pause is not None:
             found.append(pause)
     return sorted(found, key=lambda pause: (pause.stream, pause.group))
+
+
+def _handler(text: str) -> tuple[str, str] | None:
+    """Stream and group in the name of a pause's field."""
+    try:
+        stream, group = loads(text)
+    except (ValueError, TypeError):
+        return None
+    return (stream, group) if isinstance(stream, str) and isinstance(group, str) else None
 
 
 async def tell(line: Line, ids: Sequence[str], order: Order | None) -> None:
