@@ -53,6 +53,7 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "serve": frozenset({"server", "commands"}),
     "run": frozenset({"worker", "client"}),
     "dead": frozenset({"worker", "client"}),
+    "letters": frozenset({"worker", "client"}),
     "worker": frozenset({"worker", "client"}),
     "sql": frozenset({"spark", "client"}),
     "recover": frozenset({"spark", "client"}),

@@ -6,7 +6,9 @@ itself, is still taken apart exactly.
 
 An entry that is put back on its stream gets one field more, behind its own: ``_dead.history``, a JSON list of its
 earlier deaths. Workers take it off before the entry is decoded, so the handler gets what it got the first time; when
-the entry dies again, the history goes on in the new dead letter.
+the entry dies again, the history goes on in the new dead letter. The last death may say ``for``: the group that is to
+have the entry; workers of other groups acknowledge it and run nothing. It stands there and not in a field of its own so
+that workers of versions before it still take all of it off, and give the entry to every group as they always did.
 """
 
 import json
@@ -107,6 +109,8 @@ def unpack(flat: Sequence[bytes]) -> DeadLetter:
     notes = _notes(flat)  # later ones win: those of the last death
     try:
         count = int(notes["fields"])
+        if count < 0:
+            raise ValueError(f"not a dead letter: _dead.fields is {count}")
         notes = _notes(flat[2 * count :])
         return DeadLetter(
             fields=tuple(flat[: 2 * count]),
@@ -126,9 +130,15 @@ def unpack(flat: Sequence[bytes]) -> DeadLetter:
         raise ValueError(f"not a dead letter: it has no field _dead.{missing.args[0]}") from None
 
 
-def returning(letter: DeadLetter, now_ms: int) -> list[bytes]:
-    """The fields and values of the entry that is put back: the original's, and its history behind them."""
-    death = {
+def returning(letter: DeadLetter, now_ms: int, *, all_groups: bool = False) -> list[bytes]:
+    """The fields and values of the entry that is put back: the original's, and its history behind them.
+
+    Args:
+        letter: of the entry.
+        now_ms: when it is put back, milliseconds since 1970.
+        all_groups: every group of the stream is to have it, not only the one that gave up on it.
+    """
+    death: dict[str, object] = {
         "id": letter.id,
         "group": letter.group,
         "consumer": letter.consumer,
@@ -138,6 +148,8 @@ def returning(letter: DeadLetter, now_ms: int) -> list[bytes]:
         "died_ms": letter.died_ms,
         "returned_ms": now_ms,
     }
+    if not all_groups:
+        death["for"] = letter.group
     deaths = [*letter.history, death]
     if len(deaths) > DEATHS_LIMIT:
         deaths = [deaths[0], *deaths[1 - DEATHS_LIMIT :]]
@@ -160,6 +172,12 @@ def take_history(flat: Sequence[bytes]) -> tuple[Sequence[bytes], tuple[Mapping[
     if len(flat) > 2 and flat[-2] == HISTORY and (history := parse_history(flat[-1])) is not None:
         return flat[:-2], history
     return flat, ()
+
+
+def meant_for(history: Sequence[Mapping[str, object]]) -> str | None:
+    """The one group that is to have an entry with these deaths; None when all of its stream are."""
+    group = history[-1].get("for") if history else None
+    return group if isinstance(group, str) else None
 
 
 def describe(error: BaseException | None) -> tuple[str, str]:
@@ -232,4 +250,7 @@ def _iso(ms: int) -> str:
 def _ms(text: str) -> int:
     if text.lstrip("-").isdigit():
         return int(text)
-    return (datetime.fromisoformat(text) - _EPOCH) // _MS
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError(f"not a dead letter: {text!r} names no zone")
+    return (moment - _EPOCH) // _MS
