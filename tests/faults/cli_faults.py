@@ -33,7 +33,7 @@ FAULTS = (
         "passed-over-and-left-pending",
         "What was put back for another group is acknowledged.",
         "worker/loop.py",
-        "                self._ledger.ack(held)  # whatever the subscriber's own way of acknowledging: it never sees it\n",
+        "                self._ledger.ack(held)  # also where ack is manual: the handler never sees it\n",
         "                self._returned(held)\n",
         f"{PUT_BACK}[redis-manual]",
     ),

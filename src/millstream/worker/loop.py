@@ -423,7 +423,7 @@ class SubscriberLoop:
             if self.member.no_ack:
                 self.member.drop(held)
             else:
-                self._ledger.ack(held)  # whatever the subscriber's own way of acknowledging: it never sees it
+                self._ledger.ack(held)  # also where ack is manual: the handler never sees it
         return [held for held in found if held not in others] if others else found
 
     def _set_aside(self, found: list[Held]) -> list[Held]:
