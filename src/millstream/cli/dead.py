@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -13,7 +12,7 @@ import click
 from millstream.cli.letters import readable, users_part
 from millstream.cli.output import FAILED, Column, Output, Table, exits, output_option
 from millstream.cli.printing import in_one_line
-from millstream.clock import parse_time
+from millstream.cli.timeoptions import TIME_HELP, instant
 from millstream.errors import UsageError
 
 if TYPE_CHECKING:
@@ -158,7 +157,7 @@ def _where(command: Command) -> Command:
 def _choice(command: Command) -> Command:
     """The options that choose among the letters; they come as one ``Choice``."""
     for option in (
-        click.option("--until", metavar="TIME", help="Buried before: a time, milliseconds, or 10m (s, m, h, d) ago."),
+        click.option("--until", metavar="TIME", help=f"Buried before: {TIME_HELP}."),
         click.option("--since", metavar="TIME", help="Buried at this time or later."),
         click.option("--group", help="Given up by this group."),
         click.option("--error", metavar="TEXT", help="With this in the error's text, in any case."),
@@ -186,7 +185,7 @@ def ls(stream: str | None, limit: int, url: str | None, key: str | None, form: s
         if stream is None and key is None:
             output.table(_streams(_run(url, _overview)))
             return
-        place, choice = _place(url, stream or "", key), _chosen(chosen)
+        choice, place = _chosen(chosen), _place(url, stream or "", key)
         found = _run(url, lambda line: _graves(line, place, choice, limit + 1))
         rows = [_row(grave) for grave in found[:limit]]
         output.table(Table("letters", _LIST, rows, empty="No dead letters."))
@@ -234,7 +233,7 @@ def retry(  # noqa: PLR0917 - click passes every option by name
     """See ``RETRY``."""
     with exits("millstream dead retry"):
         output = Output(form)
-        place, choice = _place(url, stream, key), _chosen(chosen)
+        choice, place = _chosen(chosen), _place(url, stream, key)
         wanted, graves = _wanted(url, place, ids, choice, everything)
         if not ids:
             _agree("retry", _question(graves, place, all_groups), len(wanted), yes)
@@ -272,7 +271,7 @@ def rm(  # noqa: PLR0917 - as above
 ) -> None:
     """See ``RM``."""
     with exits("millstream dead rm"):
-        place, choice = _place(url, stream, key), _chosen(chosen)
+        choice, place = _chosen(chosen), _place(url, stream, key)
         wanted, _ = _wanted(url, place, ids, choice, everything)
         _agree("rm", f"Delete {len(wanted)} dead letters of {place} for good?", len(wanted), yes)
         removed = _run(url, lambda line: _yard(line, place).remove(wanted))
@@ -288,7 +287,7 @@ def rm(  # noqa: PLR0917 - as above
 def export(stream: str, file: Path | None, url: str | None, key: str | None, **chosen: str | None) -> None:
     """See ``EXPORT``."""
     with exits("millstream dead export"):
-        place, choice = _place(url, stream, key), _chosen(chosen)
+        choice, place = _chosen(chosen), _place(url, stream, key)
         if file is None:
             _run(url, lambda line: _export(line, place, choice, sys.stdout))
             return
@@ -328,8 +327,7 @@ def _yard(line: "Line", place: str) -> "Graveyard":
 def _chosen(options: dict[str, str | None]) -> "Choice":
     from millstream.worker.graveyard import Choice  # noqa: PLC0415 - as above
 
-    now = time.time_ns() // 1_000_000
-    since, until = (parse_time(word, now) if word else None for word in (options.get("since"), options.get("until")))
+    since, until = (instant(f"--{name}", options.get(name)) for name in ("since", "until"))
     return Choice(options.get("reason"), options.get("error"), options.get("group"), since, until)
 
 
