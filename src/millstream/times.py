@@ -8,6 +8,8 @@ milliseconds since 1970, or an entry's id, which begins with them.
 import re
 from datetime import UTC, datetime, timedelta
 
+from millstream.errors import ConfigError
+
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _WORDS = {"millisecond": "ms", "sec": "s", "second": "s", "min": "m", "minute": "m", "hour": "h", "day": "d"}
 _PIECE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([a-z]+)\s*", re.ASCII)
@@ -47,6 +49,25 @@ def span(text: str, bare: str | None = None) -> int:
     if total > _CENTURY:
         raise ValueError("it must not be longer than a hundred years")
     return round(total)
+
+
+def configured(option: str, value: float | str, unit: str) -> float:
+    """A length of time in a unit, from an option in code that is a number of it or a text such as ``"10m"``.
+
+    Args:
+        option: for the message, up to the value: ``"Retry(base="``.
+        value: a number is taken as it is.
+        unit: ``"ms"`` or ``"s"``.
+
+    Raises:
+        ConfigError: the text is no length of time.
+    """
+    if not isinstance(value, str):
+        return value
+    try:
+        return span(value) / _UNITS[unit]
+    except ValueError as reason:
+        raise ConfigError(f"{option}{value!r}): {reason}") from None
 
 
 def instant(text: str, now_ms: int) -> int:

@@ -8,11 +8,13 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millstream import App, Retry, StreamSub
 from millstream.cli.main import main
 from millstream.errors import ConfigError, UsageError
 from millstream.spark import options, sinkoptions
 from millstream.times import INSTANT, SPAN, instant, is_relative, span
 from millstream.upkeep.moment import parse_moment
+from millstream.worker.middleware import Timeout
 
 NOW = 1_772_366_400_250  # 2026-03-01T12:00:00.250Z
 
@@ -93,6 +95,24 @@ def test_every_option_says_how_times_are_written(words: tuple[str, ...]) -> None
     depth = 2 if words[0] in {"dead", "worker", "log"} else 1
     text = CliRunner().invoke(main, [*words[:depth], "--help"]).output
     assert re.search(r"\b10m|30s|Times are ISO", text)
+
+
+def test_a_workers_options_read_the_same() -> None:
+    """Numbers are in the unit that each option has; texts are as everywhere."""
+    app = App(grace="2m", reap_after="1h30m")
+    assert (app.grace, app.reap_after, App(reap_after=None).reap_after) == (120.0, 5400.0, None)
+    sub = StreamSub("s", min_idle_time="10m", polling_interval="1.5s")
+    assert (sub.min_idle_time, sub.polling_interval) == (600_000, 1500)
+    assert Retry(base="2s", max_delay="1h", jitter=False).delay(20, 0) == 3600
+    assert Timeout("500ms").seconds == 0.5
+    for make, said in (
+        (lambda: App(grace="soon"), "App(grace='soon'): "),
+        (lambda: StreamSub("s", min_idle_time="10"), "StreamSub(min_idle_time='10'): "),
+        (lambda: Retry(max_delay="x"), "Retry(max_delay='x'): "),
+        (lambda: Timeout("x"), "Timeout('x'): "),
+    ):
+        with pytest.raises(ConfigError, match=re.escape(said + SPAN)):
+            make()
 
 
 def test_sparks_options_read_the_same() -> None:

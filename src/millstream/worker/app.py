@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
+from millstream import times
 from millstream.client.capabilities import Capabilities, find
 from millstream.client.line import Line, open_line
 from millstream.client.slots import slot_of, tag_of
@@ -69,12 +70,13 @@ class App:
     Args:
         url: the server; when None, what the environment variable ``MILLSTREAM_URL`` or ``REDIS_URL`` says, then a
             server on this machine.
-        grace: seconds running handlers get at a stop, before they are cancelled.
+        grace: seconds, or a text such as ``"2m"``, that running handlers get at a stop, before they are cancelled.
         clock: where time comes from.
         middlewares: around every run and every publish, the first outermost; see
             :mod:`millstream.worker.middleware`.
         registry: tell the server who works here, and obey its control channel (see :mod:`millstream.worker.registry`).
-        reap_after: seconds after which consumers of our groups that are idle and hold nothing are removed; None never.
+        reap_after: seconds, or a text such as ``"1h"``, after which consumers of our groups that are idle and hold
+            nothing are removed; None never.
 
     Raises:
         ConfigError: a middleware is none.
@@ -84,16 +86,16 @@ class App:
         self,
         url: str | None = None,
         *,
-        grace: float = 30.0,
+        grace: float | str = 30.0,
         clock: Clock | None = None,
         middlewares: Iterable[Middleware | Callable[..., Awaitable[Any]]] = (),
         registry: bool = True,
-        reap_after: float | None = DEFAULT_AFTER,
+        reap_after: float | str | None = DEFAULT_AFTER,
     ) -> None:
         self._url = url
-        self.grace = grace
+        self.grace = times.configured("App(grace=", grace, "s")
         self.registry = registry
-        self.reap_after = reap_after
+        self.reap_after = None if reap_after is None else times.configured("App(reap_after=", reap_after, "s")
         self._attendance: Attendance | None = None
         self._clock = clock or SystemClock()
         self.middlewares: Sequence[Middleware] = checked(middlewares)

@@ -224,7 +224,7 @@ class SubscriberLoop:
 
     def progress(self) -> Progress:
         """Whether this subscriber moves on, and why not."""
-        polling = self.subscription.sub.polling_interval
+        polling = self.subscription.polling_interval
         ended = [part for part in (self._reader, *self._lanes, *self._helpers) if part is not None and part.done()]
         turned = self.member.clock.now().mono - self._turned_at
         if self._reader is None or self._stopping.is_set():

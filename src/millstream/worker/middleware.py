@@ -11,6 +11,7 @@ import functools
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
+from millstream import times
 from millstream.errors import ConfigError, MillstreamError
 from millstream.worker.message import Message
 
@@ -106,13 +107,13 @@ class Timeout(Middleware):
     A handler that runs in a thread cannot be cancelled: the delivery fails in time, the thread goes on to its end.
 
     Args:
-        seconds: for one run, for a batch too.
+        seconds: for one run, for a batch too; or a text such as ``"2m"``.
     """
 
-    def __init__(self, seconds: float) -> None:
-        if seconds <= 0:
+    def __init__(self, seconds: float | str) -> None:
+        self.seconds = times.configured("Timeout(", seconds, "s")
+        if self.seconds <= 0:
             raise ConfigError(f"Timeout({seconds!r}): more than 0 seconds")
-        self.seconds = seconds
 
     async def run(self, call_next: Run, msg: Message) -> Any:
         """One run, bounded.

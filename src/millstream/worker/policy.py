@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
+from millstream import times
 from millstream.errors import ConfigError
 
 Backoff = Literal["exponential", "linear", "constant"]
@@ -24,36 +25,38 @@ class Retry:
     Attributes:
         max_deliveries: the delivery after which a failing entry is dead; 0 means no limit.
         backoff: how the delay grows with each failure.
-        base: seconds before the first retry.
-        max_delay: seconds no delay exceeds.
+        base: seconds, or a text such as ``"10m"``, before the first retry.
+        max_delay: seconds, or a text, that no delay exceeds.
         jitter: True spreads each delay evenly between its half and its whole.
     """
 
     max_deliveries: int = 5
     backoff: Backoff = "exponential"
-    base: float = 0.5
-    max_delay: float = 300.0
+    base: float | str = 0.5
+    max_delay: float | str = 300.0
     jitter: bool = True
 
     def __post_init__(self) -> None:
         if self.max_deliveries < 0:
             raise ConfigError("Retry(max_deliveries=) is a number of deliveries, 0 for no limit")
-        if self.base < 0 or self.max_delay < 0:
+        for name in ("base", "max_delay"):
+            object.__setattr__(self, name, times.configured(f"Retry({name}=", getattr(self, name), "s"))
+        if float(self.base) < 0 or float(self.max_delay) < 0:
             raise ConfigError("Retry(base=, max_delay=) are seconds and cannot be negative")
         if self.backoff not in ("exponential", "linear", "constant"):
             raise ConfigError(f"Retry(backoff={self.backoff!r}): one of exponential, linear, constant")
 
     def delay(self, deliveries: int, chance: float) -> float:
         """Seconds to wait after the ``deliveries``-th delivery failed; ``chance`` is in [0, 1)."""
-        failures = max(deliveries, 1)
+        failures, base = max(deliveries, 1), float(self.base)
         if self.backoff == "exponential":
             # 2**64 seconds is beyond any limit; the bound keeps a huge counter from overflowing the float
-            whole = self.base * 2.0 ** min(failures - 1, 64)
+            whole = base * 2.0 ** min(failures - 1, 64)
         elif self.backoff == "linear":
-            whole = self.base * failures
+            whole = base * failures
         else:
-            whole = self.base
-        whole = min(whole, self.max_delay)
+            whole = base
+        whole = min(whole, float(self.max_delay))
         return whole * (0.5 + 0.5 * chance) if self.jitter else whole
 
     def exhausted(self, deliveries: int) -> bool:

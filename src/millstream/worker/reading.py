@@ -111,7 +111,7 @@ class Reading:
         """Milliseconds until there is something to do other than read."""
         now = self._member.clock.now().mono
         # what comes with a read counts as ours from the time it was sent, so a read must not wait until that is stale
-        soonest = now + min(self._subscription.sub.polling_interval, max(self._member.min_idle // 2, 1))
+        soonest = now + min(self._subscription.polling_interval, max(self._member.min_idle // 2, 1))
         if self._subscription.claims:
             soonest = min(soonest, self._sweep_at)
             if self._ledger.retries_due and not self._native:

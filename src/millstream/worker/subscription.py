@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from millstream import times
 from millstream.errors import ConfigError
 from millstream.worker.depends import Injector, dependencies_of, new_provider
 from millstream.worker.message import Message
@@ -39,13 +40,14 @@ class StreamSub:
         group: name of the group; the handler's name when None.
         consumer: our name in the group. None makes one of its own for each process (host, process id, random part),
             removed at a clean stop. A given name stays; with several workers each adds its number to it.
-        min_idle_time: milliseconds without a sign of life after which another consumer may claim an entry; what runs or
-            waits here is renewed at a third of it, so it is the time a crash goes unnoticed, not a limit for handlers.
+        min_idle_time: milliseconds (or a text, ``"30s"``) without a sign of life after which another consumer may claim
+            an entry; what runs or waits here is renewed at a third of it, so it is the time a crash goes unnoticed, not
+            a limit for handlers.
         start: where a group that does not exist yet begins: ``"0"`` with everything the stream holds, ``"$"`` with what
             comes after. The default is ``"0"``: what was published before the first start is not lost.
         max_records: entries read ahead of the running ones, and the most of a batch. None adapts between
             ``concurrency`` and a hundred or more, by how quickly they are started; batches have at most a hundred.
-        polling_interval: longest wait of one read, in milliseconds; the loop wakes up at least so often.
+        polling_interval: longest wait of one read, in milliseconds or a text; the loop wakes up at least so often.
         maxlen: bound of the dead-letter stream, trimmed approximately; None keeps every dead letter.
         no_ack: entries are never pending (XREADGROUP NOACK): each is run at most once, a crash loses it.
     """
@@ -53,10 +55,10 @@ class StreamSub:
     stream: str
     group: str | None = None
     consumer: str | None = None
-    min_idle_time: int | None = None
+    min_idle_time: int | str | None = None
     start: str = "0"
     max_records: int | None = None
-    polling_interval: int = 2_000
+    polling_interval: int | str = 2_000
     maxlen: int | None = None
     no_ack: bool = False
 
@@ -67,6 +69,9 @@ class StreamSub:
             raise ConfigError(f'StreamSub(start={self.start!r}): "0", "$" or an entry id')
         for name in ("min_idle_time", "max_records", "polling_interval", "maxlen"):
             value = getattr(self, name)
+            if isinstance(value, str) and name in ("min_idle_time", "polling_interval"):
+                value = round(times.configured(f"StreamSub({name}=", value, "ms"))
+                object.__setattr__(self, name, value)
             if value is not None and value < 1:
                 raise ConfigError(f"StreamSub({name}={value!r}): at least 1")
         if self.no_ack and self.min_idle_time is not None:
@@ -165,7 +170,12 @@ class Subscription:
     @property
     def min_idle(self) -> int:
         """Milliseconds after which entries may be claimed."""
-        return self.sub.min_idle_time or DEFAULT_MIN_IDLE
+        return int(self.sub.min_idle_time or DEFAULT_MIN_IDLE)
+
+    @property
+    def polling_interval(self) -> int:
+        """Milliseconds of the longest wait of one read."""
+        return int(self.sub.polling_interval)
 
     @property
     def claims(self) -> bool:
