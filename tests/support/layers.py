@@ -79,6 +79,8 @@ PURE = (
     "millstream.engine",
     "millstream.worker.settle",
     "millstream.worker.policy",
+    "millstream.worker.facts",
+    "millstream.client.jsontext",
     "millstream.spark.offsets",
     "millstream.spark.claims",
     "millstream.spark.archiving.bounds",
