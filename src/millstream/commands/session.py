@@ -30,6 +30,7 @@ class Session:
         no_evict: CLIENT NO-EVICT.
         no_touch: CLIENT NO-TOUCH.
         closing: the server must close the connection after the replies so far.
+        killed: the server must close the connection at once, with no regard to replies that were not taken.
         is_unix: came in by the unix socket.
         channels: channels it listens to.
         patterns: patterns of channels it listens to.
@@ -57,6 +58,7 @@ class Session:
     no_evict: bool = False
     no_touch: bool = False
     closing: bool = False
+    killed: bool = False
     is_unix: bool = False
     channels: set[bytes] = field(default_factory=set)
     patterns: set[bytes] = field(default_factory=set)

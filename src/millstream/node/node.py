@@ -597,8 +597,8 @@ class Node:
         return True
 
     def kill(self, session: Session) -> None:
-        """Have a session's connection closed; the shell sees ``closing`` when it empties the outbox."""
-        session.closing = True
+        """Have a session's connection closed; the shell sees ``killed`` when it empties the outbox."""
+        session.closing = session.killed = True
         self.outbox.append((session, Outcome([], 0)))
 
     # ------------------------------------------------------------------ pausing
