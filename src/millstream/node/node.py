@@ -41,7 +41,7 @@ from millstream.node.pausing import Pause
 from millstream.node.scripts import Scripts
 from millstream.node.stats import Stats
 from millstream.protocol.encoder import encode
-from millstream.replies import NIL_ARRAY, QUEUED, Buffer, Error, Push, Raw, Reply
+from millstream.replies import NIL_ARRAY, QUEUED, Buffer, Error, Many, Push, Raw, Reply
 
 if TYPE_CHECKING:
     from millstream.node.rewriting import Rewriter
@@ -109,6 +109,17 @@ class Outcome:
 
     def __repr__(self) -> str:
         return f"Outcome({b''.join(self.buffers)!r}, barrier={self.barrier})"
+
+
+def pushes_in(reply: Reply) -> list[Reply]:
+    """What of a command's answer, or of EXEC's, comes whether the client wants replies or not: confirmations of SUBSCRIBE
+    and its kin, which Redis sends as the messages that they announce.
+    """
+    if isinstance(reply, Many):
+        return [value for value in reply.values if isinstance(value, Push)]
+    if isinstance(reply, list):
+        return [push for each in reply if isinstance(each, Many) for push in pushes_in(each)]
+    return []
 
 
 class Node:
@@ -429,7 +440,10 @@ class Node:
 
     def _outcome(self, session: Session, reply: Reply, row: Command | None) -> Outcome | None:
         if session.reply_mode != "on" and self._is_muted(session):
-            return None
+            told = pushes_in(reply)
+            if not told:
+                return None
+            reply = Many(told)
         log_ = self._log
         if log_ is None:
             barrier = 0
