@@ -324,4 +324,12 @@ FAULTS = (
         "            if True:\n",
         "tests/server/test_closing.py::test_who_does_not_take_the_last_replies_stays_a_client[asyncio-quit]",
     ),
+    Fault(
+        "transactions-are-not-weighed",
+        "What a transaction changes is refused before it is more than a record holds.",
+        "node/node.py",
+        "        if self._weight + size > limits.CHANGE_MAX:\n",
+        "        if size > limits.CHANGE_MAX:\n",
+        "tests/node/test_large_changes.py::test_a_transaction_is_refused_what_is_too_much",
+    ),
 )

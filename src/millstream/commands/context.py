@@ -141,6 +141,14 @@ class Host(Protocol):
         """Look again at those who wait for a key, once the command is through."""
         ...
 
+    def weigh(self, size: int) -> None:
+        """So many bytes are about to be changed: let them into the log's next record.
+
+        Raises:
+            CommandError: with what the transaction or script has changed already they are too many.
+        """
+        ...
+
     def last_save(self) -> int:
         """Wall seconds of the last moment known at which all that was written was on disk."""
         ...

@@ -210,7 +210,7 @@ def memory_usage(ctx: Context, argv: list[bytes]) -> Reply:
         return None
     size = _KEY_OVERHEAD + sys.getsizeof(argv[2])
     if isinstance(value, StringValue):
-        return size + sys.getsizeof(value.data)
+        return size + sys.getsizeof(b"") + value.size
     if isinstance(value, Stream):
         size += _stream_size(value)
     elif isinstance(value, Collection):

@@ -347,6 +347,7 @@ def zrevrangebyscore(ctx: Context, argv: list[bytes]) -> Reply:
 
 def _remove(ctx: Context, key: bytes, members: list[bytes], event: str) -> int:
     if members:
+        ctx.host.weigh(sum(map(len, members)))
         ZSET.removed(ctx, key, ("zrem", ctx.db.index, key, members), event, len(members))
     return len(members)
 

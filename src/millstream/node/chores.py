@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 INTERVAL = 100
 # Keys looked at in one round
 SAMPLE = 1000
+# Bytes of names after which a round deletes no more keys: all of them are in one log record
+NAMED = 1 << 24
 
 
 class Chores:
@@ -86,15 +88,16 @@ class Chores:
     def _expire_keys(self, ctx: "Context") -> int:
         if not self._expiring or not ctx.host.config.expires_unasked:
             return 0
-        expired = 0
+        expired = named = 0
         has_more = False
         for db in ctx.host.keyspace.databases:
             keys = list(islice(db.expires, self._position, self._position + SAMPLE))
             has_more = has_more or len(keys) == SAMPLE
             for key in keys:
-                if db.is_expired(key, ctx.now.wall):
+                if named < NAMED and db.is_expired(key, ctx.now.wall):
                     ctx.lookup(key, db)
                     expired += 1
+                    named += len(key)
         if not has_more:
             self._position = 0
         elif not expired:  # where keys died others have moved up, and are looked at next

@@ -40,6 +40,7 @@ from millstream.node.outage import Outage, shows_times
 from millstream.node.pausing import Pause
 from millstream.node.scripts import Scripts
 from millstream.node.stats import Stats
+from millstream.protocol import limits
 from millstream.protocol.encoder import encode
 from millstream.replies import NIL_ARRAY, QUEUED, Buffer, Error, Many, Push, Raw, Reply
 
@@ -54,6 +55,12 @@ log = logging.getLogger("millstream.node")
 _UNQUEUED = frozenset({"exec", "discard", "multi", "watch", "quit", "reset"})
 # Transitions after which entries may be claimable earlier than those who wait with CLAIM know
 _STALE_LATER = frozenset({"gread", "gclaim"})
+# Bytes that a word takes in a record beside itself, at most
+_WORD_OVERHEAD = 16
+_TOO_LARGE = (
+    f"ERR the changes of one transaction, script or command take at most {limits.CHANGE_MAX >> 20} MiB in the log, and "
+    "with this command they would take more: nothing of it was done; make such changes in smaller parts"
+)
 _NOT_IN_MULTI = "ERR Command not allowed inside a transaction"
 _NO_AUTH = "NOAUTH Authentication required."
 # What EXEC says of a queued command that is not allowed any more, by what was refused
@@ -112,8 +119,9 @@ class Outcome:
 
 
 def pushes_in(reply: Reply) -> list[Reply]:
-    """What of a command's answer, or of EXEC's, comes whether the client wants replies or not: confirmations of SUBSCRIBE
-    and its kin, which Redis sends as the messages that they announce.
+    """What of a command's answer, or of EXEC's, comes to who wants no replies: confirmations of SUBSCRIBE and its kin.
+
+    Redis sends them as it sends the messages that they announce.
     """
     if isinstance(reply, Many):
         return [value for value in reply.values if isinstance(value, Push)]
@@ -161,6 +169,7 @@ class Node:
         self._wall = 0  # time of the last command, for INFO
         self._saved_at = 0  # wall seconds of the last SAVE or its kin
         self._steps: list[Transition] = []
+        self._weight = 0  # bytes that these take, or a little more
         self._is_hard = False
         self._ready: dict[tuple[int, bytes], None] = {}
         self._stale: set[tuple[int, bytes]] = set()  # where deliveries and claims happened while somebody waits
@@ -380,6 +389,10 @@ class Node:
             return self.refuse_inside(row, f"ERR ACL failure in script: {refused[1]}")
         if self.outage is not None and (line := self.outage.refusal(row, argv)) is not None:
             return self.refuse_inside(row, line)
+        try:
+            self.weigh_words(row, argv)
+        except CommandError as error:
+            return self.refuse_inside(row, error.line)
         reply = self._run(ctx, row, argv)
         if self._log is not None and not self.is_holding and shows_times(row):
             # It shows what is logged softly, before this script and in it
@@ -421,7 +434,7 @@ class Node:
             row = resolve(argv)
             shows_soft = shows_soft or shows_times(row)
             refused = self.refusal(session, row, argv, now, "multi")  # the rules may have changed since it was queued
-            reply = self._run(ctx, row, argv) if refused is None else self._no_longer(row, refused[0])
+            reply = self._run_queued(ctx, row, argv) if refused is None else self._no_longer(row, refused[0])
             if session.resp != resp:  # by HELLO: what was answered before stays in the protocol of its time
                 replies[settled:] = [Raw(encode(each, resp)) for each in replies[settled:]]
                 settled, resp = len(replies), session.resp
@@ -431,6 +444,28 @@ class Node:
             self._hard, self._is_hard = self._log.appended, bool(self._steps)
         self.stats.dirty += ctx.dirty
         return replies
+
+    def _run_queued(self, ctx: Context, row: Command, argv: list[bytes]) -> Reply:
+        try:
+            self.weigh_words(row, argv)
+        except CommandError as error:
+            return self.refuse_inside(row, error.line)
+        return self._run(ctx, row, argv)
+
+    def weigh_words(self, row: Command, argv: list[bytes]) -> None:
+        """Weigh a command of a transaction or script before it runs: it logs its words, or weighs what else it logs.
+
+        Raises:
+            CommandError: see :meth:`weigh`.
+        """
+        if "write" in row.flags:
+            self.weigh(sum(map(len, argv)) + _WORD_OVERHEAD * len(argv))
+
+    def weigh(self, size: int) -> None:
+        """See :class:`millstream.commands.context.Host`."""
+        if self._weight + size > limits.CHANGE_MAX:
+            raise CommandError(_TOO_LARGE)
+        self._weight += size
 
     def _no_longer(self, row: Command, denial: Denial) -> Error:
         self.stats.command(row.name).rejected += 1
@@ -480,6 +515,7 @@ class Node:
                 self.waits.set_alarm(waiter, now)
         self._stale.clear()
         steps = self._steps
+        self._weight = 0
         if steps:
             self._steps = []
             hard, self._is_hard = self._is_hard, False
