@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from millstream.clock import Now
 from millstream.commands.session import Session
-from millstream.engine.channels import Channels
+from millstream.engine.channels import Channels, Patterns
 from millstream.engine.keyspace import Database, Keyspace, Transition, Value
 from millstream.engine.stream import Stream
 from millstream.errors import CommandError
@@ -63,7 +63,7 @@ class Host(Protocol):
     accounts: "Accounts"
     keyspace: Keyspace
     channels: Channels[Session]
-    patterns: Channels[Session]
+    patterns: Patterns[Session]
 
     @property
     def outage(self) -> object | None:

@@ -28,10 +28,10 @@ from millstream.commands.pubsub import ALLOWED_WHILE_SUBSCRIBED
 from millstream.commands.session import Session
 from millstream.commands.table import Command, find, resolve
 from millstream.commands.transactions import end_transaction
-from millstream.engine.channels import Channels
+from millstream.engine.channels import Channels, Patterns
 from millstream.engine.keyspace import Keyspace, Transition
 from millstream.errors import CommandError, MillstreamError, StorageError
-from millstream.glob import matcher
+from millstream.glob import PatternTooCostlyError
 from millstream.node import codec, rebuilding
 from millstream.node.blocking import Waiter, Waits
 from millstream.node.chores import Chores
@@ -174,7 +174,7 @@ class Node:
         self._ready: dict[tuple[int, bytes], None] = {}
         self._stale: set[tuple[int, bytes]] = set()  # where deliveries and claims happened while somebody waits
         self.channels: Channels[Session] = Channels()
-        self.patterns: Channels[Session] = Channels()
+        self.patterns: Patterns[Session] = Patterns()
         self._messages: list[tuple[Session, Push]] = []
         self._watchers: dict[tuple[int, bytes], set[Session]] = {}
         self._nobody = Session(0)  # in whose name chores are done
@@ -753,16 +753,20 @@ class Node:
     def _notify(self, kind: str, event: str, db: int, key: bytes) -> None:
         """Publish a keyspace event, if the server was told to and somebody can be listening."""
         if self.config.events and (self.channels or self.patterns):
-            for channel, text in messages(self.config.events, kind, event, db, key):
-                self.publish(channel, text)
+            try:
+                for channel, text in messages(self.config.events, kind, event, db, key):
+                    self.publish(channel, text)
+            except PatternTooCostlyError:  # the change is made; a publisher would have been refused
+                log.warning(
+                    "event %s of a key of %d bytes is not published: too long for the patterns", event, len(key)
+                )
 
     def publish(self, channel: bytes, message: bytes) -> int:
         """Send a message to a channel's listeners, once the command's own record is in the log."""
         told = [(session, Push([b"message", channel, message])) for session in self.channels.listeners(channel)]
-        for pattern in self.patterns:
-            if matcher(pattern)(channel):
-                push = Push([b"pmessage", pattern, channel, message])
-                told += [(session, push) for session in self.patterns.listeners(pattern)]
+        for pattern in self.patterns.fitting(channel):
+            push = Push([b"pmessage", pattern, channel, message])
+            told += [(session, push) for session in self.patterns.listeners(pattern)]
         self._messages += told
         return len(told)
 
