@@ -59,7 +59,10 @@ def version(text: str) -> tuple[int, ...]:
 
 def test_notation() -> None:
     """Every mark is read, and taken out of what is shown."""
-    syntax = "key [NEW]@6.2.0 [OLD]@!6.4.0 how=[MANY many=number:integer | ALL@7.0.0] GROUP both=(a b) <* | id> f v [f v ...]"
+    syntax = (
+        "key [NEW]@6.2.0 [OLD]@!6.4.0 how=[MANY many=number:integer | ALL@7.0.0] "
+        "GROUP both=(a b) <* | id> f v [f v ...]"
+    )
     assert shown(syntax) == "key [NEW] [OLD] [MANY number | ALL] GROUP a b <* | id> f v [f v ...]"
     key, new, old, how, group, choice, data = parse(syntax)
     assert key == Argument("key", "key", "key")
