@@ -38,7 +38,7 @@ def test_trimming_takes_the_choice_of_references_last() -> None:
     """COMMAND DOCS has KEEPREF, DELREF and ACKED as the last part of XTRIM's block, without a version, as Redis has."""
     arguments = told("xtrim")
     assert list(arguments) == [b"key", b"trim"]
-    parts = [dict(part) for part in arguments[b"trim"][b"arguments"]]  # type: ignore[attr-defined]
+    parts = [dict(part) for part in arguments[b"trim"][b"arguments"]]  # type: ignore[attr-defined] # replies are untyped
     assert [part[b"name"] for part in parts] == [b"strategy", b"operator", b"threshold", b"count", b"condition"]
     assert b"since" not in parts[-1]
 
