@@ -10,6 +10,22 @@ GONE = (*ASSERTION, "EOFError", "ConnectionResetError")
 
 FAULTS = (
     Fault(
+        "misses-count-as-hits",
+        "INFO's keyspace_hits and keyspace_misses are what Redis counts.",
+        "commands/context.py",
+        "                lookups.misses += 1\n",
+        "                lookups.hits += 1\n",
+        "tests/server/test_monitoring.py::test_hits_and_misses_are_counted_as_redis_counts_them",
+    ),
+    Fault(
+        "expired-by-a-reader-is-not-counted",
+        "INFO's expired_keys counts a key that a command came upon.",
+        "commands/context.py",
+        "        self.host.lookups.expired += 1\n",
+        "",
+        "tests/server/test_monitoring.py::test_a_key_is_counted_as_expired_once_whoever_finds_it",
+    ),
+    Fault(
         "dump-shows-times-before-durable",
         "DUMP, which tells when consumers were seen, waits for the disk like XINFO.",
         "node/outage.py",

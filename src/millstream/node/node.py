@@ -20,13 +20,13 @@ from millstream.commands import load_all
 from millstream.commands.accounts import Accounts, Refusal
 from millstream.commands.clients import describe
 from millstream.commands.config import Config
-from millstream.commands.context import Blocked, Context
+from millstream.commands.context import Blocked, Context, Lookups
 from millstream.commands.events import messages
 from millstream.commands.info import render
 from millstream.commands.permissions import Denial, User
 from millstream.commands.pubsub import ALLOWED_WHILE_SUBSCRIBED
 from millstream.commands.session import Session
-from millstream.commands.table import Command, find, resolve
+from millstream.commands.table import Command, every, find, resolve
 from millstream.commands.transactions import end_transaction
 from millstream.engine.channels import Channels, Patterns
 from millstream.engine.keyspace import Keyspace, Transition
@@ -53,6 +53,12 @@ log = logging.getLogger("millstream.node")
 
 # Commands that act on the transaction itself even while one is open
 _UNQUEUED = frozenset({"exec", "discard", "multi", "watch", "quit", "reset"})
+# Commands whose lookups INFO counts as hits and misses: those that read a value they were asked for by its key. As in
+# Redis some that write count too, since they look the key up as a reader does before they change anything.
+_COUNTED = frozenset(
+    {row.name for row in every() if "readonly" in row.flags} - {"keys", "scan", "randomkey", "memory|usage"}
+    | {"getset", "getdel", "getex", "xreadgroup", "xack", "xackdel", "xclaim", "xautoclaim"}
+)
 # Transitions after which entries may be claimable earlier than those who wait with CLAIM know
 _STALE_LATER = frozenset({"gread", "gclaim"})
 # Bytes that a word takes in a record beside itself, at most
@@ -235,8 +241,10 @@ class Node:
         except CommandError as error:
             return self._refuse(session, argv, error, now)
         session.last_command = row.name
+        session.commands += 1
         if self._pause.ends is not None and self._pause.holds(session, row):
             session.held, session.blocked = argv, True
+            session.commands -= 1  # it is given again
             self._pause.held[session] = None
             return None
         if session.queue is not None and row.name not in _UNQUEUED:
@@ -334,6 +342,7 @@ class Node:
 
         EXEC refused ends the transaction, as in Redis: nobody could tell otherwise whether it is still open.
         """
+        session.commands += 1
         if session.queue is not None:
             session.queue_failed = True
         row, line = find(argv), error.line
@@ -354,6 +363,7 @@ class Node:
         stats.calls += 1
         self.stats.processed += 1
         started = time.perf_counter_ns()
+        ctx.counts = row.name in _COUNTED
         assert row.handler is not None
         try:
             return row.handler(ctx, argv)
@@ -711,7 +721,7 @@ class Node:
                 self.waits.set_alarm(waiter, now)  # others took it meanwhile; it keeps its place in the line
         if self.outage is None and not self.is_paused and self.chores.is_due(now):
             ctx = self._context(self._nobody, now, may_block=False)
-            self.stats.expired_keys += self.chores.run(ctx, now)
+            self.chores.run(ctx, now)
             self._flush(now)
         if self._ready and self.outage is None:
             self._serve_ready(now)
@@ -745,6 +755,11 @@ class Node:
 
     def _watched_expired(self, session: Session, now: Now) -> bool:
         return any(self.keyspace.databases[db].is_expired(key, now.wall) for db, key in session.watched)
+
+    @property
+    def lookups(self) -> Lookups:
+        """What came of looking keys up."""
+        return self.stats.lookups
 
     def info(self, sections: list[str]) -> str:
         """The text of INFO."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import hiredis
 
 from millstream.commands.context import Context
-from millstream.commands.info import REDIS_VERSION
+from millstream.commands.info import REDIS_VERSION, ScriptFacts
 from millstream.commands.session import Session
 from millstream.commands.table import Command, find
 from millstream.errors import CommandError
@@ -122,6 +122,11 @@ class Scripts:
     def exists(self, sha: bytes) -> bool:
         """SCRIPT EXISTS of one."""
         return sha.lower() in self._scripts
+
+    def facts(self) -> ScriptFacts:
+        """What INFO shows of scripts."""
+        used = 0 if self._lua is None else self._lua.get_memory_used(total=True)
+        return ScriptFacts(len(self._scripts), sum(len(script.source) for script in self._scripts.values()), used)
 
     def flush(self) -> None:
         """SCRIPT FLUSH: forget all scripts, and the runtime with them."""

@@ -38,6 +38,7 @@ from millstream.server.committer import Committer
 from millstream.server.connection import Connection
 from millstream.server.listener import ListenError, bind_tcp, bind_unix, show_address, tcp_sentence, tcp_url
 from millstream.server.machine import read_machine
+from millstream.server.rates import Rates
 from millstream.server.settings import Settings
 from millstream.server.tls import make_context
 
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from millstream.commands.config import Config
     from millstream.commands.info import MachineFacts
     from millstream.persistence.recovery import RecoveryReport
+    from millstream.server.rates import Counters
 
 log = logging.getLogger("millstream.server")
 
@@ -107,6 +109,7 @@ class Server:
         self._none_open = asyncio.Event()
         self._slow: dict[Connection, None] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._rates = Rates()
         self._timer_at = 0
 
     # ------------------------------------------------------------------ life
@@ -201,9 +204,20 @@ class Server:
         around.log = self._read_log
         around.max_clients = self.node.config.max_clients
 
+    def heard(self, size: int) -> None:
+        """Count bytes that came, after a sample of what was done before them."""
+        now = int(self.loop.time() * 1000)
+        if now >= self._rates.due:
+            self._rates.sample(now, self._done())
+        self.facts.input_bytes += size
+
+    def _done(self) -> "Counters":
+        return self.node.stats.processed, self.facts.input_bytes, self.facts.output_bytes
+
     def _read_machine(self) -> "MachineFacts":
         self.facts.output_waiting = sum(connection.unsent for connection in self._connections.values())
         self.node.surroundings.max_clients = self.node.config.max_clients
+        self.facts.rates = self._rates.per_second(int(self.loop.time() * 1000), self._done())
         return read_machine()
 
     def _read_log(self) -> LogFacts:

@@ -15,6 +15,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, cast
 
+from millstream.commands.session import Traffic
 from millstream.errors import ProtocolError, StorageError
 from millstream.node.node import Outcome
 from millstream.protocol import limits
@@ -67,6 +68,9 @@ class Connection(asyncio.Protocol):
         "_paused",
         "_queued",
         "_reader",
+        "_reads",
+        "_received",
+        "_sent",
         "_server",
         "_transport",
         "session",
@@ -91,6 +95,7 @@ class Connection(asyncio.Protocol):
         self._eof = False  # the client sends no more
         self._closed = False  # nothing more is sent; what the client has not taken yet still goes to it
         self._forgotten = False  # it is no client any more
+        self._received = self._sent = self._reads = 0  # bytes, bytes, times
         self.slow_since: int | None = None  # monotonic milliseconds since when the soft output limit is passed
 
     # ------------------------------------------------------------------ the transport's calls
@@ -107,6 +112,7 @@ class Connection(asyncio.Protocol):
             transport.close()
             return
         self._reader.trusted = self.session.user is not None
+        self.session.traffic = self._traffic
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         """The client is gone, whoever ended it."""
@@ -115,7 +121,9 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes came."""
-        self._server.facts.input_bytes += len(data)
+        self._server.heard(len(data))
+        self._received += len(data)
+        self._reads += 1
         if self._ending:
             return
         try:
@@ -287,6 +295,7 @@ class Connection(asyncio.Protocol):
         if size > _BATCH and self._would_pass(size):
             return
         self._server.facts.output_bytes += size
+        self._sent += size
         if size <= _BATCH:
             self._transport.write(buffers[0] if len(buffers) == 1 else b"".join(buffers))
         else:
@@ -408,6 +417,17 @@ class Connection(asyncio.Protocol):
         if not self._forgotten:
             self._forgotten = True
             self._server.forget(self)
+
+    def _traffic(self) -> Traffic:
+        found = self._transport.get_extra_info("socket")
+        return Traffic(
+            descriptor=-1 if found is None else found.fileno(),
+            received=self._received,
+            sent=self._sent,
+            reads=self._reads,
+            unread=self._reader.buffered,
+            untaken=self.unsent,
+        )
 
     @property
     def unsent(self) -> int:
