@@ -273,6 +273,22 @@ FAULTS = (
         f"{DEAD}::test_a_letter_that_cannot_be_put_back_stays",
     ),
     Fault(
+        "deep-json-ends-the-worker",
+        "No byte of an entry ends a worker or stops its group.",
+        "client/jsontext.py",
+        "    except RecursionError:\n",
+        "    except ZeroDivisionError:\n",
+        "tests/worker/test_hostile_entries.py::test_a_hostile_history_does_not_stop_the_group[redis-too-deep]",
+    ),
+    Fault(
+        "history-that-cannot-be-written-again",
+        "The dead letter of an entry with a strange history is written.",
+        "client/deadletter.py",
+        "    if not isinstance(found, list) or not all(_is_death(death) for death in found):\n",
+        "    if not isinstance(found, list):\n",
+        "tests/worker/test_hostile_entries.py::test_only_what_workers_write_is_a_history",
+    ),
+    Fault(
         "once-again",
         "An effect by `once` is there once, however often the entry is delivered.",
         "worker/once.py",
