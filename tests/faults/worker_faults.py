@@ -314,6 +314,15 @@ FAULTS = (
         "tests/worker/test_publishing.py::test_very_many_at_once_are_each_added_once[millstream]",
     ),
     Fault(
+        "blocked-worker-disappears",
+        "A worker whose handler blocks the event loop stays in the registry.",
+        "worker/watchdog.py",
+        "            if self._answered.wait(registry.BEAT) or self._stop.is_set():\n",
+        "            if self._answered.wait() or self._stop.is_set():\n",
+        "tests/worker/test_watchdog.py::test_the_registry_keeps_a_blocked_worker_beyond_its_time_to_live[redis]",
+        shows=("Failed", "AssertionError", "Timeout"),
+    ),
+    Fault(
         "once-again",
         "An effect by `once` is there once, however often the entry is delivered.",
         "worker/once.py",

@@ -17,7 +17,7 @@ from millstream.client.slots import slot_of, tag_of
 from millstream.client.url import CLUSTERS, async_client, check_shared, find_url
 from millstream.clock import Clock, SystemClock
 from millstream.errors import ConfigError, UsageError
-from millstream.worker import records
+from millstream.worker import records, watchdog
 from millstream.worker.attendance import Attendance
 from millstream.worker.background import Background
 from millstream.worker.depends import dependencies_of, new_provider
@@ -77,9 +77,11 @@ class App:
             :mod:`millstream.worker.middleware`.
         registry: tell the server who works here, and obey its control channel (see :mod:`millstream.worker.registry`).
         reap_after: seconds after which consumers of our groups that are idle and hold nothing are removed; None never.
+        blocked_after: seconds a handler may keep the event loop from going on before the log says where, and the
+            registry shows the worker as blocked; None switches that off (see :mod:`millstream.worker.watchdog`).
 
     Raises:
-        ConfigError: a middleware is none.
+        ConfigError: a middleware is none, or ``blocked_after`` is no time.
     """
 
     def __init__(
@@ -91,11 +93,15 @@ class App:
         middlewares: Iterable[Middleware | Callable[..., Awaitable[Any]]] = (),
         registry: bool = True,
         reap_after: float | None = DEFAULT_AFTER,
+        blocked_after: float | None = watchdog.DEFAULT_AFTER,
     ) -> None:
         self._url = url
         self.grace = grace
         self.registry = registry
         self.reap_after = reap_after
+        if blocked_after is not None and blocked_after <= 0:
+            raise ConfigError(f"App(blocked_after={blocked_after!r}): seconds, more than 0, or None")
+        self.blocked_after = blocked_after
         self._attendance: Attendance | None = None
         self._clock = clock or SystemClock()
         self.middlewares: Sequence[Middleware] = checked(middlewares)
@@ -512,7 +518,13 @@ class App:
             self._hooked = True
             await _run_hooks(self._on_startup)
             self._attendance = Attendance(
-                line, self._loops, self._clock, listed=self.registry, reap_after=self.reap_after
+                line,
+                self._loops,
+                self._clock,
+                listed=self.registry,
+                reap_after=self.reap_after,
+                url=self.url,
+                blocked_after=self.blocked_after,
             )
             await self._attendance.begin()
         except BaseException:

@@ -2,7 +2,9 @@
 
 ::
 
-    millstream:worker:<id>   string, JSON: host, pid, version, what it does at the moment; gone soon after the last beat
+    millstream:worker:<id>   string, JSON: host, pid, version, what it does at the moment; gone soon after the last
+                             beat. While its event loop stands still, a thread beats for it: state is ``blocked``, and
+                             ``blocked`` has ``since_ms`` and ``where``
     millstream:workers       sorted set: ids by the wall milliseconds of their last beat; gone a day after the last
     millstream:control       hash: ``worker:<id>`` -> quiet, drain or stop; ``pause:["stream","group"]`` -> JSON with
                              reason, by and at_ms
@@ -140,7 +142,10 @@ def parse_worker(value: bytes) -> dict[str, Any] | None:
         return None
     if not all(_has(job, _JOB) for sub in facts["subscribers"] for job in sub["jobs"]):
         return None
-    return facts if isinstance(facts.setdefault("last_error", None), dict | None) else None
+    if not all(isinstance(sub.setdefault("paused", None), str | None) for sub in facts["subscribers"]):
+        return None
+    optional = (facts.setdefault(name, None) for name in ("last_error", "blocked"))
+    return facts if all(isinstance(part, dict | None) for part in optional) else None
 
 
 def _has(facts: object, kinds: Mapping[str, type]) -> bool:
