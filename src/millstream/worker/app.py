@@ -509,6 +509,7 @@ class App:
                 solitude=solitude,
                 clock=self._clock,
                 middlewares=self.middlewares,
+                siblings=[one.group for one in self._subscriptions if one.sub.stream == subscription.sub.stream],
             )
             for subscription in self._subscriptions
         ]
