@@ -144,7 +144,7 @@ class SubscriberLoop:
             if subscription.is_async
             else ThreadPoolExecutor(subscription.concurrency, thread_name_prefix=subscription.name)
         )
-        calls = Calls(subscription, self._outcomes, self._threads, (*middlewares, *subscription.middlewares))
+        calls = Calls(subscription, self._outcomes, self._threads, middlewares)
         self._call = calls.one
         self._solitude = solitude
         self._buffer: deque[Held] = deque()
