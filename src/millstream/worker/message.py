@@ -104,7 +104,11 @@ class Message:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers, if the entry came in FastStream's envelope."""
+        """Headers, if the entry came in FastStream's envelope.
+
+        Raises:
+            PayloadError: the envelope is damaged.
+        """
         from millstream.worker.payload import headers  # noqa: PLC0415 - payload imports this module
 
         return headers(self._held.fields)

@@ -2,7 +2,9 @@
 
 ::
 
-    millstream:worker:<id>   string, JSON: host, pid, version, what it does at the moment; gone soon after the last beat
+    millstream:worker:<id>   string, JSON: host, pid, version, what it does at the moment; gone soon after the last
+                             beat. While its event loop stands still, a thread beats for it: state is ``blocked``, and
+                             ``blocked`` has ``since_ms`` and ``where``
     millstream:workers       sorted set: ids by the wall milliseconds of their last beat; gone a day after the last
     millstream:control       hash: ``worker:<id>`` -> quiet, drain or stop; ``pause:["stream","group"]`` -> JSON with
                              reason, by and at_ms
@@ -19,6 +21,7 @@ from typing import Any, Literal
 
 from redis.exceptions import ResponseError
 
+from millstream.client.jsontext import parse
 from millstream.client.line import Command, Line, Reply
 from millstream.errors import MillstreamError
 
@@ -63,6 +66,25 @@ class Pause:
     at_ms: int
 
 
+#: What is in a worker's record, in those of its subscribers, and in those of their jobs.
+_WORKER: Mapping[str, type] = {
+    "id": str,
+    "host": str,
+    "pid": int,
+    "version": str,
+    "state": str,
+    "started_ms": int,
+    "beat_ms": int,
+    "subscribers": list,
+}
+_SUBSCRIBER: Mapping[str, type] = {
+    **dict.fromkeys(("handler", "stream", "group", "consumer"), str),
+    **dict.fromkeys(("slots", "running", "buffered", "handled", "failed", "dead"), int),
+    "jobs": list,
+}
+_JOB: Mapping[str, type] = {"id": str, "since_ms": int, "deliveries": int}
+
+
 def worker_key(worker: str) -> str:
     """Key under which a worker tells about itself."""
     return f"{PREFIX}worker:{worker}"
@@ -104,17 +126,46 @@ def parse_pause(stream: str, group: str, value: bytes | None) -> Pause | None:
     if value is None:
         return None
     try:
-        told = json.loads(value)
+        told = parse(value)
         return Pause(stream, group, str(told["reason"]), str(told["by"]), int(told["at_ms"]))
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, OverflowError):
         return Pause(stream, group, value.decode(errors="replace"), "", 0)
+
+
+def parse_worker(value: bytes) -> dict[str, Any] | None:
+    """What a worker tells about itself; None where it is no worker's record: anybody may write such a key."""
+    try:
+        facts = parse(value)
+    except ValueError:
+        return None
+    if not _has(facts, _WORKER) or not all(_has(sub, _SUBSCRIBER) for sub in facts["subscribers"]):
+        return None
+    if not all(_has(job, _JOB) for sub in facts["subscribers"] for job in sub["jobs"]):
+        return None
+    if not all(isinstance(sub.setdefault("paused", None), str | None) for sub in facts["subscribers"]):
+        return None
+    optional = (facts.setdefault(name, None) for name in ("last_error", "blocked"))
+    return facts if all(isinstance(part, dict | None) for part in optional) else None
+
+
+def _has(facts: object, kinds: Mapping[str, type]) -> bool:
+    return isinstance(facts, dict) and all(isinstance(facts.get(name), kind) for name, kind in kinds.items())
+
+
+def _parse_pair(text: str) -> tuple[str, str] | None:
+    """Stream and group of a pause's field; None where it names none."""
+    try:
+        stream, group = parse(text)
+    except (ValueError, TypeError):
+        return None
+    return (stream, group) if isinstance(stream, str) and isinstance(group, str) else None
 
 
 # -- the other side: whoever looks and commands ------------------------------------------------------------------------
 
 
 async def workers(line: Line) -> list[dict[str, Any]]:
-    """What every living worker tells about itself, oldest first.
+    """What every living worker tells about itself, oldest first; what is no worker's record is passed over.
 
     Raises:
         RegistryError: the server refused.
@@ -125,7 +176,7 @@ async def workers(line: Line) -> list[dict[str, Any]]:
         return []
     # one GET each: on a cluster an MGET of many keys is refused
     replies = await line.calls([("GET", worker_key(worker)) for worker in ids])
-    found = [json.loads(_checked(reply)) for reply in replies if reply is not None]
+    found = [facts for reply in replies if reply is not None and (facts := parse_worker(_checked(reply))) is not None]
     return sorted(found, key=lambda facts: (facts["started_ms"], facts["id"]))
 
 
@@ -161,10 +212,10 @@ async def pauses(line: Line) -> list[Pause]:
     found = []
     for name, value in await _control(line):
         if name.startswith("pause:"):
-            stream, group = json.loads(name.removeprefix("pause:"))
-            pause = parse_pause(stream, group, value)
-            assert pause is not None
-            found.append(pause)
+            where = _parse_pair(name.removeprefix("pause:"))
+            pause = None if where is None else parse_pause(*where, value)
+            if pause is not None:
+                found.append(pause)
     return sorted(found, key=lambda pause: (pause.stream, pause.group))
 
 
