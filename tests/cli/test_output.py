@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from millstream.cli.output import Column, Output, Table, printable, shown, size_text, span_text, time_text
+from millstream.cli.output import Column, Output, Table
+from millstream.cli.printing import printable, shown, size_text, span_text, time_text
 from support.clock import own_clock
 
 COLUMNS = (Column("key"), Column("entries", "count"), Column("size", "bytes"), Column("added_ms", "time"))

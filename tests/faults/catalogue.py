@@ -1,6 +1,7 @@
 """All planted faults, in the order of their numbers."""
 
 from faults import (
+    cli_faults,
     engine_faults,
     full_disk_faults,
     log_faults,
@@ -24,6 +25,7 @@ FAULTS = (
     *worker_faults.FAULTS,
     *spark_faults.FAULTS,
     *transfer_faults.FAULTS,
+    *cli_faults.FAULTS,
 )
 
 QUICK = (

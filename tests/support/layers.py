@@ -8,14 +8,17 @@ from collections.abc import Iterable
 
 from support.source import Import, Module, part_of
 
-# Leaves: one error tree, the clock protocol, the reply values, patterns of keys. All may use them, they use nobody.
-LEAVES = frozenset({"errors", "clock", "replies", "glob"})
+# Leaves: one error tree, the clock protocol, times as people write them, what a signal asks for, the reply values,
+# patterns of keys. All may use them, they use nobody but each other.
+LEAVES = frozenset({"errors", "clock", "times", "ending", "replies", "glob"})
 
 # part -> the other parts it may import, beside the leaves. Dependencies point one way: engine <- commands <- node <-
 # server. Only the node joins commands with the log and the wire. What works against any server reaches it by a client.
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "clock": frozenset(),
+    "times": frozenset(),
+    "ending": frozenset(),
     "replies": frozenset(),
     "glob": frozenset(),
     "protocol": frozenset(),
@@ -44,6 +47,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 CLI_DOORS: dict[str, frozenset[str]] = {
     "main": frozenset(),
     "output": frozenset(),  # what every subcommand shows its facts with
+    "layout": frozenset(),  # which columns fit
+    "printing": frozenset(),  # values as text that is safe to print
+    "extras": frozenset(),  # what to install for a package that is missing
     "serve": frozenset({"server", "commands"}),
     "run": frozenset({"worker", "client"}),
     "dead": frozenset({"worker", "client"}),

@@ -5,7 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from millstream.cli.main import main
+from millstream.cli.printing import printable
 from millstream.upkeep import directory_health, machine
 from millstream.upkeep.directory_health import examine_place, file_system, fsync_speed
 from millstream.upkeep.findings import Finding, worst
@@ -135,6 +138,28 @@ def test_streams_in_trouble(server: ServerProcess, monkeypatch: pytest.MonkeyPat
     found = by_check(examine_server(server.url, Limits(pending_ms=0)))
     assert "orders billing anna" in found["dead consumer"].what
     assert "claim its entries" in found["dead consumer"].advice
+
+
+@pytest.mark.realserver
+def test_bytes_that_are_no_text(server: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Entries, keys, groups and consumers of any bytes are looked at like others, and shown escaped in every form."""
+    monkeypatch.setattr("millstream.upkeep.server_health._LARGE", 1)
+    stream, group, consumer = b"or\xffders\x1b[2J", b"bil\xfeling", b"an\xfdna"
+    with server.client() as client:
+        client.execute_command("XADD", stream, "*", "__data__", b"\x89BIN\r\n\x1a\n\x00\x01")
+        client.execute_command("XADD", stream, "*", b"\xff", b"\xfe")
+        client.xgroup_create(stream, group, 0)
+        client.xreadgroup(group, consumer, {stream: ">"}, count=1)
+    found = by_check(examine_server(server.url, Limits(pending_ms=0)))
+    for check in ("untrimmed", "pending", "dead consumer"):
+        assert "or\\xffders\\x1b[2J" in printable(found[check].what)
+    assert "bil\\xfeling an\\xfdna: idle" in printable(found["dead consumer"].what)
+    for form in ("table", "json", "jsonl", "csv"):
+        words = ["doctor", server.url, "--pending-older", "0s", "-o", form]
+        done = CliRunner().invoke(main, words)
+        assert done.exit_code in {1, 3}, done.stderr
+        assert "\x1b" not in done.stdout
+        assert "ders\\" in done.stdout
 
 
 @pytest.mark.realserver

@@ -15,7 +15,7 @@ import redis
 
 from millstream import App, BatchError, Message, Middleware, Retry, StreamSub
 from millstream.client.deadletter import DeadLetter, pack, parse_history, returning, take_history, unpack
-from millstream.worker import envelope, registry, testing
+from millstream.worker import envelope, facts, registry, testing
 from millstream.worker.keys import KeyLanes
 from millstream.worker.logcontext import LogContext
 from millstream.worker.membership import Held, hold
@@ -353,7 +353,7 @@ def parsed(seed: int, count: int) -> int:
         parse_record(value)
         registry.parse_order(value)
         registry.parse_pause("s", "g", value)
-        registry.parse_worker(value)
+        facts.parse("w", value)
     return count
 
 

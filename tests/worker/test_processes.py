@@ -178,14 +178,45 @@ def test_sigterm_hands_back_at_once_and_exits_with_zero(server: ServerProcess, c
 
 
 def test_a_second_signal_ends_it_at_once(server: ServerProcess, client: redis.Redis, tasks: Any) -> None:
-    """Whoever asks twice means it."""
+    """Whoever presses Ctrl-C at a process that is ending means it."""
     publish(client, 20)
     worker = tasks.worker(tasks.app(SLOW), server.url, MILLSTREAM_GRACE="3600")
     eventually(lambda: 5 in effects(client))
     worker.terminate()
     eventually(lambda: len(pending(client, "jobs", "g")) and released(client))  # the stop has begun
-    worker.terminate()
-    assert worker.wait(timeout=60) == 128 + signal.SIGTERM
+    worker.send_signal(signal.SIGINT)
+    assert worker.wait(timeout=60) == 128 + signal.SIGINT
+
+
+UNTIL_TOLD = """
+import asyncio, os
+from millstream import App, StreamSub
+from millstream.client.connect import connect
+app = App(grace=60)
+
+@app.subscriber(StreamSub("jobs", group="g", min_idle_time=3_600_000), concurrency=1)
+async def work(x: int) -> None:
+    await app.publish("effects", {"x": x, "pid": os.getpid()})
+    with connect(app.url) as client:
+        while not client.exists("go"):
+            await asyncio.sleep(0.02)
+"""
+
+
+def test_terminations_in_a_row_are_one(server: ServerProcess, client: redis.Redis, tasks: Any) -> None:
+    """SIGTERM to a whole service, to the supervisor and again by it to its worker: what runs is still finished."""
+    publish(client, 1)
+    running = tasks.run(tasks.app(UNTIL_TOLD), server.url)
+    eventually(lambda: 0 in effects(client))
+    worker: Any = client.xrange("effects")[0][1]["pid"]
+    for _ in range(3):
+        for pid in (running.pid, int(worker)):
+            os.kill(pid, signal.SIGTERM)
+    client.set("go", 1)
+    out, _ = running.communicate(timeout=60)
+    assert running.returncode == 0, out
+    assert not pending(client, "jobs", "g")
+    assert effects(client) == {0: 1}
 
 
 def released(client: redis.Redis) -> bool:

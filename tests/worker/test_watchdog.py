@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from millstream import App, StreamSub
 from millstream.cli.main import main
 from millstream.errors import ConfigError
+from millstream.worker import facts as worker_facts
 from millstream.worker import registry
 from support.servers import ServerProcess
 from support.waiting import aeventually, eventually
@@ -81,7 +82,8 @@ async def test_the_registry_keeps_a_blocked_worker_beyond_its_time_to_live(
         with server.client() as own:
             own.ping()
             while len(beats) < 10:  # blocks the loop until ten beats came in the meantime
-                facts = registry.parse_worker(own.get(next(own.scan_iter("millstream:worker:*"))) or b"")
+                key = next(own.scan_iter("millstream:worker:*"))
+                facts = worker_facts.parse(key.decode().removeprefix("millstream:worker:"), own.get(key) or b"")
                 if facts is not None and facts["state"] == "blocked" and facts["beat_ms"] not in beats:
                     beats.append(facts["beat_ms"])
 

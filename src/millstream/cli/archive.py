@@ -42,18 +42,18 @@ be meant so. Needs a Java 17+ runtime and: pip install 'millstream[spark]'. docs
 _PROGRESS = (
     Column("stream"),
     Column("archived", "count"),
-    Column("upto", title="archived up to"),
-    Column("total", "count", "in the archive"),
-    Column("trimmed", "count"),
-    Column("left", "count", "left in the stream"),
-    Column("held_by", title="the next is kept by"),
+    Column("upto", title="archived up to", rank=3),
+    Column("total", "count", "in the archive", rank=4),
+    Column("trimmed", "count", rank=2),
+    Column("left", "count", "left in the stream", rank=1),
+    Column("held_by", "prose", "the next is kept by"),
 )
 _OUTLOOK = (
     Column("stream"),
     Column("archive", "count", "to archive"),
     Column("trim", "count", "to trim"),
-    Column("left", "count", "left in the stream"),
-    Column("held_by", title="the next is kept by"),
+    Column("left", "count", "left in the stream", rank=1),
+    Column("held_by", "prose", "the next is kept by"),
 )
 
 
@@ -93,11 +93,8 @@ def archive(  # noqa: PLR0917 - click passes every option by name
     """See ``HELP``."""
     with exits("millstream archive"):
         _check(streams, pattern, every, batch, file_size)
-        try:
-            from millstream.spark.archiving.keeper import Settings  # noqa: PLC0415 - help does not wait for Arrow
-            from millstream.spark.archiving.trim import Keep  # noqa: PLC0415 - as above
-        except ModuleNotFoundError as error:
-            raise UsageError(f"needs {error.name}: pip install 'millstream[spark]'") from None
+        from millstream.spark.archiving.keeper import Settings  # noqa: PLC0415 - help does not wait for Arrow
+        from millstream.spark.archiving.trim import Keep  # noqa: PLC0415 - as above
 
         keep_ms = None if keep is None else span(keep, "--keep")
         settings = Settings(

@@ -94,13 +94,13 @@ Examples:
 
 _LIST = (
     Column("id"),
-    Column("died_ms", "time", "died"),
-    Column("group"),
-    Column("reason"),
-    Column("deliveries", "count"),
-    Column("returned", "count", "put back"),
-    Column("entry"),
-    Column("error"),
+    Column("died_ms", "time", "died", rank=5),
+    Column("group", rank=2),
+    Column("reason", rank=1),
+    Column("deliveries", "count", rank=3),
+    Column("returned", "count", "put back", rank=4),
+    Column("entry", rank=6),
+    Column("error", "prose"),
 )
 _STREAMS = (Column("key"), Column("letters", "count"), Column("first_ms", "time"), Column("last_ms", "time"))
 _FACTS = (

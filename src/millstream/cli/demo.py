@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from millstream.errors import MillstreamError, UsageError
+from millstream.cli.output import FAILED, INTERRUPTED, OK, Output, exits
 
 HELP = """A year of real flights through stream, workers and Spark, checked.
 
@@ -50,27 +50,17 @@ once), 130 after Ctrl-C. Needs a Java 17+ runtime and: pip install 'millstream[d
 @click.option("--keep", is_flag=True, help="With --url: leave the run's keys on the server.")
 def demo(rows: int | None, url: str | None, out: Path, *, kill_server: bool, keep: bool) -> None:
     """See ``HELP``."""
-    try:
+    with exits("millstream demo", extra="demo"):
         from millstream.demo import page, report, run  # noqa: PLC0415 - the help must not wait for pandas
         from millstream.demo.settings import Keys, Settings  # noqa: PLC0415 - as above
-    except ModuleNotFoundError as error:
-        click.echo(f"millstream demo: needs {error.name}: pip install 'millstream[demo]'", err=True)
-        sys.exit(2)
 
-    prefix = f"millstream-demo:{secrets.token_hex(4)}:" if url else ""
-    settings = Settings(out.resolve(), Keys.under(prefix), rows, url, kill_server, keep)
-    progress = Console(stderr=True)
-    try:
-        result = run.run(settings, progress)
-    except UsageError as error:
-        click.echo(f"millstream demo: {error}", err=True)
-        sys.exit(2)
-    except MillstreamError as error:
-        click.echo(f"millstream demo: {error}", err=True)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        click.echo("millstream demo: stopped; every process it had started has ended", err=True)
-        sys.exit(130)
-    result.write()
-    report.show(result, page.write(result), Console())
-    sys.exit(0 if result.ok else 1)
+        prefix = f"millstream-demo:{secrets.token_hex(4)}:" if url else ""
+        settings = Settings(out.resolve(), Keys.under(prefix), rows, url, kill_server, keep)
+        try:
+            result = run.run(settings, Console(stderr=True))
+        except KeyboardInterrupt:
+            Output().say("millstream demo: stopped; every process it had started has ended")
+            sys.exit(INTERRUPTED)
+        result.write()
+        report.show(result, page.write(result), Console())
+    sys.exit(OK if result.ok else FAILED)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from millstream.cli.output import FAILED, OK, Column, Output, Table, exits, output_option
+from millstream.cli.printing import printable
 from millstream.errors import UsageError
 
 if TYPE_CHECKING:
@@ -15,6 +16,13 @@ if TYPE_CHECKING:
     from millstream.upkeep.findings import Finding
 
 PROBLEM = 3
+_FINDINGS = (
+    Column("level"),
+    Column("check"),
+    Column("what", "prose"),
+    Column("why", "prose", rank=2),
+    Column("advice", "prose", rank=1),
+)
 _CODES = {"ok": OK, "note": OK, "warning": FAILED, "problem": PROBLEM}
 _UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -70,12 +78,12 @@ def doctor(target: str | None, pending_older: int, streams: int, form: str) -> N
         output = Output(form)
         with output.progress({"check": "Checking the log", "read": "Reading the records"}) as tell:
             findings = list(_findings(target, pending_older, streams, tell))
-        columns = (Column("level"), Column("check"), Column("what"), Column("why"), Column("advice"))
-        rows = [(f.level, f.check, f.what, f.why, f.advice) for f in findings]
+        # sentences with names of any bytes in them, which are not to become base64 as a whole
+        rows = [tuple(map(printable, (f.level, f.check, f.what, f.why, f.advice))) for f in findings]
         if form == "table":
             _show(output, findings)
         else:
-            output.table(Table("findings", columns, rows))
+            output.table(Table("findings", _FINDINGS, rows))
         sys.stdout.flush()
         sys.exit(_CODES[worst(findings)])
 
@@ -102,13 +110,13 @@ def _show(output: Output, findings: list["Finding"]) -> None:
     output.table(
         Table(
             "findings",
-            (Column("level"), Column("check"), Column("what")),
+            _FINDINGS[:3],
             [(f.level, f.check, f.what) for f in findings],
         )
     )
     for finding in findings:
         if finding.why or finding.advice:
-            click.echo(f"\n{finding.level}: {finding.check}: {finding.what}")
+            click.echo(printable(f"\n{finding.level}: {finding.check}: {finding.what}"))
             for lead, text in (("why", finding.why), ("next", finding.advice)):
                 if text:
-                    click.echo(f"  {lead:<5}{text}")
+                    click.echo(printable(f"  {lead:<5}{text}"))

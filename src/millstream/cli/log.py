@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from millstream.cli.output import FAILED, OK, USAGE, Column, Output, Table, exits, output_option, time_text
+from millstream.cli.output import FAILED, OK, USAGE, Column, Output, Table, exits, output_option
+from millstream.cli.printing import in_one_line, time_text
 from millstream.errors import UsageError
 
 if TYPE_CHECKING:
@@ -98,6 +99,33 @@ Exit code: 0 it was cut, 1 it was not, 2 usage.
 """
 
 
+_FILES = (
+    Column("name"),
+    Column("kind", rank=2),
+    Column("bytes", "bytes"),
+    Column("first", "count", rank=3),
+    Column("records", "count"),
+    Column("state", rank=1),
+    Column("sealed", rank=4),
+)
+_PROBLEMS = (
+    Column("file"),
+    Column("offset", "count"),
+    Column("kind"),
+    Column("refuses", rank=1),
+    Column("text", "prose"),
+)
+_LOST_KEYS = (
+    Column("db", "count", rank=5),
+    Column("key"),
+    Column("changes", "count", rank=3),
+    Column("entries", "count"),
+    Column("first_id", rank=2),
+    Column("last_id", rank=1),
+    Column("ops", "prose", rank=4),
+)
+
+
 @click.group(help="Look into the log of a data directory: what it holds, what is wrong, what would be lost.")
 def log() -> None:
     """See ``help``."""
@@ -174,21 +202,12 @@ def _lost_records(found: "Examination") -> int | None:
 
 
 def _files(found: "Examination") -> Table:
-    columns = (
-        Column("name"),
-        Column("kind"),
-        Column("bytes", "bytes"),
-        Column("first", "count"),
-        Column("records", "count"),
-        Column("state"),
-        Column("sealed"),
-    )
     rows = []
     for file in found.report.files:
         verdict = file.verdict
         row = (verdict.first, verdict.records, verdict.state.value, verdict.sealed) if verdict else (None,) * 4
         rows.append((file.name, _kind_of_file(file.name), file.bytes, *row))
-    return Table("files", columns, rows, empty="No files.")
+    return Table("files", _FILES, rows, empty="No files.")
 
 
 def _kind_of_file(name: str) -> str:
@@ -200,21 +219,11 @@ def _kind_of_file(name: str) -> str:
 def _problems(found: "Examination") -> Table:
     from millstream.upkeep.examine import kind_of  # noqa: PLC0415 - as in check()
 
-    columns = (Column("file"), Column("offset", "count"), Column("kind"), Column("refuses"), Column("text"))
     rows = [(Path(p.path).name, p.offset, kind_of(p), p.refuses, p.text) for p in found.report.problems]
-    return Table("problems", columns, rows, empty="Nothing is wrong.")
+    return Table("problems", _PROBLEMS, rows, empty="Nothing is wrong.")
 
 
 def _lost_keys(losses: "Losses | None") -> Table:
-    columns = (
-        Column("db", "count"),
-        Column("key"),
-        Column("changes", "count"),
-        Column("entries", "count"),
-        Column("first_id"),
-        Column("last_id"),
-        Column("ops"),
-    )
     rows = [
         (
             loss.db,
@@ -227,7 +236,7 @@ def _lost_keys(losses: "Losses | None") -> Table:
         )
         for loss in (losses.by_weight() if losses else ())
     ]
-    return Table("lost_keys", columns, rows, empty="No whole record stands behind the damage.")
+    return Table("lost_keys", _LOST_KEYS, rows, empty="No whole record stands behind the damage.")
 
 
 def _conclude(output: Output, found: "Examination", steps: list[str]) -> None:
@@ -287,7 +296,7 @@ def _rows(records: Iterator["Record"]) -> Iterator[tuple[object, ...]]:
 def _show_record(record: "Record") -> None:
     lead = f"{record.position:>10}  {time_text(record.wall)}  "
     for change in record.changes:
-        click.echo(lead + change.sentence())
+        click.echo(lead + in_one_line(change.sentence()))
         lead = " " * len(lead)
 
 

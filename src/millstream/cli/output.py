@@ -1,29 +1,36 @@
 """What a subcommand shows: the same facts as a table, JSON, JSON lines or CSV, progress beside them, and exit codes.
 
-Facts go to standard output and everything else to standard error. A table is for people: units, times in UTC, and
-colours on a terminal only. The other three are for programs: field names never change their meaning, times are
-milliseconds since 1970, sizes are bytes, durations are milliseconds, and what is not known is null. Keys and values may
-hold any bytes: those that are UTF-8 are shown as text, others as ``{"base64": "..."}``; a table escapes what would move
-the cursor.
+Facts go to standard output and everything else to standard error. A table is for people: units, times in UTC, colours
+on a terminal only, as many columns as fit there (``layout.py``). The other three are for programs: field names never
+change their meaning, times are milliseconds since 1970, sizes are bytes, durations are milliseconds, and what is not
+known is null. Keys and values may hold any bytes: those that are UTF-8 are shown as text, others as ``{"base64":
+"..."}``; what would move a terminal's cursor is escaped (``printing.py``).
 
 rich is loaded only when a table or a progress bar is drawn.
 """
 
-import base64
 import csv
-import json
 import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import chain, islice
-from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from millstream.cli.extras import advice
+from millstream.cli.layout import GAP, Need, fit
+from millstream.cli.printing import (
+    Kind,
+    cell,
+    in_one_line,
+    json_text,
+    printable,
+    shown,
+)
 from millstream.errors import MillstreamError, UsageError
 
 if TYPE_CHECKING:
@@ -34,7 +41,6 @@ OK, FAILED, USAGE, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 130, 141
 
 FORMATS = ("table", "json", "jsonl", "csv")
 
-Kind = Literal["text", "count", "bytes", "time", "span"]
 Tell = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and how much there is in all."""
 
@@ -51,13 +57,15 @@ class Column:
 
     Attributes:
         name: its field in JSON and CSV; never changed once released.
-        kind: what its values are: ``time`` and ``span`` are milliseconds, ``bytes`` a size.
+        kind: what its values are: ``time`` and ``span`` are milliseconds, ``bytes`` a size, ``prose`` may be wrapped.
         title: its heading for people; the name with spaces unless given.
+        rank: how soon people do without it on a narrow terminal: the highest goes first, 0 stays.
     """
 
     name: str
     kind: Kind = "text"
     title: str = ""
+    rank: int = 0
 
     @property
     def heading(self) -> str:
@@ -122,7 +130,7 @@ class Output:
             self._csv(table)
         elif self.form == "jsonl":
             for row in _objects(table):
-                self._line(_json(row))
+                self._line(json_text(row))
         else:
             self._array(_objects(table))
 
@@ -147,13 +155,13 @@ class Output:
             kinds = [Column(name) for name in facts]
             self._csv(tables[0] if tables else Table("facts", kinds, [list(facts.values())]))
         elif self.form == "jsonl":
-            self._line(_json({"table": "facts", **facts}))
+            self._line(json_text({"table": "facts", **facts}))
             for table in tables:
                 for row in _objects(table):
-                    self._line(_json({"table": table.name, **row}))
+                    self._line(json_text({"table": table.name, **row}))
         else:
             whole = {**facts, **{table.name: list(_objects(table)) for table in tables}}
-            self._line(json.dumps(_plain(whole), indent=2, ensure_ascii=False))
+            self._line(json_text(whole, indent=2))
 
     @contextmanager
     def progress(self, names: Mapping[str, str] | None = None, *, unit: str = "bytes") -> Iterator[Tell]:
@@ -171,12 +179,12 @@ class Output:
         finally:
             bar.close()
 
-    def console(self, *, err: bool = False) -> "Console":
+    def console(self, *, err: bool = False, width: int | None = None) -> "Console":
         """The console of rich: colours on a terminal only (NO_COLOR and TERM=dumb are heeded); no width where piped."""
         from rich.console import Console  # noqa: PLC0415 - help and programs do not wait for it
 
         file = self._err if err else self._out
-        width = None if file.isatty() else 1 << 16
+        width = width if file.isatty() else 1 << 16
         return Console(file=file, width=width, highlight=False, markup=False, emoji=False)
 
     def _line(self, text: str) -> None:
@@ -185,21 +193,24 @@ class Output:
     def _array(self, rows: Iterable[Mapping[str, object]]) -> None:
         mark = "[\n  "
         for row in rows:
-            self._out.write(mark + _json(row))
+            self._out.write(mark + json_text(row))
             mark = ",\n  "
         self._out.write("[]\n" if mark.startswith("[") else "\n]\n")
 
     def _csv(self, table: Table) -> None:
         writer = csv.writer(self._out, lineterminator="\n")
-        writer.writerow([column.name for column in table.columns])
+        safe = _unmoving if self._out.isatty() else cell
+        writer.writerow([safe(column.name) for column in table.columns])
         for row in table.rows:
-            writer.writerow([_cell(value) for value in row])
+            writer.writerow([safe(value) for value in row])
 
     def _facts(self, facts: Mapping[str, object], columns: Mapping[str, Column]) -> None:
         named = [(columns.get(name, Column(name)), value) for name, value in facts.items()]
         width = max((len(column.heading) for column, _ in named), default=0)
         for column, value in named:
-            self._line(f"{column.heading:<{width}}  {shown(value, column.kind)}".rstrip())
+            # further lines of a text stand under its first, so that none of them passes for a fact
+            text = shown(value, column.kind).replace("\n", "\n" + " " * (width + 2))
+            self._line(f"{in_one_line(column.heading):<{width}}  {text}".rstrip())
 
     def _draw(self, table: Table) -> None:
         """Draw a table, a page of rows at a time."""
@@ -210,20 +221,28 @@ class Output:
                 self._line(table.empty)
             return
         rows = chain([first], rows)
+        columns, left_out = table.columns, list[str]()
         while page := list(islice(rows, _PAGE)):
-            self._page(table.columns, page)
+            cells = [[in_one_line(shown(v, c.kind)) for c, v in zip(table.columns, row, strict=True)] for row in page]
+            widths = fit(_needs(table.columns, cells), self.console().width)
+            self._page(columns, cells, widths)
+            left_out = left_out or [c.heading for at, c in enumerate(columns) if at not in widths]
+        if left_out:
+            self.say(f"({', '.join(left_out)}: no room here; a wider terminal, or -o json, shows them)")
 
-    def _page(self, columns: Sequence[Column], rows: list[Sequence[object]]) -> None:
+    def _page(self, columns: Sequence[Column], rows: list[list[str]], widths: Mapping[int, int]) -> None:
         from rich.table import Table as Grid  # noqa: PLC0415 - as in console()
         from rich.text import Text  # noqa: PLC0415 - as in console()
 
-        console = self.console()
-        grid = Grid(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-        for column in columns:
-            figure = column.kind in {"count", "bytes", "span"}
-            grid.add_column(column.heading.upper(), justify="right" if figure else "left", overflow="fold")
+        # wide enough for what is not to be broken: the terminal breaks such a line, and copies it whole
+        console = self.console(width=max(self.console().width, sum(widths.values()) + GAP * len(widths)))
+        grid = Grid(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
+        for at, width in widths.items():
+            figure = columns[at].kind in {"count", "bytes", "span"}
+            heading = Text(in_one_line(columns[at].heading.upper()))
+            grid.add_column(heading, justify="right" if figure else "left", overflow="fold", width=width)
         for row in rows:
-            grid.add_row(*(Text(shown(v, c.kind)) for c, v in zip(columns, row, strict=True)))
+            grid.add_row(*(Text(row[at]) for at in widths))
         if self._out.isatty():
             console.print(grid)
             return
@@ -291,90 +310,28 @@ class _Lines:
 
 
 @contextmanager
-def exits(command: str) -> Iterator[None]:
+def exits(command: str, extra: str | None = None) -> Iterator[None]:
     """Ends the process with the exit code that fits what goes wrong inside; nothing is shown as a traceback.
 
     Args:
         command: as typed, for the line on standard error.
+        extra: of ours that the whole command needs, to be named where one of its packages is missing.
     """
     try:
         yield
         sys.stdout.flush()  # a full disk behind standard output is found out here, not after the exit code
-    except (MillstreamError, OSError) as error:
+    except (MillstreamError, OSError, ModuleNotFoundError) as error:
         if isinstance(error, BrokenPipeError):  # the reader has seen enough, as `| head` has
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(CLOSED_PIPE)
-        print(f"{command}: {printable(str(error))}", file=sys.stderr)  # noqa: T201 - what this module is for
-        sys.exit(USAGE if isinstance(error, UsageError) else FAILED)
+        known = advice(error, extra) if isinstance(error, ModuleNotFoundError) else error
+        if known is None:  # a module of the user's, or a mistake of ours: the traceback says more than we can
+            raise
+        print(f"{command}: {printable(str(known))}", file=sys.stderr)  # noqa: T201 - what this module is for
+        sys.exit(USAGE if isinstance(known, UsageError) else FAILED)
     except KeyboardInterrupt:
         print(f"{command}: interrupted", file=sys.stderr)  # noqa: T201 - what this module is for
         sys.exit(INTERRUPTED)
-
-
-def shown(value: object, kind: Kind = "text") -> str:
-    """A value as people read it."""
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, bytes):
-        return printable(value.decode(errors="backslashreplace"))
-    if isinstance(value, int | float):
-        return _figure(value, kind)
-    if isinstance(value, Mapping):
-        return printable(_json(value))
-    if isinstance(value, list | tuple):
-        return ", ".join(shown(each) for each in value) or "-"
-    return printable(str(value))
-
-
-def _figure(value: float, kind: Kind) -> str:
-    if kind == "bytes":
-        return size_text(int(value))
-    if kind == "time":
-        return time_text(int(value))
-    if kind == "span":
-        return span_text(value)
-    return str(value)
-
-
-def size_text(size: int) -> str:
-    """A size with a decimal prefix: ``"1.4 MB"``."""
-    figure, unit = float(size), "bytes"
-    for larger in ("kB", "MB", "GB", "TB"):
-        if figure < 1000:
-            break
-        figure, unit = figure / 1000, larger
-    return f"{size} bytes" if unit == "bytes" else f"{figure:.1f} {unit}"
-
-
-def time_text(milliseconds: int) -> str:
-    """A wall time in UTC: ``"2026-03-01T12:00:00.250Z"``; one that no calendar has is shown as it is."""
-    try:
-        moment = datetime.fromtimestamp(milliseconds // 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return f"{milliseconds} ms"
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03d}Z"
-
-
-def span_text(milliseconds: float) -> str:
-    """A duration: ``"1.3 ms"``, ``"2.5 s"``, ``"3 h 20 min"``, ``"5 d 4 h"``."""
-    if milliseconds < 1000:
-        return f"{milliseconds:.3g} ms"
-    seconds = int(milliseconds / 1000)
-    if seconds < 60:
-        return f"{milliseconds / 1000:.1f} s"
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
-    if hours < 1:
-        return f"{minutes} min {seconds % 60} s"
-    return f"{hours} h {minutes % 60} min" if days < 1 else f"{days} d {hours % 24} h"
-
-
-def printable(text: str) -> str:
-    """Text that cannot move a terminal's cursor or end its line: what is no printable character is escaped."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
 def _objects(table: Table) -> Iterator[dict[str, object]]:
@@ -383,33 +340,19 @@ def _objects(table: Table) -> Iterator[dict[str, object]]:
         yield dict(zip(names, row, strict=True))
 
 
-def _json(value: object) -> str:
-    return json.dumps(_plain(value), ensure_ascii=False)
+def _needs(columns: Sequence[Column], rows: list[list[str]]) -> list[Need]:
+    """What each column asks for."""
+    from rich.cells import cell_len  # noqa: PLC0415 - as in Output.console()
+
+    needs = []
+    for at, column in enumerate(columns):
+        heading = cell_len(in_one_line(column.heading))
+        widest = max((cell_len(row[at]) for row in rows), default=0)
+        needs.append(Need(max(heading, widest), heading, column.rank, prose=column.kind == "prose"))
+    return needs
 
 
-def _plain(value: object) -> object:
-    """What JSON can hold."""
-    if isinstance(value, bytes):
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            return {"base64": base64.b64encode(value).decode()}
-    if isinstance(value, Mapping):
-        return {_name(name): _plain(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    return str(value)
-
-
-def _name(name: object) -> str:
-    return name.decode(errors="backslashreplace") if isinstance(name, bytes) else str(name)
-
-
-def _cell(value: object) -> object:
-    """What CSV can hold: an empty cell for null, JSON for what has parts."""
-    plain = _plain(value)
-    if isinstance(plain, bool):
-        return "true" if plain else "false"
-    return _json(plain) if isinstance(plain, dict | list) else plain
+def _unmoving(value: object) -> object:
+    """A cell of CSV for a terminal; a file gets it as it is."""
+    found = cell(value)
+    return in_one_line(found) if isinstance(found, str) else found

@@ -72,10 +72,8 @@ def replay(  # noqa: PLR0917 - click passes every option by name
 ) -> None:
     """See ``HELP``."""
     with exits("millstream replay"):
-        try:
-            from millstream.spark.archiving.replay import Replay  # noqa: PLC0415 - help does not wait for Arrow
-        except ModuleNotFoundError as error:
-            raise UsageError(f"needs {error.name}: pip install 'millstream[spark]'") from None
+        from millstream.spark.archiving.replay import Replay  # noqa: PLC0415 - help does not wait for Arrow
+
         if ids == "keep" and id_field is not None:
             raise UsageError("--id-field is for --ids new: with --ids keep the entries have the ids they had")
         for option, value in (("--as", into), ("--id-field", id_field), ("--name", name)):

@@ -32,7 +32,8 @@ Functions under @app.pipeline run on Spark, all in one process beside the worker
 millstream[spark].
 
 A worker that crashes is started again; what it had in hand, the others claim after min_idle_time. SIGTERM or Ctrl-C
-lets running handlers finish, hands back the rest at once and exits with 0; a second one kills. Exit codes: 69 the
+lets running handlers finish, hands back the rest at once and exits with 0. SIGTERMs within two seconds are one; a
+later one, or a Ctrl-C after the first signal, kills. Exit codes: 69 the
 server cannot be reached, 78 there is no such app or it is set up wrongly, 1 anything else that went wrong.
 """
 

@@ -2,27 +2,28 @@
 
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from millstream.cli.output import Output
+from millstream.ending import Ending
 
 
 @contextmanager
 def ended_by_signal() -> Iterator[Callable[[], bool]]:
-    """SIGTERM and Ctrl-C ask for an end, a second one ends the process at once; gives what tells whether one came."""
-    came = threading.Event()
+    """SIGTERM and Ctrl-C ask for an end; gives what tells whether one came. What ends it at once: ``Ending``."""
+    ending = Ending()
 
     def ask(number: int, _frame: object) -> None:
-        if came.is_set():
+        first = not ending.asked
+        if ending.at_once(number):
             os._exit(128 + number)
-        came.set()
-        Output().say("millstream: ending after what is under way; once more ends at once")
+        if first:
+            Output().say("millstream: ending after what is under way; Ctrl-C ends at once")
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        yield came.is_set
+        yield lambda: ending.asked
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -32,20 +32,20 @@ Exit code: 0 done, 1 the server cannot be reached or refused, 2 the command line
 
 _QUERIES = (
     Column("name"),
-    Column("id"),
-    Column("run"),
+    Column("id", rank=5),
+    Column("run", rank=8),
     Column("state"),
-    Column("batch"),
-    Column("rows", "count", "rows in it"),
-    Column("rows_per_second", "count", "rows/s"),
-    Column("batch_ms", "span", "it took"),
-    Column("lag", "count"),
-    Column("total_rows", "count", "rows since its start"),
-    Column("started_ms", "time"),
-    Column("at_ms", "time", "last heard of"),
-    Column("host"),
-    Column("pid"),
-    Column("error", title="last error"),
+    Column("batch", rank=3),
+    Column("rows", "count", "rows in it", rank=9),
+    Column("rows_per_second", "count", "rows/s", rank=4),
+    Column("batch_ms", "span", "it took", rank=10),
+    Column("lag", "count", rank=1),
+    Column("total_rows", "count", "rows since its start", rank=7),
+    Column("started_ms", "time", rank=11),
+    Column("at_ms", "time", "last heard of", rank=6),
+    Column("host", rank=12),
+    Column("pid", rank=13),
+    Column("error", "prose", "last error", rank=2),
 )
 _FOR_PEOPLE = ("name", "id", "run", "state", "batch", "rows_per_second", "lag", "total_rows", "at_ms", "error")
 

@@ -2,7 +2,8 @@
 
 import click
 
-from millstream.cli.output import Column, Kind, Output, Table, exits, output_option
+from millstream.cli.output import Column, Output, Table, exits, output_option
+from millstream.cli.printing import Kind
 
 HELP = """SQL over the streams of any server.
 
@@ -52,8 +53,14 @@ def sql(query: str, url: str | None, stream: str | None, stream_pattern: str | N
 
 
 def _kind(name: str, kind: str) -> Kind:
-    """How a column's values are shown to people: times as times, what counts milliseconds as a duration."""
+    """How a column's values are shown to people: times as times, milliseconds as durations, ids and names unwrapped."""
     if kind in {"timestamp", "timestamp_ntz"}:
         return "time"
     number = kind in {"tinyint", "smallint", "int", "bigint", "float", "double"}
-    return "span" if number and "_ms" in name else "count" if number else "text"
+    if number:
+        return "span" if "_ms" in name else "count"
+    return "text" if name in _NAMES or name.endswith("id") else "prose"
+
+
+#: Columns of the tables above whose values are copied, so they are never wrapped.
+_NAMES = frozenset({"stream", "group", "consumer", "key", "reason", "state"})

@@ -222,13 +222,13 @@ def _file(
 COLUMNS = (
     Column("stream"),
     Column("state"),
-    Column("way"),
+    Column("way", rank=3),
     Column("entries", "count"),
-    Column("groups", "count"),
-    Column("pending", "count"),
-    Column("reason"),
-    Column("losses"),
-    Column("differences"),
+    Column("groups", "count", rank=2),
+    Column("pending", "count", rank=1),
+    Column("reason", "prose"),
+    Column("losses", "prose", rank=5),
+    Column("differences", "prose", rank=4),
 )
 
 

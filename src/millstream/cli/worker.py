@@ -92,7 +92,7 @@ Examples:
 PAUSE = """Let no worker run anything for one group of a stream until it is resumed.
 
 All workers see it within five seconds: what they have not begun goes back, what runs is finished. It holds when workers
-are started again, and for workers that are started later.
+are started again, and for workers that are started later. A group that is not there yet is paused with --ahead.
 
 \b
 Examples:
@@ -122,39 +122,46 @@ Examples:
 _WORKERS = (
     Column("id"),
     Column("state"),
-    Column("blocked"),
-    Column("version"),
-    Column("started_ms", "time"),
-    Column("beat_ms", "time", "last beat"),
-    Column("handlers"),
-    Column("slots", "count"),
-    Column("running", "count"),
-    Column("buffered", "count"),
-    Column("longest_ms", "span", "longest job"),
-    Column("last_error"),
+    Column("blocked", "prose"),
+    Column("version", rank=9),
+    Column("started_ms", "time", rank=6),
+    Column("beat_ms", "time", "last beat", rank=5),
+    Column("handlers", "prose", rank=1),
+    Column("slots", "count", rank=8),
+    Column("running", "count", rank=2),
+    Column("buffered", "count", rank=7),
+    Column("longest_ms", "span", "longest job", rank=4),
+    Column("last_error", "prose", rank=3),
 )
-_PAUSES = (Column("stream"), Column("group"), Column("reason"), Column("by"), Column("at_ms", "time", "since"))
+_PAUSES = (
+    Column("stream"),
+    Column("group"),
+    Column("reason", "prose"),
+    Column("by", rank=1),
+    Column("at_ms", "time", "since", rank=2),
+)
 _SUBSCRIBERS = (
     Column("handler"),
     Column("stream"),
     Column("group"),
-    Column("consumer"),
-    Column("slots", "count"),
+    Column("consumer", rank=7),
+    Column("slots", "count", rank=8),
     Column("running", "count"),
-    Column("buffered", "count"),
-    Column("handled", "count"),
-    Column("failed", "count"),
-    Column("dead", "count"),
-    Column("paused"),
+    Column("buffered", "count", rank=6),
+    Column("handled", "count", rank=5),
+    Column("failed", "count", rank=4),
+    Column("dead", "count", rank=3),
+    Column("paused", "prose", rank=2),
 )
 _JOBS = (
-    Column("handler"),
-    Column("stream"),
+    Column("handler", rank=1),
+    Column("stream", rank=2),
     Column("id"),
-    Column("since_ms", "time"),
+    Column("since_ms", "time", rank=3),
     Column("for_ms", "span", "for"),
-    Column("deliveries", "count"),
+    Column("deliveries", "count", rank=4),
 )
+_REMOVED = (Column("group"), Column("consumer"))
 _TIMES = (
     Column("started_ms", "time", "started"),
     Column("beat_ms", "time", "last beat"),
@@ -191,11 +198,13 @@ def worker() -> None:
 def ls(url: str | None, form: str) -> None:
     """See ``LS``."""
     with exits("millstream worker ls"):
-        found, paused = _run(url, _everything)
+        found, strange, paused = _run(url, _everything)
         workers = Table("workers", _WORKERS, [_row(facts) for facts in found], empty="No workers.")
         pauses = [[p.stream, p.group, p.reason, p.by, p.at_ms] for p in paused]
         tables = [workers, Table("pauses", _PAUSES, pauses)]
         Output(form).report({"alive": len(found)}, tables if pauses or form != "table" else tables[:1])
+        for key in strange:
+            Output().say(f"{key} is no record of a worker: something else wrote it; DEL it if it is nothing of yours")
 
 
 @worker.command(help=SHOW, context_settings=_WIDE)
@@ -234,6 +243,9 @@ def _tell(url: str | None, ids: tuple[str, ...], order: "Order", everyone: bool,
 
     with exits(f"millstream worker {order}"):
         told = _run(url, work)
+        if not told:
+            Output().say("No workers are alive: nobody to tell.")
+            return
         Output().say(f"Told {len(told)} to {order}: {', '.join(told)}. They see it within five seconds.")
         if wait:
             _run(url, lambda line: _ended(line, told))
@@ -289,14 +301,19 @@ _order("stop", STOP)
 @click.argument("group")
 @click.option("--reason", required=True, help="Why, for whoever looks later.")
 @click.option("--by", help="Who. Default: this user and host.")
+@click.option("--ahead", is_flag=True, help="Also where there is no such stream or group yet.")
 @_server
-def pause(stream: str, group: str, reason: str, by: str | None, url: str | None) -> None:
+def pause(stream: str, group: str, reason: str, by: str | None, ahead: bool, url: str | None) -> None:
     """See ``PAUSE``."""
-    from millstream.worker import registry  # noqa: PLC0415 - help does not need it
+    from millstream.worker import lookup, registry  # noqa: PLC0415 - help does not need it
+
+    async def work(line: "Line") -> None:
+        if not ahead:
+            await lookup.require_group(line, stream, group)
+        await registry.pause(line, stream, group, reason=reason, by=by or f"{_user()}@{socket.gethostname()}")
 
     with exits("millstream worker pause"):
-        who = by or f"{_user()}@{socket.gethostname()}"
-        _run(url, lambda line: registry.pause(line, stream, group, reason=reason, by=who))
+        _run(url, work)
         Output().say(f"Paused {group} on {stream}; `millstream worker resume {stream} {group}` ends it.")
 
 
@@ -336,15 +353,17 @@ def reap(stream: str, group: str | None, idle: str, url: str | None, form: str) 
         if idle.isdecimal() or (span := now - parse_time(idle, now)) < 0 or span > now // 2:
             raise UsageError(f"--idle {idle}: a span such as 30s, 10m, 1h or 2d")
         rows = _run(url, lambda line: _reap(line, stream, group, span))
-        table = Table("removed", (Column("group"), Column("consumer")), rows, empty="Nothing to remove.")
+        table = Table("removed", _REMOVED, rows, empty="Nothing to remove.")
         Output(form).table(table)
 
 
 async def _reap(line: "Line", stream: str, group: str | None, idle_ms: int) -> list[tuple[str, str]]:
-    from millstream.worker import reaper, registry  # noqa: PLC0415 - help does not need it
+    from millstream.worker import lookup, reaper, registry  # noqa: PLC0415 - help does not need it
 
+    if group is not None:
+        await lookup.require_group(line, stream, group)
     alive = [sub["consumer"] for facts in await registry.workers(line) for sub in facts["subscribers"]]
-    groups = [group] if group is not None else await reaper.groups(line, stream)
+    groups = [group] if group is not None else await lookup.groups(line, stream)
     found = []
     for name in groups:
         found += [(name, gone) for gone in await reaper.reap(line, stream, name, idle_ms=idle_ms, alive=alive)]
@@ -366,10 +385,10 @@ def _run(url: str | None, work: "Callable[[Line], Awaitable[T]]") -> T:
     return asyncio.run(main())
 
 
-async def _everything(line: "Line") -> "tuple[list[dict[str, Any]], list[Pause]]":
+async def _everything(line: "Line") -> "tuple[list[dict[str, Any]], list[str], list[Pause]]":
     from millstream.worker import registry  # noqa: PLC0415 - help does not need it
 
-    return await registry.workers(line), await registry.pauses(line)
+    return *await registry.census(line), await registry.pauses(line)
 
 
 async def _pick(line: "Line", ids: tuple[str, ...], *, everyone: bool) -> list[dict[str, Any]]:
@@ -411,10 +430,10 @@ def _row(facts: dict[str, Any]) -> list[object]:
 
 def _blocked(facts: dict[str, Any]) -> str | None:
     """For how long a worker's event loop has stood still, and where; None while it goes on."""
-    found = facts.get("blocked")
-    if not isinstance(found, dict) or not isinstance(found.get("since_ms"), int):
+    found = facts["blocked"]
+    if found is None:
         return None
-    return f"{(facts['beat_ms'] - found['since_ms']) / 1000:.0f} s at {found.get('where')}"
+    return f"{(facts['beat_ms'] - found['since_ms']) / 1000:.0f} s at {found['where']}"
 
 
 def _for(facts: dict[str, Any], job: dict[str, Any]) -> int:

@@ -1,4 +1,4 @@
-"""JSON that others wrote. Pure.
+"""JSON that others wrote: read without a way to end the reader. Pure.
 
 ``json.loads`` has two ways to refuse a text: ValueError, and RecursionError where it is nested more deeply than
 Python's stack allows. Whoever guards against the first is ended by the second, so here both are ValueErrors.
@@ -6,6 +6,9 @@ Python's stack allows. Whoever guards against the first is ended by the second, 
 
 import json
 from typing import Any
+
+#: Levels of lists and objects in a record that are read; what we write ourselves has four.
+DEEPEST = 50
 
 
 class TooDeepError(ValueError):
@@ -23,3 +26,27 @@ def parse(text: str | bytes) -> Any:
         return json.loads(text)
     except RecursionError:
         raise TooDeepError("JSON that is nested too deeply") from None
+
+
+def parse_record(text: str | bytes) -> Any:
+    """What the JSON of a record says that this project writes, and anybody may have written over.
+
+    A thousand lists in one another can be parsed, and then end whoever walks through them: so the levels are bounded.
+
+    Raises:
+        ValueError: it is not JSON.
+        TooDeepError: it is nested more than :data:`DEEPEST` levels.
+    """
+    found = parse(text)
+    level = [found]
+    for _ in range(DEEPEST + 1):
+        level = [child for each in level for child in _children(each)]
+        if not level:
+            return found
+    raise TooDeepError(f"JSON that is nested more than {DEEPEST} levels")
+
+
+def _children(value: Any) -> Any:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()

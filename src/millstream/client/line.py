@@ -279,9 +279,21 @@ def _holds(asked: _Asked) -> bool:
     return False
 
 
+def _raw(word: bytes | str | int | float) -> bytes | int | float:
+    """A name of any bytes as the server has it: we decode such ones with ``surrogateescape``."""
+    if not isinstance(word, str):
+        return word
+    try:
+        return word.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        raise UsageError(f"{word[:100]!r} cannot be sent: it holds half of a surrogate pair") from None
+
+
 def _pack(command: Command) -> bytes:
     try:
         packed: bytes = pack_command(tuple(command))  # type: ignore[arg-type] # its stub means a tuple of one
+    except UnicodeEncodeError:
+        return _pack([_raw(word) for word in command])
     except (TypeError, ValueError) as error:
         strange = [word for word in command if not isinstance(word, bytes | str | int | float)]
         what = f"; {strange[0]!r} is a {type(strange[0]).__name__}" if strange else f": {error}"

@@ -21,6 +21,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from millstream.ending import Ending
 from millstream.errors import ConfigError
 from millstream.pipelines.board import Board
 from millstream.worker.child import prepared
@@ -126,14 +127,14 @@ def _let_workers_import() -> None:
 
 
 def _ended_by_signal() -> threading.Event:
-    """Set by SIGTERM, Ctrl-C, or the end of who started us; a second signal ends the process at once.
+    """Set by SIGTERM, Ctrl-C, or the end of who started us; what ends the process at once: ``Ending``.
 
     After Spark's start, which has its own idea of Ctrl-C. Before, a signal just ends the process: nothing is under way.
     """
-    ended = threading.Event()
+    ended, ending = threading.Event(), Ending()
 
     def end(number: int, _frame: object) -> None:
-        if ended.is_set():
+        if ending.at_once(number):
             os._exit(128 + number)
         ended.set()
 

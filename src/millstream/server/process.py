@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from millstream import __version__
+from millstream.ending import Ending
 from millstream.errors import MillstreamError, UsageError
 from millstream.server.accepting import HANDSHAKES_MAX, handshakes_at
 from millstream.server.app import Server
@@ -60,8 +61,9 @@ async def _serve(settings: Settings) -> int:
         except MillstreamError as error:
             console.print(f"millstream: {error}", markup=False, soft_wrap=True)
             return 1
+    ending = Ending()
     for number in _SIGNALS:
-        server.loop.add_signal_handler(number, _on_signal, server, number)
+        server.loop.add_signal_handler(number, _on_signal, server, ending, number)
     console.print(banner(server), markup=False, soft_wrap=True)
     print("ready", *server.urls, flush=True)  # noqa: T201 - the line that programs wait for
     await server.stopping.wait()
@@ -72,11 +74,13 @@ async def _serve(settings: Settings) -> int:
     return 0
 
 
-def _on_signal(server: Server, number: signal.Signals) -> None:
-    """The first signal stops in good order, the second at once."""
-    if server.stopping.is_set():
+def _on_signal(server: Server, ending: Ending, number: signal.Signals) -> None:
+    """The first signal stops in good order; which one after it ends at once, see ``Ending``."""
+    if ending.at_once(number):
         os._exit(128 + number)
-    log.info("%s: stopping; a second signal ends at once", number.name)
+    if server.stopping.is_set():
+        return
+    log.info("%s: stopping; Ctrl-C ends at once", number.name)
     server.request_stop()
 
 

@@ -17,6 +17,7 @@ from typing import Any, cast
 import redis
 
 from millstream.client.connect import connect
+from millstream.client.jsontext import parse_record
 from millstream.client.url import check_remote, find_url
 from millstream.errors import MillstreamError
 
@@ -124,4 +125,15 @@ def look(url: str | None) -> list[dict[str, Any]]:
 
 def _told(client: "redis.Redis") -> list[dict[str, Any]]:
     values = cast("list[bytes]", client.hvals(QUERIES))
-    return [json.loads(value) for value in values]
+    return [facts for facts in map(_legible, values) if facts is not None]
+
+
+def _legible(value: bytes) -> dict[str, Any] | None:
+    """What a driver told of a query; None where somebody else wrote."""
+    try:
+        facts = parse_record(value)
+    except ValueError:
+        return None
+    if not isinstance(facts, dict) or not isinstance(facts.get("at_ms"), int | None):
+        return None
+    return facts

@@ -37,7 +37,11 @@ def examine_server(url: str, limits: Limits) -> Iterator[Finding]:
         ConfigError: the URL is not one we can reach.
     """
     client: Any = sync_client(
-        check_remote(url), socket_timeout=_TIMEOUT, socket_connect_timeout=_TIMEOUT, decode_responses=True
+        check_remote(url),
+        socket_timeout=_TIMEOUT,
+        socket_connect_timeout=_TIMEOUT,
+        decode_responses=True,
+        encoding_errors="surrogateescape",  # whatever bytes names are; see _raw
     )
     with client:
         try:
@@ -170,8 +174,8 @@ def _streams(client: Any, limits: Limits) -> Iterator[Finding]:
 
 def _stream(client: Any, name: str, limits: Limits) -> Iterator[Finding]:
     try:
-        facts = client.xinfo_stream(name)
-        groups = client.xinfo_groups(name)
+        facts = client.xinfo_stream(_raw(name))
+        groups = client.xinfo_groups(_raw(name))
     except redis.ResponseError:  # removed since
         return
     length, added = facts["length"], facts.get("entries-added")
@@ -187,6 +191,11 @@ def _stream(client: Any, name: str, limits: Limits) -> Iterator[Finding]:
         yield from _group(client, name, group, limits)
 
 
+def _raw(name: str) -> bytes:
+    """A name as the server has it: any bytes, which redis-py would not send back from the text it made of them."""
+    return name.encode(errors="surrogateescape")
+
+
 def _group(client: Any, stream: str, group: dict[str, Any], limits: Limits) -> Iterator[Finding]:
     name = group["name"]
     if "lag" in group and group["lag"] is None:
@@ -199,7 +208,7 @@ def _group(client: Any, stream: str, group: dict[str, Any], limits: Limits) -> I
         )
     if not group["pending"]:
         return
-    oldest = client.xpending_range(stream, name, "-", "+", 1, idle=limits.pending_ms)
+    oldest = client.xpending_range(_raw(stream), _raw(name), "-", "+", 1, idle=limits.pending_ms)
     if oldest:
         yield Finding(
             "warning",
@@ -208,7 +217,7 @@ def _group(client: Any, stream: str, group: dict[str, Any], limits: Limits) -> I
             "they were delivered and never acknowledged: nobody handles them unless somebody claims them",
             f"start workers with min_idle_time, or XAUTOCLAIM {stream} {name} CONSUMER {limits.pending_ms} 0",
         )
-    for consumer in client.xinfo_consumers(stream, name):
+    for consumer in client.xinfo_consumers(_raw(stream), _raw(name)):
         if consumer["pending"] and consumer["idle"] >= limits.pending_ms:
             yield Finding(
                 "warning",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from millstream.client.line import AccessDenied, Disconnected
 from millstream.client.urltext import without_password
+from millstream.ending import Ending
 from millstream.errors import ConfigError, MillstreamError
 from millstream.worker.health import HealthError, serving
 
@@ -111,8 +112,10 @@ async def _run(app: "App", lifeline: int | None, ready: Callable[[], None] | Non
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
 
+    ending = Ending()
+
     def stop(number: int) -> None:
-        if stopping.is_set() and number:
+        if ending.at_once(number):
             os._exit(128 + number)
         stopping.set()
 
@@ -122,7 +125,7 @@ async def _run(app: "App", lifeline: int | None, ready: Callable[[], None] | Non
 
         def orphaned() -> None:
             loop.remove_reader(lifeline)
-            stop(0)
+            stopping.set()
 
         loop.add_reader(lifeline, orphaned)
     if not app.subscriptions:

@@ -56,15 +56,3 @@ async def reap(line: Line, stream: str, group: str, *, idle_ms: int, alive: Iter
     if isinstance(reply, ResponseError):
         raise ReapError(f"{stream}, group {group}: {reply}")
     return [name.decode(errors="surrogateescape") for name in reply]
-
-
-async def groups(line: Line, stream: str) -> list[str]:
-    """Names of a stream's groups.
-
-    Raises:
-        ReapError: there is no such stream.
-    """
-    reply = (await line.calls([("XINFO", "GROUPS", stream)]))[0]
-    if isinstance(reply, ResponseError):
-        raise ReapError(f"{stream}: {reply}")
-    return [dict(zip(row[::2], row[1::2], strict=True))[b"name"].decode(errors="surrogateescape") for row in reply]

