@@ -269,4 +269,12 @@ FAULTS = (
         '            and not self._query.status["isTriggerActive"]\n',
         "tests/pipelines/test_runner.py::test_a_stop_lets_the_running_batch_end",
     ),
+    Fault(
+        "acknowledged-without-a-letter",
+        "An entry is acknowledged when its dead letter is there.",
+        "spark/verdicts.py",
+        "if letter in failed and ack == 1})",
+        "if letter not in failed and ack == 1})",
+        "tests/spark/test_recovery.py::test_a_letter_that_is_refused_in_its_transaction_loses_nothing",
+    ),
 )

@@ -168,6 +168,21 @@ def test_a_target_replaced_meanwhile_is_not_passed_over(both: ServerProcess, cli
         assert done.written == 1200
 
 
+def test_a_target_that_runs_out_of_ids_is_not_passed_over(
+    both: ServerProcess, client: redis.Redis, archive: str
+) -> None:
+    """The cursor is behind the last entry that was added, not behind the transaction in which others failed."""
+    greatest = 2**64 - 1
+    client.xadd("s2", {"a": "1"}, id=f"{greatest}-{greatest - 700}")
+    what = Replay(archive, "s", both.url, "s2")
+    with pytest.raises(ReplayError, match="the target refused the entries"):
+        replay(what)
+    assert client.xlen("s2") == 701
+    client.delete("s2")
+    done = replay(what)
+    assert (done.resumed_after, done.written, client.xlen("s2")) == ("700-0", 1200, 500)
+
+
 def test_the_target_keeps_no_password_of_the_source(both: ServerProcess, client: redis.Redis) -> None:
     """Nor does a new one make another replay of it."""
     replays = [Replay(f"redis://me:{word}@h:1/0", "s", both.url, "t") for word in ("secret", "other")]

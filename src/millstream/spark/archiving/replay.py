@@ -425,26 +425,29 @@ class _Target:
                     told = pipe.execute(raise_on_error=False)[: len(batch.entries)]
                 except redis.WatchError:
                     continue
-                self._check_added(told)
+                self._check_added(batch, told)
                 break
         done.written, done.last = written, str(batch.last)
 
-    def _check_added(self, told: list[Any]) -> None:
+    def _check_added(self, batch: _Batch, told: list[Any]) -> None:
         """Raise if XADD failed inside the transaction, as it does when the key has become something else meanwhile.
 
-        The cursor moved all the same, so it is set back: else the next run would pass over these entries.
+        The cursor moved all the same, so it is set back to the last entry that is there: else the next run would pass
+        over the others. Entries are added in order, and what hinders one hinders those after it.
         """
         import redis  # noqa: PLC0415 - help does not wait for it
 
-        errors = [reply for reply in told if isinstance(reply, redis.RedisError)]
-        if errors and len(errors) == len(told):
-            assert self._client is not None
-            if self._after == ZERO:
-                self._client.delete(self._key)
-            else:
-                self._client.hset(self._key, mapping={"after": str(self._after), "written": self._written})
-        if errors:
-            raise errors[0]
+        added = next((at for at, reply in enumerate(told) if isinstance(reply, redis.RedisError)), len(told))
+        if added == len(told):
+            return
+        assert self._client is not None
+        if added:
+            self._after, self._written = batch.entries[added - 1][0], self._written + added
+        if self._after == ZERO:
+            self._client.delete(self._key)
+        else:
+            self._client.hset(self._key, mapping={"after": str(self._after), "written": self._written})
+        raise told[added]
 
     def _seen(self, pipe: Any, batch: _Batch) -> bool:
         """Whether the batch is there: the reply to an attempt may be lost where the attempt was not."""
