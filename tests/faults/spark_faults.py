@@ -270,6 +270,23 @@ FAULTS = (
         "tests/pipelines/test_runner.py::test_a_stop_lets_the_running_batch_end",
     ),
     Fault(
+        "archive-into-the-working-directory",
+        "An archive that cannot be where it is asked to be is refused.",
+        "paths.py",
+        "    if found is None:\n",
+        '    if found is None or found[1] != "file":\n',
+        "tests/spark/test_replay.py::test_a_source_elsewhere_is_refused",
+        ("NoArchiveError",),
+    ),
+    Fault(
+        "links-out-of-the-archive-followed",
+        "An archive job reads, writes and removes nothing outside of its directory.",
+        "spark/archiving/folder.py",
+        "    if not found.resolve().is_relative_to(root.resolve()):\n",
+        "    if not found.is_relative_to(root):\n",
+        f"{ARCHIVE}::test_links_out_of_an_archive_are_not_followed",
+    ),
+    Fault(
         "acknowledged-without-a-letter",
         "An entry is acknowledged when its dead letter is there.",
         "spark/verdicts.py",

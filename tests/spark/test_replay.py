@@ -274,6 +274,13 @@ def test_a_command_line_that_cannot_be_meant(words: list[str], told: str) -> Non
     assert told in done.stderr
 
 
+@pytest.mark.parametrize("source", ["s3://bucket/x", "file://elsewhere/x", "http://127.0.0.1:1/x"])
+def test_a_source_elsewhere_is_refused(source: str) -> None:
+    """It is no directory below the working directory."""
+    with pytest.raises(ConfigError, match="on a file system of this machine"):
+        replay(Replay(source, "s", "redis://127.0.0.1:1", "t", name="never"))
+
+
 def test_killed_and_run_again(real_redis: ServerProcess, tmp_path: Path) -> None:
     """SIGKILL in the midst, then SIGTERM, then to the end: each entry once and in order."""
     words = [str(Path(sys.executable).with_name("millstream")), "replay", str(tmp_path / "a"), "s"]

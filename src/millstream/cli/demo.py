@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from millstream.cli.paths import LocalPath
 from millstream.errors import MillstreamError, UsageError
 
 HELP = """A year of real flights through stream, workers and Spark, checked.
@@ -40,7 +41,7 @@ once), 130 after Ctrl-C. Needs a Java 17+ runtime and: pip install 'millstream[d
 @click.option("--url", metavar="URL", help="A running server (redis://, rediss://, unix://) instead of our own.")
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=LocalPath(),
     default=Path("demo-out"),
     show_default=True,
     metavar="DIR",

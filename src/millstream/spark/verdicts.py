@@ -225,8 +225,8 @@ class Court:
             fates = zip(letters.items(), added, acked, strict=True)
             self._put_back({ident: n for (ident, (_, n)), letter, ack in fates if letter in failed and ack == 1})
             raise UsageError(
-                f"{self._dead}: the server refused {len(failed)} of {len(letters)} letters, whose entries stay pending: "
-                f"{failed[0]}"
+                f"{self._dead}: the server refused {len(failed)} of {len(letters)} letters, whose entries stay "
+                f"pending: {failed[0]}"
             )
         for reply in acked:
             checked(reply)
