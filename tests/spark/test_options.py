@@ -83,6 +83,10 @@ def no_url(monkeypatch: pytest.MonkeyPatch) -> None:
             "option 'liveTail' is for reading an archive",
         ),
         (GOOD | {"archive": ""}, "option 'archive' is '': it must not be empty"),
+        (
+            GOOD | {"archive": "s3a://b/x"},
+            "option 'archive' is 's3a://b/x': .*must be on a file system of this machine",
+        ),
         (GOOD | {"endingOffsets": "earliest"}, "option 'endingOffsets' is 'earliest', which would read nothing"),
         (GOOD | {"endingOffsets": "group"}, "option 'endingOffsets' is 'group': it must be latest or a JSON"),
         (

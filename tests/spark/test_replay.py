@@ -168,6 +168,21 @@ def test_a_target_replaced_meanwhile_is_not_passed_over(both: ServerProcess, cli
         assert done.written == 1200
 
 
+def test_a_target_that_runs_out_of_ids_is_not_passed_over(
+    both: ServerProcess, client: redis.Redis, archive: str
+) -> None:
+    """The cursor is behind the last entry that was added, not behind the transaction in which others failed."""
+    greatest = 2**64 - 1
+    client.xadd("s2", {"a": "1"}, id=f"{greatest}-{greatest - 700}")
+    what = Replay(archive, "s", both.url, "s2")
+    with pytest.raises(ReplayError, match="the target refused the entries"):
+        replay(what)
+    assert client.xlen("s2") == 701
+    client.delete("s2")
+    done = replay(what)
+    assert (done.resumed_after, done.written, client.xlen("s2")) == ("700-0", 1200, 500)
+
+
 def test_the_target_keeps_no_password_of_the_source(both: ServerProcess, client: redis.Redis) -> None:
     """Nor does a new one make another replay of it."""
     replays = [Replay(f"redis://me:{word}@h:1/0", "s", both.url, "t") for word in ("secret", "other")]
@@ -257,6 +272,13 @@ def test_a_command_line_that_cannot_be_meant(words: list[str], told: str) -> Non
     done = run("/nowhere", "s", "--to", "redis://127.0.0.1:1", *words)
     assert (done.exit_code, done.stdout) == (2, "")
     assert told in done.stderr
+
+
+@pytest.mark.parametrize("source", ["s3://bucket/x", "file://elsewhere/x", "http://127.0.0.1:1/x"])
+def test_a_source_elsewhere_is_refused(source: str) -> None:
+    """It is no directory below the working directory."""
+    with pytest.raises(ConfigError, match="on a file system of this machine"):
+        replay(Replay(source, "s", "redis://127.0.0.1:1", "t", name="never"))
 
 
 def test_killed_and_run_again(real_redis: ServerProcess, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from millstream.cli.output import Column, Output, Table, exits, output_option
+from millstream.cli.paths import LocalPath
 from millstream.cli.signals import ended_by_signal
 from millstream.clock import parse_time
 from millstream.errors import UsageError
@@ -60,7 +61,7 @@ _OUTLOOK = (
 @click.command(help=HELP, context_settings={"max_content_width": 110})
 @click.argument("url")
 @click.argument("streams", nargs=-1)
-@click.option("--to", required=True, type=click.Path(path_type=Path), metavar="DIR", help="The archive; made if new.")
+@click.option("--to", required=True, type=LocalPath(), metavar="DIR", help="The archive; made if new.")
 @click.option("--pattern", metavar="GLOB", help="Streams like this (as SCAN MATCH) instead of named ones.")
 @click.option("--once", is_flag=True, help="Archive what is there now, trim, and end.")
 @click.option("--every", default=10.0, show_default=True, metavar="SECONDS", help="Time between batches.")

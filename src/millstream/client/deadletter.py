@@ -25,6 +25,8 @@ SUFFIX = ":dead"
 #: Field of an entry that was put back, and of its next dead letter.
 HISTORY = PREFIX + b"history"
 
+_PART_MAX = 2**64 - 1  # of either half of an id
+
 #: Earlier deaths that are remembered, the first (it names the id by which effects are known) and the latest ones; and
 #: characters of each one's error.
 DEATHS_LIMIT = 20
@@ -192,6 +194,27 @@ def take_history(flat: list[bytes]) -> tuple[list[bytes], tuple[Mapping[str, obj
     if len(flat) > 2 and flat[-2] == HISTORY and (history := parse_history(flat[-1])) is not None:
         return flat[:-2], history
     return flat, ()
+
+
+def hindrance(kind: object, info: object, letters: int) -> str | None:
+    """What its key has that keeps a transaction from adding letters, such as "holds a list"; None for nothing.
+
+    Inside EXEC an XADD that fails does not hold up the XACK behind it, so what makes it fail is looked for before,
+    while the key is watched.
+
+    Args:
+        kind: the reply to TYPE of its key.
+        info: the reply to XINFO STREAM of it, names and values in turn; an error where there is no such stream.
+        letters: how many are to be added.
+    """
+    if isinstance(kind, bytes) and kind not in (b"stream", b"none"):
+        return f"holds a {kind.decode()} and no stream"
+    if isinstance(info, list):
+        last = dict(zip(info[::2], info[1::2], strict=True)).get(b"last-generated-id", b"0-0")
+        ms, seq = map(int, last.split(b"-"))
+        if ms == _PART_MAX and seq + letters > _PART_MAX:
+            return f"has the last id {last.decode()}, and no {letters} ids are left after it"
+    return None
 
 
 def describe(error: BaseException | None) -> tuple[str, str]:

@@ -4,7 +4,6 @@ Messages are one line: Spark puts a traceback in front of them, so that their li
 """
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -13,6 +12,7 @@ from typing import Any, TypeAlias
 from millstream.client.urltext import without_password
 from millstream.errors import ConfigError
 from millstream.glob import matcher
+from millstream.paths import local_path
 from millstream.spark.offsets import MAX_PART, Id, Position, before_time, parse_id
 from millstream.spark.optiontext import (
     CLUSTERS,
@@ -185,12 +185,19 @@ def _server(text: str) -> str:
 
 def _archive(given: Mapping[str, str]) -> tuple[str | None, bool]:
     """The archive's directory, made absolute here: the tasks may have another working directory."""
-    folder = read(given, "archive", not_empty)
+    folder = read(given, "archive", _folder)
     live_tail = read(given, "liveTail", boolean)
     for name in ("liveTail", "pushdown"):
         if name.lower() in given and folder is None:
             raise ConfigError(f"option {name!r} is for reading an archive: name that by option 'archive'")
-    return (os.path.abspath(folder) if folder else None), live_tail is not False  # noqa: PTH100 - keeps links
+    return folder, live_tail is not False
+
+
+def _folder(text: str) -> str:
+    try:
+        return str(local_path(not_empty(text)))
+    except ConfigError as problem:
+        raise ValueError(str(problem)) from None
 
 
 def _which(given: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:

@@ -167,12 +167,19 @@ def load(text: str | bytes) -> Manifest:
             int(raw["generation"]),
             {name: _place(at) for name, at in raw["places"].items()},
             tuple(
-                DataFile(path, stream, parse_id(first), parse_id(last), int(rows), int(size))
+                DataFile(_below(path), stream, parse_id(first), parse_id(last), int(rows), int(size))
                 for path, stream, first, last, rows, size in raw["files"]
             ),
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as reason:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as reason:
         raise ManifestError(f"the archive's manifest is damaged ({reason!r}): restore it from a backup") from None
+
+
+def _below(path: str) -> str:
+    """A file's path: below the archive's directory, since what is named here is read, and removed once merged."""
+    if "\0" in path or {"", ".", ".."} & set(path.split("/")):
+        raise ValueError(f"the path {path!r} is not one below the archive's directory")
+    return path
 
 
 def _place(raw: Mapping[str, Any]) -> Place:
