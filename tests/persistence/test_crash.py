@@ -140,6 +140,7 @@ def test_any_operation_may_fail_and_nothing_durable_is_lost(fault: Fault, way: s
         Fault.ENOSPC: {"full", "failed", "nothing"},
         Fault.EDQUOT: {"full", "failed", "nothing"},
         Fault.EINTR: {"failed", "nothing"},
+        Fault.EMFILE: {"full", "nothing"},
         Fault.SHORT: {"nothing"},
     }
     assert saw == expected[fault]
