@@ -6,6 +6,7 @@ CRASH = "tests/persistence/test_crash.py::test_a_crash_after_any_operation_loses
 DAMAGE = "tests/persistence/test_damage.py"
 FAILURES = "tests/persistence/test_failures.py"
 LOG = "tests/persistence/test_log.py"
+DISPLACED = "tests/server/test_displaced.py"
 RECOVERED = (*ASSERTION, "LogCorruptError")
 
 FAULTS = (
@@ -39,7 +40,7 @@ FAULTS = (
         "persistence/log.py",
         '            self._sync_names()\n            self._switch(manifest, others, "add',
         '            self._switch(manifest, others, "add',
-        f"{CRASH}[REORDERED-synced]",
+        "tests/persistence/test_crash.py::test_a_log_file_is_there_by_name_before_the_manifest_names_it",
         RECOVERED,
     ),
     Fault(
@@ -319,5 +320,38 @@ FAULTS = (
         "            os.fsync(fd)\n",
         "            os.fstat(fd)\n",
         f"{LOG}::test_new_directories_are_synced_into_those_above_them",
+    ),
+    Fault(
+        "displaced-directory-written-to",
+        "Nothing is promised from a directory that a start would not find.",
+        "persistence/log.py",
+        "        if reason:\n            self._failure = _DISPLACED",
+        "        if reason is None:\n            self._failure = _DISPLACED",
+        f"{DISPLACED}::test_nothing_is_promised_that_a_start_would_not_find",
+    ),
+    Fault(
+        "another-directory-at-the-path-passes",
+        "A directory that took the place of the log's is noticed.",
+        "persistence/disk.py",
+        '        return "" if _identity(there) == self.identity else',
+        '        return "" if _identity(there) else',
+        f"{DISPLACED}::test_a_write_into_a_displaced_directory_is_not_released",
+    ),
+    Fault(
+        "directory-not-locked",
+        "A removed lock file lets nobody in.",
+        "persistence/disk.py",
+        "        try:\n            _take(home.fd)\n",
+        "        try:\n            os.fstat(home.fd)\n",
+        f"{DISPLACED}::test_the_lock_outlives_its_file",
+    ),
+    Fault(
+        "rewriting-by-path",
+        "A rewriting works in the directory that its log is in.",
+        "persistence/disk.py",
+        "        home = self._held.get(path.parent)\n        return (path, None)",
+        "        home = None\n        return (path, None)",
+        f"{DISPLACED}::test_a_log_follows_its_directory_and_not_the_working_directory",
+        (*ASSERTION, "DiskError"),
     ),
 )

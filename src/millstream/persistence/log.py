@@ -344,7 +344,6 @@ class Log:
         """
         try:
             for name in self._needless():
-                self._check()
                 self._disk.remove(self._directory / name)
         except OSError as error:
             raise disk_error(f"cannot remove files that are not needed from {self._directory}", error) from error
