@@ -5,16 +5,8 @@ expiry. It may jump. *Monotonic* time (milliseconds from an arbitrary start) mea
 retries.
 """
 
-import re
 import time
-from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, Protocol
-
-from millstream.errors import UsageError
-
-_AGO = re.compile(r"(\d+)(s|m|h|d)( ago)?")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-_MS = timedelta(milliseconds=1)
 
 
 class Now(NamedTuple):
@@ -69,30 +61,3 @@ class ManualClock:
     def jump(self, ms: int) -> None:
         """Move only the wall clock, as a time correction does; ``ms`` may be negative."""
         self.wall += ms
-
-
-def parse_time(word: str, now_ms: int) -> int:
-    """Wall milliseconds of a time as people write it.
-
-    ISO 8601 (UTC unless it names a zone), milliseconds since 1970, or a span before now: ``10m`` or ``10m ago``, with
-    s, m, h or d.
-
-    Raises:
-        UsageError: it is none of these.
-    """
-    if word.isdecimal():
-        return int(word)
-    if ago := _AGO.fullmatch(word):
-        try:
-            return now_ms - timedelta(**{_UNITS[ago[2]]: int(ago[1])}) // _MS
-        except OverflowError:
-            raise UsageError(f"{word!r} is longer ago than time goes back here") from None
-    try:
-        moment = datetime.fromisoformat(word)
-    except ValueError:
-        raise UsageError(
-            f"{word!r} is no time: give one such as 2026-03-01T12:00:00 (UTC unless it names a zone), milliseconds "
-            "since 1970, or '10m ago' (s, m, h, d)"
-        ) from None
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // _MS

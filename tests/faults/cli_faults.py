@@ -2,6 +2,8 @@
 
 from faults.planting import Fault
 
+PUT_BACK = "tests/worker/test_dead.py::test_only_the_group_that_gave_up_gets_it_again"
+
 FAULTS = (
     Fault(
         "second-termination-kills",
@@ -10,5 +12,45 @@ FAULTS = (
         "now - self._first > ONE_WISH",
         "now >= self._first",
         "tests/cli/test_signals.py::test_terminations_within_two_seconds_are_one",
+    ),
+    Fault(
+        "put-back-for-every-group",
+        "An entry that is put back is run by the group that gave up on it, and by no other.",
+        "client/deadletter.py",
+        '        death["for"] = letter.group\n',
+        '        death["of"] = letter.group\n',
+        f"{PUT_BACK}[redis-each]",
+    ),
+    Fault(
+        "put-back-for-no-group",
+        "The group that gave up on an entry gets it when it is put back.",
+        "worker/loop.py",
+        "held.only not in (None, group)",
+        "held.only is not None and group",
+        f"{PUT_BACK}[redis-each]",
+    ),
+    Fault(
+        "passed-over-and-left-pending",
+        "What was put back for another group is acknowledged.",
+        "worker/loop.py",
+        "                self._ledger.ack(held)  # also where ack is manual: the handler never sees it\n",
+        "                self._returned(held)\n",
+        f"{PUT_BACK}[redis-manual]",
+    ),
+    Fault(
+        "registry-believed",
+        "A record that no worker wrote is passed over.",
+        "worker/registry.py",
+        "told = None if wrong_type else facts.parse(worker, _checked(reply))",
+        "told = None if wrong_type else json.loads(_checked(reply))",
+        "tests/cli/test_worker.py::test_a_record_that_no_worker_wrote_is_named_and_passed_over[real_server]",
+    ),
+    Fault(
+        "terminal-obeys-a-stranger",
+        "What is shown moves no terminal's cursor.",
+        "cli/printing.py",
+        "    if text.isprintable():\n        return text\n    text = _ESCAPED_BYTE",
+        "    if text:\n        return text\n    text = _ESCAPED_BYTE",
+        "tests/cli/test_tables.py::test_nothing_that_is_shown_moves_a_cursor[table]",
     ),
 )

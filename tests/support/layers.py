@@ -50,10 +50,12 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "output": frozenset(),  # what every subcommand shows its facts with
     "layout": frozenset(),  # which columns fit
     "printing": frozenset(),  # values as text that is safe to print
+    "timeoptions": frozenset(),  # times and lengths of time in options
     "extras": frozenset(),  # what to install for a package that is missing
     "serve": frozenset({"server", "commands"}),
     "run": frozenset({"worker", "client"}),
     "dead": frozenset({"worker", "client"}),
+    "letters": frozenset({"worker", "client"}),
     "worker": frozenset({"worker", "client"}),
     "sql": frozenset({"spark", "client"}),
     "recover": frozenset({"spark", "client"}),

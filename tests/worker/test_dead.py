@@ -253,3 +253,94 @@ async def test_putting_back_keeps_to_its_rate(server: ServerProcess, client: red
     assert time.monotonic() - began >= 0.25
     assert told == [5, 9]
     await line.close()
+
+
+@pytest.mark.parametrize("how", ["each", "batch", "manual", "no_ack"])
+async def test_only_the_group_that_gave_up_gets_it_again(server: ServerProcess, client: redis.Redis, how: str) -> None:
+    """Other groups acknowledge what was put back and run nothing; with --all-groups every group runs it."""
+    app, runs, mended = App(server.url), [], asyncio.Event()
+
+    @app.subscriber(StreamSub("orders", group="billing"), retry=Retry(max_deliveries=1))
+    async def bill(order: dict[str, Any]) -> None:
+        runs.append("billing")
+        if not mended.is_set():
+            raise Reject("no such customer")
+
+    if how == "batch":
+
+        @app.subscriber(StreamSub("orders", group="audit"), batch=True, max_records=10)
+        async def audit_all(orders: list[dict[str, Any]]) -> None:
+            runs.extend(["audit"] * len(orders))
+    else:
+
+        @app.subscriber(
+            StreamSub("orders", group="audit", no_ack=how == "no_ack"), ack="manual" if how == "manual" else "auto"
+        )
+        async def audit(order: dict[str, Any], msg: Message) -> None:
+            runs.append("audit")
+            await msg.ack()
+
+    def settled(count: int) -> bool:
+        groups: Any = client.xinfo_groups("orders")
+        last: Any = client.xinfo_stream("orders")
+        read = all(group["last-delivered-id"] == last["last-generated-id"] for group in groups)
+        return client.xlen("orders") == count and read and not any(group["pending"] for group in groups)
+
+    async with app.running():
+        await app.publish("orders", {"data": '{"item": "tea"}'})
+        for options, entries in (((), 2), (("--all-groups",), 3)):
+            grave = await aeventually(lambda: client.xrange("orders:dead"))
+            await aeventually(lambda: "audit" in runs)
+            runs.clear()
+            put = await asyncio.to_thread(run, server, "retry", "orders", grave[0][0], "-o", "json", *options)
+            assert json.loads(put.output)["groups"] == ("all" if options else "failed")
+            if options:
+                mended.set()
+                await aeventually(lambda: sorted(runs) == ["audit", "billing"])
+            await aeventually(lambda entries=entries: settled(entries))
+            if not options:
+                await aeventually(lambda: client.xlen("orders:dead"))
+                assert runs == ["billing"]
+                runs.append("audit")
+    assert sorted(runs) == ["audit", "billing"]
+
+
+async def test_what_another_group_got_back_is_passed_over_after_a_crash(
+    server: ServerProcess, client: redis.Redis
+) -> None:
+    """Delivered to a worker that died before it could acknowledge: the next one claims it and runs nothing either."""
+    bury(client, 1, fields=(b"n", b"1"))
+    client.xgroup_create("orders", "audit", 0, mkstream=True)
+    client.xgroup_create("orders", "billing", 0)
+    put = await asyncio.to_thread(run, server, "retry", "orders", "--all", "--yes")
+    assert put.exit_code == 0
+    assert "the group that gave up" in put.stdout
+    for _ in range(3):
+        client.xreadgroup("audit", "died", {"orders": ">"})
+        client.xclaim("orders", "audit", "died", 0, [client.xrange("orders")[0][0]])
+    app, runs = App(server.url), []
+
+    @app.subscriber(StreamSub("orders", group="audit", min_idle_time=1))
+    async def audit(msg: Message) -> None:
+        runs.append(msg.id)
+
+    async with app.running():
+        await aeventually(all_done(client, "orders", "audit"))
+    assert runs == []
+
+
+def test_a_group_that_is_not_there_is_said(server: ServerProcess, client: redis.Redis) -> None:
+    """What is put back for it would wait for nobody knows whom."""
+    bury(client, 1)
+    put = run(server, "retry", "orders", "--all", "--yes")
+    assert put.exit_code == 0
+    assert "orders has no group 'billing' at present" in put.stderr
+
+
+def test_the_question_says_for_whom(server: ServerProcess, client: redis.Redis) -> None:
+    """How many, from where, onto which stream, for which group; escaped, since any of it may be a stranger's."""
+    bury(client, 2)
+    assert "Put back 2 entries of orders:dead on orders, each for the group that gave up on it only (billing)?" in (
+        run(server, "retry", "orders", "--all").stderr
+    )
+    assert "each for every group there?" in run(server, "retry", "orders", "--all", "--all-groups").stderr

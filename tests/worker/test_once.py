@@ -129,7 +129,7 @@ async def test_a_dead_entry_that_is_put_back_has_its_effect_once_in_every_group(
         line = Line(server.url)
         graveyard = Graveyard(line, "s:dead")
         letters: Any = client.xrange("s:dead")
-        await graveyard.put_back([letters[0][0]])
+        await graveyard.put_back([letters[0][0]], all_groups=True)
         await line.close()
         await aeventually(lambda: len(runs) == 4)
     assert (client.get("sick"), client.get("well")) == ("1", "1")

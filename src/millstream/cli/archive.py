@@ -1,6 +1,5 @@
 """``millstream archive``: streams moved to Parquet, and trimmed of what is safe there and needed by nobody."""
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +8,7 @@ import click
 from millstream.cli.output import Column, Output, Table, exits, output_option
 from millstream.cli.paths import LocalPath
 from millstream.cli.signals import ended_by_signal
-from millstream.clock import parse_time
+from millstream.cli.timeoptions import span
 from millstream.errors import UsageError
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ _OUTLOOK = (
 @click.option("--to", required=True, type=LocalPath(), metavar="DIR", help="The archive; made if new.")
 @click.option("--pattern", metavar="GLOB", help="Streams like this (as SCAN MATCH) instead of named ones.")
 @click.option("--once", is_flag=True, help="Archive what is there now, trim, and end.")
-@click.option("--every", default=10.0, show_default=True, metavar="SECONDS", help="Time between batches.")
+@click.option("--every", default="10s", show_default=True, metavar="SPAN", help="Time between batches.")
 @click.option("--batch", default=200_000, show_default=True, metavar="N", help="Entries of a batch, at most.")
 @click.option("--keep", metavar="SPAN", help="Leave entries younger than this in the stream: 30s, 10m, 1h, 7d.")
 @click.option("--keep-entries", type=click.IntRange(0), metavar="N", help="Leave so many of the newest in the stream.")
@@ -80,7 +79,7 @@ def archive(  # noqa: PLR0917 - click passes every option by name
     to: Path,
     pattern: str | None,
     once: bool,
-    every: float,
+    every: str,
     batch: int,
     keep: str | None,
     keep_entries: int | None,
@@ -93,18 +92,19 @@ def archive(  # noqa: PLR0917 - click passes every option by name
 ) -> None:
     """See ``HELP``."""
     with exits("millstream archive"):
-        _check(streams, pattern, every, batch, file_size)
+        seconds = span("--every", every, "s") / 1000
+        _check(streams, pattern, seconds, batch, file_size)
         from millstream.spark.archiving.keeper import Settings  # noqa: PLC0415 - help does not wait for Arrow
         from millstream.spark.archiving.trim import Keep  # noqa: PLC0415 - as above
 
-        keep_ms = None if keep is None else span(keep, "--keep")
+        keep_ms = None if keep is None else span("--keep", keep)
         settings = Settings(
             url,
             streams,
             to.absolute(),
             pattern=pattern,
             once=once,
-            every=every,
+            every=seconds,
             per_batch=batch,
             trim=trim,
             keep=Keep(keep_ms, keep_entries),
@@ -122,25 +122,8 @@ def _check(streams: tuple[str, ...], pattern: str | None, every: float, batch: i
         raise UsageError("name the streams to archive, or give --pattern: one of the two")
     if any("," in stream for stream in streams):
         raise UsageError("streams are named one by one, with spaces between them; a key with a comma cannot be read")
-    if not 0 < every < float("inf") or batch < 1 or file_size < 1:
-        raise UsageError("--every, --batch and --file-size must be greater than 0, and finite")
-
-
-def span(word: str, option: str) -> int:
-    """Milliseconds of a span such as ``10m``.
-
-    Raises:
-        UsageError: it is something else.
-    """
-    now = time.time_ns() // 1_000_000
-    wrong = UsageError(f"{option} {word}: a span such as 30s, 10m, 1h or 7d")
-    try:
-        found = now - parse_time(word, now)
-    except UsageError:
-        raise wrong from None
-    if word.isdecimal() or not 0 <= found < now // 2:
-        raise wrong
-    return found
+    if not every or batch < 1 or file_size < 1:
+        raise UsageError("--every, --batch and --file-size must be greater than 0")
 
 
 def _look(settings: "Settings", output: Output) -> None:

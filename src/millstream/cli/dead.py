@@ -2,21 +2,22 @@
 
 import asyncio
 import sys
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from millstream.cli.letters import readable, users_part
 from millstream.cli.output import FAILED, Column, Output, Table, exits, output_option
-from millstream.clock import parse_time
+from millstream.cli.printing import in_one_line
+from millstream.cli.timeoptions import TIME_HELP, instant
 from millstream.errors import UsageError
 
 if TYPE_CHECKING:
     from millstream.client.line import Line
-    from millstream.worker.graveyard import Choice, Grave, Graveyard, Outcome
+    from millstream.worker.graveyard import Choice, Grave, Graveyard, Outcome, Place
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -25,8 +26,8 @@ _WIDE = {"max_content_width": 110}
 
 HELP = """Dead letters: entries that workers gave up on.
 
-They are in <stream>:dead, each with its error, traceback and times. STREAM is the stream or its dead-letter stream: a
-name that ends in :dead is taken as it is, and --key names any other. ID is the letter's own id, as `ls` shows it.
+They are in <stream>:dead, or where a subscriber's dead= says, each with its error, traceback and times. STREAM is the
+stream or its dead-letter stream; --key names one that cannot be told so. ID is the letter's own id, as `ls` shows it.
 
 \b
 Examples:
@@ -61,8 +62,9 @@ RETRY = """Put entries back on the streams they came from, and remove their lett
 
 Both happen in one transaction that looks first, so a letter is put back once, whoever else tries. The entry's fields
 are unchanged; its history goes with it (in a field _dead.history, which our workers take off before the handler) and
-is in the letter again if it dies again. It is a new entry: every group of that stream reads it, not only the one that
-gave up.
+is in the letter again if it dies again. It is a new entry at the stream's end, for the group that gave up: workers of
+other groups acknowledge it and run nothing. With --all-groups every group runs it. Readers that are none of our
+workers, Spark or your own programs, get it either way.
 
 Name letters by ID, or choose them by options, or say --all.
 
@@ -102,7 +104,25 @@ _LIST = (
     Column("entry", rank=6),
     Column("error", "prose"),
 )
-_STREAMS = (Column("key"), Column("letters", "count"), Column("first_ms", "time"), Column("last_ms", "time"))
+_STREAMS = (
+    Column("key"),
+    Column("letters", "count"),
+    Column("streams", "prose", "letters of", rank=1),
+    Column("first_ms", "time", rank=3),
+    Column("last_ms", "time", rank=2),
+)
+_FIELDS = (Column("name"), Column("value", "prose"))
+_DEATHS = (
+    Column("id"),
+    Column("group", rank=2),
+    Column("consumer", rank=6),
+    Column("deliveries", rank=4),
+    Column("reason"),
+    Column("error", "prose"),
+    Column("died_ms", "time", rank=3),
+    Column("returned_ms", "time", rank=5),
+)
+_OUTCOMES = (Column("id"), Column("outcome"), Column("stream", rank=1), Column("entry", "prose", "entry, or why not"))
 _FACTS = (
     "id",
     "stream",
@@ -122,7 +142,6 @@ _KINDS = (
     Column("died_ms", "time", "died"),
     Column("returned", "count", "put back"),
 )
-_HISTORY = ("id", "group", "consumer", "deliveries", "reason", "error", "died_ms", "returned_ms")
 
 
 def _where(command: Command) -> Command:
@@ -138,7 +157,7 @@ def _where(command: Command) -> Command:
 def _choice(command: Command) -> Command:
     """The options that choose among the letters; they come as one ``Choice``."""
     for option in (
-        click.option("--until", metavar="TIME", help="Buried before: a time, milliseconds, or 10m (s, m, h, d) ago."),
+        click.option("--until", metavar="TIME", help=f"Buried before: {TIME_HELP}."),
         click.option("--since", metavar="TIME", help="Buried at this time or later."),
         click.option("--group", help="Given up by this group."),
         click.option("--error", metavar="TEXT", help="With this in the error's text, in any case."),
@@ -166,7 +185,8 @@ def ls(stream: str | None, limit: int, url: str | None, key: str | None, form: s
         if stream is None and key is None:
             output.table(_streams(_run(url, _overview)))
             return
-        found = _run(url, lambda line: _graves(line, stream, key, _chosen(chosen), limit + 1))
+        choice, place = _chosen(chosen), _place(url, stream or "", key)
+        found = _run(url, lambda line: _graves(line, place, choice, limit + 1))
         rows = [_row(grave) for grave in found[:limit]]
         output.table(Table("letters", _LIST, rows, empty="No dead letters."))
         if len(found) > limit:
@@ -181,19 +201,11 @@ def ls(stream: str | None, limit: int, url: str | None, key: str | None, form: s
 def show(stream: str, id: str, url: str | None, key: str | None, form: str) -> None:  # noqa: A002 - click's argument
     """See ``SHOW``."""
     with exits("millstream dead show"):
-        found, _ = _run(url, lambda line: _yard(line, stream, key).find([id]))
+        place = _place(url, stream, key)
+        found, _ = _run(url, lambda line: _yard(line, place).find([id]))
         if not found:
-            raise UsageError(f"there is no letter {id} in {_key(stream, key)}; `millstream dead ls` lists them")
-        whole = _whole(found[0])
-        pairs, history = whole.pop("fields"), whole.pop("history")
-        assert isinstance(pairs, list)
-        assert isinstance(history, list)
-        fields = Table("fields", (Column("name"), Column("value")), pairs)
-        kinds = {"died_ms": "time", "returned_ms": "time"}
-        columns = tuple(Column(name, "time" if name in kinds else "text") for name in _HISTORY)
-        rows = [[death.get(name) for name in _HISTORY] for death in history]
-        deaths = [Table("history", columns, rows)] if rows or form != "table" else []
-        Output(form).report(whole, (fields, *deaths), _KINDS)
+            raise UsageError(f"there is no letter {id} in {place}; `millstream dead ls {stream}` lists them")
+        _show(Output(form), _whole(found[0]))
 
 
 @dead.command(help=RETRY, context_settings=_WIDE)
@@ -201,6 +213,7 @@ def show(stream: str, id: str, url: str | None, key: str | None, form: str) -> N
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @_choice
 @click.option("--all", "everything", is_flag=True, help="All letters of this dead-letter stream.")
+@click.option("--all-groups", is_flag=True, help="For every group of the stream, not only the one that gave up.")
 @click.option("--rate", type=click.FloatRange(0.1), default=100, show_default=True, help="Most entries a second.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @_where
@@ -209,6 +222,7 @@ def retry(  # noqa: PLR0917 - click passes every option by name
     stream: str,
     ids: tuple[str, ...],
     everything: bool,
+    all_groups: bool,
     rate: float,
     yes: bool,
     url: str | None,
@@ -219,17 +233,21 @@ def retry(  # noqa: PLR0917 - click passes every option by name
     """See ``RETRY``."""
     with exits("millstream dead retry"):
         output = Output(form)
-        wanted = _wanted(url, stream, key, ids, _chosen(chosen), everything)
+        choice, place = _chosen(chosen), _place(url, stream, key)
+        wanted, graves = _wanted(url, place, ids, choice, everything)
         if not ids:
-            _agree("retry", f"Put back {len(wanted)} entries of {_key(stream, key)}?", len(wanted), yes)
+            _agree("retry", _question(graves, place, all_groups), len(wanted), yes)
         with output.progress({"retry": "Putting back"}, unit="letters") as tell:
             outcome = _run(
                 url,
-                lambda line: _yard(line, stream, key).put_back(
-                    wanted, rate=rate, told=lambda done: tell("retry", done, len(wanted))
+                lambda line: _yard(line, place).put_back(
+                    wanted,
+                    all_groups=all_groups,
+                    rate=rate,
+                    told=lambda done: tell("retry", done, len(wanted)),
                 ),
             )
-        _report(output, outcome)
+        _report(output, outcome, all_groups)
     sys.exit(0 if not outcome.refused and not (ids and outcome.gone) else FAILED)
 
 
@@ -253,9 +271,10 @@ def rm(  # noqa: PLR0917 - as above
 ) -> None:
     """See ``RM``."""
     with exits("millstream dead rm"):
-        wanted = _wanted(url, stream, key, ids, _chosen(chosen), everything)
-        _agree("rm", f"Delete {len(wanted)} dead letters of {_key(stream, key)} for good?", len(wanted), yes)
-        removed = _run(url, lambda line: _yard(line, stream, key).remove(wanted))
+        choice, place = _chosen(chosen), _place(url, stream, key)
+        wanted, _ = _wanted(url, place, ids, choice, everything)
+        _agree("rm", f"Delete {len(wanted)} dead letters of {place} for good?", len(wanted), yes)
+        removed = _run(url, lambda line: _yard(line, place).remove(wanted))
         Output(form).report({"removed": removed, "gone": len(wanted) - removed})
     sys.exit(0 if removed == len(wanted) or not ids else FAILED)
 
@@ -268,12 +287,12 @@ def rm(  # noqa: PLR0917 - as above
 def export(stream: str, file: Path | None, url: str | None, key: str | None, **chosen: str | None) -> None:
     """See ``EXPORT``."""
     with exits("millstream dead export"):
-        choice = _chosen(chosen)
+        choice, place = _chosen(chosen), _place(url, stream, key)
         if file is None:
-            _run(url, lambda line: _export(line, stream, key, choice, sys.stdout))
+            _run(url, lambda line: _export(line, place, choice, sys.stdout))
             return
         with file.open("x", encoding="utf-8") as out:
-            count = _run(url, lambda line: _export(line, stream, key, choice, out))
+            count = _run(url, lambda line: _export(line, place, choice, out))
         Output().say(f"{count} letters are in {file}.")
 
 
@@ -292,46 +311,44 @@ def _run(url: str | None, work: "Callable[[Line], Awaitable[T]]") -> T:
     return asyncio.run(main())
 
 
-def _key(stream: str | None, key: str | None) -> str:
-    from millstream.client.deadletter import dead_key  # noqa: PLC0415 - as above
+def _place(url: str | None, stream: str, key: str | None) -> str:
+    """The key of the dead-letter stream that is meant."""
+    from millstream.worker.graveyard import locate  # noqa: PLC0415 - as above
 
-    return key or dead_key(stream or "")
+    return key or _run(url, lambda line: locate(line, stream))
 
 
-def _yard(line: "Line", stream: str | None, key: str | None) -> "Graveyard":
+def _yard(line: "Line", place: str) -> "Graveyard":
     from millstream.worker.graveyard import Graveyard  # noqa: PLC0415 - as above
 
-    return Graveyard(line.near(_key(stream, key)), _key(stream, key))
+    return Graveyard(line.near(place), place)
 
 
 def _chosen(options: dict[str, str | None]) -> "Choice":
     from millstream.worker.graveyard import Choice  # noqa: PLC0415 - as above
 
-    now = time.time_ns() // 1_000_000
-    since, until = (parse_time(word, now) if word else None for word in (options.get("since"), options.get("until")))
+    since, until = (instant(f"--{name}", options.get(name)) for name in ("since", "until"))
     return Choice(options.get("reason"), options.get("error"), options.get("group"), since, until)
 
 
-async def _overview(line: "Line") -> list[tuple[str, int, str, str]]:
+async def _overview(line: "Line") -> "list[Place]":
     from millstream.worker.graveyard import graveyards  # noqa: PLC0415 - as above
 
     return await graveyards(line)
 
 
-def _streams(rows: list[tuple[str, int, str, str]]) -> Table:
-    shown = [(key, length, _time(first), _time(last)) for key, length, first, last in rows]
-    return Table("streams", _STREAMS, shown, empty="No dead-letter streams.")
+def _streams(places: "list[Place]") -> Table:
+    rows = [(one.key, one.letters, one.streams, _time(one.first), _time(one.last)) for one in places]
+    return Table("streams", _STREAMS, rows, empty="No dead-letter streams.")
 
 
 def _time(entry: str) -> int:
     return int(entry.partition("-")[0])
 
 
-async def _graves(
-    line: "Line", stream: str | None, key: str | None, choice: "Choice", limit: int | None = None
-) -> "list[Grave]":
+async def _graves(line: "Line", place: str, choice: "Choice", limit: int | None = None) -> "list[Grave]":
     found: list[Grave] = []
-    async with aclosing(_yard(line, stream, key).graves(choice)) as graves:
+    async with aclosing(_yard(line, place).graves(choice)) as graves:
         async for grave in graves:
             found.append(grave)
             if len(found) == limit:
@@ -340,16 +357,27 @@ async def _graves(
 
 
 def _wanted(
-    url: str | None, stream: str, key: str | None, ids: tuple[str, ...], choice: "Choice", everything: bool
-) -> list[str]:
-    """Ids of the letters that are meant."""
+    url: str | None, place: str, ids: tuple[str, ...], choice: "Choice", everything: bool
+) -> "tuple[list[str], list[Grave]]":
+    """Ids of the letters that are meant; and the letters, where they were looked for."""
     if ids and (everything or not choice.everything):
         raise UsageError("name letters by ID or choose them by options, not both")
     if ids:
-        return list(dict.fromkeys(ids))
+        return list(dict.fromkeys(ids)), []
     if choice.everything and not everything:
         raise UsageError("which letters? give their IDs, options such as --reason, or --all")
-    return [grave.id for grave in _run(url, lambda line: _graves(line, stream, key, choice))]
+    graves = _run(url, lambda line: _graves(line, place, choice))
+    return [grave.id for grave in graves], graves
+
+
+def _question(graves: "list[Grave]", place: str, all_groups: bool) -> str:
+    """What is about to happen: how many entries, onto which streams, for whom."""
+    letters = [grave.letter for grave in graves if grave.letter is not None]
+    streams = ", ".join(sorted({letter.stream for letter in letters})) or "no stream"
+    groups = ", ".join(sorted({letter.group for letter in letters}))
+    whom = "every group there" if all_groups else f"the group that gave up on it only ({groups})"
+    count = f"{len(graves)} {'entry' if len(graves) == 1 else 'entries'}"
+    return in_one_line(f"Put back {count} of {place} on {streams}, each for {whom}?")
 
 
 def _agree(command: str, question: str, count: int, yes: bool) -> None:
@@ -395,11 +423,29 @@ def _whole(grave: "Grave") -> dict[str, object]:
     return whole
 
 
-async def _export(line: "Line", stream: str, key: str | None, choice: "Choice", out: IO[str]) -> int:
+def _show(output: Output, whole: dict[str, object]) -> None:
+    """One letter: facts, payload, and tables. People get the traceback from their own code on, and fields opened."""
+    pairs, history = cast("list[list[bytes]]", whole.pop("fields")), cast("list[dict[str, Any]]", whole.pop("history"))
+    headers, payload = readable(pairs)
+    opened = Table("headers", _FIELDS, list(headers.items()))
+    deaths = Table("history", _DEATHS, [[death.get(column.name) for column in _DEATHS] for death in history])
+    tables = [Table("fields", _FIELDS, pairs), opened, deaths]
+    if output.form != "table":
+        output.report({**whole, "payload": payload}, tables)
+        return
+    if isinstance(whole["traceback"], str):
+        whole["traceback"] = users_part(whole["traceback"])
+    if headers or payload is not None:
+        whole["payload"] = payload
+        tables[0] = Table("fields", _FIELDS, [pair for pair in pairs if pair[0] != b"__data__"])
+    output.report(whole, [table for table in tables if table.rows], _KINDS)
+
+
+async def _export(line: "Line", place: str, choice: "Choice", out: IO[str]) -> int:
     count = 0
     names = (*_FACTS, "fields", "history")
     output = Output("jsonl", out)
-    async with aclosing(_yard(line, stream, key).graves(choice)) as graves:
+    async with aclosing(_yard(line, place).graves(choice)) as graves:
         async for grave in graves:
             whole = _whole(grave)
             output.table(Table("letters", [Column(name) for name in names], [[whole[name] for name in names]]))
@@ -407,11 +453,19 @@ async def _export(line: "Line", stream: str, key: str | None, choice: "Choice", 
     return count
 
 
-def _report(output: Output, outcome: "Outcome") -> None:
-    facts = {"returned": len(outcome.returned), "gone": len(outcome.gone), "refused": len(outcome.refused)}
+def _report(output: Output, outcome: "Outcome", all_groups: bool) -> None:
+    facts: dict[str, object] = {
+        "returned": len(outcome.returned),
+        "gone": len(outcome.gone),
+        "refused": len(outcome.refused),
+    }
+    facts |= {"groups": "all" if all_groups else "failed"}
     rows: list[tuple[object, ...]] = [(grave, "returned", stream, entry) for grave, stream, entry in outcome.returned]
     rows += [(grave, "gone", None, None) for grave in outcome.gone]
     rows += [(grave, "refused", None, why) for grave, why in outcome.refused]
-    columns = (Column("id"), Column("outcome"), Column("stream"), Column("entry", title="entry, or why not"))
-    titles = (Column("returned", title="put back"), Column("gone", title="not there"), Column("refused"))
-    output.report(facts, (Table("letters", columns, rows),), titles)
+    titles = (Column("returned", title="put back"), Column("gone", title="not there"), Column("groups", title="for"))
+    if output.form == "table":
+        facts["groups"] = "every group" if all_groups else "the group that gave up (--all-groups: for every group)"
+    output.report(facts, (Table("letters", _OUTCOMES, rows),), titles)
+    for stream, group in sorted(outcome.groupless):
+        output.say(f"{stream} has no group {group!r} at present: what was put back for it waits until there is one")

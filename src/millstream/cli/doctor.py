@@ -9,6 +9,7 @@ import click
 
 from millstream.cli.output import FAILED, OK, Column, Output, Table, exits, output_option
 from millstream.cli.printing import printable
+from millstream.cli.timeoptions import SPAN_HELP, span
 from millstream.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ _FINDINGS = (
     Column("advice", "prose", rank=1),
 )
 _CODES = {"ok": OK, "note": OK, "warning": FAILED, "problem": PROBLEM}
-_UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 HELP = """Find what is wrong, why it matters, and what to do next.
 
@@ -52,32 +52,25 @@ Exit code: 0 nothing worse than notes, 1 warnings, 3 problems, 2 usage.
 """
 
 
-def _span(ctx: click.Context, param: click.Parameter, value: str) -> int:  # noqa: ARG001 - click's signature
-    if value[:-1].isdecimal() and value[-1:] in _UNITS:
-        return int(value[:-1]) * _UNITS[value[-1]]
-    raise click.BadParameter(f"{value!r} is no time: give a number and s, m, h or d, such as 10m")
-
-
 @click.command(help=HELP, context_settings={"max_content_width": 110})
 @click.argument("target", required=False, metavar="[DIR|URL]")
 @click.option(
     "--pending-older",
-    metavar="TIME",
+    metavar="SPAN",
     default="1h",
     show_default=True,
-    callback=_span,
-    help="Idle time from which pending entries, and consumers that hold some, count as left behind.",
+    help=f"Idle time ({SPAN_HELP}) from which pending entries, and consumers that hold some, count as left behind.",
 )
 @click.option("--streams", type=click.IntRange(1), default=1000, show_default=True, help="How many are looked at.")
 @output_option
-def doctor(target: str | None, pending_older: int, streams: int, form: str) -> None:
+def doctor(target: str | None, pending_older: str, streams: int, form: str) -> None:
     """See ``HELP``."""
     with exits("millstream doctor"):
         from millstream.upkeep.findings import worst  # noqa: PLC0415 - help does not need it
 
         output = Output(form)
         with output.progress({"check": "Checking the log", "read": "Reading the records"}) as tell:
-            findings = list(_findings(target, pending_older, streams, tell))
+            findings = list(_findings(target, span("--pending-older", pending_older), streams, tell))
         # sentences with names of any bytes in them, which are not to become base64 as a whole
         rows = [tuple(map(printable, (f.level, f.check, f.what, f.why, f.advice))) for f in findings]
         if form == "table":

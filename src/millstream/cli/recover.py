@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from millstream.cli.output import Output, exits, output_option
+from millstream.cli.timeoptions import SPAN_HELP, span
 from millstream.errors import UsageError
 
 if TYPE_CHECKING:
@@ -41,9 +42,7 @@ Exit code: 0 done, 1 it could not be done, 2 the command line or the function's 
 @click.command(help=HELP, context_settings={"max_content_width": 110})
 @click.argument("stream")
 @click.option("--group", required=True, help="Whose pending entries.")
-@click.option(
-    "--min-idle", required=True, metavar="TIME", help="How long an entry must have been idle: 90s, 10m, 2h, 1d."
-)
+@click.option("--min-idle", required=True, metavar="SPAN", help=f"How long an entry must have been idle: {SPAN_HELP}.")
 @click.option("--verdict", type=click.Choice(["ack", "release", "dead"]), help="The same for all.")
 @click.option("--reason", default="", metavar="TEXT", help="Of the dead letters, with --verdict dead.")
 @click.option(
@@ -77,6 +76,7 @@ def recover(  # noqa: PLR0917 - click passes every option by name
             raise UsageError("say --verdict ack|release|dead, or --function module:name, and not both")
         if reason and verdict != "dead":
             raise UsageError("--reason is for --verdict dead; a function gives reasons in a column of that name")
+        idle_ms = span("--min-idle", min_idle)
         if verdict == "ack" and not yes:
             _agree(f"Acknowledge every entry of {group!r} that was idle for {min_idle}, so that nobody processes it?")
         called = None if function is None else _function(function)
@@ -84,7 +84,7 @@ def recover(  # noqa: PLR0917 - click passes every option by name
         output = Output(form)
         with output.progress({"recover": "Settling"}, unit="entries") as tell:
             outcome = run(
-                session, find_url(url), stream, group, min_idle, called,
+                session, find_url(url), stream, group, idle_ms, called,
                 verdict=verdict, reason=reason, dead=key, slice_size=size,
                 progress=lambda done, total: tell("recover", done, total),
             )  # fmt: skip

@@ -6,7 +6,7 @@ import click
 
 from millstream.cli.output import Column, Output, exits, output_option
 from millstream.cli.signals import ended_by_signal
-from millstream.clock import parse_time
+from millstream.cli.timeoptions import instant
 from millstream.errors import UsageError
 from millstream.paths import local_path
 
@@ -26,7 +26,8 @@ Examples:
   millstream replay redis://127.0.0.1:6400/0 orders --to redis://test:6379/0 --speed 10
   millstream replay /data/archive orders --to redis://127.0.0.1:6400/0 --as tea --where item=tea --ids keep
 
-Times are ISO (UTC where no zone is named) or milliseconds since 1970; --since is inclusive, --until is not. With --ids
+Times are ISO (UTC where no zone is named), milliseconds since 1970, or an entry's id, of which the time counts; --since
+is inclusive, --until is not. With --ids
 new the field that --id-field names holds the id an entry had; with --ids keep the target must be new, or behind. The
 cursor is a key at the target, millstream:replay:..., that goes 7 days after the end.
 
@@ -79,7 +80,7 @@ def replay(  # noqa: PLR0917 - click passes every option by name
         for option, value in (("--as", into), ("--id-field", id_field), ("--name", name)):
             if value == "":
                 raise UsageError(f"{option} is empty: give it a value, or leave it out")
-        first, end = _moment(since, "--since"), _moment(until, "--until")
+        first, end = instant("--since", since, fixed=True), instant("--until", until, fixed=True)
         if first is not None and end is not None and first >= end:
             raise UsageError(f"--until {until} is not after --since {since}: nothing would be replayed")
         what = Replay(
@@ -101,19 +102,6 @@ def replay(  # noqa: PLR0917 - click passes every option by name
         if not done.finished:
             Output().say("millstream replay: stopped; run the same command again to go on")
             raise KeyboardInterrupt
-
-
-def _moment(word: str | None, option: str) -> int | None:
-    """Milliseconds of a time; spans are refused, since the same command has to mean the same when it is run again."""
-    if word is None:
-        return None
-    try:
-        found = parse_time(word, 0)
-    except UsageError as told:
-        raise UsageError(f"{option}: {told}") from None
-    if found != parse_time(word, 1):
-        raise UsageError(f"{option} {word}: name the moment itself (ISO, or milliseconds since 1970), not a span")
-    return found
 
 
 def _run(what: "Replay", output: Output) -> "Done":

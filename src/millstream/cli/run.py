@@ -9,8 +9,9 @@ import sys
 
 import click
 
+from millstream.cli.timeoptions import span
 from millstream.client.url import check_remote
-from millstream.errors import ConfigError
+from millstream.errors import ConfigError, UsageError
 
 HELP = """Run the subscribers and the pipelines of an app.
 
@@ -47,8 +48,8 @@ server cannot be reached, 78 there is no such app or it is set up wrongly, 1 any
 @click.option("-w", "--workers", type=click.IntRange(1), default=1, show_default=True, help="Number of processes.")
 @click.option(
     "--grace",
-    type=click.FloatRange(0),
-    help="Seconds running handlers get at a stop before their entries are handed back. Default: the app's.",
+    metavar="SPAN",
+    help="Time (30s, 2m) that running handlers get at a stop before their entries are handed back. Default: the app's.",
 )
 @click.option(
     "--log-level",
@@ -78,7 +79,7 @@ def run(  # noqa: PLR0917 - click passes every option by name
     target: str,
     url: str | None,
     workers: int,
-    grace: float | None,
+    grace: str | None,
     log_level: str,
     health_port: int | None,
     health_host: str,
@@ -90,6 +91,10 @@ def run(  # noqa: PLR0917 - click passes every option by name
     """Run an app in worker processes; see ``HELP``."""
     from millstream.worker.supervisor import Supervisor  # noqa: PLC0415 - help must not load asyncio
 
+    try:
+        seconds = None if grace is None else span("--grace", grace, "s") / 1000
+    except UsageError as error:
+        raise click.UsageError(str(error)) from None
     environment = dict(os.environ)
     environment["MILLSTREAM_SPARK"] = json.dumps(_confs(master, conf))
     environment["MILLSTREAM_LOG_LEVEL"] = log_level
@@ -110,7 +115,7 @@ def run(  # noqa: PLR0917 - click passes every option by name
     logging.basicConfig(format="%(asctime)s %(levelname)s [%(process)d] %(name)s: %(message)s", level=log_level.upper())
 
     async def supervise() -> int:
-        return await Supervisor(target, workers, grace, environment, watched, "millstream.pipelines.driver").run()
+        return await Supervisor(target, workers, seconds, environment, watched, "millstream.pipelines.driver").run()
 
     sys.exit(asyncio.run(supervise()))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from millstream.cli.output import Column, Output, Table, exits, output_option
-from millstream.clock import parse_time
+from millstream.cli.timeoptions import SPAN_HELP, span
 from millstream.errors import MillstreamError, UsageError
 
 if TYPE_CHECKING:
@@ -343,16 +343,14 @@ def resume(target: str, group: str | None, url: str | None) -> None:
 @worker.command(help=REAP, context_settings=_WIDE)
 @click.argument("stream")
 @click.argument("group", required=False)
-@click.option("--idle", default="1h", show_default=True, metavar="SPAN", help="Idle for this long: 30s, 10m, 1h, 2d.")
+@click.option("--idle", default="1h", show_default=True, metavar="SPAN", help=f"Idle for this long: {SPAN_HELP}.")
 @_server
 @output_option
 def reap(stream: str, group: str | None, idle: str, url: str | None, form: str) -> None:
     """See ``REAP``."""
     with exits("millstream worker reap"):
-        now = time.time_ns() // 1_000_000
-        if idle.isdecimal() or (span := now - parse_time(idle, now)) < 0 or span > now // 2:
-            raise UsageError(f"--idle {idle}: a span such as 30s, 10m, 1h or 2d")
-        rows = _run(url, lambda line: _reap(line, stream, group, span))
+        idle_ms = span("--idle", idle)
+        rows = _run(url, lambda line: _reap(line, stream, group, idle_ms))
         table = Table("removed", _REMOVED, rows, empty="Nothing to remove.")
         Output(form).table(table)
 

@@ -6,7 +6,9 @@ itself, is still taken apart exactly.
 
 An entry that is put back on its stream gets one field more, behind its own: ``_dead.history``, a JSON list of its
 earlier deaths. Workers take it off before the entry is decoded, so the handler gets what it got the first time; when
-the entry dies again, the history goes on in the new dead letter.
+the entry dies again, the history goes on in the new dead letter. The last death may say ``for``: the group that is to
+have the entry; workers of other groups acknowledge it and run nothing. It stands there and not in a field of its own so
+that workers of versions before it still take all of it off, and give the entry to every group as they always did.
 """
 
 import json
@@ -148,9 +150,15 @@ def unpack(flat: Sequence[bytes]) -> DeadLetter:
         raise ValueError(f"not a dead letter: it has no field _dead.{missing.args[0]}") from None
 
 
-def returning(letter: DeadLetter, now_ms: int) -> list[bytes]:
-    """The fields and values of the entry that is put back: the original's, and its history behind them."""
-    death = {
+def returning(letter: DeadLetter, now_ms: int, *, all_groups: bool = False) -> list[bytes]:
+    """The fields and values of the entry that is put back: the original's, and its history behind them.
+
+    Args:
+        letter: of the entry.
+        now_ms: when it is put back, milliseconds since 1970.
+        all_groups: every group of the stream is to have it, not only the one that gave up on it.
+    """
+    death: dict[str, object] = {
         "id": letter.id,
         "group": letter.group,
         "consumer": letter.consumer,
@@ -160,6 +168,8 @@ def returning(letter: DeadLetter, now_ms: int) -> list[bytes]:
         "died_ms": letter.died_ms,
         "returned_ms": now_ms,
     }
+    if not all_groups:
+        death["for"] = letter.group
     deaths = [*letter.history, death]
     if len(deaths) > DEATHS_LIMIT:
         deaths = [deaths[0], *deaths[1 - DEATHS_LIMIT :]]
@@ -215,6 +225,12 @@ def hindrance(kind: object, info: object, letters: int) -> str | None:
         if ms == _PART_MAX and seq + letters > _PART_MAX:
             return f"has the last id {last.decode()}, and no {letters} ids are left after it"
     return None
+
+
+def meant_for(history: Sequence[Mapping[str, object]]) -> str | None:
+    """The one group that is to have an entry with these deaths; None when all of its stream are."""
+    group = history[-1].get("for") if history else None
+    return group if isinstance(group, str) else None
 
 
 def describe(error: BaseException | None) -> tuple[str, str]:
@@ -292,7 +308,7 @@ def _ms(text: str) -> int:
         return _number(text)
     when = datetime.fromisoformat(text)
     if when.tzinfo is None:
-        raise ValueError(f"not a dead letter: the time {text} has no zone")
+        raise ValueError(f"not a dead letter: the time {text[:40]!r} names no zone")
     return (when - _EPOCH) // _MS
 
 

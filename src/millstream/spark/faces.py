@@ -11,7 +11,7 @@ from pyspark.sql.types import MapType, StringType, StructField, StructType, Time
 
 from millstream.errors import ConfigError
 from millstream.spark import options as opts
-from millstream.spark.spans import span_ms
+from millstream.spark import optiontext
 
 if TYPE_CHECKING:
     from millstream.spark.groupmode import GroupMode
@@ -113,7 +113,7 @@ def _group_mode(given: dict[str, str]) -> "GroupMode":
             "query has claimed is found after a crash; no other query of the group may have it"
         )
     try:
-        min_idle = None if idle is None else span_ms(idle)
+        min_idle = None if idle is None else optiontext.duration(idle, "ms")
     except ValueError as told:
         raise ConfigError(f"option 'minIdleTime' is {idle!r}: {told}") from None
     return GroupMode(GroupOptions(parsed, parsed.group, query, min_idle))

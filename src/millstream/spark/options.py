@@ -4,11 +4,12 @@ Messages are one line: Spark puts a traceback in front of them, so that their li
 """
 
 import json
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
+from millstream import times
 from millstream.client.urltext import without_password
 from millstream.errors import ConfigError
 from millstream.glob import matcher
@@ -250,20 +251,11 @@ def _instants(text: str) -> Mapping[str, Id]:
 
 
 def _instant(text: str) -> int:
-    """Milliseconds since 1970, from such a number or from an ISO time (UTC where it names no zone)."""
-    if text.isascii() and text.isdigit():
-        if int(text) > MAX_PART:
-            raise ValueError("no entry can be as late as that: it must be milliseconds since 1970")
-        return int(text)
-    try:
-        when = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError("it must be milliseconds since 1970 or a time such as 2026-01-31T12:00:00Z") from None
-    zoned = when if when.tzinfo else when.replace(tzinfo=UTC)
-    return max(0, (zoned - datetime(1970, 1, 1, tzinfo=UTC)) // _MILLISECOND)
-
-
-_MILLISECOND = datetime(1970, 1, 1, 0, 0, 0, 1000) - datetime(1970, 1, 1)  # noqa: DTZ001 - a difference of two
+    """Milliseconds since 1970, of a time as every option takes it."""
+    found = times.instant(text, time.time_ns() // 1_000_000)
+    if found > MAX_PART:
+        raise ValueError("no entry can be as late as that: it must be milliseconds since 1970")
+    return max(0, found)
 
 
 def _offsets(text: str) -> Where:

@@ -5,13 +5,12 @@ Messages are one line: Spark puts a traceback in front of them, so that their li
 
 import difflib
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
+from millstream import times
 from millstream.client.urltext import without_password, wrong
 from millstream.errors import ConfigError
-from millstream.spark.spans import UNITS, century
 
 T = TypeVar("T")
 
@@ -95,12 +94,12 @@ def not_empty(text: str) -> str:
     return text
 
 
-def duration(text: str) -> int:
-    """Milliseconds, from a length of time such as ``15m``."""
-    found = re.fullmatch(r"(\d{1,15})\s*(ms|s|m|h|d)", text.lower())
-    if found is None or int(found[1]) == 0:
-        raise ValueError("it must be a length of time such as 500ms, 30s, 15m, 12h or 7d")
-    return century(int(found[1]) * UNITS[found[2]])
+def duration(text: str, bare: str | None = None) -> int:
+    """Milliseconds, from a length of time such as ``15m``; ``bare`` is the unit of a number without one."""
+    found = times.span(text, bare)
+    if not found:
+        raise ValueError(times.SPAN)
+    return found
 
 
 def find_url(given: Mapping[str, str]) -> str:

@@ -18,12 +18,11 @@ from millstream.client.deadletter import dead_key
 from millstream.client.slots import beside, slot_of, tag_of
 from millstream.client.url import CLUSTERS
 from millstream.errors import ConfigError, UsageError
-from millstream.spark import hooks, nodes, options
+from millstream.spark import hooks, nodes, options, optiontext
 from millstream.spark.asking import Asker, absent, checked
 from millstream.spark.holdings import PAGE, Holdings
 from millstream.spark.keeper import Keeper
 from millstream.spark.offsets import parse_id
-from millstream.spark.spans import span_ms
 from millstream.spark.survey import Survey
 from millstream.spark.verdicts import WORDS, Court, Outcome, Verdict
 from millstream.spark.wire import lost_contact
@@ -132,7 +131,7 @@ def _milliseconds(given: str | int | timedelta) -> int:
     if isinstance(given, timedelta):
         given = given // timedelta(milliseconds=1)
     try:
-        return span_ms(str(given))
+        return optiontext.duration(str(given), "ms")
     except ValueError as told:
         raise ConfigError(f"min_idle_time={given!r}: {told}") from None
 

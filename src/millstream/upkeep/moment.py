@@ -7,7 +7,7 @@ later: if the clock was set back in between, what came after that is left out, h
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from millstream.clock import parse_time
+from millstream import times
 from millstream.errors import UsageError
 from millstream.persistence.disk import Disk
 from millstream.persistence.frame import HEADER_SIZE, FileHeader
@@ -38,7 +38,7 @@ ANY = Moment()
 
 
 def parse_moment(word: str, now_ms: int) -> Moment:
-    """A position (``4711``), a time (ISO 8601; UTC unless it names a zone; milliseconds since 1970) or ``10m ago``.
+    """A position (``4711``), or a time as :func:`millstream.times.instant` reads it.
 
     Raises:
         UsageError: it is none of these.
@@ -47,12 +47,9 @@ def parse_moment(word: str, now_ms: int) -> Moment:
         number = int(word)
         return Moment(ms=number) if number >= _EPOCH_FROM else Moment(position=number)
     try:
-        return Moment(ms=parse_time(word, now_ms))
-    except UsageError:
-        raise UsageError(
-            f"{word!r} is no place in a log: give a position such as 4711, a time such as 2026-03-01T12:00:00 (UTC "
-            "unless it names a zone), milliseconds since 1970, or '10m ago' (s, m, h, d)"
-        ) from None
+        return Moment(ms=times.instant(word, now_ms))
+    except ValueError as reason:
+        raise UsageError(f"{word!r} is no place in a log: it may be a position such as 4711; else {reason}") from None
 
 
 def last_before(disk: Disk, directory: Path, manifest: Manifest, until: Moment) -> int:

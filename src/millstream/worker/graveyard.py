@@ -3,7 +3,11 @@
 Putting back adds the entry to its stream and removes the dead letter in one transaction, which watches the dead-letter
 stream and then looks whether the letter is still there. Whoever else puts it back writes to that stream and so breaks
 the transaction; after a lost reply the next look finds the letter gone. So nothing is put back twice, and nothing gets
-lost in between. A stream is shared by its groups: an entry that is put back is new to all of them.
+lost in between.
+
+A stream is shared by its groups, and an entry that is put back is new to all of them. Unless all are to have it, it
+says in its history which group gave up on it, and workers of other groups acknowledge it unrun. (To make the old entry
+pending again in that one group would need no such word; but it may be trimmed by now, and its deaths would be lost.)
 """
 
 import asyncio
@@ -12,10 +16,10 @@ from dataclasses import dataclass, field
 
 from redis.exceptions import ResponseError
 
-from millstream.client.deadletter import SUFFIX, DeadLetter, returning, unpack
+from millstream.client.deadletter import SUFFIX, DeadLetter, dead_key, returning, unpack
 from millstream.client.line import Command, Line, Reply
 from millstream.clock import Clock, SystemClock
-from millstream.errors import MillstreamError
+from millstream.errors import MillstreamError, UsageError
 
 _PAGE = 200
 _BATCH = 50
@@ -39,6 +43,25 @@ class Grave:
     id: str
     flat: tuple[bytes, ...]
     letter: DeadLetter | None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A dead-letter stream.
+
+    Attributes:
+        key: its key.
+        letters: how many entries it has.
+        first: id of the oldest.
+        last: id of the newest.
+        streams: where its oldest and its newest letter came from.
+    """
+
+    key: str
+    letters: int
+    first: str
+    last: str
+    streams: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +107,13 @@ class Outcome:
         returned: id of each letter, the stream it went to, and its id there.
         gone: ids of letters that were not there (any more).
         refused: id of each letter that stays, and why.
+        groupless: streams and the groups that are to have entries there, which these streams do not have.
     """
 
     returned: list[tuple[str, str, str]] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
     refused: list[tuple[str, str]] = field(default_factory=list)
+    groupless: set[tuple[str, str]] = field(default_factory=set)
 
 
 class Graveyard:
@@ -142,12 +167,18 @@ class Graveyard:
         return removed
 
     async def put_back(
-        self, ids: Sequence[str], *, rate: float | None = None, told: Callable[[int], None] | None = None
+        self,
+        ids: Sequence[str],
+        *,
+        all_groups: bool = False,
+        rate: float | None = None,
+        told: Callable[[int], None] | None = None,
     ) -> Outcome:
         """Add the entries to the streams they came from, with their history, and remove the letters.
 
         Args:
             ids: of the letters.
+            all_groups: for every group of its stream; else each for the group that gave up on it.
             rate: most entries a second; None is as fast as it goes.
             told: called with the number of letters done so far.
 
@@ -160,7 +191,7 @@ class Graveyard:
         for at in range(0, len(ids), size):
             batch = ids[at : at + size]
             began = self._clock.now().mono
-            await self._put_back(batch, outcome)
+            await self._put_back(batch, outcome, all_groups)
             if told is not None:
                 told(at + len(batch))
             if rate is not None and at + size < len(ids):
@@ -168,13 +199,15 @@ class Graveyard:
                 await asyncio.sleep(max(len(batch) / rate - spent, 0))
         return outcome
 
-    async def _put_back(self, ids: Sequence[str], outcome: Outcome) -> None:
+    async def _put_back(self, ids: Sequence[str], outcome: Outcome, all_groups: bool) -> None:
         for _ in range(_TRIES):
             rows = await self._look(ids, watch=True)
             gone = [wanted for wanted, row in zip(ids, rows, strict=True) if row is None]
             letters, refused = await self._fit([_grave(row) for row in rows if row is not None])
             if letters:
-                commands = self._commands(letters)
+                commands = self._commands(letters, all_groups)
+                if not all_groups:
+                    outcome.groupless |= await self._groupless({(one.stream, one.group) for _, one in letters})
                 try:
                     replies = await self._line.atomic(commands)
                 except ResponseError as error:
@@ -205,9 +238,23 @@ class Graveyard:
                 letters.append((grave, letter))
         return letters, refused
 
-    def _commands(self, letters: list[tuple[Grave, DeadLetter]]) -> list[Command]:
+    async def _groupless(self, handlers: set[tuple[str, str]]) -> set[tuple[str, str]]:
+        """Those of these pairs of stream and group of which the stream has no such group."""
+        streams = list({stream for stream, _ in handlers})
+        replies = await self._line.calls([("XINFO", "GROUPS", stream) for stream in streams])
+        there = {
+            (stream, dict(zip(row[::2], row[1::2], strict=True))[b"name"].decode(errors="surrogateescape"))
+            for stream, reply in zip(streams, replies, strict=True)
+            if isinstance(reply, list)
+            for row in reply
+        }
+        return handlers - there
+
+    def _commands(self, letters: list[tuple[Grave, DeadLetter]], all_groups: bool) -> list[Command]:
         now = self._clock.now().wall
-        commands: list[Command] = [("XADD", letter.stream, "*", *returning(letter, now)) for _, letter in letters]
+        commands: list[Command] = [
+            ("XADD", letter.stream, "*", *returning(letter, now, all_groups=all_groups)) for _, letter in letters
+        ]
         commands.append(("XDEL", self.key, *(grave.id for grave, _ in letters)))
         return commands
 
@@ -230,37 +277,81 @@ class Graveyard:
         return (await self._line.calls((command,)))[0]
 
 
-async def graveyards(line: Line) -> list[tuple[str, int, str, str]]:
-    """Every dead-letter stream by its name: key, entries, ids of the first and the last."""
-    return sorted([row for node in await line.nodes() for row in await _on_node(node)])
+async def graveyards(line: Line) -> list[Place]:
+    """Every dead-letter stream: what ends with ``:dead``, and any other whose last entry is a dead letter."""
+    return sorted([place for node in await line.nodes() for place in await _on_node(node)], key=lambda one: one.key)
 
 
-async def _on_node(line: Line) -> list[tuple[str, int, str, str]]:
-    keys: list[bytes] = []
+async def locate(line: Line, stream: str) -> str:
+    """The key of the dead-letter stream that somebody means who names a stream, or that stream itself.
+
+    ``<stream>:dead`` where it exists; the name itself where letters are in it; else the one with letters of the stream.
+
+    Raises:
+        UsageError: there is none of that name, or several have letters of it; the text names them.
+    """
+    usual = dead_key(stream)
+    near = line.near(usual)
+    (there,) = await near.calls([("TYPE", usual)])
+    if there == b"stream":
+        return usual
+    if await _places(near, [stream.encode(errors="surrogateescape")]):
+        return stream
+    found = [place.key for place in await graveyards(line) if stream in place.streams]
+    if len(found) > 1:
+        raise UsageError(f"letters of {stream!r} are in several streams, say which by --key: {', '.join(found)}")
+    if not found and (await near.calls([("TYPE", stream)])) == [b"none"]:
+        raise UsageError(
+            f"there is neither a stream {stream!r} nor a dead-letter stream of it: `millstream dead ls` shows those "
+            "there are; look at the name, and at the database in the URL"
+        )
+    return found[0] if found else usual
+
+
+async def _on_node(line: Line) -> list[Place]:
+    keys: set[bytes] = set()
     cursor = b"0"
     while True:
-        reply = _checked(
-            (await line.calls([("SCAN", cursor, "MATCH", f"*{SUFFIX}", "COUNT", 1000, "TYPE", "stream")]))[0], "SCAN"
-        )
+        reply = _checked((await line.calls([("SCAN", cursor, "COUNT", 1000, "TYPE", "stream")]))[0], "SCAN")
         cursor, found = reply
-        keys += found
+        keys.update(found)
         if cursor == b"0":
             break
-    rows = []
-    for key in sorted(set(keys)):
-        length, first, last = await line.calls(
-            [("XLEN", key), ("XRANGE", key, "-", "+", "COUNT", 1), ("XREVRANGE", key, "+", "-", "COUNT", 1)]
-        )
-        if first and last:
-            rows.append((key.decode(errors="surrogateescape"), length, first[0][0].decode(), last[0][0].decode()))
-    return rows
+    rest = sorted(keys)
+    places: list[Place] = []
+    while rest:
+        page, rest = rest[:_PAGE], rest[_PAGE:]
+        places += await _places(line, page)
+    return places
+
+
+async def _places(line: Line, keys: Sequence[bytes]) -> list[Place]:
+    """Those of these streams that are dead-letter streams with letters in them."""
+    newest = await line.calls([("XREVRANGE", key, "+", "-", "COUNT", 1) for key in keys])
+    found = [await _place(line, key, last) for key, last in zip(keys, newest, strict=True)]
+    return [place for place in found if place is not None]
+
+
+async def _place(line: Line, key: bytes, last: Reply) -> Place | None:
+    """A dead-letter stream by its last entry; None when it is something else, empty, or may not be read."""
+    if isinstance(last, ResponseError) or not last:
+        return None
+    newest = _grave(last[0])
+    if newest.letter is None and not key.endswith(SUFFIX.encode()):
+        return None
+    length, first = await line.calls([("XLEN", key), ("XRANGE", key, "-", "+", "COUNT", 1)])
+    if isinstance(first, ResponseError) or not first:
+        return None
+    oldest = _grave(first[0])
+    streams = {grave.letter.stream for grave in (oldest, newest) if grave.letter is not None}
+    return Place(key.decode(errors="surrogateescape"), length, oldest.id, newest.id, tuple(sorted(streams)))
 
 
 def _grave(row: Reply) -> Grave:
     flat = tuple(row[1])
     try:
         letter = unpack(flat)
-    except ValueError:
+    except (ValueError, RecursionError):
         letter = None
     return Grave(row[0].decode(), flat, letter)
 

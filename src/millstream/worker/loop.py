@@ -28,7 +28,7 @@ from millstream.worker.fence import Fence
 from millstream.worker.keys import KeyLanes
 from millstream.worker.leases import Leases
 from millstream.worker.ledger import Ledger
-from millstream.worker.membership import Held, Membership
+from millstream.worker.membership import Held, Membership, Returned
 from millstream.worker.message import Message, Nack, Reject
 from millstream.worker.middleware import Middleware
 from millstream.worker.outcomes import DeliveryLimitError, Outcomes
@@ -409,7 +409,7 @@ class SubscriberLoop:
         """Read and put what came where it belongs; a suspect that wants to be alone waits for the end of it."""
         self._solitude.began()
         try:
-            found = await self._reading.read(room)
+            found = self._pass_over(await self._reading.read(room))
             if self._records.alone:
                 found = self._set_aside(found)
             self._feed(found)
@@ -417,9 +417,21 @@ class SubscriberLoop:
             self._solitude.ended()
         return found
 
+    def _pass_over(self, found: list[Held]) -> list[Held]:
+        """Acknowledge without a run what was put back for another group of the stream; the rest."""
+        group = self.member.group
+        others = [held for held in found if isinstance(held, Returned) and held.only not in (None, group)]
+        for held in others:
+            held.step(Event.START)
+            if self.member.no_ack:
+                self.member.drop(held)
+            else:
+                self._ledger.ack(held)  # also where ack is manual: the handler never sees it
+        return [held for held in found if held not in others] if others else found
+
     def _set_aside(self, found: list[Held]) -> list[Held]:
         """Send suspects to where they run alone; the rest."""
-        alone, self._records.alone = set(self._records.alone), []
+        alone, self._records.alone = {one for one in self._records.alone if one.state is State.BUFFERED}, []
         for held in alone:
             self._suspects.add(held)
         if self._held_up:

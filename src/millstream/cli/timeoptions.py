@@ -1,0 +1,52 @@
+"""Options that are times or lengths of time: read by one parser, refused with the option's name."""
+
+import time
+
+from millstream import times
+from millstream.errors import UsageError
+
+SPAN_HELP = "30s, 10m, 12h, 7d"
+TIME_HELP = "2026-03-01T12:00:00 (UTC if it names no zone), 10m or '10m ago', milliseconds since 1970, an entry's id"
+
+
+def span(option: str, word: str, bare: str | None = None) -> int:
+    """Milliseconds of a length of time.
+
+    Args:
+        option: as typed, for the message.
+        word: its value.
+        bare: unit of a number without one; None refuses such a number.
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        return times.span(word, bare)
+    except ValueError as reason:
+        raise UsageError(f"{option} {word!r}: {reason}") from None
+
+
+def instant(option: str, word: str | None, *, fixed: bool = False) -> int | None:
+    """Wall milliseconds of a time; None where it is not given.
+
+    Args:
+        option: as typed, for the message.
+        word: its value, if there is one.
+        fixed: refuse what is another time when the same command is run again.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if word is None:
+        return None
+    try:
+        found = times.instant(word, time.time_ns() // 1_000_000)
+        relative = fixed and times.is_relative(word)
+    except ValueError as reason:
+        raise UsageError(f"{option}: {word!r} is no time: {reason}") from None
+    if relative:
+        raise UsageError(
+            f"{option} {word}: name the moment itself (ISO, or milliseconds since 1970), not a span: the same command "
+            "has to mean the same when it is run again"
+        )
+    return found

@@ -1,0 +1,96 @@
+"""Times and lengths of time as people write them: one spelling in every subcommand and every option. Pure.
+
+A length is ``500ms``, ``30s``, ``10m``, ``12h``, ``7d``, also together (``1h30m``), with a point (``1.5h``) or in words
+(``10 minutes``). A time is ISO 8601 (UTC unless it names a zone), a length before now (``10m``, ``10m ago``), ``now``,
+milliseconds since 1970, or an entry's id, which begins with them.
+"""
+
+import re
+from datetime import UTC, datetime, timedelta
+
+_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_WORDS = {"millisecond": "ms", "sec": "s", "second": "s", "min": "m", "minute": "m", "hour": "h", "day": "d"}
+_PIECE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([a-z]+)\s*", re.ASCII)
+_ID = re.compile(r"(\d{10,20})-\d{1,20}", re.ASCII)
+_CENTURY = 100 * 366 * _UNITS["d"]
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
+
+SPAN = "it must be a length of time such as 500ms, 30s, 10m, 12h or 7d"
+INSTANT = (
+    "it must be milliseconds since 1970 or a time such as 2026-01-31T12:00:00Z (UTC unless it names a zone), 10m or "
+    "'10m ago' (ms, s, m, h, d), now, or an entry's id"
+)
+
+
+def span(text: str, bare: str | None = None) -> int:
+    """Milliseconds of a length of time.
+
+    Args:
+        text: as somebody wrote it.
+        bare: unit of a number without one, as ``"ms"`` or ``"s"``; None refuses such a number.
+
+    Raises:
+        ValueError: it is none; the text says what it must be.
+    """
+    text = text.strip().lower()
+    if bare is not None and re.fullmatch(r"\d{1,15}(\.\d{1,6})?", text, re.ASCII):
+        text += bare
+    total, at = 0.0, 0
+    while found := _PIECE.match(text, at):
+        unit = _unit(found[2])
+        if unit is None:
+            break
+        total, at = total + float(found[1]) * unit, found.end()
+    if not text or at < len(text):
+        raise ValueError(SPAN)
+    if total > _CENTURY:
+        raise ValueError("it must not be longer than a hundred years")
+    return round(total)
+
+
+def instant(text: str, now_ms: int) -> int:
+    """Wall milliseconds of a time.
+
+    Args:
+        text: as somebody wrote it.
+        now_ms: the time it is, for what is written as a length before now.
+
+    Raises:
+        ValueError: it is none; the text says what it must be.
+    """
+    text = text.strip()
+    if text.isascii() and text.isdigit():
+        return _number(text)
+    if entry := _ID.fullmatch(text):
+        return int(entry[1])
+    if text.lower() == "now":
+        return now_ms
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return _before(text, now_ms)
+    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // _MS
+
+
+def is_relative(text: str) -> bool:
+    """True for a time that is another one when it is read again: a length before now, or now."""
+    return instant(text, 0) != instant(text, 1)
+
+
+def _before(text: str, now_ms: int) -> int:
+    try:
+        return now_ms - span(text.lower().removesuffix("ago"))
+    except ValueError as reason:
+        raise ValueError(INSTANT if str(reason) == SPAN else str(reason)) from None
+
+
+def _number(text: str) -> int:
+    if len(text) > 20:  # no entry's id goes so far
+        raise ValueError(INSTANT)
+    return int(text)
+
+
+def _unit(word: str) -> int | None:
+    """Milliseconds of a unit: its letter, or its word, one or many."""
+    return _UNITS.get(word) or _UNITS.get(_WORDS.get(word.removesuffix("s"), ""))

@@ -1,0 +1,171 @@
+"""``millstream dead``: streams of any name are found, letters are readable, and no letter's bytes end a command."""
+
+import json
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import redis
+from click.testing import CliRunner, Result
+
+from millstream.cli.letters import readable, users_part
+from millstream.cli.main import main
+from millstream.client.deadletter import DeadLetter, pack
+from millstream.worker import envelope
+from support.servers import ServerProcess
+
+
+def run(server: ServerProcess, *words: str) -> Result:
+    """``millstream dead`` in this process."""
+    command, *rest = words
+    return CliRunner().invoke(main, ["dead", command, *rest, "--url", server.url])
+
+
+def letter(**changes: Any) -> DeadLetter:
+    values: dict[str, Any] = {
+        "fields": (b"n", b"1"), "stream": "orders", "id": "1-0", "group": "billing", "consumer": "c", "deliveries": 5,
+        "reason": "error", "error": "ValueError: no", "traceback": "Traceback ...", "published_ms": 1, "died_ms": 1001,
+    }  # fmt: skip
+    return DeadLetter(**{**values, **changes})
+
+
+def bury(client: redis.Redis, key: str | bytes, entry: str = "*", **changes: Any) -> str:
+    made: Any = client.execute_command("XADD", key, entry, *pack(letter(**changes)))
+    return str(made.decode())
+
+
+def test_a_dead_letter_stream_of_any_name_is_found(server: ServerProcess, client: redis.Redis) -> None:
+    """`dead="failed-cd"`: listed, and found by its own name and by that of the stream its letters came from."""
+    grave = bury(client, "failed-cd")
+    client.xadd("plain", {"n": 1})
+    rows = json.loads(run(server, "ls", "-o", "json").stdout)
+    assert [(row["key"], row["letters"], row["streams"]) for row in rows] == [("failed-cd", 1, ["orders"])]
+    for name in ("orders", "failed-cd"):
+        assert [row["id"] for row in json.loads(run(server, "ls", name, "-o", "json").stdout)] == [grave]
+        assert run(server, "show", name, grave).exit_code == 0
+    bury(client, "failed-ef")
+    twice = run(server, "ls", "orders")
+    assert (twice.exit_code, "failed-cd, failed-ef" in twice.stderr) == (2, True)
+    assert run(server, "retry", "orders", "--key", "failed-cd", grave).exit_code == 0
+    bury(client, "orders:dead", "7-7")  # the usual one is meant where there is one
+    assert "7-7" in run(server, "ls", "orders").stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("ls",), ("show", "1-0"), ("retry", "1-0"), ("retry", "--all", "--yes"), ("rm", "1-0", "--yes"), ("export",)],
+)
+def test_a_stream_that_is_not_there_is_an_error(
+    server: ServerProcess, client: redis.Redis, words: tuple[str, ...]
+) -> None:
+    """No traceback, no empty success: which name nothing has, and where to look."""
+    command, *rest = words
+    done = run(server, command, "nowhere", *rest)
+    assert (done.exit_code, done.stdout) == (2, ""), done.output
+    assert "there is neither a stream 'nowhere' nor a dead-letter stream of it" in done.stderr
+    client.xadd("orders", {"n": 1})
+    bury(client, "orders:dead", "5-5")
+    if "1-0" in words:
+        missing = run(server, command, "orders", *rest)
+        assert missing.exit_code != 0
+        assert "1-0" in missing.output or "gone" in missing.output
+
+
+def test_a_stream_without_letters_has_none(server: ServerProcess, client: redis.Redis) -> None:
+    """That is a fact and no error."""
+    client.xadd("orders", {"n": 1})
+    done = run(server, "ls", "orders")
+    assert (done.exit_code, done.stdout) == (0, "No dead letters.\n")
+
+
+def test_an_envelope_is_opened(server: ServerProcess, client: redis.Redis) -> None:
+    """Headers and the payload's JSON, for people and programs; the fields as they are only for programs."""
+    packed = envelope.build({"correlation_id": "c-1", "content-type": "application/json"}, b'{"item": "tea"}')
+    grave = bury(client, "orders:dead", fields=(b"__data__", packed, b"more", b"text"))
+    people = run(server, "show", "orders", grave).stdout
+    assert '{"item": "tea"}' in people
+    assert "correlation_id  c-1" in people
+    assert "more" in people
+    assert "BIN" not in people
+    facts = json.loads(run(server, "show", "orders", grave, "-o", "json").stdout)
+    assert facts["payload"] == {"item": "tea"}
+    assert {"name": "correlation_id", "value": "c-1"} in facts["headers"]
+    assert [field["name"] for field in facts["fields"]] == ["__data__", "more"]
+    assert readable([[b"__data__", packed[:14]]]) == ({}, None)
+    assert readable([[b"__data__", envelope.build({}, b"\xff")]]) == ({}, b"\xff")
+
+
+def fails() -> None:
+    raise KeyError("amount")
+
+
+def test_a_traceback_begins_with_the_users_code() -> None:
+    """What called the handler is left out, in each part of a chain; what it called stays, whoever wrote that."""
+
+    def handler() -> None:
+        try:
+            fails()
+        except KeyError as error:
+            raise ValueError("no order") from error
+
+    try:
+        with ThreadPoolExecutor() as pool:
+            pool.submit(handler).result()
+    except ValueError as error:
+        text = "".join(traceback.format_exception(error))
+    worker = (
+        '  File "/venv/lib/python3.11/site-packages/millstream/worker/calls.py", line 70, in one\n    await run()\n'
+    )
+    library = '  File "/usr/lib/python3.11/contextlib.py", line 81, in inner\n    return func()\n'
+    begin = "Traceback (most recent call last):\n"
+    whole = text.replace(begin, begin + library + worker + library)
+    shown = users_part(whole)
+    assert "millstream/worker" not in shown
+    assert shown.count("frames of the worker before; -o json shows them") == 2
+    first = shown.splitlines()[2]
+    assert "test_dead.py" in first
+    assert first.endswith("in handler")
+    assert "in fails" in shown
+    assert "The above exception was the direct cause" in shown
+    assert shown.endswith("ValueError: no order")
+    ours = begin + worker + "ValueError: damaged envelope"
+    assert users_part(ours) == ours
+    assert users_part("Traceback ...") == "Traceback ..."
+
+
+NOTES = {
+    "fields": "1", "stream": "orders", "id": "1-0", "group": "billing", "consumer": "c", "deliveries": "5",
+    "reason": "error", "error": "E", "traceback": "T", "published_at": "1", "died_at": "2026-01-01T00:00:00+00:00",
+}  # fmt: skip
+HOSTILE: list[dict[str, str | bytes]] = [
+    {"history": "[[["}, {"history": "[" * 1500}, {"history": "[" * 100_000},
+    {"history": '[{"id":' + "[" * 400 + "]" * 400 + "}]"},
+    {"history": '[{"died_ms": 1e999, "returned_ms": NaN, "id": null}]'}, {"history": b"\xff"}, {"history": "[{}]"},
+    {"history": '[{"for": ["x"], "id": {}}]'}, {"history": '[{"id": "\\ud800", "group": "\\u001b[2J"}]'},
+    {"died_at": "2026-01-01"}, {"died_at": "9" * 5000}, {"died_at": "-" * 9 + "5"}, {"died_at": "²"},
+    {"died_at": b"\xff"},
+    {"published_at": "0001-01-01T00:00:00+23:59"}, {"fields": "-1"}, {"fields": "9" * 5000}, {"fields": "1e9"},
+    {"deliveries": "x"}, {"deliveries": "9" * 4000}, {"stream": b"\xff\xfe"}, {"stream": ""}, {"group": b"\xff"},
+    {"error": "\x1b]0;owned\x07\x9b31m\u202e"}, {"traceback": b"\x1b[2J\xff"}, {"reason": "\r\nfake"},
+]  # fmt: skip
+
+
+def test_no_letter_ends_a_command(server: ServerProcess, client: redis.Redis) -> None:
+    """Each hostile note in a stream of its own: listed, shown, exported, put back or refused, and never a traceback."""
+    for number, notes in enumerate(HOSTILE):
+        key = f"orders{number}:dead"
+        flat = [word for name, value in {**NOTES, **notes}.items() for word in (f"_dead.{name}", value)]
+        client.execute_command("XADD", key, "1-1", "n", b"\xff\x1b", *flat)
+        for form in ("table", "json", "csv"):
+            for words in (("ls", key), ("show", key, "1-1"), ("export", key)):
+                given = words if words[0] == "export" else (*words, "-o", form)
+                done = run(server, *given)
+                assert done.exit_code == 0, (notes, words, done.exception)
+                assert form == "csv" or not set(done.output) & set("\x1b\x07\x9b\u202e\r"), (notes, words)
+                if form == "json" and words[0] != "export":
+                    json.loads(done.stdout)
+        done = run(server, "retry", key, "--all", "--yes")
+        assert done.exit_code in {0, 1}, (notes, done.exception)
+        assert not isinstance(done.exception, Exception), notes
+    assert run(server, "ls").exit_code == 0

@@ -1,0 +1,105 @@
+"""One spelling of times and of lengths of time, in every subcommand and every option that takes one."""
+
+import re
+from contextlib import suppress
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millstream.cli.main import main
+from millstream.errors import ConfigError, UsageError
+from millstream.spark import options, sinkoptions
+from millstream.times import INSTANT, SPAN, instant, is_relative, span
+from millstream.upkeep.moment import parse_moment
+
+NOW = 1_772_366_400_250  # 2026-03-01T12:00:00.250Z
+
+SPANS = {
+    "500ms": 500, "30s": 30_000, "10m": 600_000, "12h": 43_200_000, "7d": 604_800_000, "1h30m": 5_400_000,
+    "1h 30m": 5_400_000, "1.5h": 5_400_000, "10 minutes": 600_000, "1 minute": 60_000, "2 Days": 172_800_000, "0s": 0,
+    " 10M ": 600_000, "90 sec": 90_000,
+}  # fmt: skip
+NO_SPANS = ["", "10", "m", "10x", "10 m ago", "-5m", "1h-", "ten minutes", "1e3s", "٣m", "10m\x00", "5mm", "1hs3"]
+INSTANTS = {
+    "10m": NOW - 600_000, "10m ago": NOW - 600_000, "1h30m ago": NOW - 5_400_000, "2 days ago": NOW - 172_800_000,
+    "now": NOW, "1772366400250": NOW, "1772366400250-7": NOW, "0": 0, "2026-03-01T12:00:00.250": NOW,
+    "2026-03-01T12:00:00.250Z": NOW, "2026-03-01T13:00:00.250+01:00": NOW, "20260301T120000.250": NOW,
+    "2026-03-01": NOW - 43_200_250, "1969-12-31T23:59:59Z": -1000,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", SPANS)
+def test_a_length_of_time(text: str) -> None:
+    """Units from milliseconds to days, added up, in letters or words."""
+    assert span(text) == SPANS[text]
+
+
+@pytest.mark.parametrize("text", NO_SPANS)
+def test_what_is_no_length_of_time(text: str) -> None:
+    """The sentence says how to write one."""
+    with pytest.raises(ValueError, match=re.escape(SPAN)):
+        span(text)
+
+
+def test_a_number_without_a_unit_means_what_the_option_says() -> None:
+    """Seconds or milliseconds where an option always took a number, nothing elsewhere; a century is the longest."""
+    assert (span("1.5", "s"), span("250", "ms")) == (1500, 250)
+    with pytest.raises(ValueError, match="hundred years"):
+        span("99999999d")
+
+
+@pytest.mark.parametrize("text", INSTANTS)
+def test_a_time(text: str) -> None:
+    """ISO 8601, a length before now, now, milliseconds, an entry's id."""
+    assert instant(text, NOW) == INSTANTS[text]
+    assert is_relative(text) == (text == "now" or text[-1] in "om")
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01", "2026-03", "10m later", "ago", "1-1", "9" * 30, "٣"])
+def test_what_is_no_time(text: str) -> None:
+    """The sentence names every form."""
+    with pytest.raises(ValueError, match=re.escape(INSTANT)):
+        instant(text, NOW)
+
+
+@given(st.text(max_size=40))
+def test_no_text_ends_a_reader(text: str) -> None:
+    """Whatever is typed: a number of milliseconds, or a sentence."""
+    for read in (span, lambda text: instant(text, NOW), lambda text: parse_moment(text, NOW)):
+        with suppress(ValueError, UsageError):
+            read(text)
+
+
+NOWHERE = "redis://127.0.0.1:1"
+OPTIONS = [
+    ("dead", "ls", "orders", "--since"), ("dead", "retry", "orders", "--until"), ("dead", "rm", "orders", "--since"),
+    ("dead", "export", "orders", "--until"), ("worker", "reap", "orders", "--idle"), ("run", "x:y", "--grace"),
+    ("recover", "s", "--group", "g", "--verdict", "ack", "--min-idle"), ("doctor", "--pending-older"),
+    ("archive", NOWHERE, "s", "--to", "a", "--every"), ("archive", NOWHERE, "s", "--to", "a", "--keep"),
+    ("replay", "a", "s", "--to", NOWHERE, "--since"), ("replay", "a", "s", "--to", NOWHERE, "--until"),
+    ("log", "dump", ".", "--from"), ("restore", "a", "b", "--until"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", OPTIONS, ids=lambda words: " ".join([*words[:2], words[-1]]))
+def test_every_option_says_how_times_are_written(words: tuple[str, ...]) -> None:
+    """The same sentences everywhere, exit code 2; and the option's help shows the spelling."""
+    done = CliRunner().invoke(main, [*words, "soonish"])
+    assert (done.exit_code, done.stdout) == (2, ""), done.exception
+    said = " ".join(done.stderr.replace("│", " ").split())
+    assert SPAN in said or INSTANT in said
+    depth = 2 if words[0] in {"dead", "worker", "log"} else 1
+    text = CliRunner().invoke(main, [*words[:depth], "--help"]).output
+    assert re.search(r"\b10m|30s|Times are ISO", text)
+
+
+def test_sparks_options_read_the_same() -> None:
+    """Of the source and of the sink: lengths in words, times before now."""
+    given = {"url": NOWHERE, "stream": "s", "startingTimestamp": "10m ago"}
+    waiting = {"maxTriggerDelay": "1h30m", "minEntriesPerTrigger": "5"}
+    assert options.parse(given | waiting).max_delay_ms == 5_400_000
+    assert sinkoptions.parse({"url": NOWHERE, "stream": "s", "retention": "2 days"}).retention_ms == 172_800_000
+    with pytest.raises(ConfigError, match="it must be milliseconds since 1970 or a time such as"):
+        options.parse({**given, "startingTimestamp": "soonish"})
