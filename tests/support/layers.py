@@ -8,8 +8,9 @@ from collections.abc import Iterable
 
 from support.source import Import, Module, part_of
 
-# Leaves: one error tree, the clock protocol, the reply values, patterns of keys. All may use them, they use nobody.
-LEAVES = frozenset({"errors", "clock", "replies", "glob"})
+# Leaves: one error tree, the clock protocol, the reply values, patterns of keys, text for terminals. All may use them,
+# they use nobody.
+LEAVES = frozenset({"errors", "clock", "replies", "glob", "printable"})
 
 # part -> the other parts it may import, beside the leaves. Dependencies point one way: engine <- commands <- node <-
 # server. Only the node joins commands with the log and the wire. What works against any server reaches it by a client.
@@ -18,6 +19,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "clock": frozenset(),
     "replies": frozenset(),
     "glob": frozenset(),
+    "printable": frozenset(),
     "protocol": frozenset(),
     "persistence": frozenset(),
     "engine": frozenset(),

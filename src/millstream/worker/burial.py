@@ -230,6 +230,7 @@ class Burials:
                 letter.deliveries,
                 letter.reason,
                 letter.error.splitlines()[0][:300] if letter.error else "",
+                extra=member.about(held),
             )
 
 
