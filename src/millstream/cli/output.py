@@ -25,7 +25,6 @@ from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar
 import click
 
 from millstream.errors import MillstreamError, UsageError
-from millstream.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -369,6 +368,13 @@ def span_text(milliseconds: float) -> str:
     if hours < 1:
         return f"{minutes} min {seconds % 60} s"
     return f"{hours} h {minutes % 60} min" if days < 1 else f"{days} d {hours % 24} h"
+
+
+def printable(text: str) -> str:
+    """Text that cannot move a terminal's cursor or end its line: what is no printable character is escaped."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
 def _objects(table: Table) -> Iterator[dict[str, object]]:
