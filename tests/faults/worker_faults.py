@@ -323,6 +323,14 @@ FAULTS = (
         shows=("Failed", "AssertionError", "Timeout"),
     ),
     Fault(
+        "control-characters-in-logs",
+        "No control character of others reaches a worker's log.",
+        "worker/logs.py",
+        "    found.addFilter(_harmless)\n",
+        "",
+        "tests/worker/test_failures_told.py::test_no_control_character_of_others_reaches_the_log[redis]",
+    ),
+    Fault(
         "once-again",
         "An effect by `once` is there once, however often the entry is delivered.",
         "worker/once.py",

@@ -1,6 +1,5 @@
 """A handler that blocks its event loop is seen: in the log with its stack, and in the registry while it blocks."""
 
-import asyncio
 import json
 import logging
 import os
@@ -18,7 +17,7 @@ from millstream.errors import ConfigError
 from millstream.worker import facts as worker_facts
 from millstream.worker import registry
 from support.servers import ServerProcess
-from support.waiting import aeventually, eventually
+from support.waiting import aeventually, eventually, pace
 
 BLOCKS = """
 import time
@@ -104,7 +103,7 @@ async def test_a_loop_that_goes_on_is_left_alone(server: ServerProcess, caplog: 
 
         @app.subscriber(StreamSub("jobs", group="g", start="$"))
         async def bill(n: int) -> None:
-            await asyncio.sleep(0.5)
+            await pace(0.5)  # as long as handlers take
 
         async with app.running():
             await app.publish("jobs", {"n": 1})

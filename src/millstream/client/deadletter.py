@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from types import TracebackType
 
 from millstream.client.jsontext import parse
 
@@ -233,12 +234,17 @@ def meant_for(history: Sequence[Mapping[str, object]]) -> str | None:
     return group if isinstance(group, str) else None
 
 
-def describe(error: BaseException | None) -> tuple[str, str]:
-    """An error's text, with its type in front, and its traceback's end; whatever its own methods do."""
+def describe(error: BaseException | None, trace: TracebackType | None = None) -> tuple[str, str]:
+    """An error's text, with its type in front, and its traceback's end; whatever its own methods do.
+
+    Args:
+        error: what was raised, if anything was.
+        trace: from where on its traceback is shown; all of it when None.
+    """
     if error is None:
         return "", ""
     try:
-        whole = "".join(traceback.format_exception(error))
+        whole = "".join(traceback.format_exception(type(error), error, trace or error.__traceback__))
     except Exception:  # noqa: BLE001 - an attribute that traceback reads is not what it expects
         whole = ""
     text = f"{type(error).__name__}: {shown(error)}"

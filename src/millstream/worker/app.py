@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
-import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,6 +20,7 @@ from millstream.worker import records, watchdog
 from millstream.worker.attendance import Attendance
 from millstream.worker.background import Background
 from millstream.worker.depends import dependencies_of, new_provider
+from millstream.worker.logs import logger
 from millstream.worker.loop import Progress, SubscriberLoop, totals
 from millstream.worker.message import Message
 from millstream.worker.middleware import Middleware, Publication, Publish, chain, checked
@@ -36,7 +36,7 @@ from millstream.worker.subscription import AckMode, OnAck, ReadMode, StreamSub, 
 if TYPE_CHECKING:
     from fast_depends.dependencies import Provider
 
-log = logging.getLogger("millstream.worker")
+log = logger("millstream.worker")
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 Hook = Callable[[], Awaitable[None] | None]

@@ -231,4 +231,5 @@ class Burials:
                 letter.deliveries,
                 letter.reason,
                 letter.error.splitlines()[0][:300] if letter.error else "",
+                extra=member.about(held),
             )

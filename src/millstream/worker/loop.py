@@ -667,7 +667,10 @@ class SubscriberLoop:
                 self._outcomes.failed(held, error)
             elif not isinstance(error, Nack | Reject):
                 log.warning(
-                    "%s: a handler raised after it had settled its entry", member.stream, exc_info=loggable(error)
+                    "%s: a handler raised after it had settled its entry",
+                    member.stream,
+                    exc_info=loggable(error),
+                    extra=member.about(held),
                 )
         else:
             hooks.reach("after_handler")
@@ -731,7 +734,12 @@ class SubscriberLoop:
             self.stats.released += 1
         else:
             self._unfinished += 1
-            log.error("%s %s: the handler did not end in time", self.member.stream, held.id.decode())
+            log.error(
+                "%s %s: the handler did not end in time",
+                self.member.stream,
+                held.id.decode(),
+                extra=self.member.about(held),
+            )
 
     def _unsettled(self, held: Held) -> bool:
         return held.state in (State.RUNNING, State.LOST)

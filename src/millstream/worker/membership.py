@@ -140,6 +140,16 @@ class Membership:
         if self.held.get(held.id) is held:
             del self.held[held.id]
 
+    def about(self, held: Held) -> dict[str, str | int]:
+        """Which entry a log record is about, as ``extra=``, by the names of :mod:`millstream.worker.logcontext`."""
+        return {
+            "stream": self.stream,
+            "group": self.group,
+            "consumer": self.consumer,
+            "entry_id": held.id.decode(),
+            "delivery": held.deliveries,
+        }
+
     def lose(self, held: Held) -> None:
         """The entry is not ours any more, or nowhere."""
         if held.state is not State.LOST:

@@ -16,7 +16,6 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from redis.exceptions import RedisError
@@ -24,6 +23,7 @@ from redis.exceptions import RedisError
 from millstream.client.connect import connect
 from millstream.errors import MillstreamError
 from millstream.worker import registry
+from millstream.worker.frames import running_part
 
 log = logging.getLogger("millstream.worker")
 
@@ -33,9 +33,6 @@ DEFAULT_AFTER = 5.0
 _FRAMES = 12
 #: Seconds a beat of ours may take.
 _PATIENCE = 5.0
-
-_OURS = str(Path(__file__).parent)
-_ASYNCIO = str(Path(asyncio.__file__).parent)
 
 
 class Watchdog:
@@ -99,14 +96,14 @@ class Watchdog:
         frame = sys._current_frames().get(self._watched)  # noqa: SLF001 - Python's way to another thread's stack
         if frame is None or self._answered.is_set():
             return
-        where, stack = _users(frame)
+        stack = running_part(frame)
         log.warning(
             "the event loop has been blocked for %.1f s at %s: nothing else runs in this process, no lease is renewed, "
             "and after min_idle_time its entries go to others. Let a handler that blocks be a plain `def` (it runs in "
             "a thread), or put the call into `await asyncio.to_thread(...)`. The stack of the loop's thread:\n%s",
             time.monotonic() - since,
-            _text(where),
-            "".join(traceback.format_list(stack)).rstrip(),
+            _text(stack[0]),
+            "".join(traceback.format_list(stack[-_FRAMES:])).rstrip(),
         )
         while True:
             self._beat(since)
@@ -122,7 +119,7 @@ class Watchdog:
         if facts is None or frame is None:
             return
         now = facts["beat_ms"]
-        blocked = {"since_ms": now - round((time.monotonic() - since) * 1000), "where": _text(_users(frame)[0])}
+        blocked = {"since_ms": now - round((time.monotonic() - since) * 1000), "where": _text(running_part(frame)[0])}
         told = {**facts, "state": "blocked", "blocked": blocked}
         try:
             if self._client is None:
@@ -137,16 +134,6 @@ class Watchdog:
         client, self._client = self._client, None
         if client is not None:
             client.close()
-
-
-def _users(frame: FrameType) -> tuple[traceback.FrameSummary, list[traceback.FrameSummary]]:
-    """Where the user's code stands that we called, and the stack from there on; all of it where there is none."""
-    frames = list(traceback.extract_stack(frame))
-    last = max((at for at, one in enumerate(frames) if one.filename.startswith(_OURS)), default=-1)
-    behind = [at for at in range(last + 1, len(frames)) if not frames[at].filename.startswith(_ASYNCIO)]
-    if not behind:
-        return frames[-1], frames[-_FRAMES:]
-    return frames[behind[0]], frames[behind[0] :][-_FRAMES:]
 
 
 def _text(place: traceback.FrameSummary) -> str:
