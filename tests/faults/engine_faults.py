@@ -8,6 +8,14 @@ LAG = "tests/engine/test_lag.py"
 
 FAULTS = (
     Fault(
+        "budget-without-a-streams-header",
+        "MAXSIZE counts every byte of the reply but its outermost header.",
+        "commands/streams_read.py",
+        '        self.size += len(b"*%d\\r\\n" % count)\n',
+        "",
+        "tests/commands/test_read_budgets.py::test_a_budget_leaves_the_longest_beginning_that_it_allows",
+    ),
+    Fault(
         "ack-forgets-the-consumer",
         "An acknowledged entry leaves the consumer's list as well as the group's.",
         "engine/group.py",
