@@ -287,6 +287,22 @@ FAULTS = (
         f"{ARCHIVE}::test_links_out_of_an_archive_are_not_followed",
     ),
     Fault(
+        "unread-stream-gone-passed-over",
+        "A stream that is gone before all of it was read is an error.",
+        "spark/planner.py",
+        "end is not None and end <= at.n:",
+        "end is not None and end >= at.n:",
+        f"{PLANNER}::test_a_stream_removed_before_all_was_read_is_a_loss",
+    ),
+    Fault(
+        "timestamp-written-as-a-field",
+        "What is written under a column's name is what a read gives for it, or it is refused.",
+        "spark/names.py",
+        "for own in (*ENTRY, CORRUPT) if own == name.lower()",
+        "for own in (*ENTRY, CORRUPT) if own == name and own != TIMESTAMP",
+        "tests/spark/test_rowcoding.py::test_columns_that_cannot_be_written_are_named",
+    ),
+    Fault(
         "acknowledged-without-a-letter",
         "An entry is acknowledged when its dead letter is there.",
         "spark/verdicts.py",

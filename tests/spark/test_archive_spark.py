@@ -98,8 +98,9 @@ def test_the_command_archives_and_trims(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--once"], "name the streams to archive, or give --pattern"),
-        (["s", "--pattern", "s*"], "name the streams to archive, or give --pattern"),
+        (["--once"], "name the streams to archive, or give --stream-pattern"),
+        (["s", "--pattern", "s*"], "name the streams to archive, or give --stream-pattern"),
+        (["s", "--stream-pattern", "s*"], "name the streams to archive, or give --stream-pattern"),
         (["s,t"], "streams are named one by one"),
         (["s", "--keep", "5"], "--keep 5: a span such as 30s"),
         (["s", "--keep", "soon"], "--keep soon: a span such as 30s"),

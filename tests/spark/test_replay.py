@@ -1,5 +1,6 @@
 """A replay writes each entry once, in order, wherever it is broken off; what it writes is what was there."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -96,8 +97,9 @@ def test_a_replay_that_is_stopped_goes_on(both: ServerProcess, client: redis.Red
     assert (done.finished, done.resumed_after, done.read, done.written) == (True, "1000-0", 200, 1200)
     assert client.xlen("t") == 1200
     assert 0 < client.ttl(what.cursor_key) <= 7 * 86400
-    with pytest.raises(UsageError, match=r"this replay is done: 1200 entries up to 2000-7 are in 't'.*--name"):
-        replay(what)
+    again = replay(what)
+    assert (again.before, again.finished, again.read, again.written) == (True, True, 0, 1200)
+    assert (again.resumed_after, client.xlen("t")) == ("2000-7", 1200)
     replay(Replay(archive, "s", both.url, "t", name="again"))
     assert client.xlen("t") == 2400
     with pytest.raises(UsageError, match="'again' at the target is of something else"):
@@ -243,9 +245,9 @@ def test_the_command(both: ServerProcess, client: redis.Redis, archive: str) -> 
     assert done.exit_code == 0, done.stderr
     assert '"written": 50' in done.stdout
     assert client.xrange("t", count=1)[0][1] == {b"was": b"1-0", b"n": b"1", b"kind": b"odd"}
-    done = run(*words, "--id-field", "was")
-    assert done.exit_code == 2
-    assert "this replay is done" in done.stderr
+    again = run(*words, "--id-field", "was", "-o", "json")
+    assert (again.exit_code, json.loads(again.stdout)["written"], client.xlen("t")) == (0, 50, 50)
+    assert "this replay was done before: its 50 entries are in 't'" in again.stderr
     done = run(archive, "s", "--to", both.url, "--as", "none", "--until", "1970-01-01")
     assert (done.exit_code, client.xlen("none")) == (0, 0)
 

@@ -9,7 +9,7 @@ from millstream.errors import ConfigError
 from millstream.paths import local_path
 
 
-class LocalPath(click.ParamType):
+class LocalPath(click.ParamType[Path]):
     """A path as it was given, or the one in a ``file:`` URL; any other URL is a mistake (:func:`local_path`)."""
 
     name = "path"

@@ -102,6 +102,11 @@ def replay(  # noqa: PLR0917 - click passes every option by name
         if not done.finished:
             Output().say("millstream replay: stopped; run the same command again to go on")
             raise KeyboardInterrupt
+        if done.before:
+            Output().say(
+                f"millstream replay: this replay was done before: its {done.written} entries are in {what.into!r}, and "
+                "nothing was written now; to replay them once more give it a --name"
+            )
 
 
 def _run(what: "Replay", output: Output) -> "Done":

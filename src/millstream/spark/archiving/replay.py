@@ -110,6 +110,7 @@ class Done:
         resumed_after: last id of the run before; None for a new one.
         last: id of the last entry looked at.
         finished: False when it was told to stop.
+        before: True when an earlier run had finished it, and this one had nothing to do.
     """
 
     read: int = 0
@@ -118,6 +119,7 @@ class Done:
     resumed_after: str | None = None
     last: str | None = None
     finished: bool = False
+    before: bool = False
 
 
 @dataclass
@@ -148,7 +150,7 @@ def replay(
 
     Raises:
         ConfigError: a URL or directory cannot be meant, or the stream is not there.
-        UsageError: it is done already.
+        UsageError: its name is that of another replay.
         ReplayError: the target refused the entries.
     """
     folder = None if what.source.startswith(SCHEMES) else _folder(what.source)
@@ -156,6 +158,8 @@ def replay(
     try:
         done = Done()
         after = target.begin(done)
+        if done.finished:
+            return done
         source = _source(what, folder, after)
         pace = _Pace(what.speed, clock)
         tell("replayed", 0, source.total)
@@ -349,7 +353,7 @@ class _Target:
 
         Raises:
             ConfigError: the target cannot be reached.
-            UsageError: it is done, or the name is that of another replay.
+            UsageError: the name is that of another replay.
         """
         import redis  # noqa: PLC0415 - help does not wait for it
 
@@ -370,11 +374,7 @@ class _Target:
         self._written = done.written
         if told[b"what"] != self._what.description:
             raise UsageError(f"the replay {self._what.name!r} at the target is of something else: give another --name")
-        if b"done" in told:
-            raise UsageError(
-                f"this replay is done: {done.written} entries up to {self._after} are in {self._what.into!r}. To "
-                f"replay them once more give it a --name; the target forgets it {CURSOR_DAYS} days after its end"
-            )
+        done.finished = done.before = b"done" in told
         return self._after
 
     def _check_apart(self) -> None:
