@@ -6,6 +6,7 @@ CRASH = "tests/persistence/test_crash.py::test_a_crash_after_any_operation_loses
 DAMAGE = "tests/persistence/test_damage.py"
 FAILURES = "tests/persistence/test_failures.py"
 LOG = "tests/persistence/test_log.py"
+EXPOSURE = "tests/persistence/test_exposure.py"
 DISPLACED = "tests/server/test_displaced.py"
 RECOVERED = (*ASSERTION, "LogCorruptError")
 
@@ -353,5 +354,37 @@ FAULTS = (
         "        home = None\n        return (path, None)",
         f"{DISPLACED}::test_a_log_follows_its_directory_and_not_the_working_directory",
         (*ASSERTION, "DiskError"),
+    ),
+    Fault(
+        "no-descriptors-in-reserve",
+        "A log goes on where connections have taken every descriptor.",
+        "persistence/disk.py",
+        "_RESERVE = 3 ",
+        "_RESERVE = 0 ",
+        "tests/persistence/test_switch.py::test_a_log_goes_on_where_others_took_every_descriptor",
+    ),
+    Fault(
+        "descriptors-used-up",
+        "A descriptor taken from the reserve goes back there.",
+        "persistence/disk.py",
+        "        if self.fd >= 0 and len(self._spare) < self._reserve:\n",
+        "        if self.fd < 0:\n",
+        "tests/persistence/test_switch.py::test_a_log_goes_on_where_others_took_every_descriptor",
+    ),
+    Fault(
+        "data-directory-open-to-others",
+        "A data directory that is made is for its owner alone.",
+        "persistence/disk.py",
+        "        self._make_directory(directory, 0o700)\n",
+        "        self._make_directory(directory, 0o755)\n",
+        f"{EXPOSURE}::test_everything_that_is_made_is_for_its_owner_alone",
+    ),
+    Fault(
+        "lock-file-open-to-others",
+        "Every file of a data directory is for its owner alone.",
+        "persistence/disk.py",
+        "        fd = os.open(name, os.O_RDWR | os.O_CREAT, 0o600, dir_fd=home.fd)\n",
+        "        fd = os.open(name, os.O_RDWR | os.O_CREAT, 0o644, dir_fd=home.fd)\n",
+        f"{EXPOSURE}::test_everything_that_is_made_is_for_its_owner_alone",
     ),
 )

@@ -2,6 +2,9 @@
 
 import contextlib
 import itertools
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -220,3 +223,10 @@ def test_a_start_does_not_go_back_to_what_is_not_whole(rewritings: int, lost: st
     left = files_of(disk)
     assert {**left, "lock": b""} == {**files, "lock": b""}
     assert not check(HOME, disk).starts
+
+
+def test_a_log_goes_on_where_others_took_every_descriptor(tmp_path: Path) -> None:
+    """Some are in reserve: new log files and rewritings need no free one; without the reserve it is tried again."""
+    script = Path(__file__).with_name("crowded.py")
+    done = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "went on 5\n"), done.stderr

@@ -31,6 +31,7 @@ from millstream.errors import DiskFullError, StorageError
 from millstream.node.node import Node
 from millstream.node.rewriting import Rewriter
 from millstream.node.room import Room, default_floor
+from millstream.persistence.exposure import exposed
 from millstream.persistence.log import Log
 from millstream.protocol import limits
 from millstream.server.accepting import TOO_MANY, Listener
@@ -150,6 +151,10 @@ class Server:
         node = Node(config, self._log)
         node.recover(recovery.payloads())
         self.report = recovery.report
+        if exposure := exposed(directory):
+            log.warning("%s", exposure)
+        if self.report.gone_back:
+            log.warning("%s; the log files it was made from are whole and are used in its place", self.report.gone_back)
         if "disk-free-floor" not in self.settings.parameters:
             config.set([("disk-free-floor", str(default_floor(self._log.total())))])
         self.room = Room(self._log, _Host(self, node), lambda: config.disk_floor, self.clock)
