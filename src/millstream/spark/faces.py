@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import DataType, MapType, StringType, StructField, StructType, TimestampType
 
 from millstream.errors import ConfigError
-from millstream.spark import names
+from millstream.spark import names, optiontext
 from millstream.spark import options as opts
-from millstream.spark import optiontext
 
 if TYPE_CHECKING:
     from millstream.spark.groupmode import GroupMode

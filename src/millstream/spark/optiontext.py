@@ -4,7 +4,6 @@ Messages are one line: Spark puts a traceback in front of them, so that their li
 """
 
 import difflib
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
