@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from millstream.client.connect import connect as connect
     from millstream.client.connect import connect_async as connect_async
+    from millstream.errors import Disconnected as Disconnected
     from millstream.worker.app import App as App
     from millstream.worker.batches import BatchError as BatchError
     from millstream.worker.depends import Depends as Depends
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from millstream.worker.subscription import StreamSub as StreamSub
 
 _WHERE = {
+    "Disconnected": "millstream.errors",
     "Depends": "millstream.worker.depends",
     "Timeout": "millstream.worker.middleware",
     "Middleware": "millstream.worker.middleware",

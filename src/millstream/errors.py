@@ -7,6 +7,7 @@
     ├── ProtocolError        the peer sent bytes that are not RESP; the connection cannot go on (the peer's fault)
     ├── UsageError           this library was called wrongly (the caller's fault; ``ConfigError`` for settings)
     │   └── ConfigError
+    ├── Disconnected         no answer came; unless ``sent`` is False, the command may have run (nobody's fault)
     └── StorageError         the data directory or its disk (nobody may write until it is mended)
         ├── LogCorruptError  valid records stand behind an invalid one: starting would lose them silently
         ├── LogLockedError   another process owns the data directory
@@ -43,6 +44,19 @@ class UsageError(MillstreamError):
 
 class ConfigError(UsageError):
     """A setting, option or URL is not valid; the text names it and what is accepted."""
+
+
+class Disconnected(MillstreamError):  # noqa: N818 - a state of the connection, not a fault of the caller
+    """The connection broke, or could not be made, before the reply came.
+
+    Attributes:
+        sent: False when nothing was written, so that the command surely did not run and may be sent again; else
+            whether it ran is unknown.
+    """
+
+    def __init__(self, message: str = "", *, sent: bool = True) -> None:
+        super().__init__(message)
+        self.sent = sent
 
 
 class StorageError(MillstreamError):

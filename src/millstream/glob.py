@@ -1,74 +1,326 @@
-r"""Redis's glob patterns: ``*``, ``?``, ``[a-c^]`` and ``\\`` over bytes, never slower than the lengths multiplied."""
+r"""Redis's glob patterns: ``*``, ``?``, ``[a-c^]`` and ``\\`` over bytes, never slower than the lengths multiplied.
 
-import functools
+A pattern is cut at its stars. What stands before the first and after the last can be in one place only; each part
+between is taken at its first occurrence, since any later one would leave less to match. So nothing is ever tried twice.
+A part that is not plain text is looked for at all places at once: one bit for each place, one AND for each byte of the
+part. A short pattern is a regular expression as well, for names that are short too: the same, and quicker.
+
+What a client may make the server do with patterns in one command is bounded: see :class:`Effort`. Source: Redis's
+``stringmatchlen``, of which this is the same function on all inputs (tests/commands/test_glob.py).
+"""
+
 import re
 from collections.abc import Callable
 
+from millstream.errors import CommandError
+
+# Redis: more stars than this, but for one at the end, match nothing
+MOST_STARS = 1000
+# One unit is about a nanosecond of this code's time
+MOST_EFFORT = 500_000_000
+_PARSING = 150  # units for a byte of a pattern
+# Up to so many comparisons a part of plain text is left to bytes.find, whose worst case is the product of the lengths
+_SMALL = 65536
+# Patterns up to this length become regular expressions, for names as long that the product stays below the second
+_SHORT, _QUICK = 128, 4096
+
 _STAR, _ANY, _OPEN, _CLOSE, _NOT, _DASH, _ESCAPE = b"*?[]^-\\"
+_PLAIN = re.compile(rb"[^*?\[\\]+")
+_SPECIAL = re.compile(rb"[*?\[\\]")
+_STARS = re.compile(rb"\*+")
+_ONES = re.compile(r"1+")
+_ALL = (1 << 256) - 1
+_BITS = [1 << byte for byte in range(256)]
+_FOLDED = [
+    1 << ord(chr(byte).lower()) | 1 << ord(chr(byte).upper()) if byte < 128 else 1 << byte for byte in range(256)
+]
 
 
-def _signed(byte: int) -> int:
-    """A byte as C's ``char``: Redis compares the ends of a range so, and 0xff stands before 0x00."""
-    return byte - 256 if byte > 127 else byte
+class PatternTooCostlyError(CommandError):
+    """A command's patterns are too long for what they are compared with."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "ERR pattern too complex: comparing it with names this long would keep all other clients waiting; "
+            "use fewer wildcards, or SCAN instead of KEYS"
+        )
 
 
-def _class(pattern: bytes, at: int) -> tuple[frozenset[int], int]:
-    """The bytes a class beginning after its ``[`` stands for, and the position of its ``]`` (or the last byte)."""
+class Effort:
+    """What one command may still spend on its patterns.
+
+    What is short costs nothing: patterns as people write them are never refused, however many names there are.
+    """
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = MOST_EFFORT
+
+    def spend(self, units: int) -> None:
+        """Count some work that is about to be done.
+
+        Raises:
+            PatternTooCostlyError: it would be too much for one command.
+        """
+        self._left -= units
+        if self._left < 0:
+            raise PatternTooCostlyError
+
+
+def _range(low: int, high: int, *, nocase: bool) -> int:
+    """The bytes between two; Redis compares them as C's ``char``, so that 0xff stands before 0x00."""
+    first, last = sorted((low ^ 0x80, high ^ 0x80))  # in the order of C's signed char
+    if not nocase:
+        span = ((1 << (last + 1)) - 1) >> first << first
+        return span >> 128 | (span & ((1 << 128) - 1)) << 128
+    # The ends are made small only after they were put in order, so [Z-a] holds nothing
+    small = [ord(chr(byte).lower()) if byte < 128 else byte for byte in range(256)]
+    first, last = small[first ^ 0x80] ^ 0x80, small[last ^ 0x80] ^ 0x80
+    return sum(_BITS[byte] for byte in range(256) if first <= small[byte] ^ 0x80 <= last)
+
+
+def _class(pattern: bytes, at: int, *, nocase: bool) -> tuple[int, int]:
+    """The bytes a class beginning after its ``[`` stands for, as a set of bits, and the position behind it."""
     negated = at < len(pattern) and pattern[at] == _NOT
     at += negated
-    chosen: set[int] = set()
+    chosen = 0
+    single = _FOLDED if nocase else _BITS
     while at < len(pattern) and pattern[at] != _CLOSE:
         if pattern[at] == _ESCAPE and at + 1 < len(pattern):
-            chosen.add(pattern[at + 1])
+            chosen |= _BITS[pattern[at + 1]]  # in Redis the case of an escaped byte always matters here
             at += 2
         elif at + 2 < len(pattern) and pattern[at + 1] == _DASH:
-            low, high = sorted((_signed(pattern[at]), _signed(pattern[at + 2])))
-            chosen.update(value & 0xFF for value in range(low, high + 1))
+            chosen |= _range(pattern[at], pattern[at + 2], nocase=nocase)
             at += 3
         else:
-            chosen.add(pattern[at])
+            chosen |= single[pattern[at]]
             at += 1
-    return frozenset(range(256)) - chosen if negated else frozenset(chosen), at
+    return _ALL & ~chosen if negated else chosen, at + 1
 
 
-def _one(chosen: frozenset[int]) -> str:
-    """A regular expression for one byte of a set."""
-    return "[" + "".join(f"\\x{byte:02x}" for byte in sorted(chosen)) + "]" if chosen else "(?!)"
+class _Name:
+    """A name while it is compared.
 
-
-@functools.lru_cache(maxsize=64)
-def _compile(pattern: bytes, nocase: bool) -> re.Pattern[bytes]:
-    """The pattern as a regular expression without backtracking over stars.
-
-    A part between two stars may be taken at its first occurrence for good (an atomic group): any later choice would
-    leave less to match. So a hostile ``*a*a*a*b`` costs no more than a search for each part.
+    Attributes:
+        raw: the name.
+        folded: the name in small letters, where case does not matter; else the same.
     """
-    parts: list[list[str]] = [[]]
+
+    __slots__ = ("_places", "effort", "folded", "raw")
+
+    def __init__(self, raw: bytes, effort: Effort, *, nocase: bool) -> None:
+        self.raw = raw
+        self.folded = raw.lower() if nocase else raw
+        self.effort = effort
+        self._places: dict[int, int] = {}
+
+    def places(self, chosen: int) -> int:
+        """Where in the name a byte of this set stands: bit 0 for the first byte."""
+        found = self._places.get(chosen)
+        if found is None:
+            self.effort.spend(4 * len(self.raw))
+            digits = f"{chosen:0256b}".encode()[::-1]
+            found = self._places[chosen] = int(self.raw[::-1].translate(digits), 2)
+        return found
+
+
+class _Part:
+    """What stands between two stars: as many bytes as it has sets.
+
+    Attributes:
+        text: the bytes themselves, if there is no choice among any.
+        sets: for each byte the set of those that fit, if there is; empty otherwise.
+        size: how many bytes it takes.
+    """
+
+    __slots__ = ("sets", "size", "text")
+
+    def __init__(self, pieces: list[bytes | int], *, nocase: bool) -> None:
+        self.text: bytes | None = None
+        self.sets: list[int] = []
+        if any(type(piece) is int for piece in pieces):
+            single = _FOLDED if nocase else _BITS
+            for piece in pieces:
+                self.sets += [piece] if isinstance(piece, int) else [single[byte] for byte in piece]
+            self.size = len(self.sets)
+        else:
+            text = b"".join(piece for piece in pieces if isinstance(piece, bytes))
+            self.text = text.lower() if nocase else text
+            self.size = len(text)
+
+    def stands_at(self, name: _Name, position: int) -> bool:
+        """Whether the name has it at this position."""
+        if self.text is not None:
+            return name.folded.startswith(self.text, position)
+        if self.size > 64:
+            name.effort.spend(100 * self.size)
+        at = position
+        for chosen in self.sets:
+            if not chosen >> name.raw[at] & 1:
+                return False
+            at += 1
+        return True
+
+    def find(self, name: _Name, start: int, end: int) -> int:
+        """Its first position in this slice of the name, -1 if there is none."""
+        room = end - start
+        if self.text is not None and room * self.size <= _SMALL:
+            if room > 4096:
+                name.effort.spend(room)
+            return name.folded.find(self.text, start, end)
+        name.effort.spend(1000)
+        if room < self.size:
+            return -1
+        found = ((1 << (room - self.size + 1)) - 1) << start
+        sets = self.sets if self.text is None else self._sets_of_text(name)
+        for offset, chosen in enumerate(sets):
+            if chosen != _ALL:
+                name.effort.spend(300 + (len(name.raw) >> 3))
+                found &= name.places(chosen) >> offset
+            if not found:
+                return -1
+        return (found & -found).bit_length() - 1
+
+    def _sets_of_text(self, name: _Name) -> list[int]:
+        assert self.text is not None
+        single = _BITS if name.folded is name.raw else _FOLDED
+        return [single[byte] for byte in self.text]
+
+    def expression(self, *, nocase: bool) -> bytes:
+        """The same as a regular expression."""
+        if self.text is None:
+            return b"".join([b"." if chosen == _ALL else _alternatives(chosen) for chosen in self.sets])
+        if nocase:
+            return b"".join([_alternatives(_FOLDED[byte]) for byte in self.text])
+        return re.escape(self.text)
+
+
+def _alternatives(chosen: int) -> bytes:
+    """A regular expression for one byte of a set."""
+    digits = f"{chosen:0256b}"[::-1]
+    runs = [b"\\x%02x-\\x%02x" % (run.start(), run.end() - 1) for run in _ONES.finditer(digits)]
+    return b"[" + b"".join(runs) + b"]" if runs else b"(?!)"
+
+
+class Pattern:
+    """A pattern, ready to be compared with any number of names.
+
+    Args:
+        source: as the client wrote it.
+        nocase: letters fit in either case, as for CONFIG GET.
+        effort: what may be spent on taking it apart.
+
+    Raises:
+        PatternTooCostlyError: it is megabytes long and not plain text.
+    """
+
+    __slots__ = ("_exact", "_head", "_least", "_middle", "_never", "_nocase", "_source", "_tail")
+
+    def __init__(self, source: bytes, effort: Effort, *, nocase: bool = False) -> None:
+        self._source = source
+        self._nocase = nocase
+        if _SPECIAL.search(source):
+            effort.spend(_PARSING * len(source))
+        pieces = _pieces(source, nocase=nocase)
+        self._never = pieces is None
+        parts = [_Part(each, nocase=nocase) for each in pieces or [[]]]
+        self._exact = len(parts) == 1
+        self._head = parts[0]
+        self._tail = None if self._exact or not parts[-1].size else parts[-1]
+        self._middle = parts[1:-1]
+        self._least = sum(part.size for part in parts)
+
+    def fits(self, raw: bytes, effort: Effort) -> bool:
+        """Whether a name fits the pattern as a whole.
+
+        Raises:
+            PatternTooCostlyError: that would take too long.
+        """
+        size = len(raw)
+        if not size:  # Redis begins with a byte of each, so not even a star fits the empty name
+            return not self._source
+        if self._never or size < self._least or (self._exact and size != self._least):
+            return False
+        name = _Name(raw, effort, nocase=self._nocase)
+        if not self._head.stands_at(name, 0):
+            return False
+        end = size
+        if self._tail is not None:
+            end -= self._tail.size
+            if not self._tail.stands_at(name, end):
+                return False
+        start = self._head.size
+        for part in self._middle:
+            position = part.find(name, start, end)
+            if position < 0:
+                return False
+            start = position + part.size
+        return True
+
+    def expression(self) -> re.Pattern[bytes] | None:
+        """A regular expression that fits the same names but the empty one; None if the pattern is too long for that."""
+        if len(self._source) > _SHORT:
+            return None
+        head = self._head.expression(nocase=self._nocase)
+        if self._exact:
+            return re.compile(head, re.DOTALL)
+        # A part between stars is taken at its first occurrence for good (an atomic group)
+        middle = [b"(?>.*?%b)" % part.expression(nocase=self._nocase) for part in self._middle]
+        tail = self._tail.expression(nocase=self._nocase) if self._tail is not None else b""
+        return re.compile(head + b"".join(middle) + b".*" + tail, re.DOTALL)
+
+
+def _pieces(pattern: bytes, *, nocase: bool) -> list[list[bytes | int]] | None:
+    """A pattern cut at its stars, each part as runs of plain bytes and sets of bytes; None if it has too many stars."""
+    parts: list[list[bytes | int]] = [[]]
     at = 0
     while at < len(pattern):
         byte = pattern[at]
         if byte == _STAR:
+            at = _end(_STARS, pattern, at)
+            if len(parts) > MOST_STARS and at < len(pattern):
+                return None
             parts.append([])
         elif byte == _ANY:
-            parts[-1].append(".")
+            parts[-1].append(_ALL)
+            at += 1
         elif byte == _OPEN:
-            chosen, at = _class(pattern, at + 1)
-            parts[-1].append(_one(chosen))
+            chosen, at = _class(pattern, at + 1, nocase=nocase)
+            parts[-1].append(chosen)
+        elif byte == _ESCAPE:
+            at += at + 1 < len(pattern)
+            parts[-1].append(pattern[at : at + 1])
+            at += 1
         else:
-            at += byte == _ESCAPE and at + 1 < len(pattern)
-            parts[-1].append(_one(frozenset({pattern[at]})))
-        at += 1
-    texts = ["".join(part) for part in parts]
-    source = texts[0]
-    if len(texts) > 1:
-        source += "".join(f"(?>.*?{text})" for text in texts[1:-1] if text) + ".*" + texts[-1]
-    return re.compile(source.encode("latin-1"), re.DOTALL | (re.IGNORECASE if nocase else 0))
+            end = _end(_PLAIN, pattern, at)
+            parts[-1].append(pattern[at:end])
+            at = end
+    return parts
+
+
+def _end(run: re.Pattern[bytes], pattern: bytes, at: int) -> int:
+    """Where the run that begins here ends."""
+    found = run.match(pattern, at)
+    assert found is not None
+    return found.end()
 
 
 def matcher(pattern: bytes, *, nocase: bool = False) -> Callable[[bytes], bool]:
-    """A function that says whether a name fits the pattern as a whole."""
+    """A function that says, for one command, whether a name fits the pattern as a whole.
+
+    A lone star fits the empty name too: KEYS, SCAN and ACL rules do not compare names with it.
+    """
     if pattern == b"*":
         return lambda _name: True
-    fullmatch = _compile(pattern, nocase).fullmatch
-    # Redis begins with a byte of each, so nothing but the empty pattern (and a lone star) fits the empty name.
-    return lambda name: fullmatch(name) is not None if name else not pattern
+    effort = Effort()
+    whole = Pattern(pattern, effort, nocase=nocase)
+    short = whole.expression()
+    if short is None:
+        return lambda name: whole.fits(name, effort)
+    fullmatch, longest = short.fullmatch, _QUICK // (len(pattern) + 1)
+
+    def fits(name: bytes) -> bool:
+        return fullmatch(name) is not None if 0 < len(name) <= longest else whole.fits(name, effort)
+
+    return fits

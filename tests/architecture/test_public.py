@@ -10,6 +10,7 @@ PUBLIC = {
     "App",
     "BatchError",
     "Depends",
+    "Disconnected",
     "EntryLostError",
     "FatalError",
     "Message",

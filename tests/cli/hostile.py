@@ -12,7 +12,7 @@ ATOMS: list[Any] = [
     "\ud800", "\x00", "\r\nfake", "9" * 400, "2026-01-01", [], {}, [[]], {"a": {"b": []}}, ["x"] * 50, "é" * 100,
 ]  # fmt: skip
 BYTES = [
-    b"", b"\x00", b"\xff", b"\x80", b"\xed\xa0\x80", b"\x1b[2J", b"\x9b", b"\r\n", b"[" * 1500, b"{\"a\":" * 600, b"NaN",
+    b"", b"\x00", b"\xff", b"\x80", b"\xed\xa0\x80", b"\x1b[2J", b"\x9b", b"\r\n", b"[" * 1500, b'{"a":' * 600, b"NaN",
     b"1e999", b"9" * 5000, b"-", b"null", b'"', b"\\ud800", b"\xe2\x80\xae", b"0" * 20, b"--5", b"\xef\xbb\xbf{}",
 ]  # fmt: skip
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.servers import ServerProcess
+from support.waiting import eventually
 
 MILLSTREAM = str(Path(sys.executable).with_name("millstream"))
 
@@ -119,6 +120,27 @@ def test_without_a_place(tmp_path: Path) -> None:
     assert (asked.returncode, "no place in a log" in asked.stderr) == (2, True)
     away = run("backup", "redis://127.0.0.1:1", tmp_path / "b")
     assert (away.returncode, "cannot ask the server" in away.stderr) == (1, True)
+
+
+def test_a_healthy_log_with_a_snapshot_of_every_kind_is_called_healthy(our_server: ServerProcess, data: Path) -> None:
+    """A program that never loads what it checks must know every op, those that only a snapshot holds too."""
+    with our_server.client() as client:
+        client.xreadgroup("billing", "ann", {"orders": ">"}, count=2)
+        client.xadd("once", {"n": 1}, id="1-1")
+        client.set("word", "x")
+        client.hset("hash", mapping={"f": "v"})
+        client.rpush("list", "a")
+        client.sadd("set", "a")
+        client.zadd("zset", {"a": 1})
+        client.bgrewriteaof()
+        eventually(lambda: not client.info("persistence")["aof_rewrite_in_progress"])
+    (snapshot,) = data.glob("snapshot-*")
+    assert b"gpending" in snapshot.read_bytes()
+    checked = run("log", "check", data)
+    assert (checked.returncode, "not known" in checked.stderr) == (0, False), checked.stderr
+    examined = json.loads(run("doctor", data, "-o", "json").stdout)
+    assert {row["level"] for row in examined if row["check"] in {"log", "snapshot"}} == {"ok"}
+    assert run("log", "dump", data).returncode == 0
 
 
 @pytest.mark.realserver

@@ -5,6 +5,7 @@ is. Its level is read off its replies, so a newer ``redis-server`` on PATH may s
 """
 
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -33,15 +34,6 @@ RENAMED = {
     "max-deleted-id": {"max_deleted_entry_id"},
     "new-id": {"new_id"},
 }
-# Options whose version 7.0 tells in its history only, not beside the argument
-TOLD_ELSEWHERE = {
-    ("xgroup|create", "ENTRIESREAD"),
-    ("xgroup|setid", "ENTRIESREAD"),
-    ("xinfo|stream", "FULL"),
-    ("hscan", "NOVALUES"),
-    ("zrank", "WITHSCORE"),
-    ("zrevrank", "WITHSCORE"),
-}
 # Commands whose arguments a server tells otherwise, with the reason
 OTHERWISE = {
     "client|kill": "ours are a list of options, Redis's a repeated choice of one",
@@ -67,11 +59,15 @@ def version(text: str) -> tuple[int, ...]:
 
 def test_notation() -> None:
     """Every mark is read, and taken out of what is shown."""
-    syntax = "key [NEW]@6.2.0 how=[MANY many=number:integer | ALL@7.0.0] GROUP both=(a b) <* | id> f v [f v ...]"
-    assert shown(syntax) == "key [NEW] [MANY number | ALL] GROUP a b <* | id> f v [f v ...]"
-    key, new, how, group, choice, data = parse(syntax)
+    syntax = (
+        "key [NEW]@6.2.0 [OLD]@!6.4.0 how=[MANY many=number:integer | ALL@7.0.0] "
+        "GROUP both=(a b) <* | id> f v [f v ...]"
+    )
+    assert shown(syntax) == "key [NEW] [OLD] [MANY number | ALL] GROUP a b <* | id> f v [f v ...]"
+    key, new, old, how, group, choice, data = parse(syntax)
     assert key == Argument("key", "key", "key")
     assert new == Argument("new", "pure-token", "new", "NEW", since="6.2.0", optional=True)
+    assert old == Argument("old", "pure-token", "old", "OLD", since="6.4.0", optional=True, tells_since=False)
     assert (how.name, how.type, how.optional) == ("how", "oneof", True)
     assert how.parts[0] == Argument("many", "integer", "number", "MANY")
     assert how.parts[1] == Argument("all", "pure-token", "all", "ALL", since="7.0.0")
@@ -157,14 +153,18 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
         yield Both(one, two)
 
 
-def told(arguments: object, release: tuple[int, ...], command: str) -> list[object]:
-    """Arguments in one form: without names for display, and without what is newer than ``release``."""
+def told(arguments: object, release: tuple[int, ...], known: tuple[Argument, ...] = ()) -> list[object]:
+    """Arguments in one form: without names for display, and without what is newer than ``release``.
+
+    ``known`` are those of the table, for ours: it has versions that Redis tells in its history only.
+    """
     assert isinstance(arguments, list)
     rows: list[object] = []
-    for argument in arguments:
+    for argument, row in zip_longest(arguments, known):
         fields = {key.decode(): value for key, value in argument.items()}
         since = fields.get("since", b"").decode()
-        if since and version(since) > release:
+        added = row.since if row else since
+        if added and version(added) > release:
             continue
         token = fields.get("token", b"").decode()
         name = fields["name"].decode()
@@ -174,9 +174,9 @@ def told(arguments: object, release: tuple[int, ...], command: str) -> list[obje
                 "type": fields["type"],
                 "key": fields.get("key_spec_index"),
                 "token": token.upper(),
-                "since": "" if (command, token) in TOLD_ELSEWHERE or command == "xinfo|stream" else since,
+                "since": since,
                 "flags": sorted(bytes(flag) for flag in fields.get("flags", ())),
-                "parts": told(fields.get("arguments", []), release, command),
+                "parts": told(fields.get("arguments", []), release, row.parts if row else ()),
             }
         )
     return rows
@@ -208,8 +208,8 @@ def test_arguments_of_stream_commands_are_redis_s(both: Both, row: Command) -> N
     assert (real["since"], real["group"]) == (ours["since"], ours["group"])
     if row.name == "xinfo|stream" and both.release < (7, 2):
         return  # 7.0 had the optional words of FULL in another form
-    one = told(real.get("arguments", []), both.release, row.name)
-    two = told(ours.get("arguments", []), both.release, row.name)
+    one = told(real.get("arguments", []), both.release)
+    two = told(ours.get("arguments", []), both.release, parse(row.syntax))
     assert unlike(one, two) == []
 
 
@@ -231,8 +231,8 @@ def test_arguments_of_all_commands_have_the_form_of_redis_s(both: Both) -> None:
     for row in every():
         if row.name not in both.real or row.group == "stream" or row.limited or row.name in OTHERWISE:
             continue
-        one = told(both.real[row.name].get("arguments", []), both.release, row.name)
-        two = told(both.ours[row.name].get("arguments", []), both.release, row.name)
+        one = told(both.real[row.name].get("arguments", []), both.release)
+        two = told(both.ours[row.name].get("arguments", []), both.release, parse(row.syntax))
         if nameless(one) != nameless(two):
             wrong.append((row.name, one, two))
     assert wrong == []

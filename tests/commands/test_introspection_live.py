@@ -36,6 +36,12 @@ CHANGED = {
     ("config|rewrite", "tips"): "the same",
     ("scan", "tips"): "the same",
     ("randomkey", "tips"): "the same",
+    ("subscribe", "flags"): "denyoom since 8.8: a listener takes memory",
+    ("psubscribe", "flags"): "the same",
+    ("eval", "flags"): "script_runner since 8.10",
+    ("eval_ro", "flags"): "the same",
+    ("evalsha", "flags"): "the same",
+    ("evalsha_ro", "flags"): "the same",
 }
 
 LINES = (
@@ -155,6 +161,9 @@ def test_descriptions_are_equal_to_the_byte(real_redis: ServerProcess, resp: int
     outcome = world.node.execute(client.session, words, world.clock.now())
     assert outcome is not None
     ours, theirs = b"".join(map(bytes, outcome.buffers)), raw(words, real_redis.port, resp)
+    newer = b"+script_runner\r\n"  # a flag of 8.10
+    if newer in ours:
+        ours = ours.replace(newer, b"").replace(*((b"~6", b"~5") if resp == 3 else (b"*6", b"*5")), 1)
     note = b"$5\r\nnotes\r\n"
     if note in theirs:
         ours, theirs = ours.partition(b"$5\r\nflags")[2], theirs.partition(b"$5\r\nflags")[2]
@@ -180,7 +189,10 @@ def test_lists_of_commands_are_filtered_alike(pipe: Pipe, resp: int) -> None:
         words = to_words(["COMMAND", "LIST", "FILTERBY", *line.split()])
         ours, theirs = client.call(*words), pipe.ask([words])[0]
         assert set(ours) & both == set(theirs) & both, line
-    for line in ("", "FILTERBY", "FILTERBY BAD x", "FILTERBY MODULE none", "FILTERBY PATTERN x y", "BAD ACLCAT stream"):
+    everything, theirs = client.call("COMMAND", "LIST"), pipe.ask([to_words(["COMMAND", "LIST"])])[0]
+    assert set(everything) & both == set(theirs) & both
+    assert b"xinfo|stream" in everything
+    for line in ("FILTERBY", "FILTERBY BAD x", "FILTERBY MODULE none", "FILTERBY PATTERN x y", "BAD ACLCAT stream"):
         words = to_words(["COMMAND", "LIST", *line.split()])
         ours, theirs = client.call(*words), pipe.ask([words])[0]
-        assert line == "" or ours == theirs, line
+        assert ours == theirs, line

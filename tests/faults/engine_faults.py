@@ -8,6 +8,14 @@ LAG = "tests/engine/test_lag.py"
 
 FAULTS = (
     Fault(
+        "budget-without-a-streams-header",
+        "MAXSIZE counts every byte of the reply but its outermost header.",
+        "commands/streams_read.py",
+        '        self.size += len(b"*%d\\r\\n" % count)\n',
+        "",
+        "tests/commands/test_read_budgets.py::test_a_budget_leaves_the_longest_beginning_that_it_allows",
+    ),
+    Fault(
         "ack-forgets-the-consumer",
         "An acknowledged entry leaves the consumer's list as well as the group's.",
         "engine/group.py",
@@ -124,5 +132,21 @@ FAULTS = (
         "        stream.idempotence.remember(idmp[0], idmp[1], number)\n",
         "        stream.idempotence.producers.setdefault(idmp[0], {})\n",
         "tests/engine/test_idempotence.py::test_a_repeated_message_is_added_once",
+    ),
+    Fault(
+        "patterns-without-a-bound",
+        "No pattern keeps all clients waiting.",
+        "glob.py",
+        "        self._left -= units\n",
+        "        self._left -= 0\n",
+        "tests/commands/test_glob.py::test_an_event_that_cannot_be_compared_does_not_undo_the_change",
+    ),
+    Fault(
+        "range-of-small-letters",
+        "Patterns without case fit what they fit in Redis.",
+        "glob.py",
+        "    first, last = small[first ^ 0x80] ^ 0x80, small[last ^ 0x80] ^ 0x80\n",
+        "    first, last = sorted((small[first ^ 0x80] ^ 0x80, small[last ^ 0x80] ^ 0x80))\n",
+        "tests/commands/test_glob.py::test_patterns_without_case_fit_what_they_fit_in_redis",
     ),
 )

@@ -6,6 +6,8 @@ CRASH = "tests/persistence/test_crash.py::test_a_crash_after_any_operation_loses
 DAMAGE = "tests/persistence/test_damage.py"
 FAILURES = "tests/persistence/test_failures.py"
 LOG = "tests/persistence/test_log.py"
+EXPOSURE = "tests/persistence/test_exposure.py"
+DISPLACED = "tests/server/test_displaced.py"
 RECOVERED = (*ASSERTION, "LogCorruptError")
 
 FAULTS = (
@@ -13,7 +15,7 @@ FAULTS = (
         "durable-before-fsync",
         "What is called durable is on the medium.",
         "persistence/log.py",
-        "        datasync(self._file)\n        self.durable = self.written\n",
+        "        datasync(self._file)\n        self._expect_place()\n        self.durable = self.written\n",
         "        self.durable = self.written\n",
         f"{CRASH}[DROPPED-synced]",
     ),
@@ -37,17 +39,17 @@ FAULTS = (
         "new-file-without-directory-sync",
         "A new log file's name is durable before the manifest names it.",
         "persistence/log.py",
-        "            self._sync_names()\n            manifest = replace(",
-        "            manifest = replace(",
-        f"{CRASH}[REORDERED-synced]",
+        '            self._sync_names()\n            self._switch(manifest, others, "add',
+        '            self._switch(manifest, others, "add',
+        "tests/persistence/test_crash.py::test_a_log_file_is_there_by_name_before_the_manifest_names_it",
         RECOVERED,
     ),
     Fault(
         "rename-without-directory-sync",
         "The switch to a new manifest is durable before anything is written to its new file.",
         "persistence/log.py",
-        "        self._sync_names()\n        try:\n            file = self._disk.open_append",
-        "        try:\n            file = self._disk.open_append",
+        "manifest, others, sum(others.values())\n        self._sync_names()\n",
+        "manifest, others, sum(others.values())\n",
         f"{CRASH}[DROPPED-synced]",
         RECOVERED,
     ),
@@ -64,10 +66,9 @@ FAULTS = (
         "manifest-written-in-place",
         "A manifest is switched in one step.",
         "persistence/recovery.py",
-        "    write_whole(disk, directory / manifests.NEW_NAME, manifest.encode())\n"
         "    disk.rename(directory / manifests.NEW_NAME, directory / manifests.NAME)\n",
         "    if manifests.NAME in disk.list(directory):\n        disk.remove(directory / manifests.NAME)\n"
-        "    write_whole(disk, directory / manifests.NAME, manifest.encode())\n",
+        "    disk.rename(directory / manifests.NEW_NAME, directory / manifests.NAME)\n",
         f"{CRASH}[PROCESS-synced]",
         RECOVERED,
     ),
@@ -234,8 +235,8 @@ FAULTS = (
         "lock-not-taken",
         "One process has a data directory.",
         "persistence/disk.py",
-        "            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
-        "            fcntl.flock(fd, fcntl.LOCK_UN)\n",
+        "    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
+        "    fcntl.flock(fd, fcntl.LOCK_UN)\n",
         "tests/persistence/test_processes.py::test_another_process_is_locked_out_until_the_owner_dies",
     ),
     Fault(
@@ -250,7 +251,7 @@ FAULTS = (
         "failed-sync-counts",
         "A failed sync makes nothing durable.",
         "persistence/log.py",
-        "        datasync(self._file)\n        self.durable = self.written\n",
+        "        datasync(self._file)\n        self._expect_place()\n        self.durable = self.written\n",
         "        self.durable = self.written\n        datasync(self._file)\n",
         f"{FAILURES}::test_a_failed_sync_poisons_and_promises_nothing",
     ),
@@ -320,5 +321,70 @@ FAULTS = (
         "            os.fsync(fd)\n",
         "            os.fstat(fd)\n",
         f"{LOG}::test_new_directories_are_synced_into_those_above_them",
+    ),
+    Fault(
+        "displaced-directory-written-to",
+        "Nothing is promised from a directory that a start would not find.",
+        "persistence/log.py",
+        "        if reason:\n            self._failure = _DISPLACED",
+        "        if reason is None:\n            self._failure = _DISPLACED",
+        f"{DISPLACED}::test_nothing_is_promised_that_a_start_would_not_find",
+    ),
+    Fault(
+        "another-directory-at-the-path-passes",
+        "A directory that took the place of the log's is noticed.",
+        "persistence/disk.py",
+        '        return "" if _identity(there) == self.identity else',
+        '        return "" if _identity(there) else',
+        f"{DISPLACED}::test_a_write_into_a_displaced_directory_is_not_released",
+    ),
+    Fault(
+        "directory-not-locked",
+        "A removed lock file lets nobody in.",
+        "persistence/disk.py",
+        "        try:\n            _take(home.fd)\n",
+        "        try:\n            os.fstat(home.fd)\n",
+        f"{DISPLACED}::test_the_lock_outlives_its_file",
+    ),
+    Fault(
+        "rewriting-by-path",
+        "A rewriting works in the directory that its log is in.",
+        "persistence/disk.py",
+        "        home = self._held.get(path.parent)\n        return (path, None)",
+        "        home = None\n        return (path, None)",
+        f"{DISPLACED}::test_a_log_follows_its_directory_and_not_the_working_directory",
+        (*ASSERTION, "DiskError"),
+    ),
+    Fault(
+        "no-descriptors-in-reserve",
+        "A log goes on where connections have taken every descriptor.",
+        "persistence/disk.py",
+        "_RESERVE = 3 ",
+        "_RESERVE = 0 ",
+        "tests/persistence/test_switch.py::test_a_log_goes_on_where_others_took_every_descriptor",
+    ),
+    Fault(
+        "descriptors-used-up",
+        "A descriptor taken from the reserve goes back there.",
+        "persistence/disk.py",
+        "        if self.fd >= 0 and len(self._spare) < self._reserve:\n",
+        "        if self.fd < 0:\n",
+        "tests/persistence/test_switch.py::test_a_log_goes_on_where_others_took_every_descriptor",
+    ),
+    Fault(
+        "data-directory-open-to-others",
+        "A data directory that is made is for its owner alone.",
+        "persistence/disk.py",
+        "        self._make_directory(directory, 0o700)\n",
+        "        self._make_directory(directory, 0o755)\n",
+        f"{EXPOSURE}::test_everything_that_is_made_is_for_its_owner_alone",
+    ),
+    Fault(
+        "lock-file-open-to-others",
+        "Every file of a data directory is for its owner alone.",
+        "persistence/disk.py",
+        "        fd = os.open(name, os.O_RDWR | os.O_CREAT, 0o600, dir_fd=home.fd)\n",
+        "        fd = os.open(name, os.O_RDWR | os.O_CREAT, 0o644, dir_fd=home.fd)\n",
+        f"{EXPOSURE}::test_everything_that_is_made_is_for_its_owner_alone",
     ),
 )

@@ -4,6 +4,7 @@ from faults.planting import ASSERTION, Fault
 
 CRASH = "tests/persistence/test_crash.py::test_a_crash_after_any_operation_loses_nothing_durable"
 RECOVERED = (*ASSERTION, "LogCorruptError")
+SWITCH = "tests/persistence/test_switch.py"
 
 FAULTS = (
     Fault(
@@ -39,8 +40,8 @@ FAULTS = (
         "snapshot-adopted-without-directory-sync",
         "Log files are removed when the switch to the manifest without them is durable.",
         "persistence/log.py",
-        "            self._sync_names()\n            self._manifest = manifest\n",
-        "            self._manifest = manifest\n",
+        "manifest, others, sum(others.values())\n        self._sync_names()\n",
+        "manifest, others, sum(others.values())\n",
         f"{CRASH}[REORDERED-rewriting]",
         RECOVERED,
     ),
@@ -100,9 +101,47 @@ FAULTS = (
         "unknown-manifest-taken-for-the-old",
         "A log that cannot know which manifest holds takes no more.",
         "persistence/log.py",
-        '                raise self._poison("name the snapshot beside", error) from error\n',
-        '                raise disk_error("cannot name the snapshot", error) from error\n',
+        "        return self._poison(doing, error)\n",
+        '        return disk_error("cannot name the snapshot", error)\n',
         "tests/persistence/test_rewrite.py::test_a_disk_that_fails_while_a_snapshot_is_taken_over_loses_nothing",
+        (*ASSERTION, "LogCorruptError"),
+    ),
+    Fault(
+        "memory-behind-the-renamed-manifest",
+        "From the renaming of a manifest on memory holds what the disk holds, whatever fails afterwards.",
+        "persistence/log.py",
+        "        self._manifest, self._others, self._before = manifest, others, sum(others.values())\n"
+        "        self._sync_names()\n",
+        "        self._sync_names()\n"
+        "        self._manifest, self._others, self._before = manifest, others, sum(others.values())\n",
+        f"{SWITCH}::test_a_directory_sync_that_fails_once_leaves_the_snapshot_that_the_manifest_names",
+        (*ASSERTION, "KeyError"),
+    ),
+    Fault(
+        "sweeps-by-a-manifest-that-was",
+        "What is removed is needless by the manifest on disk.",
+        "persistence/log.py",
+        "            if read_manifest(self._disk, self._directory) != manifest:\n",
+        "            if read_manifest(self._disk, self._directory) is None:\n",
+        f"{SWITCH}::test_a_sweep_beside_a_manifest_of_another_process_removes_nothing",
+        RECOVERED,
+    ),
+    Fault(
+        "sweeps-after-a-failed-switch",
+        "A log that does not know which manifest will stay removes nothing.",
+        "persistence/log.py",
+        "            self._check()\n            self._expect_place()\n            manifest = self._manifest\n",
+        "            self._expect_place()\n            manifest = self._manifest\n",
+        f"{SWITCH}::test_a_directory_sync_that_fails_once_leaves_the_snapshot_that_the_manifest_names",
+        RECOVERED,
+    ),
+    Fault(
+        "goes-back-over-a-gap",
+        "A start goes back to what a snapshot was made from only if all of it is there.",
+        "persistence/predecessor.py",
+        "        return not any(gap(directory, found, following) for",
+        "        return not any(found is following for",
+        f"{SWITCH}::test_a_start_does_not_go_back_to_what_is_not_whole",
         (*ASSERTION, "LogCorruptError"),
     ),
 )

@@ -10,6 +10,22 @@ GONE = (*ASSERTION, "EOFError", "ConnectionResetError")
 
 FAULTS = (
     Fault(
+        "misses-count-as-hits",
+        "INFO's keyspace_hits and keyspace_misses are what Redis counts.",
+        "commands/context.py",
+        "                lookups.misses += 1\n",
+        "                lookups.hits += 1\n",
+        "tests/server/test_monitoring.py::test_hits_and_misses_are_counted_as_redis_counts_them",
+    ),
+    Fault(
+        "expired-by-a-reader-is-not-counted",
+        "INFO's expired_keys counts a key that a command came upon.",
+        "commands/context.py",
+        "        self.host.lookups.expired += 1\n",
+        "",
+        "tests/server/test_monitoring.py::test_a_key_is_counted_as_expired_once_whoever_finds_it",
+    ),
+    Fault(
         "dump-shows-times-before-durable",
         "DUMP, which tells when consumers were seen, waits for the disk like XINFO.",
         "node/outage.py",
@@ -298,5 +314,38 @@ FAULTS = (
         "        self._server.facts.output_bytes += size\n        if size <= _BATCH:\n",
         "        self._server.facts.output_bytes += size\n        if size:\n",
         "tests/server/test_crowds.py::test_slow_reader_costs_no_more_than_its_limit",
+    ),
+    Fault(
+        "clients-take-the-last-descriptors",
+        "The last descriptors are never a client's.",
+        "server/accepting.py",
+        "            if sock.fileno() >= descriptors() - RESERVE:\n",
+        "            if sock.fileno() >= descriptors():\n",
+        "tests/server/test_descriptors.py::test_an_embedded_server_keeps_the_reserve",
+        (*ASSERTION, "TimeoutError"),
+    ),
+    Fault(
+        "handshakes-without-bound",
+        "So many connections agree on keys at a time.",
+        "server/accepting.py",
+        "        if self._context is None or len(self._shaking) < handshakes_at(descriptors()):\n",
+        "        if True:\n",
+        "tests/server/test_descriptors.py::test_slow_handshakes_give_way",
+    ),
+    Fault(
+        "closing-is-gone",
+        "Who has not taken the last replies is a client until the connection is gone.",
+        "server/connection.py",
+        "            if not self._holds_output():\n",
+        "            if True:\n",
+        "tests/server/test_closing.py::test_who_does_not_take_the_last_replies_stays_a_client[asyncio-quit]",
+    ),
+    Fault(
+        "transactions-are-not-weighed",
+        "What a transaction changes is refused before it is more than a record holds.",
+        "node/node.py",
+        "        if self._weight + size > limits.CHANGE_MAX:\n",
+        "        if size > limits.CHANGE_MAX:\n",
+        "tests/node/test_large_changes.py::test_a_transaction_is_refused_what_is_too_much",
     ),
 )

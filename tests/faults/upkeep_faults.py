@@ -146,4 +146,12 @@ FAULTS = (
         "",
         f"{CHECK}::test_a_record_that_is_being_written_is_no_tear",
     ),
+    Fault(
+        "ops-of-snapshots-unknown-to-a-check",
+        "A check knows every op that a log or a snapshot may hold.",
+        "upkeep/reading.py",
+        "    for op, *arguments in _unpack(position, payload)[1]:\n        if op not in _OPS:\n",
+        "    for op, *arguments in _unpack(position, payload)[1]:\n        if op not in _OPS or op == 'xmake':\n",
+        "tests/cli/test_upkeep.py::test_a_healthy_log_with_a_snapshot_of_every_kind_is_called_healthy",
+    ),
 )

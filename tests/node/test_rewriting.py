@@ -114,7 +114,7 @@ def test_a_child_ends_with_its_parent_whatever_it_waits_for(log: Log) -> None:
     """Its standard input ends, and so does it, without a word, in the midst of a read that lasts for ever."""
     rewrite = log.seal_off()
     assert rewrite is not None
-    words = [sys.executable, "-P", "-c", WAITS_FOR_EVER, str(log.directory), "3"]
+    words = [sys.executable, "-P", "-c", WAITS_FOR_EVER, str(log.directory), "3", log.place]
     child = subprocess.Popen(
         words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **rewriting._environment()}
     )

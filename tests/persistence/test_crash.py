@@ -140,6 +140,7 @@ def test_any_operation_may_fail_and_nothing_durable_is_lost(fault: Fault, way: s
         Fault.ENOSPC: {"full", "failed", "nothing"},
         Fault.EDQUOT: {"full", "failed", "nothing"},
         Fault.EINTR: {"failed", "nothing"},
+        Fault.EMFILE: {"full", "nothing"},
         Fault.SHORT: {"nothing"},
     }
     assert saw == expected[fault]
@@ -194,6 +195,28 @@ def test_a_snapshot_is_there_by_name_before_the_manifest_names_it(crash: Crash) 
         assert list(recovery.payloads()) == payloads
     assert done >= 6
     assert cut >= 6 * 5
+
+
+@pytest.mark.parametrize("crash", Crash, ids=lambda crash: crash.name)
+def test_a_log_file_is_there_by_name_before_the_manifest_names_it(crash: Crash) -> None:
+    """A crash at any operation of going on in a new log file, with many chances for names to be lost."""
+    done = cut = 0
+    for seed, limit in itertools.product(range(8), range(20)):
+        disk = SimDisk(seed)
+        log, _ = Log.open(HOME, disk)
+        log.append(b"x")
+        log.write()
+        log.sync()
+        disk.crash_after = disk.operations + limit
+        try:
+            log.seal_off()
+            done += 1
+        except PowerCut:
+            cut += 1
+        _, recovery = Log.open(HOME, disk.reboot(crash, seed))
+        assert list(recovery.payloads()) == [b"x"]
+    assert done >= 8
+    assert cut >= 8 * 8
 
 
 def test_a_full_disk_shows_nothing_as_durable_and_stays_full_without_harm() -> None:

@@ -298,6 +298,253 @@ return redis.call('del', unpack(redis.call('keys','queue*')))
 return {redis.call('get','str'), redis.call('get','nosuch'), redis.call('get','num')}
 """.strip().splitlines()
 
+# What Lua's libraries answer, and refuse, at the edges; each is a function that is not Lua's own here
+EDGES = r"""
+redis.log(9)
+redis.log()
+redis.log(9,'x')
+redis.log(-1,'x')
+redis.log(0/0,'x')
+redis.log(1/0,'x')
+redis.log(3.5,'x')
+redis.log('3','x')
+redis.log('x')
+redis.log({},1)
+setmetatable(_G)
+setmetatable(_G,1)
+setmetatable(_G,nil)
+setmetatable()
+setmetatable(1,{})
+setmetatable({})
+setmetatable('',{})
+setmetatable(string,{})
+rawset(_G)
+rawset(string,1)
+rawset(1,2,3)
+math.randomseed(5) return {tostring(math.random()),tostring(math.random()),math.random(100),math.random(5,10)}
+math.randomseed(2^40+7) return tostring(math.random())
+math.randomseed(-1) return tostring(math.random())
+math.randomseed(1.9) return tostring(math.random())
+math.randomseed(0/0) return tostring(math.random())
+return math.randomseed()
+return math.randomseed('x')
+return math.random(0)
+return math.random(2,1)
+return math.random(1,2,3)
+return math.random('a')
+return math.random(2^31)
+return math.random(-2^31,2^31-1)
+return type(math.randomseed(1))
+local a = cjson.decode("[0x10, nan]") return {tostring(a[1]), tostring(a[2])}
+local a = cjson.decode("[+1,01,-0x1F]") return {tostring(a[1]), tostring(a[2]),tostring(a[3])}
+local a = cjson.decode("[inf,-inf,Infinity,NAN]") return {tostring(a[1]), tostring(a[2]),tostring(a[3]),tostring(a[4])}
+return tostring(cjson.decode("[nan(12)]")[1])
+return tostring(cjson.decode("[0x1p4]")[1])
+return tostring(cjson.decode("[.5]")[1])
+return tostring(cjson.decode("[1.]")[1])
+return tostring(cjson.decode("[1e]")[1])
+return tostring(cjson.decode("[-]")[1])
+return tostring(cjson.decode("[+]")[1])
+return tostring(cjson.decode("[+nan]")[1])
+return tostring(cjson.decode("[-nan]")[1])
+return tostring(cjson.decode("[0x]")[1])
+return tostring(cjson.decode("[1.5.5]")[1])
+return tostring(cjson.decode("[1e400]")[1])
+return tostring(cjson.decode("[infinit]")[1])
+return tostring(cjson.decode("[ina]")[1])
+return tostring(cjson.decode("[na]")[1])
+return cjson.decode('{"a":nan}').a
+return cjson.encode(0/0)
+return {unpack({1,2,3}, -2, 2147483647)}
+return select('#', unpack({}, 0, 2147483647))
+return select('#', unpack({}, 1, 8000))
+return select('#', unpack({}, 1, 7999))
+return select('#', unpack({}, 1, 7998))
+return select('#', unpack({}, 1, 7990))
+return select('#', unpack({}, 1, 0))
+return select('#', unpack({}, 5, 1))
+return select('#', unpack({}, 1, 2^31))
+return select('#', unpack({}, 1, 2^32+3))
+return select('#', unpack({}, 1, 1e300))
+return select('#', unpack({}, 1, 0/0))
+return select('#', unpack({}, -2^31, 2^31-1))
+return select('#', unpack({}, 1.9, 3.9))
+return unpack()
+return unpack(1)
+return unpack({}, 'a')
+return unpack({}, 1, {})
+local t={} for i=1,7998 do t[i]='k' end return redis.call('del',unpack(t))
+local t={} for i=1,7999 do t[i]='k' end return redis.call(unpack(t))
+local t={} for i=1,7990 do t[i]='k' end return redis.call('del',unpack(t))
+local t={} for i=1,7000 do t[i]='k' end return redis.call('del',unpack(t))
+return pcall(string.rep)
+return ('x'):rep({})
+return string.rep('x',{})
+local f=string.upper return f()
+return ('x'):rep(2^31)
+return #(('x'):rep(-1))
+return #(('x'):rep(2^32+1))
+return table.concat({1,{},3})
+return table.concat({1,2,3},',',1,5)
+return table.insert({},1,2,3)
+return table.insert({})
+return table.insert(1,2)
+return table.remove({1,2,3},7)
+return table.remove()
+return table.sort({3,1,'x'})
+return table.sort({3,1,2},function(a,b) return true end)
+return table.sort({1,2,3,4,5,6,7,8,9,10},function(a,b) return true end)
+table.sort({3,2,1},function(a,b) error('cmp') end)
+table.sort({3,2,1},5)
+table.sort(1)
+return table.maxn({1,2,[100]=3})
+return table.getn({1,2})
+return table.setn({},1)
+return table.foreach({5},function(k,v) return v end)
+return table.foreachi({5,6},function(k,v) return v+1 end)
+return string.find('a')
+return string.find('abc','%')
+return string.find('abc','[')
+return string.find('abc','(a')
+return string.find('abc','a)')
+return string.find('abc','%b')
+return string.find('abc','%f')
+return string.find('abc','%1')
+return string.find('abc',('()'):rep(33))
+return string.gsub('abc','b','%9')
+return string.gsub('abc','b',true)
+return string.gsub('abc','b',function() return {} end)
+return string.gsub('abc','b',function() error('boom',0) end)
+return string.gsub('abc','b',function() error('boom') end)
+return string.gsub('abc')
+return {string.gsub('abc','','-')}
+return {string.gsub('abc','b','%%')}
+return {string.gsub('abc','b','%')}
+return {string.gsub('abc','(b)','<%1%0>',1)}
+return {string.gsub('abc','b','x',-1)}
+for a in string.gmatch('abc','^a') do return a end return 'none'
+return string.gfind('abc','b')
+return string.format('%d','x')
+return string.format('%y',1)
+return string.format('%s')
+return string.format('%100d',1)
+return string.format('%.100f',1)
+return string.format('%s',{})
+return ('%d'):format('x')
+return pcall(string.format,'%d','x')
+return {pcall(redis.log,1)}
+return {pcall(math.floor,'x')}
+return {math.floor({})}
+return tonumber()
+return tonumber('z',99)
+return tostring()
+return type(cjson.null)..tostring(cjson.null)
+return xpcall()
+return xpcall(1)
+return {pcall()}
+return {pcall(1)}
+return {xpcall(function() error('a') end, 5)}
+return coroutine.create(1)
+return coroutine.resume(1)
+return coroutine.yield(1)
+return {coroutine.resume(coroutine.create(function() error('in') end))}
+return coroutine.wrap(function() error('in') end)()
+return coroutine.status(1)
+return tostring(coroutine.running())
+return collectgarbage('stop')
+return collectgarbage('x')
+return collectgarbage('collect')
+return collectgarbage('step')
+return type(collectgarbage('count'))
+return loadstring()
+return load(1)
+return bit.tohex(255,0)
+return bit.tohex(255,1/0)
+return bit.tohex(255,0/0)
+return bit.tohex(255,-2147483648)
+return bit.tohex(255,2^32+2)
+return bit.tohex(255,100)
+return bit.tohex(255,-100)
+return bit.tohex(1/0)
+return bit.tohex(2^40+3)
+return bit.band(1e300,1)
+return bit.tohex()
+return bit.lshift(1)
+return bit.tohex('a')
+return bit.tohex(1,'2')
+return bit.band()
+return bit.tobit(2.5)
+return bit.tobit(3.5)
+return bit.tobit(2^53+2)
+return bit.tobit(2^63)
+return bit.lshift(1,-1)
+return bit.lshift(1,1/0)
+return redis.setresp(2.5)
+return redis.setresp(0/0)
+return redis.set_repl(0/0)
+return redis.set_repl(1/0)
+return select('#', unpack({},1,7995))
+return select('#', unpack({},1,7996))
+return select('#', unpack({},1,7997))
+table.insert(string,'x')
+table.insert(_G,'x')
+table.remove(string)
+table.sort(string)
+table.insert(KEYS,'x') return KEYS
+return math.mod(5,3)
+local t={} for i=1,20 do t[i]=(i*7)%13 end table.sort(t,function(a,b) return a>b end) return t
+local t={} for i=1,40 do t[i]=i*7%5+i/100 end table.sort(t,function(a,b) return a-a%1<b-b%1 end) return cjson.encode(t)
+local t={'b','a','c',''} table.sort(t) return t
+return {string.find('key:123:x', '(%d+):(%a)')}
+return {string.find('a.b', '.', 1, true)}
+return {string.find('a.b', '.', 3)}
+return {string.find('abc', 'b', -1)}
+return {string.find('abc', '', 10)}
+return {string.find('abc', 'c', '2')}
+return {string.find(12345, 34)}
+return {string.match('2024-01-02', '(%d+)-(%d+)-(%d+)')}
+return {string.match('  trim me  ', '^%s*(.-)%s*$')}
+return {string.match('f(a(b)c)d', '%b()')}
+return {string.match('THE (quick) fox', '%f[%a]%a+', 5)}
+return {string.match('abcabc', '(abc)%1')}
+return {string.match('hello', '()ll()')}
+return {string.gsub('hello world', 'o', {o='0'})}
+return {string.gsub('hello world', '%w+', function(w) return w:upper() end)}
+return {string.gsub('hello', '(l)(l)', '%2-%1')}
+return {string.gsub('abc', '%w', '%0%0')}
+return {string.gsub('abc', '^a', 'x')}
+return {string.gsub('a,b,,c', ',', '')}
+local r = {} for k, v in string.gmatch('a=1, b=2', '(%w+)=(%w+)') do r[#r+1] = k .. v end return r
+local r = {} for w in string.gmatch('one two', '%a*') do r[#r+1] = '<' .. w .. '>' end return r
+local t = {1,2,3} return {table.remove(t), table.remove(t, 1), #t}
+local t = {1,2,3} table.insert(t, 2, 'x') return t
+local t = {1,2,3} table.insert(t, 10, 'x') return {#t, t[10]}
+return table.concat({}, 'x')
+return table.concat({1,2,3}, ', ', 2, 3)
+return {tostring(nil), tostring(12.5), tostring('x'), tostring(true)}
+return tostring(setmetatable({}, {__tostring = function() return 'mine' end}))
+return {pcall(string.rep, 'x')}
+return {pcall(string.find, 'x', '[')}
+return {pcall(table.concat, {{}})}
+return {pcall(unpack, {}, 1, 1e9)}
+return {pcall(math.random, 0)}
+local s = string return s.rep()
+return string.upper({})
+return ('x'):upper(1)
+return string.upper(12)
+return ('x').rep('ab', 3)
+return #string.rep('ab', 5000)
+return string.rep('', 1e9)
+return #cjson.encode(string.rep('ab', 5000))
+math.randomseed(7) return {math.random(1e9), math.random(10), math.random(-5,5), math.random(2^31-1)}
+return {1, '2', cjson.decode('[0x1F, -0X1f, 0x.8, 0x1.8p1, 1E2, .5e1]')[1]}
+return {cjson.decode('[0x1F]')[1], cjson.decode('[-0X1f]')[1], cjson.decode('[0x1.8p1]')[1]}
+return cjson.decode('{"a":0x10}').a
+return cjson.decode('0x')
+return cjson.decode('nan') ~= cjson.decode('nan')
+return cjson.decode('infinityx')
+""".strip().splitlines()
+
 BLOCKS = [
     "\n\nerror('third line')",
     "local function f()\n  return redis.call('incr', 'list')\nend\nlocal r = f()\nreturn r",

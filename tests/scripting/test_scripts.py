@@ -7,7 +7,6 @@ import sys
 import pytest
 
 from millstream.node import scripts
-from millstream.node.tailcalls import kept
 from millstream.replies import Error, Simple
 from support.inprocess import WAITING, Client, World
 from support.state import snapshot
@@ -408,22 +407,29 @@ def test_versions_are_those_clients_are_told(client: Client) -> None:
     assert run(client, "return {redis.REDIS_VERSION, redis.REDIS_VERSION_NUM}") == [b"8.10.0", 0x080A00]
 
 
+LIST = "redis.call('rpush', 'list', 'x')\n"
+
+
 @pytest.mark.parametrize(
-    ("source", "after"),
+    ("script", "line"),
     [
-        (b"return redis.call('a', f(1))", b"return (redis.call('a', f(1)))"),
-        (b"return redis.call('a').b", b"return (redis.call('a')).b"),
-        (
-            b"x = [[return redis.call(')]] return\ncjson.decode(')')",
-            b"x = [[return redis.call(')]] return\n(cjson.decode(')'))",
-        ),
-        (b"-- return redis.call(1)\nreturn 1", b"-- return redis.call(1)\nreturn 1"),
-        (b"local redis = {} return redis.call(1)", b"local redis = {} return redis.call(1)"),
-        (b"return redis.call(", b"return redis.call("),
-        (b"return redisx.call(1)", b"return redisx.call(1)"),
-        (b"return redis.call 'ping'", b"return redis.call 'ping'"),
+        ("return redis.call('incr', 'list')", 2),
+        ("return\nredis.call('incr', 'list')", 3),
+        ("return redis.call(\n'incr',\n'list'\n)", 2),
+        ("return redis.call('incr', tostring('list'))", 2),
+        ("local function f() return redis.call('incr', 'list') end\n\nreturn f() .. 'x'", 2),
+        ("return pcall(error) or\nredis.call 'incr'", 3),
+        ("-- return redis.call(1)\nreturn cjson.decode(')')", 3),
+        ("local s = [[return redis.call(')]]\nreturn ('x'):rep({})", 3),
     ],
 )
-def test_library_calls_are_taken_out_of_the_tail(source: bytes, after: bytes) -> None:
-    """Only calls of our libraries in code, never in text or comments, and nothing that is not closed."""
-    assert kept(source) == after
+def test_the_place_of_an_error_is_that_of_the_librarys_call(client: Client, script: str, line: int) -> None:
+    """Also where the call is the last thing a function does, whatever stands in texts and comments."""
+    assert line_of(run(client, LIST + script)).endswith(f", on @user_script:{line}.")
+
+
+def test_a_scripts_own_tail_calls_fill_no_stack(client: Client) -> None:
+    """They may go on for ever, as the language says; calls that are none have Lua's limit."""
+    assert run(client, "local function f(n) if n == 0 then return 'done' end return f(n - 1) end return f(300000)")
+    deep = "local function f(n) if n == 0 then return 1 end return 1 + f(n - 1) end return f(300000)"
+    assert "stack overflow" in line_of(run(client, deep))

@@ -425,3 +425,13 @@ def test_through_redis_py(tmp_path: Path) -> None:
         assert {row["reason"] for row in admin.acl_log()} >= {"command", "key"}
         assert admin.acl_save()
         assert file.read_text().startswith("user default on nopass")
+
+
+@pytest.mark.parametrize(("line", "what"), [(("set", "s\0x", "1"), "key"), (("publish", "c\0d", "1"), "channel")])
+def test_a_refused_word_is_shown_to_its_last_byte(
+    world: World, admin: Client, line: tuple[str, ...], what: str
+) -> None:
+    """ACL DRYRUN answers a bulk string, in which a NUL ends nothing: the key or channel is there whole, as in 8.8."""
+    user(world, "on +@all ~nothing resetchannels")
+    expected = f"User u has no permissions to access the '{line[1]}' {what}"
+    assert admin.call("ACL", "DRYRUN", "u", *line) == expected.encode()

@@ -28,6 +28,7 @@ TESTED = {
     "BULK_MAX_UNAUTHENTICATED": (f"{HERE}::test_last_size_and_first_too_large",),
     "QUERY_BUFFER_MAX": (f"{HERE}::test_query_buffer", "tests/server/test_sessions.py::test_query_buffer_limit"),
     "QUERY_BUFFER_MAX_UNAUTHENTICATED": (f"{HERE}::test_query_buffer",),
+    "CHANGE_MAX": ("tests/node/test_large_changes.py::test_a_transaction_is_refused_what_is_too_much",),
     "OUTPUT_HARD_MAX": (f"{HERE}::test_output_hard_limit", f"{HERE}::test_figures_are_the_defaults"),
     "OUTPUT_SOFT_MAX": (f"{HERE}::test_output_soft_limit", f"{HERE}::test_figures_are_the_defaults"),
     "OUTPUT_SOFT_SECONDS": (f"{HERE}::test_output_soft_limit", f"{HERE}::test_figures_are_the_defaults"),

@@ -141,9 +141,9 @@ def test_sentences_for_addresses(error: OSError, part: str) -> None:
 async def test_unix_socket_that_cannot_be_made(tmp_path: Path) -> None:
     """A place that cannot hold a socket is named."""
     with pytest.raises(ListenError, match="choose another place"):
-        await bind_unix(asyncio.Protocol, tmp_path / "no" / "such" / "folder")
+        bind_unix(tmp_path / "no" / "such" / "folder")
     with pytest.raises(ListenError, match="choose another place"):
-        await bind_unix(asyncio.Protocol, tmp_path / ("x" * 200))
+        bind_unix(tmp_path / ("x" * 200))
 
 
 def test_server_runs_without_uvloop(monkeypatch: pytest.MonkeyPatch) -> None:

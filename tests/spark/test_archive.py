@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,8 +24,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.errors import ConfigError, StorageError, UsageError
-from millstream.spark.archiving.files import merge, read_pages, write_batches, write_files
-from millstream.spark.archiving.folder import MANIFEST, ArchiveLockedError, Folder
+from millstream.spark.archiving.files import archived, merge, read_pages, write_batches, write_files
+from millstream.spark.archiving.folder import LOCK, MANIFEST, ArchiveLockedError, Folder
 from millstream.spark.archiving.job import look
 from millstream.spark.archiving.keeper import Keeper, Settings
 from millstream.spark.archiving.manifest import DataFile, Manifest, Place
@@ -318,6 +319,38 @@ def test_a_job_killed_before_its_first_manifest(real_redis: ServerProcess, tmp_p
         assert not (tmp_path / "a" / MANIFEST).exists()
         archive_once(Settings(real_redis.url, ("s",), tmp_path / "a"))
         assert len(held(tmp_path / "a", "s")) == 5
+
+
+def test_links_out_of_an_archive_are_not_followed(real_redis: ServerProcess, tmp_path: Path) -> None:
+    """Neither what is read, nor what is written, nor what is swept is ever outside of its directory."""
+    where = Settings(real_redis.url, ("s",), tmp_path / "a")
+    with real_redis.client() as client:
+        client.flushall()
+        fill(client, "s", 20)
+        archive_once(where)
+        moved = tmp_path / "stream=s"
+        (tmp_path / "a" / "stream=s").rename(moved)
+        (moved / "mine.txt").write_text("not the archive's")
+        (tmp_path / "a" / "stream=s").symlink_to(moved)
+        with pytest.raises(StorageError, match="leads out of the archive"):
+            held_by_replay(tmp_path / "a")
+        fill(client, "s", 5, first=21)
+        with pytest.raises(StorageError, match="leads out of the archive"):
+            archive_once(where)
+        assert client.xlen("s") == 5
+    assert (moved / "mine.txt").read_text() == "not the archive's"
+    (tmp_path / "a" / LOCK).unlink()
+    (tmp_path / "a" / LOCK).symlink_to(moved / "mine.txt")
+    with pytest.raises(OSError, match="symbolic links"):
+        archive_once(where)
+    assert (moved / "mine.txt").read_text() == "not the archive's"
+
+
+def held_by_replay(root: Path) -> list[Any]:
+    """What a reader gets of stream s."""
+    folder = Folder(root)
+    paths = [file.path for file in folder.read().files]
+    return list(archived(folder, "s", ZERO, LAST, paths, Want(listed=True)))
 
 
 def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:

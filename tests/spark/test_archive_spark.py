@@ -15,10 +15,12 @@ from click.testing import CliRunner
 
 import millstream.spark
 from millstream.cli.main import main
+from millstream.errors import ConfigError
 from millstream.spark.archiving.folder import MANIFEST, Folder
+from millstream.spark.archiving.keeper import Settings
 from millstream.spark.archiving.points import POINTS
 from support import campaign
-from support.archives import Traffic, data_files, held
+from support.archives import Traffic, archive_once, data_files, held
 from support.servers import ServerProcess, redis_server
 from support.streams import fill
 from support.waiting import eventually
@@ -96,8 +98,9 @@ def test_the_command_archives_and_trims(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--once"], "name the streams to archive, or give --pattern"),
-        (["s", "--pattern", "s*"], "name the streams to archive, or give --pattern"),
+        (["--once"], "name the streams to archive, or give --stream-pattern"),
+        (["s", "--pattern", "s*"], "name the streams to archive, or give --stream-pattern"),
+        (["s", "--stream-pattern", "s*"], "name the streams to archive, or give --stream-pattern"),
         (["s,t"], "streams are named one by one"),
         (["s", "--keep", "5"], "--keep 5: a span such as 30s"),
         (["s", "--keep", "soon"], "--keep soon: a span such as 30s"),
@@ -115,6 +118,36 @@ def test_a_command_line_that_cannot_be_meant(
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.startswith("millstream archive: ")
     assert told in done.stderr
+
+
+@pytest.mark.parametrize("to", ["s3://bucket/x", "s3:/bucket/x", "hdfs://n:9000/x", "file://elsewhere/x", " "])
+def test_an_archive_elsewhere_is_refused(
+    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str
+) -> None:
+    """What was archived into a directory ``s3:`` of a container and trimmed would be lost with it."""
+    monkeypatch.chdir(tmp_path)
+    fill(client, "s", 5)
+    done = CliRunner().invoke(main, ["archive", real_redis.url, "s", "--once", "--to", to])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "Invalid value for '--to'" in done.stderr
+    with pytest.raises(ConfigError, match=r"on a file system of this machine|it is empty"):
+        millstream.spark.archive(real_redis.url, "s", to=to)
+    if to.startswith(("s3", "hdfs")):  # pathlib leaves one slash of them
+        with pytest.raises(ConfigError, match="on a file system of this machine"):
+            millstream.spark.archive(real_redis.url, "s", to=Path(to))
+    assert (list(tmp_path.iterdir()), client.xlen("s")) == ([], 5)
+
+
+def test_a_file_url_is_its_path(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
+    """The one kind of URL that is local; blanks in it are escaped as such URLs have them."""
+    fill(client, "s", 5)
+    (tmp_path / "a b").mkdir()
+    archive_once(Settings(real_redis.url, ("s",), tmp_path / "a b" / "c"))
+    where = (tmp_path / "a b" / "c").as_uri()
+    done = CliRunner().invoke(main, ["archive", real_redis.url, "s", "--dry-run", "-o", "json", "--to", where])
+    assert json.loads(done.stdout)[0]["archive"] == 0
+    done = CliRunner().invoke(main, ["replay", where, "s", "--to", real_redis.url, "--as", "t"])
+    assert (done.exit_code, client.xlen("t")) == (0, 5)
 
 
 def test_a_running_job_trims_as_groups_move_on_and_ends_when_asked(

@@ -61,7 +61,21 @@ def moment(*parts: int) -> dt.datetime:
         ),
         (
             pa.timestamp("us"),
-            {b"2013-01-01T10:00:00": moment(2013, 1, 1, 10).replace(tzinfo=None), b"2013-01-01T10:00:00Z": BAD},
+            {
+                b"2013-01-01T10:00:00": dt.datetime(2013, 1, 1, 10),  # noqa: DTZ001 - such a column has no zone
+                b"2013-01-01T10:00:00.5Z": dt.datetime(2013, 1, 1, 10, 0, 0, 500000),  # noqa: DTZ001 - as above
+                b"2013-01-01 10:00:00+00:00": dt.datetime(2013, 1, 1, 10),  # noqa: DTZ001 - as above
+                b"2013-01-01T10:00:00-0000": dt.datetime(2013, 1, 1, 10),  # noqa: DTZ001 - as above
+                b"2013-01-01T10:00:00+02:00": BAD,
+                b"\xff2013-01-01T10:00:00Z": BAD,
+            },
+        ),
+        (
+            pa.list_(pa.timestamp("us")),
+            {
+                b'["2013-01-01T10:00:00Z"]': [dt.datetime(2013, 1, 1, 10)],  # noqa: DTZ001 - as above
+                b'["2013-01-01T10:00:00+02:00"]': BAD,
+            },
         ),
         (pa.string(), {b"": "", b"x": "x"}),
         (pa.binary(), {b"": b"", b"\xff\x00": b"\xff\x00"}),
@@ -197,6 +211,12 @@ class TestLayouts:
         """A wrong declaration is an error when the query is made, not rows of nonsense."""
         with pytest.raises(ConfigError, match=r"schema: column .* declare it so or leave it out"):
             layout(schema)
+
+    @pytest.mark.parametrize("name", ["ID", "Stream", "TIMESTAMP", "Fields", "_Corrupt"])
+    def test_a_name_that_spark_takes_for_ours_is_refused(self, name: str) -> None:
+        """Spark does not tell ID from id: the column would be null in each row, or a field read as an entry's id."""
+        with pytest.raises(ConfigError, match=f"schema: Spark takes column '{name}' for '{name.lower()}'"):
+            layout(f"{name} string, a int")
 
     @pytest.mark.parametrize(
         "kind",

@@ -1,5 +1,6 @@
 """The manifest of an archive: batches join without gap or overlap, files merge without loss, in any order of events."""
 
+import json
 from dataclasses import replace
 from itertools import pairwise
 
@@ -86,6 +87,21 @@ def test_the_manifest_survives_its_file() -> None:
             load(wrong)
     with pytest.raises(StorageError, match="format 2, and this version reads 1: upgrade"):
         load(dump(made).replace('"format": 1', '"format": 2'))
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../x", "s/../../x", "s//x", "./x", "", "s/\0x", 7, None, ["x"]])
+def test_a_manifest_names_files_of_its_archive_only(path: object) -> None:
+    """Files that it names are read, merged and removed: one from elsewhere must not lead a job out of its directory."""
+    text = dump(some()).replace('"s/1-5"', json.dumps(path))
+    with pytest.raises(StorageError, match=r"the archive's manifest is damaged"):
+        load(text)
+
+
+@pytest.mark.parametrize("wrong", ["[" * 5000, '{"format": 1, "generation": Infinity}', "9" * 5000, "\ud800"])
+def test_a_manifest_of_any_bytes_is_damaged_or_one(wrong: str) -> None:
+    """Nothing in it ends a job with an error that names no cause."""
+    with pytest.raises(StorageError, match=r"the archive's manifest is damaged.*restore it from a backup"):
+        load(wrong)
 
 
 @settings(deadline=None)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from millstream.client.url import find_url
 from millstream.errors import ConfigError
 from millstream.spark.offsets import MAX_PART, Id
 from millstream.spark.options import parse
@@ -19,7 +20,6 @@ def no_url(monkeypatch: pytest.MonkeyPatch) -> None:
     ("given", "told"),
     [
         ({}, "option 'stream' is missing"),
-        ({"stream": "a"}, "option 'url' is missing.*MILLSTREAM_URL"),
         (GOOD | {"strem": "a"}, "unknown option 'strem': did you mean 'stream'"),
         (GOOD | {"maxOffsetsPerTrigger": "5"}, "did you mean 'maxEntriesPerTrigger'"),
         (GOOD | {"stream.keys": "a"}, "did you mean 'stream'"),
@@ -82,7 +82,12 @@ def no_url(monkeypatch: pytest.MonkeyPatch) -> None:
             GOOD | {"liveTail": "false"},
             "option 'liveTail' is for reading an archive",
         ),
+        (GOOD | {"fields": "a,ID"}, r"option 'fields' is 'a,ID': Spark takes 'ID' for 'id', a column of every entry"),
         (GOOD | {"archive": ""}, "option 'archive' is '': it must not be empty"),
+        (
+            GOOD | {"archive": "s3a://b/x"},
+            "option 'archive' is 's3a://b/x': .*must be on a file system of this machine",
+        ),
         (GOOD | {"endingOffsets": "earliest"}, "option 'endingOffsets' is 'earliest', which would read nothing"),
         (GOOD | {"endingOffsets": "group"}, "option 'endingOffsets' is 'group': it must be latest or a JSON"),
         (
@@ -118,7 +123,11 @@ def test_places_are_exclusive_starts_and_times_are_inclusive() -> None:
 
 
 def test_the_url_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One setting for all parts of the program; an option wins over it."""
+    """One rule for all parts of the program, the command line's; an option wins over it."""
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    assert parse({"stream": "a"}).url == find_url() == "redis://127.0.0.1:6379/0"
+    monkeypatch.setenv("REDIS_URL", "redis://other:1")
+    assert parse({"stream": "a"}).url == find_url() == "redis://other:1"
     monkeypatch.setenv("MILLSTREAM_URL", "redis://env:1")
     assert parse({"stream": "a"}).url == "redis://env:1"
     assert parse({"stream": "a", "url": "unix:///tmp/x"}).url == "unix:///tmp/x"

@@ -26,8 +26,13 @@ ALL = ReadAllAvailable()
 
 
 def reader(server: ServerProcess, **options: str) -> StreamReader:
+    """A reader of stream s, or of those that are named."""
+    return by(server, **{"stream": "s"} | options)
+
+
+def by(server: ServerProcess, **options: str) -> StreamReader:
     """A stream reader as Spark's driver has it."""
-    source = MillstreamSource({"url": server.url, "stream": "s"} | options)
+    source = MillstreamSource({"url": server.url} | options)
     made = source.streamReader(source.schema())
     assert isinstance(made, StreamReader)
     return made
@@ -295,6 +300,7 @@ def test_a_new_stream_of_a_pattern_joins_at_its_beginning(
     assert batches == [numbers(3, 6)]
     assert ends(at) == {"p1": "3-0", "p2": "6-0"}
     client.delete("p2")
+    fill(client, "p2", 3)
     with pytest.raises(DataLossError, match="'p2' went back"):
         run(made, at)
     made.stop()
@@ -382,6 +388,57 @@ def test_a_batch_read_is_what_xrange_says(
 
 
 # --- what is lost ----------------------------------------------------------------------------------------------------
+
+
+def test_a_stream_that_was_read_and_removed_ends_no_query(
+    real_redis: ServerProcess,
+    client: redis.Redis,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By a pattern: nothing of it was unread, so nothing is lost; a stream that comes under its name is a new one."""
+    for key in ("p1", "p2"):
+        fill(client, key, 5)
+    monkeypatch.setattr("millstream.spark.planner.SCAN_SECONDS", 0.0)
+    made = by(real_redis, streamPattern="p?", startingOffsets="earliest")
+    batches, at = run(made)
+    assert sum(map(len, batches)) == 10
+    client.delete("p1")
+    fill(client, "p2", 3, first=6)
+    with caplog.at_level(logging.WARNING, "millstream.spark"):
+        batches, at = run(made, at)
+    assert batches == [numbers(6, 8)]
+    assert sorted(at) == ["p2"]
+    assert "stream 'p1' is gone, after all that was seen of it was read (up to 5-0)" in caplog.text
+    fill(client, "p1", 2)
+    batches, at = run(made, at)
+    assert (batches, sorted(at)) == ([numbers(1, 2)], ["p1", "p2"])
+    made.stop()
+
+
+def test_a_stream_removed_before_all_was_read_is_a_loss(real_redis: ServerProcess, client: redis.Redis) -> None:
+    """What was seen of it and not read, and what a restarted query cannot know, is an error that names the option."""
+    fill(client, "p1", 10)
+    fill(client, "p2", 5)
+    made = by(real_redis, streamPattern="p?", startingOffsets="earliest", maxEntriesPerTrigger="8")
+    start = made.initialOffset()
+    at = made.latestOffset(start, made.getDefaultReadLimit())
+    rows(made, start, at)
+    client.delete("p1")
+    with pytest.raises(DataLossError, match=r"'p1' went back.*no longer exists.*'onMissingStream' to 'skip'"):
+        made.latestOffset(at, made.getDefaultReadLimit())
+    made.stop()
+    for which in ({"streamPattern": "p?"}, {"stream": "p1,p2"}):
+        again = by(real_redis, **which)
+        with pytest.raises(DataLossError, match="onMissingStream"):
+            again.latestOffset(at, again.getDefaultReadLimit())
+        again.stop()
+        skipping = by(real_redis, onMissingStream="skip", **which)
+        end = skipping.latestOffset(at, skipping.getDefaultReadLimit())
+        assert sorted(end) == ["p2"], which
+        assert rows(skipping, at, end)[-1] == "5-0"
+        assert rows(skipping, start, at)[0] == "1-0"  # a batch that is repeated, with what there is
+        skipping.stop()
 
 
 def test_trimmed_past_the_checkpoint_names_the_range(real_redis: ServerProcess, client: redis.Redis) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hiredis
 import pytest
 import redis
 from click.testing import CliRunner
@@ -22,9 +23,11 @@ from millstream.spark.asking import Asker
 from millstream.spark.functions import load_function
 from millstream.spark.recovery import Recovery, _checked_verdicts
 from millstream.spark.verdicts import Outcome, Verdict
+from millstream.spark.wire import Wire
 from support.groupdriver import Drivers, verdict
 from support.servers import ServerProcess, millstream_server, redis_server
 from support.streams import fill
+from support.waiting import eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -284,6 +287,96 @@ def test_a_dead_letter_stream_that_is_none_loses_nothing(server: ServerProcess, 
     assert client.xpending("s", "g")["pending"] == 20
     client.delete("s:dead")
     assert recover(None, server.url, "s", "g", "30m", verdict="dead") == Outcome(dead=20)
+
+
+@pytest.mark.parametrize(
+    ("last", "left"),
+    [("18446744073709551615-18446744073709551615", 0), ("18446744073709551615-18446744073709551600", 15)],
+)
+def test_a_dead_letter_stream_without_ids_left_loses_nothing(
+    server: ServerProcess, client: redis.Redis, last: str, left: int
+) -> None:
+    """No letter can be added after the greatest id, nor 20 after one with 15 left: the entries stay held."""
+    leave(client, 20)
+    client.xadd("s:dead", {"x": "1"}, id=last)
+    with pytest.raises(UsageError, match=f"s:dead has the last id {last}, and no 20 ids are left after it"):
+        recover(None, server.url, "s", "g", "30m", verdict="dead")
+    assert (client.xpending("s", "g")["pending"], client.xlen("s:dead")) == (20, 1)
+    assert recover(None, server.url, "s", "g", "30m", verdict="dead", dead="other") == Outcome(dead=20)
+    assert len(buried(client, "other")) == 20
+
+
+class Hindered:
+    """Something the server refuses letters for, from a moment on; ``end`` takes it away."""
+
+    def __init__(self, client: redis.Redis, user: str) -> None:
+        self._client = client
+        self._user = user
+
+    def full(self) -> None:
+        """No memory is left."""
+        self._client.config_set("maxmemory", 1)
+
+    def forbidden(self) -> None:
+        """The user may write to no dead-letter stream."""
+        self._client.execute_command("ACL", "SETUSER", self._user, "resetkeys", "~s", "~millstream:*")  # type: ignore[no-untyped-call]
+
+    def replaced(self) -> None:
+        """The key has become something else."""
+        self._client.set("s:dead", "a string")
+
+    def end(self) -> None:
+        """As it was."""
+        if self._client.config_get("maxmemory") != {b"maxmemory": b"0"}:
+            self._client.config_set("maxmemory", 0)
+        self._client.execute_command("ACL", "SETUSER", self._user, "allkeys")  # type: ignore[no-untyped-call]
+        if self._client.type("s:dead") == b"string":
+            self._client.delete("s:dead")
+
+
+@pytest.mark.parametrize(
+    ("server", "kind"),
+    [("redis", "full"), *((name, kind) for name in ("redis", "millstream") for kind in ("forbidden", "replaced"))],
+    indirect=["server"],
+)
+@pytest.mark.parametrize("moment", ["before MULTI", "before EXEC"])
+def test_a_letter_that_is_refused_in_its_transaction_loses_nothing(
+    server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch, kind: str, moment: str
+) -> None:
+    """Whatever makes it fail comes after the look, before the commands are queued or while they are."""
+    hindered = Hindered(client, "judge")
+    client.execute_command("ACL", "SETUSER", "judge", "reset", "on", ">pw", "+@all", "allkeys")  # type: ignore[no-untyped-call]
+    ids = leave(client, 20)
+    before = pending(client)
+    sent = Wire.send
+    reached: list[str] = []
+
+    def send(self: Wire, commands: Any) -> None:
+        if commands[0] != ("MULTI",) or commands[1][0] != "XADD" or reached:
+            sent(self, commands)
+            return
+        reached.append(kind)
+        if moment == "before EXEC":
+            self._socket.sendall(b"".join(hiredis.pack_command(words) for words in commands[:-1]))
+            eventually(lambda: {str(len(commands) - 2)} & {row.get("multi") for row in client.client_list()})
+        getattr(hindered, kind)()
+        sent(self, commands if moment == "before MULTI" else commands[-1:])
+        self._replies = len(commands) + 1
+
+    monkeypatch.setattr(Wire, "send", send)
+    url = server.url.replace("://", "://judge:pw@")
+    try:
+        with pytest.raises(UsageError):
+            recover(None, url, "s", "g", "30m", verdict="dead")
+    finally:
+        hindered.end()
+    assert reached == [kind]
+    held = pending(client)
+    assert sorted(held) == sorted(set(ids) - {ident.encode() for ident in buried(client)})
+    assert {count for _, count in held.values()} == {count for _, count in before.values()}
+    recover(None, url, "s", "g", "30m", verdict="dead")
+    assert buried(client) == [ident.decode() for ident in ids]
+    assert client.xpending("s", "g")["pending"] == 0
 
 
 def test_a_worker_of_that_name_keeps_what_it_holds(server: ServerProcess, client: redis.Redis) -> None:

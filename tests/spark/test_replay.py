@@ -1,5 +1,6 @@
 """A replay writes each entry once, in order, wherever it is broken off; what it writes is what was there."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -96,8 +97,9 @@ def test_a_replay_that_is_stopped_goes_on(both: ServerProcess, client: redis.Red
     assert (done.finished, done.resumed_after, done.read, done.written) == (True, "1000-0", 200, 1200)
     assert client.xlen("t") == 1200
     assert 0 < client.ttl(what.cursor_key) <= 7 * 86400
-    with pytest.raises(UsageError, match=r"this replay is done: 1200 entries up to 2000-7 are in 't'.*--name"):
-        replay(what)
+    again = replay(what)
+    assert (again.before, again.finished, again.read, again.written) == (True, True, 0, 1200)
+    assert (again.resumed_after, client.xlen("t")) == ("2000-7", 1200)
     replay(Replay(archive, "s", both.url, "t", name="again"))
     assert client.xlen("t") == 2400
     with pytest.raises(UsageError, match="'again' at the target is of something else"):
@@ -168,6 +170,21 @@ def test_a_target_replaced_meanwhile_is_not_passed_over(both: ServerProcess, cli
         assert done.written == 1200
 
 
+def test_a_target_that_runs_out_of_ids_is_not_passed_over(
+    both: ServerProcess, client: redis.Redis, archive: str
+) -> None:
+    """The cursor is behind the last entry that was added, not behind the transaction in which others failed."""
+    greatest = 2**64 - 1
+    client.xadd("s2", {"a": "1"}, id=f"{greatest}-{greatest - 700}")
+    what = Replay(archive, "s", both.url, "s2")
+    with pytest.raises(ReplayError, match="the target refused the entries"):
+        replay(what)
+    assert client.xlen("s2") == 701
+    client.delete("s2")
+    done = replay(what)
+    assert (done.resumed_after, done.written, client.xlen("s2")) == ("700-0", 1200, 500)
+
+
 def test_the_target_keeps_no_password_of_the_source(both: ServerProcess, client: redis.Redis) -> None:
     """Nor does a new one make another replay of it."""
     replays = [Replay(f"redis://me:{word}@h:1/0", "s", both.url, "t") for word in ("secret", "other")]
@@ -228,9 +245,9 @@ def test_the_command(both: ServerProcess, client: redis.Redis, archive: str) -> 
     assert done.exit_code == 0, done.stderr
     assert '"written": 50' in done.stdout
     assert client.xrange("t", count=1)[0][1] == {b"was": b"1-0", b"n": b"1", b"kind": b"odd"}
-    done = run(*words, "--id-field", "was")
-    assert done.exit_code == 2
-    assert "this replay is done" in done.stderr
+    again = run(*words, "--id-field", "was", "-o", "json")
+    assert (again.exit_code, json.loads(again.stdout)["written"], client.xlen("t")) == (0, 50, 50)
+    assert "this replay was done before: its 50 entries are in 't'" in again.stderr
     done = run(archive, "s", "--to", both.url, "--as", "none", "--until", "1970-01-01")
     assert (done.exit_code, client.xlen("none")) == (0, 0)
 
@@ -260,6 +277,13 @@ def test_a_command_line_that_cannot_be_meant(words: list[str], told: str) -> Non
     done = run("/nowhere", "s", "--to", "redis://127.0.0.1:1", *words)
     assert (done.exit_code, done.stdout) == (2, "")
     assert told in done.stderr
+
+
+@pytest.mark.parametrize("source", ["s3://bucket/x", "file://elsewhere/x", "http://127.0.0.1:1/x"])
+def test_a_source_elsewhere_is_refused(source: str) -> None:
+    """It is no directory below the working directory."""
+    with pytest.raises(ConfigError, match="on a file system of this machine"):
+        replay(Replay(source, "s", "redis://127.0.0.1:1", "t", name="never"))
 
 
 def test_killed_and_run_again(real_redis: ServerProcess, tmp_path: Path) -> None:

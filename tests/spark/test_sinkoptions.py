@@ -50,7 +50,6 @@ def test_a_query_may_have_a_name() -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"stream": "a"}, "option 'url' is missing"),
         (GOOD | {"topic": "a"}, "unknown option 'topic': did you mean 'stream'"),
         (GOOD | {"maxlenght": "1"}, "unknown option 'maxlenght': did you mean 'maxLen'"),
         (GOOD | {"zzz": "1"}, "unknown option 'zzz': the options are url, stream, maxLen"),

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from support.source import Import, Module, part_of
 
 # Leaves: one error tree, the clock protocol, times as people write them, what a signal asks for, the reply values,
-# patterns of keys. All may use them, they use nobody but each other.
-LEAVES = frozenset({"errors", "clock", "times", "ending", "replies", "glob"})
+# patterns of keys, names of local files, text for terminals. All may use them, they use nobody but each other.
+LEAVES = frozenset({"errors", "clock", "times", "ending", "replies", "glob", "paths", "printable"})
 
 # part -> the other parts it may import, beside the leaves. Dependencies point one way: engine <- commands <- node <-
 # server. Only the node joins commands with the log and the wire. What works against any server reaches it by a client.
@@ -21,6 +21,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "ending": frozenset(),
     "replies": frozenset(),
     "glob": frozenset(),
+    "paths": frozenset(),
+    "printable": frozenset(),
     "protocol": frozenset(),
     "persistence": frozenset(),
     "engine": frozenset(),
@@ -66,6 +68,7 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "doctor": frozenset({"upkeep"}),
     "archive": frozenset({"spark"}),
     "replay": frozenset({"spark"}),
+    "paths": frozenset(),  # of this machine
     "signals": frozenset(),  # how long commands hear that they are to end
     "spark": frozenset({"spark"}),
 }

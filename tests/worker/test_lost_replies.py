@@ -1,6 +1,5 @@
 """What was sent and carried out, but whose reply never came: it is asked for again, and done once."""
 
-import asyncio
 from collections import Counter
 from typing import Any
 
@@ -11,51 +10,8 @@ from millstream import App, Message, Reject, Retry, StreamSub
 from millstream.worker.fence_scripts import BURY_SHA
 from support.groups import all_done
 from support.servers import ServerProcess
+from support.thief import Thief
 from support.waiting import aeventually
-
-
-class Thief:
-    """Stands between clients and a server; lets the first request that holds a word through, and keeps the reply."""
-
-    def __init__(self, port: int, word: bytes) -> None:
-        self._port = port
-        self._word = word
-        self.stolen = 0
-        self.port = 0
-
-    async def __aenter__(self) -> "Thief":
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        theirs, ours = await asyncio.open_connection("127.0.0.1", self._port)
-        back = asyncio.create_task(self._copy(theirs, writer))
-        try:
-            while data := await reader.read(1 << 20):
-                # b"EVAL\r\n" is how the worker leaves its scripts with the server
-                if self._word in data and b"\r\nEVAL\r\n" not in data and not self.stolen:
-                    back.cancel()
-                    await asyncio.gather(back, return_exceptions=True)
-                    ours.write(data)
-                    self.stolen += len(await theirs.read(1 << 20)) > 0  # it was carried out
-                    return
-                ours.write(data)
-        except ConnectionError:
-            return  # whoever was at the other end has gone; so do we
-        finally:
-            back.cancel()
-            writer.close()
-            ours.close()
-
-    @staticmethod
-    async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(1 << 20):
-            writer.write(data)
-        writer.close()
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,37 @@ def tracing(exporter: InMemorySpanExporter) -> Tracing:
     return Tracing(provider)
 
 
+@pytest.mark.parametrize("batch", [False, True], ids=["one", "batch"])
+async def test_what_a_handler_returns_is_published_within_its_run(
+    server: ServerProcess, tracing: Tracing, exporter: InMemorySpanExporter, batch: bool
+) -> None:
+    """The publish of ``@app.publisher`` is part of the run's trace, its span the child of the run's."""
+    app = App(server.url, middlewares=[tracing], registry=False)
+    sub = StreamSub("s", group="g")
+
+    if batch:
+
+        @app.publisher("out", headers={})
+        @app.subscriber(sub, batch=True)
+        async def handle(x: list[int]) -> list[dict[str, int]]:
+            return [{"x": one} for one in x]
+    else:
+
+        @app.publisher("out", headers={})
+        @app.subscriber(sub)
+        async def handle(x: int) -> dict[str, int]:
+            return {"x": x}
+
+    async with app.running():
+        await app.publish("s", {"x": 1}, headers={})
+        await aeventually(lambda: len(exporter.get_finished_spans()) == 3)
+    first, second, process = exporter.get_finished_spans()
+    send = second if second.name == "send out" else first
+    assert (send.name, process.name) == ("send out", "process s")
+    assert send.parent is not None
+    assert (send.parent.span_id, send.context.trace_id) == (process.context.span_id, process.context.trace_id)
+
+
 async def test_a_run_is_the_child_of_its_publish_through_the_envelope(
     server: ServerProcess, tracing: Tracing, exporter: InMemorySpanExporter
 ) -> None:

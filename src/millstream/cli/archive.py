@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from millstream.cli.output import Column, Output, Table, exits, output_option
+from millstream.cli.paths import LocalPath
 from millstream.cli.signals import ended_by_signal
 from millstream.cli.timeoptions import span
 from millstream.errors import UsageError
@@ -28,7 +29,7 @@ Examples:
   millstream archive redis://127.0.0.1:6400/0 orders --to /data/archive --dry-run    what would go, what holds the rest
   millstream archive redis://127.0.0.1:6400/0 orders refunds --to /data/archive      until SIGTERM or Ctrl-C
   millstream archive redis://127.0.0.1:6400/0 orders --to /data/archive --once --keep 7d
-  millstream archive redis://127.0.0.1:6400/0 --pattern 'orders:*' --to /data/archive --keep-entries 10000
+  millstream archive redis://127.0.0.1:6400/0 --stream-pattern 'orders:*' --to /data/archive --keep-entries 10000
 
 \b
 Read archive and stream as one table (docs/archive.md), or write entries into a stream again (millstream replay):
@@ -59,8 +60,14 @@ _OUTLOOK = (
 @click.command(help=HELP, context_settings={"max_content_width": 110})
 @click.argument("url")
 @click.argument("streams", nargs=-1)
-@click.option("--to", required=True, type=click.Path(path_type=Path), metavar="DIR", help="The archive; made if new.")
-@click.option("--pattern", metavar="GLOB", help="Streams like this (as SCAN MATCH) instead of named ones.")
+@click.option("--to", required=True, type=LocalPath(), metavar="DIR", help="The archive; made if new.")
+@click.option(
+    "--stream-pattern",
+    "--pattern",
+    "pattern",
+    metavar="GLOB",
+    help="Streams like this (as SCAN MATCH) instead of named ones.",
+)
 @click.option("--once", is_flag=True, help="Archive what is there now, trim, and end.")
 @click.option("--every", default="10s", show_default=True, metavar="SPAN", help="Time between batches.")
 @click.option("--batch", default=200_000, show_default=True, metavar="N", help="Entries of a batch, at most.")
@@ -118,7 +125,7 @@ def archive(  # noqa: PLR0917 - click passes every option by name
 
 def _check(streams: tuple[str, ...], pattern: str | None, every: float, batch: int, file_size: int) -> None:
     if bool(streams) == bool(pattern):
-        raise UsageError("name the streams to archive, or give --pattern: one of the two")
+        raise UsageError("name the streams to archive, or give --stream-pattern: one of the two")
     if any("," in stream for stream in streams):
         raise UsageError("streams are named one by one, with spaces between them; a key with a comma cannot be read")
     if not every or batch < 1 or file_size < 1:

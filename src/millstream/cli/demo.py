@@ -8,6 +8,7 @@ import click
 from rich.console import Console
 
 from millstream.cli.output import FAILED, INTERRUPTED, OK, Output, exits
+from millstream.cli.paths import LocalPath
 
 HELP = """A year of real flights through stream, workers and Spark, checked.
 
@@ -40,7 +41,7 @@ once), 130 after Ctrl-C. Needs a Java 17+ runtime and: pip install 'millstream[d
 @click.option("--url", metavar="URL", help="A running server (redis://, rediss://, unix://) instead of our own.")
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=LocalPath(),
     default=Path("demo-out"),
     show_default=True,
     metavar="DIR",

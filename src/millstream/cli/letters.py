@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from millstream.client.jsontext import loads
+from millstream.client.jsontext import parse_record
 
 _FRAME = re.compile(r'  File "(?P<path>.*)", line \d+, in ')
 #: What calls a handler: our own packages, what injects its arguments, and the standard library between them.
@@ -28,7 +28,7 @@ def readable(pairs: Sequence[Sequence[bytes]]) -> tuple[dict[str, str], object]:
             except ValueError:  # damaged: it is shown as it is
                 continue
             try:
-                return found.headers, loads(found.body)
+                return found.headers, parse_record(found.body)
             except ValueError:
                 return found.headers, found.body
     return {}, None

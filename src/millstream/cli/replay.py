@@ -1,6 +1,5 @@
 """``millstream replay``: entries of an archive or a stream written into a stream again."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -9,6 +8,7 @@ from millstream.cli.output import Column, Output, exits, output_option
 from millstream.cli.signals import ended_by_signal
 from millstream.cli.timeoptions import instant
 from millstream.errors import UsageError
+from millstream.paths import local_path
 
 if TYPE_CHECKING:
     from millstream.spark.archiving.replay import Done, Replay
@@ -84,7 +84,7 @@ def replay(  # noqa: PLR0917 - click passes every option by name
         if first is not None and end is not None and first >= end:
             raise UsageError(f"--until {until} is not after --since {since}: nothing would be replayed")
         what = Replay(
-            source if "://" in source else str(Path(source).absolute()),
+            source if "://" in source and not source.startswith("file:") else str(local_path(source)),
             stream,
             target,
             into or stream,
@@ -102,6 +102,11 @@ def replay(  # noqa: PLR0917 - click passes every option by name
         if not done.finished:
             Output().say("millstream replay: stopped; run the same command again to go on")
             raise KeyboardInterrupt
+        if done.before:
+            Output().say(
+                f"millstream replay: this replay was done before: its {done.written} entries are in {what.into!r}, and "
+                "nothing was written now; to replay them once more give it a --name"
+            )
 
 
 def _run(what: "Replay", output: Output) -> "Done":

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import click
 
+from millstream.cli.paths import LocalPath
+
 DEFAULT_DIR = Path("millstream-data")
 _PORTS = click.IntRange(0, 65535)
 _FILE = click.Path(path_type=Path)
@@ -47,9 +49,7 @@ def _assignments(ctx: click.Context, param: click.Parameter, values: tuple[str, 
     show_default=True,
     help="Whether clients must show a certificate.",
 )
-@click.option(
-    "--dir", "directory", type=click.Path(path_type=Path), help=f"Data directory.  [default: ./{DEFAULT_DIR}]"
-)
+@click.option("--dir", "directory", type=LocalPath(), help=f"Data directory.  [default: ./{DEFAULT_DIR}]")
 @click.option("--memory", is_flag=True, help="Keep nothing: the data is gone when the server ends.")
 @click.option(
     "--fsync",

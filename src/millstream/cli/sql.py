@@ -33,7 +33,9 @@ Exit code: 0 done, 2 the query or an option cannot be meant, 1 anything else, 13
 @click.argument("query")
 @click.option("--url", help="Server. Default: MILLSTREAM_URL, REDIS_URL, redis://127.0.0.1:6379/0.")
 @click.option("--stream", metavar="KEYS", help="These streams only: one key, or several with commas.")
-@click.option("--stream-pattern", metavar="PATTERN", help="Keys like this (as SCAN MATCH). Default: all streams.")
+@click.option(
+    "--stream-pattern", "--pattern", metavar="GLOB", help="Keys like this (as SCAN MATCH). Default: all streams."
+)
 @output_option
 def sql(query: str, url: str | None, stream: str | None, stream_pattern: str | None, form: str) -> None:
     """See ``HELP``."""

@@ -122,6 +122,7 @@ Examples:
 _WORKERS = (
     Column("id"),
     Column("state"),
+    Column("blocked", "prose"),
     Column("version", rank=9),
     Column("started_ms", "time", rank=6),
     Column("beat_ms", "time", "last beat", rank=5),
@@ -216,6 +217,7 @@ def show(id: str, url: str | None, form: str) -> None:  # noqa: A002 - click's a
         facts = _run(url, lambda line: _pick(line, (id,), everyone=False))[0]
         error = facts["last_error"] or {}
         whole = {name: facts[name] for name in ("id", "host", "pid", "version", "state", "started_ms", "beat_ms")}
+        whole["blocked"] = _blocked(facts)
         whole["last_error"] = error.get("error")
         whole["last_error_ms"] = error.get("at_ms")
         whole["last_error_entry"] = error.get("entry")
@@ -413,12 +415,23 @@ def _row(facts: dict[str, Any]) -> list[object]:
     error = facts["last_error"] or {}
     jobs = [_for(facts, job) for sub in subscribers for job in sub["jobs"]]
     return [
-        *(facts[name] for name in ("id", "state", "version", "started_ms", "beat_ms")),
+        facts["id"],
+        facts["state"],
+        _blocked(facts),
+        *(facts[name] for name in ("version", "started_ms", "beat_ms")),
         [sub["handler"] + (" (paused)" if sub["paused"] is not None else "") for sub in subscribers],
         *(sum(sub[name] for sub in subscribers) for name in ("slots", "running", "buffered")),
         max(jobs, default=None),
         error.get("error"),
     ]
+
+
+def _blocked(facts: dict[str, Any]) -> str | None:
+    """For how long a worker's event loop has stood still, and where; None while it goes on."""
+    found = facts["blocked"]
+    if found is None:
+        return None
+    return f"{(facts['beat_ms'] - found['since_ms']) / 1000:.0f} s at {found['where']}"
 
 
 def _for(facts: dict[str, Any], job: dict[str, Any]) -> int:

@@ -225,7 +225,7 @@ class Places:
             self._slots = Slots.of_reply(rows, address)
             self.known = True
             return
-        raise Disconnected(f"no node of the cluster answers: {reason}")
+        raise Disconnected(f"no node of the cluster answers: {reason}", sent=False)
 
 
 class NearLine(Line):
@@ -320,7 +320,7 @@ class ClusterLine(Line):
         keys = [_key(command) for command in commands]
         answer: asyncio.Future[list[Reply]] = asyncio.get_running_loop().create_future()
         if self._closed:
-            answer.set_exception(Disconnected("the line is closed"))
+            answer.set_exception(Disconnected("the line is closed", sent=False))
             return answer
         task = asyncio.ensure_future(self._route(commands, keys, timeout, only_if))
         self._routes.add(task)
@@ -374,7 +374,7 @@ class ClusterLine(Line):
 
     def _node(self, address: Address) -> Line:
         if address not in self._nodes:
-            self._nodes[address] = Line(self._places.cluster.url(address))
+            self._nodes[address] = Line(self._places.cluster.url(address), redial=True)
         return self._nodes[address]
 
     async def close(self) -> None:

@@ -16,6 +16,9 @@ import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from types import TracebackType
+
+from millstream.client.jsontext import parse
 
 PREFIX = b"_dead."
 
@@ -25,13 +28,31 @@ SUFFIX = ":dead"
 #: Field of an entry that was put back, and of its next dead letter.
 HISTORY = PREFIX + b"history"
 
+_PART_MAX = 2**64 - 1  # of either half of an id
+
 #: Earlier deaths that are remembered, the first (it names the id by which effects are known) and the latest ones; and
 #: characters of each one's error.
 DEATHS_LIMIT = 20
 ERROR_LIMIT = 500
 
-#: Longest traceback kept, in characters: its end, where the cause is.
+#: Longest traceback kept, in characters: its end, where the cause is; and longest text of an error: its beginning.
 TRACEBACK_LIMIT = 8_000
+TEXT_LIMIT = 8_000
+
+#: What the parts of an earlier death are, as far as this version knows them.
+_DEATH: Mapping[str, type] = {
+    "id": str,
+    "group": str,
+    "consumer": str,
+    "deliveries": int,
+    "reason": str,
+    "error": str,
+    "died_ms": int,
+    "returned_ms": int,
+}
+
+#: Bound of the whole numbers in a letter or a history, as the server has it for those that it counts itself.
+_HIGHEST = 2**63
 
 # Whole milliseconds all the way: as seconds in a float, times after the year 2242 come back one off
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -108,7 +129,7 @@ def unpack(flat: Sequence[bytes]) -> DeadLetter:
     """
     notes = _notes(flat)  # later ones win: those of the last death
     try:
-        count = int(notes["fields"])
+        count = _number(notes["fields"])
         if count < 0:
             raise ValueError(f"not a dead letter: _dead.fields is {count}")
         notes = _notes(flat[2 * count :])
@@ -118,7 +139,7 @@ def unpack(flat: Sequence[bytes]) -> DeadLetter:
             id=notes["id"],
             group=notes["group"],
             consumer=notes["consumer"],
-            deliveries=int(notes["deliveries"]),
+            deliveries=_number(notes["deliveries"]),
             reason=notes["reason"],
             error=notes["error"],
             traceback=notes["traceback"],
@@ -157,21 +178,54 @@ def returning(letter: DeadLetter, now_ms: int, *, all_groups: bool = False) -> l
 
 
 def parse_history(text: str | bytes) -> tuple[Mapping[str, object], ...] | None:
-    """The earlier deaths in a ``_dead.history`` field; None when it holds something else."""
+    """The earlier deaths in a ``_dead.history`` field; None when it holds something else.
+
+    Anybody may write such a field. So what is read here can be written again and shown: a list of flat objects with
+    values of the known kinds; names that a later version adds may have any flat value.
+    """
     try:
-        found = json.loads(text)
+        found = parse(text)
     except ValueError:
         return None
-    if not isinstance(found, list) or not all(isinstance(death, dict) for death in found):
+    if not isinstance(found, list) or not all(_is_death(death) for death in found):
         return None
     return tuple(found)
 
 
-def take_history(flat: Sequence[bytes]) -> tuple[Sequence[bytes], tuple[Mapping[str, object], ...]]:
-    """An entry's own fields, and its earlier deaths: it has some if it was put back."""
+def _is_death(death: object) -> bool:
+    return isinstance(death, dict) and all(
+        isinstance(value, _DEATH.get(name, str | int | float | None))
+        and not (isinstance(value, int) and abs(value) >= _HIGHEST)
+        for name, value in death.items()
+    )
+
+
+def take_history(flat: list[bytes]) -> tuple[list[bytes], tuple[Mapping[str, object], ...]]:
+    """An entry's own fields, and its earlier deaths: it has some if it was put back, else ``flat`` is given back."""
     if len(flat) > 2 and flat[-2] == HISTORY and (history := parse_history(flat[-1])) is not None:
         return flat[:-2], history
     return flat, ()
+
+
+def hindrance(kind: object, info: object, letters: int) -> str | None:
+    """What its key has that keeps a transaction from adding letters, such as "holds a list"; None for nothing.
+
+    Inside EXEC an XADD that fails does not hold up the XACK behind it, so what makes it fail is looked for before,
+    while the key is watched.
+
+    Args:
+        kind: the reply to TYPE of its key.
+        info: the reply to XINFO STREAM of it, names and values in turn; an error where there is no such stream.
+        letters: how many are to be added.
+    """
+    if isinstance(kind, bytes) and kind not in (b"stream", b"none"):
+        return f"holds a {kind.decode()} and no stream"
+    if isinstance(info, list):
+        last = dict(zip(info[::2], info[1::2], strict=True)).get(b"last-generated-id", b"0-0")
+        ms, seq = map(int, last.split(b"-"))
+        if ms == _PART_MAX and seq + letters > _PART_MAX:
+            return f"has the last id {last.decode()}, and no {letters} ids are left after it"
+    return None
 
 
 def meant_for(history: Sequence[Mapping[str, object]]) -> str | None:
@@ -180,15 +234,23 @@ def meant_for(history: Sequence[Mapping[str, object]]) -> str | None:
     return group if isinstance(group, str) else None
 
 
-def describe(error: BaseException | None) -> tuple[str, str]:
-    """An error's text, with its type in front, and its traceback's end; whatever its own methods do."""
+def describe(error: BaseException | None, trace: TracebackType | None = None) -> tuple[str, str]:
+    """An error's text, with its type in front, and its traceback's end; whatever its own methods do.
+
+    Args:
+        error: what was raised, if anything was.
+        trace: from where on its traceback is shown; all of it when None.
+    """
     if error is None:
         return "", ""
     try:
-        whole = "".join(traceback.format_exception(error))
+        whole = "".join(traceback.format_exception(type(error), error, trace or error.__traceback__))
     except Exception:  # noqa: BLE001 - an attribute that traceback reads is not what it expects
         whole = ""
-    return f"{type(error).__name__}: {shown(error)}", whole[-TRACEBACK_LIMIT:]
+    text = f"{type(error).__name__}: {shown(error)}"
+    if len(text) > TEXT_LIMIT:  # some errors quote the entry: a letter must not be larger than the server takes
+        text = f"{text[:TEXT_LIMIT]}... ({len(text)} characters)"
+    return text, whole[-TRACEBACK_LIMIT:]
 
 
 def shown(error: BaseException) -> str:
@@ -249,8 +311,15 @@ def _iso(ms: int) -> str:
 
 def _ms(text: str) -> int:
     if text.lstrip("-").isdigit():
-        return int(text)
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None:
-        raise ValueError(f"not a dead letter: {text!r} names no zone")
-    return (moment - _EPOCH) // _MS
+        return _number(text)
+    when = datetime.fromisoformat(text)
+    if when.tzinfo is None:
+        raise ValueError(f"not a dead letter: the time {text[:40]!r} names no zone")
+    return (when - _EPOCH) // _MS
+
+
+def _number(text: str) -> int:
+    number = int(text)
+    if abs(number) >= _HIGHEST:
+        raise ValueError(f"not a dead letter: {text[:40]} is beyond 64 bits")
+    return number

@@ -1,31 +1,49 @@
-"""JSON that strangers wrote: read without a way to end the reader. Pure."""
+"""JSON that others wrote: read without a way to end the reader. Pure.
+
+``json.loads`` has two ways to refuse a text: ValueError, and RecursionError where it is nested more deeply than
+Python's stack allows. Whoever guards against the first is ended by the second, so here both are ValueErrors.
+"""
 
 import json
 from typing import Any
 
+#: Levels of lists and objects in a record that are read; what we write ourselves has four.
 DEEPEST = 50
-"""Levels of lists and objects that are read; what we write ourselves has four."""
 
 
-def loads(text: str | bytes) -> Any:
-    """What a JSON text says.
+class TooDeepError(ValueError):
+    """It may be JSON, and is nested too deeply to be read."""
 
-    Python's own parser lets out errors of three kinds, and gives back what later ends whoever walks through it, as a
-    thousand lists in one another.
+
+def parse(text: str | bytes) -> Any:
+    """What this JSON says.
 
     Raises:
-        ValueError: it is none, is no UTF-8, or is nested more than :data:`DEEPEST` levels.
+        ValueError: it is not JSON.
+        TooDeepError: it is nested too deeply.
     """
     try:
-        found = json.loads(text)
+        return json.loads(text)
     except RecursionError:
-        raise ValueError("nested too deeply") from None
+        raise TooDeepError("JSON that is nested too deeply") from None
+
+
+def parse_record(text: str | bytes) -> Any:
+    """What the JSON of a record says that this project writes, and anybody may have written over.
+
+    A thousand lists in one another can be parsed, and then end whoever walks through them: so the levels are bounded.
+
+    Raises:
+        ValueError: it is not JSON.
+        TooDeepError: it is nested more than :data:`DEEPEST` levels.
+    """
+    found = parse(text)
     level = [found]
     for _ in range(DEEPEST + 1):
         level = [child for each in level for child in _children(each)]
         if not level:
             return found
-    raise ValueError(f"nested more than {DEEPEST} levels")
+    raise TooDeepError(f"JSON that is nested more than {DEEPEST} levels")
 
 
 def _children(value: Any) -> Any:

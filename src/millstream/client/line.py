@@ -28,14 +28,12 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from millstream.client.url import CLUSTERS, async_client
-from millstream.errors import MillstreamError, UsageError
+from millstream.errors import Disconnected, MillstreamError, UsageError
+
+__all__ = ["AccessDenied", "Command", "Disconnected", "Line", "Reply", "Withheld", "open_line", "passes"]
 
 Command: TypeAlias = Sequence[bytes | str | int | float]
 Reply: TypeAlias = Any
-
-
-class Disconnected(MillstreamError):  # noqa: N818 - a state of the line, not a fault of the caller
-    """The connection broke before the reply came; whether the command ran is unknown."""
 
 
 class Withheld(MillstreamError):  # noqa: N818 - the caller's own condition
@@ -69,6 +67,10 @@ def passes(error: ResponseError) -> bool:
     )
 
 
+#: Seconds without a word after which a connection may have been closed behind our back.
+_IDLE = 0.5
+
+
 class Line:
     """A shared connection.
 
@@ -76,9 +78,11 @@ class Line:
         url: the server.
         greet: commands sent first on every new connection; their replies are kept in ``greeting``.
         timeout: seconds a batch of commands may take before the connection is given up.
+        redial: connect anew before writing to a connection that was closed while nothing was asked (the server was
+            started again, its ``timeout``, a proxy). Not for a line whose connection keeps a state, such as WATCH.
     """
 
-    def __init__(self, url: str, *, greet: Sequence[Command] = (), timeout: float = 30.0) -> None:
+    def __init__(self, url: str, *, greet: Sequence[Command] = (), timeout: float = 30.0, redial: bool = False) -> None:
         self._client = async_client(url, protocol=2)
         self._greet = greet
         self._timeout = timeout
@@ -87,6 +91,9 @@ class Line:
         self._wake = asyncio.Event()
         self._driver: asyncio.Task[None] | None = None
         self._closed = False
+        self._redial = redial
+        self._written = False  # anything of the present batch
+        self._used_at = 0.0
         self.greeting: list[Reply] = []
         self.connects = 0
 
@@ -125,7 +132,7 @@ class Line:
         """
         future: asyncio.Future[list[Reply]] = asyncio.get_running_loop().create_future()
         if self._closed:
-            future.set_exception(Disconnected("the line is closed"))
+            future.set_exception(Disconnected("the line is closed", sent=False))
             return future
         # here and not when they are written: what cannot be packed is the caller's mistake and must not hurt the others
         packed = b"".join([_pack(command) for command in commands])
@@ -180,6 +187,7 @@ class Line:
             await self._wake.wait()
             self._wake.clear()
             batch, self._queue = self._queue, []
+            self._written = False
             try:
                 async with asyncio.timeout(max(limit for _, _, _, limit, _ in batch)):
                     await self._exchange(batch)
@@ -191,16 +199,29 @@ class Line:
                 self._fail(batch, AccessDenied(str(error)))
             except (RedisError, OSError, TimeoutError) as error:
                 await self._hang_up()
-                self._fail(batch, Disconnected(str(error) or type(error).__name__))
+                self._fail(batch, Disconnected(str(error) or type(error).__name__, sent=self._written))
 
     async def _exchange(self, batch: Iterable[_Asked]) -> None:
+        if self._redial and self._connection is not None and await self._was_closed():
+            await self._hang_up()
         connection = self._connection
         if connection is None:
             connection = await self._dial()
         sent = [asked for asked in batch if asked[4] is None or _holds(asked)]
+        self._written = True
         await connection.send_packed_command(b"".join([asked[0] for asked in sent]))
         for _, count, future, _, _ in sent:
             self._answer(future, [await _reply(connection) for _ in range(count)])
+        self._used_at = asyncio.get_running_loop().time()
+
+    async def _was_closed(self) -> bool:
+        """Whether the other side has hung up while nothing was asked."""
+        if asyncio.get_running_loop().time() - self._used_at > _IDLE:
+            # what came while other code kept the loop busy is seen after the loop's next look at its sockets
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        reader: asyncio.StreamReader | None = getattr(self._connection, "_reader", None)  # redis-py tells nobody else
+        return reader is None or reader.at_eof() or reader.exception() is not None
 
     def _answer(self, future: "asyncio.Future[list[Reply]]", replies: list[Reply]) -> None:
         if not future.done():
@@ -231,16 +252,17 @@ class Line:
                 future.exception()  # seen: a caller that was cancelled will not ask for it
 
 
-def open_line(url: str, *, near: str | None = None, greet: Sequence[Command] = ()) -> Line:
+def open_line(url: str, *, near: str | None = None, greet: Sequence[Command] = (), redial: bool = False) -> Line:
     """A line to what a URL names.
 
     Args:
         url: of a server, or of a cluster.
         near: on a cluster, the key whose node is meant; None for a line that sends each command to its key's node.
         greet: see :class:`Line`; only with ``near``.
+        redial: see :class:`Line`; a cluster's line that is near no key always does.
     """
     if not url.startswith(CLUSTERS):
-        return Line(url, greet=greet)
+        return Line(url, greet=greet, redial=redial)
     from millstream.client.cluster import ClusterLine, NearLine  # noqa: PLC0415 - only its users load it
 
     return ClusterLine(url) if near is None else NearLine(url, near, greet=greet)

@@ -8,7 +8,6 @@ only then). Where another process serves the directory, ``file:///dir`` connects
 """
 
 import contextlib
-import os
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +18,7 @@ import redis.asyncio
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from millstream.client import itself
+from millstream.client import itself, urltext
 from millstream.client.urltext import without_password, wrong
 from millstream.errors import ConfigError, LogLockedError
 
@@ -30,12 +29,7 @@ SERVERS = (PLAIN, "rediss://", "unix://", SENTINELS, CLUSTERS)
 EMBEDDED = ("memory://", "file://")
 SCHEMES = SERVERS + EMBEDDED
 
-DEFAULT_URL = "redis://127.0.0.1:6379/0"
-
-
-def find_url(given: str | None = None) -> str:
-    """The URL that is meant: the one given, else ``MILLSTREAM_URL`` or ``REDIS_URL``, else a server on this machine."""
-    return given or os.environ.get("MILLSTREAM_URL") or os.environ.get("REDIS_URL") or DEFAULT_URL
+find_url = urltext.find_url
 
 
 def check_url(url: str) -> str:

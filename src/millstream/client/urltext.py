@@ -3,10 +3,18 @@
 Loads no client, since Spark imports it whenever it looks for a data source.
 """
 
+import os
 import re
 from urllib.parse import parse_qs, unquote, urlsplit
 
+DEFAULT_URL = "redis://127.0.0.1:6379/0"
+
 _ENCODED = "in a password, / ? # @ [ ] are written percent-encoded: %2F %3F %23 %40 %5B %5D"
+
+
+def find_url(given: str | None = None) -> str:
+    """The URL that is meant: the one given, else ``MILLSTREAM_URL`` or ``REDIS_URL``, else a server on this machine."""
+    return given or os.environ.get("MILLSTREAM_URL") or os.environ.get("REDIS_URL") or DEFAULT_URL
 
 
 def wrong(url: str) -> str | None:

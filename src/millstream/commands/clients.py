@@ -47,10 +47,12 @@ def flags_of(session: Session) -> str:
 
 def describe(session: Session, wall: int) -> str:
     """One line of CLIENT LIST: the fields that exist here, in Redis's order, no secrets."""
+    traffic = session.traffic()
     fields: list[tuple[str, object]] = [
         ("id", session.id),
         ("addr", session.addr),
         ("laddr", session.laddr),
+        ("fd", traffic.descriptor),
         ("name", _shown(session.name)),
         ("age", max(wall - session.created, 0) // 1000),
         ("idle", max(wall - session.last_used, 0) // 1000),
@@ -61,12 +63,20 @@ def describe(session: Session, wall: int) -> str:
         ("ssub", 0),
         ("multi", -1 if session.queue is None else len(session.queue)),
         ("watch", len(session.watched)),
+        ("qbuf", traffic.unread),
+        ("omem", traffic.untaken),
+        ("events", "rw" if traffic.untaken else "r"),
         ("cmd", session.last_command or "NULL"),
         ("user", _text(session.user or b"default")),
         ("redir", -1),
         ("resp", session.resp),
         ("lib-name", _shown(session.lib_name)),
         ("lib-ver", _shown(session.lib_ver)),
+        ("io-thread", 0),
+        ("tot-net-in", traffic.received),
+        ("tot-net-out", traffic.sent),
+        ("tot-cmds", session.commands),
+        ("read-events", traffic.reads),
     ]
     return " ".join(f"{name}={value}" for name, value in fields)
 
@@ -103,6 +113,7 @@ def client_id(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a han
     since="6.2.0",
     group="connection",
     summary="Describes the connection.",
+    limited="without the sizes of buffers that only Redis has",
 )
 def client_info(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Its line of CLIENT LIST."""
@@ -117,7 +128,7 @@ def client_info(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a h
     group="connection",
     syntax="[TYPE client-type=<NORMAL | MASTER | REPLICA | PUBSUB>]@5.0.0 [ID client-id:integer [client-id ...]]@6.2.0",
     summary="Describes all connections.",
-    limited="one filter at a time: TYPE or ID",
+    limited="one filter at a time: TYPE or ID; without the sizes of buffers that only Redis has",
 )
 def client_list(ctx: Context, argv: list[bytes]) -> Reply:
     """One line each, oldest first."""

@@ -227,6 +227,7 @@ class Config:
         disk_floor: ``disk-free-floor``; writes are turned away while less is free, 0 for no such floor.
         rewrite_percentage: ``auto-aof-rewrite-percentage``, 0 for never.
         rewrite_min_size: ``auto-aof-rewrite-min-size``.
+        clients_possible: how many of so many clients the system has descriptors for; the shell provides it.
 
     Raises:
         ConfigError: a name is unknown or a value refused; the text says which.
@@ -234,6 +235,7 @@ class Config:
 
     def __init__(self, given: dict[str, str] | None = None) -> None:
         self.expires_unasked = True
+        self.clients_possible: Callable[[int], int] = lambda wanted: wanted
         self.values: dict[str, object] = {}
         for parameter in PARAMETERS.values():
             self._put(parameter.name, parameter.parse(parameter.default))
@@ -310,9 +312,18 @@ class Config:
                 parsed[key] = PARAMETERS[key].parse(value)
             except ValueError as reason:
                 raise _refused(name, str(reason)) from None
+        self._check_clients(chosen, parsed)
         for key, found in parsed.items():
             self._put(key, found)
         self._cache()
+
+    def _check_clients(self, chosen: dict[str, tuple[str, str]], parsed: dict[str, object]) -> None:
+        wanted = parsed.get("maxclients")
+        if isinstance(wanted, int) and (room := self.clients_possible(wanted)) < wanted:
+            raise _refused(
+                chosen["maxclients"][0],
+                f"The operating system is not able to handle the specified number of clients, try with {room}",
+            )
 
     def _put(self, name: str, value: object) -> None:
         if isinstance(value, dict):  # some classes of clients; the others stay as they are

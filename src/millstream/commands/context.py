@@ -6,11 +6,12 @@ commit.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from millstream.clock import Now
 from millstream.commands.session import Session
-from millstream.engine.channels import Channels
+from millstream.engine.channels import Channels, Patterns
 from millstream.engine.keyspace import Database, Keyspace, Transition, Value
 from millstream.engine.stream import Stream
 from millstream.errors import CommandError
@@ -28,6 +29,21 @@ if TYPE_CHECKING:
 WRONGTYPE = "WRONGTYPE Operation against a key holding the wrong kind of value"
 
 V = TypeVar("V", bound=Value)
+
+
+@dataclass(slots=True)
+class Lookups:
+    """What came of looking keys up, for INFO.
+
+    Attributes:
+        hits: a command that reads found its key.
+        misses: it did not.
+        expired: keys deleted because their time was over, whoever came upon them.
+    """
+
+    hits: int = 0
+    misses: int = 0
+    expired: int = 0
 
 
 class ScriptHost(Protocol):
@@ -63,7 +79,12 @@ class Host(Protocol):
     accounts: "Accounts"
     keyspace: Keyspace
     channels: Channels[Session]
-    patterns: Channels[Session]
+    patterns: Patterns[Session]
+
+    @property
+    def lookups(self) -> Lookups:
+        """What came of looking keys up, to be counted on."""
+        ...
 
     @property
     def outage(self) -> object | None:
@@ -141,6 +162,14 @@ class Host(Protocol):
         """Look again at those who wait for a key, once the command is through."""
         ...
 
+    def weigh(self, size: int) -> None:
+        """So many bytes are about to be changed: let them into the log's next record.
+
+        Raises:
+            CommandError: with what the transaction or script has changed already they are too many.
+        """
+        ...
+
     def last_save(self) -> int:
         """Wall seconds of the last moment known at which all that was written was on disk."""
         ...
@@ -216,9 +245,10 @@ class Context:
         may_block: False inside MULTI and scripts.
         dirty: changes made so far, as Redis counts them (``rdb_changes_since_last_save``).
         failed: a script's reply has an error in it, so the call counts as failed; its errors are counted already.
+        counts: whether INFO counts the keys that are looked up now as hits and misses.
     """
 
-    __slots__ = ("_journal", "_notify", "db", "dirty", "failed", "host", "may_block", "now", "session")
+    __slots__ = ("_journal", "_notify", "counts", "db", "dirty", "failed", "host", "may_block", "now", "session")
 
     def __init__(
         self,
@@ -239,6 +269,7 @@ class Context:
         self.may_block = may_block
         self.dirty = 0
         self.failed = False
+        self.counts = False
 
     def commit(self, step: Transition, *, soft: bool = False) -> Any:
         """Apply a transition and log it; returns what its applier returns.
@@ -256,13 +287,23 @@ class Context:
         db = self.db if database is None else database
         value = db.keys.get(key)
         if value is not None and db.expires and db.is_expired(key, self.now.wall):
-            if self.host.outage is not None or self.host.is_paused:  # nothing may be written now, so it is only hidden
-                return None
-            self.commit(("unset", db.index, key))
-            self.signal(key, db)
-            self.notify("x", "expired", key, db)
-            return None
+            value = None
+            self._delete_expired(key, db)
+        if self.counts:
+            lookups = self.host.lookups
+            if value is None:
+                lookups.misses += 1
+            else:
+                lookups.hits += 1
         return value
+
+    def _delete_expired(self, key: bytes, db: Database) -> None:
+        if self.host.outage is not None or self.host.is_paused:  # nothing may be written now, so it is only hidden
+            return
+        self.commit(("unset", db.index, key))
+        self.host.lookups.expired += 1
+        self.signal(key, db)
+        self.notify("x", "expired", key, db)
 
     def lookup_as(self, key: bytes, kind: type[V]) -> V | None:
         """The key's value of the given type, or None.

@@ -50,7 +50,7 @@ def _argument(argument: Argument, keys: "count[int]") -> Reply:
         pairs.append((b"key_spec_index", next(keys)))
     if argument.token:
         pairs.append((b"token", argument.token.encode()))
-    if argument.since:
+    if argument.since and argument.tells_since:
         pairs.append((b"since", argument.since.encode()))
     flags = [name for name, is_so in (("optional", argument.optional), ("multiple", argument.multiple)) if is_so]
     if flags:

@@ -119,6 +119,7 @@ def restore(ctx: Context, argv: list[bytes]) -> Reply:
             delete_key(ctx, key)
         return OK
     payload = argv[3] if dumping.is_ours(argv[3]) else dumping.dump(value)
+    ctx.host.weigh(len(payload))
     ctx.commit(("restore", ctx.db.index, key, payload, expires_at))
     ctx.signal(key)
     ctx.notify("g", "restore", key)

@@ -137,7 +137,7 @@ def hincrby(ctx: Context, argv: list[bytes]) -> Reply:
     -3,
     "readonly",
     "2.8.0",
-    "key cursor:integer [MATCH pattern] [COUNT count:integer] [NOVALUES]@7.4.0",
+    "key cursor:integer [MATCH pattern] [COUNT count:integer] [NOVALUES]@!7.4.0",
     "Walks the fields of a hash.",
 )
 def hscan(ctx: Context, argv: list[bytes]) -> Reply:

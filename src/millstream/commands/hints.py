@@ -27,6 +27,7 @@ FLAG_ORDER = (
     "no_multi",
     "movablekeys",
     "allow_busy",
+    "script_runner",
 )
 """Every flag, in the order in which Redis shows them."""
 
@@ -45,7 +46,8 @@ MORE_FLAGS = _by_name(
         ("allow_busy", "multi discard watch unwatch auth hello quit reset script|kill shutdown replconf"),
         ("skip_slowlog", "exec"),
         ("no_async_loading", "save bgsave bgrewriteaof"),
-        ("no_mandatory_keys skip_monitor", "eval eval_ro evalsha evalsha_ro"),
+        ("no_mandatory_keys skip_monitor script_runner", "eval eval_ro evalsha evalsha_ro"),
+        ("denyoom", "subscribe psubscribe"),
     )
 )
 """Flags that mean nothing to this server, which clients may still ask for."""
@@ -119,10 +121,11 @@ _ONE_USE = _by_name(
         (
             "RW delete",
             (
-                "xtrim xdel xdelex xackdel xautoclaim xgroup|destroy xgroup|delconsumer hdel zrem "
+                "xtrim xdel xdelex xautoclaim xgroup|destroy xgroup|delconsumer hdel zrem "
                 "zremrangebyscore zremrangebyrank zremrangebylex srem"
             ),
         ),
+        ("RW update delete", "xackdel"),
         ("RW access update", "move getset getex incr decr incrby decrby incrbyfloat hincrby zincrby eval evalsha"),
         ("RW access delete", "getdel lpop rpop blpop brpop zpopmin zpopmax"),
         ("RW access update variable_flags", "set"),

@@ -37,6 +37,7 @@ class ShellFacts:
         output_bytes: bytes sent.
         output_waiting: bytes of replies clients have not taken, as last looked at.
         internal_errors: commands that failed by a fault of the server.
+        rates: commands, bytes in and bytes out a second, of late; None where nobody measures.
     """
 
     tcp_port: int = 0
@@ -54,6 +55,7 @@ class ShellFacts:
     output_bytes: int = 0
     output_waiting: int = 0
     internal_errors: int = 0
+    rates: tuple[float, float, float] | None = None
 
 
 @dataclass(slots=True)
@@ -69,6 +71,8 @@ class MachineFacts:
         memory_total: bytes the machine has.
         cpu_system: seconds of processor time in the kernel.
         cpu_user: seconds of processor time outside it.
+        cpu_system_children: the same of processes it started that have ended, in the kernel.
+        cpu_user_children: and outside it.
     """
 
     pid: int = 0
@@ -79,6 +83,8 @@ class MachineFacts:
     memory_total: int = 0
     cpu_system: float = 0.0
     cpu_user: float = 0.0
+    cpu_system_children: float = 0.0
+    cpu_user_children: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +141,21 @@ class LogFacts:
     rewrite: RewriteFacts = field(default_factory=RewriteFacts)
 
 
+@dataclass(frozen=True, slots=True)
+class ScriptFacts:
+    """What is known of scripts.
+
+    Attributes:
+        cached: scripts kept.
+        source_bytes: what they were given as, in bytes.
+        lua_bytes: what the Lua runtime takes; 0 if no script was ever run.
+    """
+
+    cached: int = 0
+    source_bytes: int = 0
+    lua_bytes: int = 0
+
+
 @dataclass(slots=True)
 class CommandFacts:
     """One command's counters, as :class:`InfoFacts` wants them."""
@@ -164,6 +185,7 @@ class InfoFacts:
         connected_clients: open sessions.
         blocked_clients: sessions waiting inside a command, or held back by CLIENT PAUSE.
         watching_clients: sessions with a WATCH.
+        watched_keys: keys with a WATCH.
         pubsub_clients: sessions that listen to channels.
         pubsub_channels: channels listened to by name.
         pubsub_patterns: patterns listened to.
@@ -175,6 +197,8 @@ class InfoFacts:
         processed: commands ever run.
         error_replies: in all.
         expired_keys: keys that died of their time.
+        hits: lookups by readers that found their key.
+        misses: those that did not.
         refused: refusals by ACL, by reason.
         commands: counters by full command name.
         errors: error replies by code.
@@ -183,12 +207,14 @@ class InfoFacts:
         shell: of the network shell.
         machine: of the process.
         log: of the log.
+        scripts: of scripts.
     """
 
     now: int = 0
     connected_clients: int = 0
     blocked_clients: int = 0
     watching_clients: int = 0
+    watched_keys: int = 0
     pubsub_clients: int = 0
     pubsub_channels: int = 0
     pubsub_patterns: int = 0
@@ -200,6 +226,8 @@ class InfoFacts:
     processed: int = 0
     error_replies: int = 0
     expired_keys: int = 0
+    hits: int = 0
+    misses: int = 0
     refused: dict[str, int] = field(default_factory=dict)
     commands: Mapping[str, CommandFacts] = field(default_factory=dict)
     errors: Mapping[str, int] = field(default_factory=dict)
@@ -208,6 +236,7 @@ class InfoFacts:
     shell: ShellFacts = field(default_factory=ShellFacts)
     machine: MachineFacts = field(default_factory=MachineFacts)
     log: LogFacts = field(default_factory=LogFacts)
+    scripts: ScriptFacts = field(default_factory=ScriptFacts)
 
 
 def _server(facts: InfoFacts) -> Rows:
@@ -240,6 +269,7 @@ def _clients(facts: InfoFacts) -> Rows:
     yield "tracking_clients", 0
     yield "pubsub_clients", facts.pubsub_clients
     yield "watching_clients", facts.watching_clients
+    yield "total_watched_keys", facts.watched_keys
     yield "total_blocking_keys", facts.blocking_keys
     yield "total_blocking_keys_on_nokey", facts.blocking_keys_on_nokey
 
@@ -254,13 +284,20 @@ def human(size: float) -> str:
 
 
 def _memory(facts: InfoFacts) -> Rows:
-    machine = facts.machine
+    machine, scripts = facts.machine, facts.scripts
     yield "used_memory", machine.memory
     yield "used_memory_human", human(machine.memory)
     yield "used_memory_rss", machine.memory
     yield "used_memory_rss_human", human(machine.memory)
     yield "used_memory_peak", machine.memory_peak
     yield "used_memory_peak_human", human(machine.memory_peak)
+    yield "used_memory_lua", scripts.lua_bytes
+    yield "used_memory_vm_eval", scripts.lua_bytes
+    yield "used_memory_lua_human", human(scripts.lua_bytes)
+    yield "used_memory_scripts_eval", scripts.source_bytes
+    yield "number_of_cached_scripts", scripts.cached
+    yield "number_of_functions", 0
+    yield "number_of_libraries", 0
     yield "total_system_memory", machine.memory_total
     yield "total_system_memory_human", human(machine.memory_total)
     yield "maxmemory", 0
@@ -303,13 +340,23 @@ def _stats(facts: InfoFacts) -> Rows:
     shell = facts.shell
     yield "total_connections_received", facts.connections
     yield "total_commands_processed", facts.processed
+    if shell.rates is not None:
+        yield "instantaneous_ops_per_sec", round(shell.rates[0])
     yield "total_net_input_bytes", shell.input_bytes
     yield "total_net_output_bytes", shell.output_bytes
+    if shell.rates is not None:
+        yield "instantaneous_input_kbps", f"{shell.rates[1] / 1024:.2f}"
+        yield "instantaneous_output_kbps", f"{shell.rates[2] / 1024:.2f}"
     yield "rejected_connections", shell.rejected_connections
     yield "expired_keys", facts.expired_keys
     yield "evicted_keys", 0
+    yield "keyspace_hits", facts.hits
+    yield "keyspace_misses", facts.misses
     yield "pubsub_channels", facts.pubsub_channels
     yield "pubsub_patterns", facts.pubsub_patterns
+    yield "pubsubshard_channels", 0
+    yield "latest_fork_usec", 0  # nothing here forks: the log is rewritten by a process started for it
+    yield "total_forks", 0
     yield "total_error_replies", facts.error_replies
     for reason, word in (("auth", "auth"), ("command", "cmd"), ("key", "key"), ("channel", "channel")):
         yield f"acl_access_denied_{word}", facts.refused.get(reason, 0)
@@ -333,6 +380,8 @@ def _replication(facts: InfoFacts) -> Rows:
 def _cpu(facts: InfoFacts) -> Rows:
     yield "used_cpu_sys", f"{facts.machine.cpu_system:.6f}"
     yield "used_cpu_user", f"{facts.machine.cpu_user:.6f}"
+    yield "used_cpu_sys_children", f"{facts.machine.cpu_system_children:.6f}"
+    yield "used_cpu_user_children", f"{facts.machine.cpu_user_children:.6f}"
 
 
 def _modules(facts: InfoFacts) -> Rows:  # noqa: ARG001 - all sections share one signature

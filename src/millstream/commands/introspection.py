@@ -155,9 +155,9 @@ def command_docs(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a 
     summary="Names the commands.",
 )
 def command_list(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """With a filter, subcommands too."""
+    """Full names, subcommands' too (``xinfo|stream``), whether or not there is a filter."""
     if len(argv) == 2:
-        return list(TABLE)
+        return [row.name.encode() for row in every()]
     if len(argv) != 5 or keyword(argv[2]) != b"FILTERBY":
         raise SYNTAX
     kind, wanted = keyword(argv[3]), argv[4]

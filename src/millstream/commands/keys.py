@@ -415,9 +415,9 @@ def object_encoding(ctx: Context, argv: list[bytes]) -> Reply:
         return value.encoding
     if not isinstance(value, StringValue):
         return value.kind
-    if read_integer(value.data) is not None:
+    if value.size <= _EMBEDDED_MAX and read_integer(value.data) is not None:
         return b"int"
-    return b"embstr" if len(value.data) <= _EMBEDDED_MAX else b"raw"
+    return b"embstr" if value.size <= _EMBEDDED_MAX else b"raw"
 
 
 @command(

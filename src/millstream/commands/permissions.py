@@ -448,7 +448,7 @@ class User:
         if denial.rank == 1:
             return f"User {shown(self.name)} has no permissions to run the '{row.name}' command"
         if verbose:
-            word = shown(argv[denial.at])
+            word = argv[denial.at].decode("utf-8", "surrogateescape")  # a bulk string: a NUL ends nothing here
             return f"User {shown(self.name)} has no permissions to access the '{word}' {denial.reason}"
         return f"No permissions to access a {denial.reason}"
 

@@ -5,7 +5,7 @@ Source: https://redis.io/docs/latest/develop/pubsub/ and the command pages it li
 
 from millstream.commands.context import Context
 from millstream.commands.table import command, container
-from millstream.glob import matcher
+from millstream.glob import Effort, Pattern
 from millstream.replies import Many, Push, Reply, Simple
 
 ALLOWED_WHILE_SUBSCRIBED = frozenset(
@@ -21,6 +21,8 @@ def _change(ctx: Context, argv: list[bytes], kind: bytes) -> Reply:
     mine = session.patterns if by_pattern else session.channels
     names: list[bytes] = argv[1:] or sorted(mine)
     told: list[Reply] = []
+    if by_pattern and joining:
+        ctx.host.patterns.prepare(names)
     for name in names:
         if joining:
             mine.add(name)
@@ -118,7 +120,11 @@ container("pubsub", since="2.8.0", group="pubsub", summary="Tells who listens to
 )
 def pubsub_channels(ctx: Context, argv: list[bytes]) -> Reply:
     """Channels with listeners, all or those matching a pattern."""
-    return [name for name in ctx.host.channels if len(argv) < 3 or matcher(argv[2])(name)]
+    if len(argv) < 3:
+        return list(ctx.host.channels)
+    effort = Effort()
+    pattern = Pattern(argv[2], effort)
+    return [name for name in ctx.host.channels if pattern.fits(name, effort)]
 
 
 @command(

@@ -12,7 +12,7 @@ from millstream.engine.collections import Collection
 from millstream.engine.keyspace import StringValue
 from millstream.engine.stream import Stream
 from millstream.errors import CommandError
-from millstream.glob import matcher
+from millstream.glob import Effort, Pattern
 from millstream.replies import OK, Map, Reply, Simple, Verbatim
 
 # What a key costs beside its name and value: its places in the dictionaries, rounded (measured on CPython 3.11).
@@ -106,10 +106,10 @@ container("config", since="2.0.0", group="server", summary="Looks at the server'
 )
 def config_get(ctx: Context, argv: list[bytes]) -> Reply:
     """Names with their values, each once."""
-    tests = [matcher(word, nocase=True) for word in argv[2:]]
-    found = ctx.host.config.texts()
-    chosen = [(name.encode(), _encoded(value)) for name, value in found.items() if any(t(name.encode()) for t in tests)]
-    return Map(chosen)
+    effort = Effort()
+    patterns = [Pattern(word, effort, nocase=True) for word in argv[2:]]
+    found = {name.encode(): value for name, value in ctx.host.config.texts().items()}
+    return Map([(n, _encoded(value)) for n, value in found.items() if any(p.fits(n, effort) for p in patterns)])
 
 
 def _encoded(value: str) -> bytes:
@@ -210,7 +210,7 @@ def memory_usage(ctx: Context, argv: list[bytes]) -> Reply:
         return None
     size = _KEY_OVERHEAD + sys.getsizeof(argv[2])
     if isinstance(value, StringValue):
-        return size + sys.getsizeof(value.data)
+        return size + sys.getsizeof(b"") + value.size
     if isinstance(value, Stream):
         size += _stream_size(value)
     elif isinstance(value, Collection):

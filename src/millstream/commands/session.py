@@ -1,6 +1,28 @@
 """What the commands know of one connection: plain data, no socket."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What the network shell knows of a connection when it is asked; these defaults where there is no network.
+
+    Attributes:
+        descriptor: the socket's file descriptor, -1 for none.
+        received: bytes that came.
+        sent: bytes that were passed on to be sent.
+        reads: times that bytes came.
+        unread: bytes that came and were not yet run as commands.
+        untaken: bytes of replies that the client has not taken.
+    """
+
+    descriptor: int = -1
+    received: int = 0
+    sent: int = 0
+    reads: int = 0
+    unread: int = 0
+    untaken: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -30,9 +52,12 @@ class Session:
         no_evict: CLIENT NO-EVICT.
         no_touch: CLIENT NO-TOUCH.
         closing: the server must close the connection after the replies so far.
+        killed: the server must close the connection at once, with no regard to replies that were not taken.
         is_unix: came in by the unix socket.
         channels: channels it listens to.
         patterns: patterns of channels it listens to.
+        commands: how many it has given, refused ones among them.
+        traffic: asks the shell for the connection's bytes.
     """
 
     id: int
@@ -57,9 +82,12 @@ class Session:
     no_evict: bool = False
     no_touch: bool = False
     closing: bool = False
+    killed: bool = False
     is_unix: bool = False
     channels: set[bytes] = field(default_factory=set)
     patterns: set[bytes] = field(default_factory=set)
+    commands: int = 0
+    traffic: Callable[[], Traffic] = Traffic
 
     @property
     def is_subscribed(self) -> bool:

@@ -62,7 +62,7 @@ def _options(argv: list[bytes], *, may_create: bool) -> tuple[bool, int]:
     keys=(2, 2, 1),
     since="5.0.0",
     group="stream",
-    syntax="key group id-selector=<id | $> [MKSTREAM] [ENTRIESREAD entriesread=entries-read:integer]@7.0.0",
+    syntax="key group id-selector=<id | $> [MKSTREAM] [ENTRIESREAD entriesread=entries-read:integer]@!7.0.0",
     summary="Creates a consumer group.",
 )
 def xgroup_create(ctx: Context, argv: list[bytes]) -> Reply:
@@ -92,7 +92,7 @@ def xgroup_create(ctx: Context, argv: list[bytes]) -> Reply:
     keys=(2, 2, 1),
     since="5.0.0",
     group="stream",
-    syntax="key group id-selector=<id | $> [ENTRIESREAD entriesread=entries-read:integer]@7.0.0",
+    syntax="key group id-selector=<id | $> [ENTRIESREAD entriesread=entries-read:integer]@!7.0.0",
     summary="Sets a group's position.",
 )
 def xgroup_setid(ctx: Context, argv: list[bytes]) -> Reply:

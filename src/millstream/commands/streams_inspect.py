@@ -49,7 +49,7 @@ def _stream_fields(stream: Stream) -> list[tuple[Reply, Reply]]:
     keys=(2, 2, 1),
     since="5.0.0",
     group="stream",
-    syntax="key full-block=[FULL [COUNT count:integer]]@6.0.0",
+    syntax="key full-block=[FULL [COUNT count:integer]]@!6.0.0",
     summary="Tells the state of a stream.",
     differs="radix-trees",
     history=(

@@ -112,8 +112,8 @@ def _take_id(options: _AddOptions, word: bytes) -> None:
     keys=(1, 1, 1),
     since="5.0.0",
     group="stream",
-    syntax="key [NOMKSTREAM]@6.2.0 condition=[KEEPREF | DELREF | ACKED]@8.2.0 "
-    "idempotency=[IDMPAUTO pid | IDMP idmp=(pid iid)]@8.6.0 "
+    syntax="key [NOMKSTREAM]@6.2.0 condition=[KEEPREF | DELREF | ACKED]@!8.2.0 "
+    "idmp=[IDMPAUTO pid | IDMP idmp=(pid iid)]@8.6.0 "
     "trim=[strategy=<MAXLEN | MINID@6.2.0> operator=[= | ~] threshold [LIMIT count:integer]@6.2.0] "
     "id-selector=<* | id> field value [field value ...]",
     summary="Adds an entry to a stream.",
@@ -197,8 +197,8 @@ def _next_id(ctx: Context, stream: Stream | None, options: _AddOptions) -> int:
     keys=(1, 1, 1),
     since="5.0.0",
     group="stream",
-    syntax="key condition=[KEEPREF | DELREF | ACKED]@8.2.0 "
-    "trim=(strategy=<MAXLEN | MINID@6.2.0> operator=[= | ~] threshold [LIMIT count:integer]@6.2.0)",
+    syntax="key trim=(strategy=<MAXLEN | MINID@6.2.0> operator=[= | ~] threshold [LIMIT count:integer]@6.2.0 "
+    "condition=[KEEPREF | DELREF | ACKED]@!8.2.0)",
     summary="Removes the oldest entries of a stream.",
 )
 def xtrim(ctx: Context, argv: list[bytes]) -> Reply:

@@ -12,7 +12,7 @@ from millstream.commands import extended
 from millstream.commands.args import LLONG_MAX, LLONG_MIN, NOT_AN_INTEGER, SYNTAX, integer, keyword, read_integer
 from millstream.commands.context import Context
 from millstream.commands.table import command
-from millstream.engine.keyspace import StringValue
+from millstream.engine.keyspace import StringValue, Transition
 from millstream.errors import CommandError
 from millstream.replies import OK, Reply
 
@@ -55,7 +55,12 @@ def put_string(ctx: Context, key: bytes, data: bytes, expires_at: int | None) ->
 
 def change_string(ctx: Context, key: bytes, data: bytes, event: str) -> None:
     """Replace a string by another, keeping when it dies."""
-    ctx.commit(("set", ctx.db.index, key, data, ctx.db.expires.get(key)))
+    change_part(ctx, key, ("set", ctx.db.index, key, data, ctx.db.expires.get(key)), event)
+
+
+def change_part(ctx: Context, key: bytes, step: Transition, event: str) -> None:
+    """Change a string by a transition that keeps when it dies, and says no more than what changes."""
+    ctx.commit(step)
     ctx.touch(key)
     ctx.notify("$", event, key)
     ctx.dirty += 1
@@ -369,10 +374,11 @@ def mget(ctx: Context, argv: list[bytes]) -> Reply:
 )
 def append(ctx: Context, argv: list[bytes]) -> Reply:
     """The new length in bytes."""
-    data = (get_string(ctx, argv[1]) or b"") + argv[2]
-    check_length(len(data))
-    change_string(ctx, argv[1], data, "append")
-    return len(data)
+    value = ctx.lookup_as(argv[1], StringValue)
+    size = (0 if value is None else value.size) + len(argv[2])
+    check_length(size)
+    change_part(ctx, argv[1], ("append", ctx.db.index, argv[1], argv[2]), "append")
+    return size
 
 
 @command(
@@ -387,7 +393,8 @@ def append(ctx: Context, argv: list[bytes]) -> Reply:
 )
 def strlen(ctx: Context, argv: list[bytes]) -> Reply:
     """Bytes, 0 if the key does not exist."""
-    return len(get_string(ctx, argv[1]) or b"")
+    value = ctx.lookup_as(argv[1], StringValue)
+    return 0 if value is None else value.size
 
 
 def _add(ctx: Context, key: bytes, step: int) -> Reply:

@@ -5,18 +5,20 @@ Source: https://redis.io/docs/latest/commands/getrange/ and its siblings.
 
 from millstream.commands.args import integer
 from millstream.commands.context import Context
-from millstream.commands.strings import change_string, check_length, get_string
+from millstream.commands.strings import change_part, check_length
 from millstream.commands.table import command
+from millstream.engine.keyspace import StringValue
 from millstream.errors import CommandError
 from millstream.replies import Reply
 
 
 def _part(ctx: Context, argv: list[bytes]) -> bytes:
     start, end = integer(argv[2]), integer(argv[3])
-    data = get_string(ctx, argv[1]) or b""
-    start = max(start + len(data), 0) if start < 0 else start
-    end = end + len(data) if end < 0 else end
-    return data[start : end + 1] if end >= 0 else b""
+    value = ctx.lookup_as(argv[1], StringValue)
+    size = 0 if value is None else value.size
+    start = max(start + size, 0) if start < 0 else start
+    end = end + size if end < 0 else end
+    return b"" if value is None or end < 0 else value.part(start, end + 1)
 
 
 @command(
@@ -64,10 +66,10 @@ def setrange(ctx: Context, argv: list[bytes]) -> Reply:
     offset, part = integer(argv[2]), argv[3]
     if offset < 0:
         raise CommandError("ERR offset is out of range")
-    data = get_string(ctx, argv[1]) or b""
+    value = ctx.lookup_as(argv[1], StringValue)
+    size = 0 if value is None else value.size
     if not part:
-        return len(data)
+        return size
     check_length(offset + len(part))
-    data = data[:offset].ljust(offset, b"\0") + part + data[offset + len(part) :]
-    change_string(ctx, argv[1], data, "setrange")
-    return len(data)
+    change_part(ctx, argv[1], ("overwrite", ctx.db.index, argv[1], offset, part), "setrange")
+    return max(size, offset + len(part))

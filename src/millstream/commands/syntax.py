@@ -5,6 +5,7 @@ tells beside it, in four marks that :func:`shown` takes out again:
 
 * ``count:integer``: the type, where it is not ``string`` (a ``key`` is a key and a ``pattern`` a pattern anyway);
 * ``[LIMIT count]@6.2.0``: the version that brought it, where it is not that of the command, or of what it stands in;
+  ``@!6.2.0`` where Redis tells clients of it in the command's history only, not beside the argument;
 * ``trim=[...]``, ``change=CH``: the name clients see, where it is not the word itself;
 * ``(group consumer)``: words that are one argument together, as behind ``GROUP``.
 
@@ -19,7 +20,7 @@ from functools import cache
 
 TYPES = frozenset({"string", "integer", "double", "key", "pattern", "unix-time"})
 SYMBOLS = {"*": "auto-id", "$": "new-id", "=": "equal", "~": "approximately"}
-_PIECE = re.compile(r"\s*(?:(@\d+\.\d+\.\d+)|([a-z][a-z0-9_-]*=(?=\S))|([\[\]<>()|])|([^\s\[\]<>()|@]+))")
+_PIECE = re.compile(r"\s*(?:(@!?\d+\.\d+\.\d+)|([a-z][a-z0-9_-]*=(?=\S))|([\[\]<>()|])|([^\s\[\]<>()|@]+))")
 _CLOSING = {"[": "]", "<": ">", "(": ")"}
 
 
@@ -33,6 +34,7 @@ class Argument:
         display: the word documentation shows; empty for ``oneof`` and ``block``.
         token: the word to be given before the value, or the word itself for a ``pure-token``; empty for none.
         since: the version that brought it; empty for that of what it stands in.
+        tells_since: whether COMMAND DOCS has that version beside the argument too.
         optional: whether it may be left out.
         multiple: whether it may be repeated.
         parts: the alternatives of a ``oneof``, the members of a ``block``.
@@ -46,6 +48,7 @@ class Argument:
     optional: bool = False
     multiple: bool = False
     parts: tuple["Argument", ...] = field(default=())
+    tells_since: bool = True
 
 
 def shown(syntax: str) -> str:
@@ -110,7 +113,7 @@ class _Reader:
             if bracket in {"|", "]", ">", ")"}:
                 return _with_values(items), bracket
             if since:
-                items[-1] = replace(items[-1], since=since[1:])
+                items[-1] = replace(items[-1], since=since.lstrip("@!"), tells_since="!" not in since)
             elif named:
                 name = named[:-1]
             elif bracket == "[" and (again := self._repeats()):
@@ -180,7 +183,8 @@ def _with_values(items: list[Argument]) -> tuple[Argument, ...]:
         before = joined[-1] if joined else None
         takes = before and before.type == "pure-token" and not before.optional and before.token not in SYMBOLS
         if before and takes and item.type != "pure-token" and not item.optional and not item.token:
-            joined[-1] = replace(item, token=before.token, since=item.since or before.since)
+            origin = item if item.since else before
+            joined[-1] = replace(item, token=before.token, since=origin.since, tells_since=origin.tells_since)
         else:
             joined.append(item)
     return tuple(joined)

@@ -163,7 +163,7 @@ def _rank(ctx: Context, argv: list[bytes], *, reverse: bool) -> Reply:
 
 
 @ZSET.command(
-    "zrank", -3, "readonly fast", "2.0.0", "key member [WITHSCORE]@7.2.0", "Tells how many members score less."
+    "zrank", -3, "readonly fast", "2.0.0", "key member [WITHSCORE]@!7.2.0", "Tells how many members score less."
 )
 def zrank(ctx: Context, argv: list[bytes]) -> Reply:
     """The position from the lowest score, or null."""
@@ -171,7 +171,7 @@ def zrank(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 @ZSET.command(
-    "zrevrank", -3, "readonly fast", "2.0.0", "key member [WITHSCORE]@7.2.0", "Tells how many members score more."
+    "zrevrank", -3, "readonly fast", "2.0.0", "key member [WITHSCORE]@!7.2.0", "Tells how many members score more."
 )
 def zrevrank(ctx: Context, argv: list[bytes]) -> Reply:
     """The position from the highest score, or null."""
@@ -347,6 +347,7 @@ def zrevrangebyscore(ctx: Context, argv: list[bytes]) -> Reply:
 
 def _remove(ctx: Context, key: bytes, members: list[bytes], event: str) -> int:
     if members:
+        ctx.host.weigh(sum(map(len, members)))
         ZSET.removed(ctx, key, ("zrem", ctx.db.index, key, members), event, len(members))
     return len(members)
 

@@ -31,6 +31,7 @@ from millstream.errors import DiskFullError, StorageError, UsageError
 from millstream.node.node import Node, Outcome
 from millstream.node.rewriting import Rewriter
 from millstream.node.room import LOOK_SECONDS, Room, default_floor
+from millstream.persistence.exposure import exposed
 from millstream.persistence.log import Log
 from millstream.protocol.encoder import error_line
 
@@ -123,6 +124,8 @@ class Store:
             return Node(Config())
         config = Config({"dir": str(directory), "appendonly": "yes", "appendfsync": self.fsync})
         self._log, recovery = Log.open(directory, disk)
+        if exposure := exposed(directory):
+            log.warning("%s", exposure)
         try:
             node = Node(config, self._log)
             self._recovered = node.recover(recovery.payloads())

@@ -6,6 +6,8 @@ PURE. Channels are shared by all databases, as in Redis.
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
+from millstream.glob import Effort, Pattern
+
 T = TypeVar("T")
 
 
@@ -42,3 +44,37 @@ class Channels(Generic[T]):
 
     def __len__(self) -> int:
         return len(self._by_name)
+
+
+class Patterns(Channels[T]):
+    """Listeners by pattern; each pattern is taken apart once, by who asks for it, and not by who publishes."""
+
+    __slots__ = ("_prepared",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._prepared: dict[bytes, Pattern] = {}
+
+    def prepare(self, names: list[bytes]) -> None:
+        """Take patterns apart that are about to be joined.
+
+        Raises:
+            PatternTooCostlyError: they are megabytes; none of them was taken.
+        """
+        effort = Effort()
+        self._prepared.update({name: Pattern(name, effort) for name in names if name not in self._prepared})
+
+    def leave(self, listener: T, name: bytes) -> None:
+        """Stop listening, if it did."""
+        super().leave(listener, name)
+        if not self.count(name):
+            self._prepared.pop(name, None)
+
+    def fitting(self, channel: bytes) -> list[bytes]:
+        """The patterns with listeners that fit a channel's name.
+
+        Raises:
+            PatternTooCostlyError: the name is so long that comparing it would keep everybody waiting.
+        """
+        effort = Effort()
+        return [name for name, pattern in self._prepared.items() if pattern.fits(channel, effort)]

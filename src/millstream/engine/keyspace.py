@@ -28,13 +28,50 @@ class Value(Protocol):
 
 
 class StringValue:
-    """A plain string."""
+    """A plain string. Changing a part of it costs what the part does: it is copied only when it is read whole again."""
 
     kind: ClassVar[bytes] = b"string"
-    __slots__ = ("data",)
+    __slots__ = ("_buffer", "_data")
 
     def __init__(self, data: bytes) -> None:
-        self.data = data
+        self._data = data
+        self._buffer: bytearray | None = None  # the string, while its parts are being changed
+
+    @property
+    def data(self) -> bytes:
+        """The bytes."""
+        if self._buffer is not None:
+            self._data = bytes(self._buffer)
+            self._buffer = None
+        return self._data
+
+    @property
+    def size(self) -> int:
+        """How many bytes."""
+        return len(self._data) if self._buffer is None else len(self._buffer)
+
+    def part(self, start: int, stop: int) -> bytes:
+        """The bytes from one position to before another, neither negative."""
+        return self._data[start:stop] if self._buffer is None else bytes(self._buffer[start:stop])
+
+    def _changing(self) -> bytearray:
+        if self._buffer is None:
+            self._buffer = bytearray(self._data)
+            self._data = b""
+        return self._buffer
+
+    def append(self, part: bytes) -> None:
+        """Add to the end."""
+        self._changing().extend(part)
+
+    def overwrite(self, offset: int, part: bytes) -> None:
+        """Put bytes from ``offset`` on; what is missing before them becomes zero bytes."""
+        buffer = self._changing()
+        if not buffer:
+            self._buffer = buffer = bytearray(offset)
+        elif offset > len(buffer):
+            buffer.extend(bytes(offset - len(buffer)))
+        buffer[offset : offset + len(part)] = part
 
     def copy(self) -> "StringValue":
         """Strings are immutable, so the same bytes serve."""
@@ -99,6 +136,23 @@ def _set(space: Keyspace, db: int, key: bytes, data: bytes, expires_at: int | No
         base.expires.pop(key, None)
     else:
         base.expires[key] = expires_at
+
+
+def _string(space: Keyspace, db: int, key: bytes) -> StringValue:
+    """The string at a key, an empty one if there is no key."""
+    value = space.databases[db].keys.setdefault(key, StringValue(b""))
+    assert isinstance(value, StringValue)
+    return value
+
+
+@transition("append")
+def _append(space: Keyspace, db: int, key: bytes, part: bytes) -> None:
+    _string(space, db, key).append(part)
+
+
+@transition("overwrite")
+def _overwrite(space: Keyspace, db: int, key: bytes, offset: int, part: bytes) -> None:
+    _string(space, db, key).overwrite(offset, part)
 
 
 @transition("unset")

@@ -6,7 +6,7 @@ snapshots have are in :mod:`millstream.engine.snapshot_ops`; each holds a bounde
 value follow each other.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from millstream.engine import ids
@@ -19,6 +19,8 @@ from millstream.engine.stream import Stream
 
 # Elements of a collection, and records of a group, in one transition
 ELEMENTS = 1024
+# Bytes of elements that are one transition together, at most
+LARGE_BYTES = 1 << 24
 # Bytes of entries in one transition, one block at least
 BLOCK_BYTES = 1 << 18
 
@@ -45,25 +47,30 @@ def _value(db: int, key: bytes, value: Value) -> Iterator[Transition]:
     assert isinstance(value, Collection)
     yield ("vnew", db, key, value.kind, value.encoding)
     if isinstance(value, HashValue):
-        for pairs in _parts(value.fields.items()):
+        for pairs in _parts(value.fields.items(), lambda pair: len(pair[0]) + len(pair[1])):
             yield ("hset", db, key, [word for pair in pairs for word in pair])
     elif isinstance(value, ZSetValue):
-        for ranked in _parts(value.between(0, len(value))):
+        for ranked in _parts(value.between(0, len(value)), lambda pair: len(pair[1])):
             scores = pack_scores([score for score, _ in ranked])
             yield ("zadd", db, key, [member for _, member in ranked], scores)
     elif isinstance(value, ListValue):
-        for items in _parts(value.between(0, len(value))):
+        for items in _parts(value.between(0, len(value)), len):
             yield ("lpush", db, key, items, False)
     else:
         assert isinstance(value, SetValue)
-        for members in _parts(value.in_order()):
+        for members in _parts(value.in_order(), len):
             yield ("sadd", db, key, members)
 
 
-def _parts(items: Iterable[T]) -> Iterator[list[T]]:
+def _parts(items: Iterable[T], size: Callable[[T], int] | None = None) -> Iterator[list[T]]:
+    """So many at a time; large ones, whose ``size`` in bytes is given, one by one, since a record must not be huge."""
     every = list(items)
     for at in range(0, len(every), ELEMENTS):
-        yield every[at : at + ELEMENTS]
+        part = every[at : at + ELEMENTS]
+        if size is not None and sum(map(size, part)) > LARGE_BYTES:
+            yield from ([item] for item in part)
+        else:
+            yield part
 
 
 def _stream(db: int, key: bytes, stream: Stream) -> Iterator[Transition]:

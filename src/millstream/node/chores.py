@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 INTERVAL = 100
 # Keys looked at in one round
 SAMPLE = 1000
+# Bytes of names after which a round deletes no more keys: all of them are in one log record
+NAMED = 1 << 24
 
 
 class Chores:
@@ -74,32 +76,32 @@ class Chores:
         """Whether a round should run now."""
         return self._due is not None and now.mono >= self._due
 
-    def run(self, ctx: "Context", now: Now) -> int:
-        """One round; how many keys expired."""
-        expired = self._expire_keys(ctx)
+    def run(self, ctx: "Context", now: Now) -> None:
+        """One round."""
+        self._expire_keys(ctx)
         self._forget_messages(ctx, now)
         busy = self._remembering or any(db.expires for db in ctx.host.keyspace.databases)
         self._expiring = bool(busy)
         self._due = now.mono + INTERVAL if busy else None
-        return expired
 
-    def _expire_keys(self, ctx: "Context") -> int:
+    def _expire_keys(self, ctx: "Context") -> None:
         if not self._expiring or not ctx.host.config.expires_unasked:
-            return 0
-        expired = 0
+            return
+        has_expired = False
+        named = 0
         has_more = False
         for db in ctx.host.keyspace.databases:
             keys = list(islice(db.expires, self._position, self._position + SAMPLE))
             has_more = has_more or len(keys) == SAMPLE
             for key in keys:
-                if db.is_expired(key, ctx.now.wall):
+                if named < NAMED and db.is_expired(key, ctx.now.wall):
                     ctx.lookup(key, db)
-                    expired += 1
+                    has_expired = True
+                    named += len(key)
         if not has_more:
             self._position = 0
-        elif not expired:  # where keys died others have moved up, and are looked at next
+        elif not has_expired:  # where keys died others have moved up, and are looked at next
             self._position += SAMPLE
-        return expired
 
     def _forget_messages(self, ctx: "Context", now: Now) -> None:
         for place in list(self._remembering):

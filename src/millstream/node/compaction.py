@@ -1,8 +1,10 @@
 """What makes a snapshot of the log's sealed files: a process of its own, so that the server's stands still for nothing.
 
-``python -m millstream.node.compaction DIRECTORY NICENESS`` reads one line from standard input, a
+``python -m millstream.node.compaction DIRECTORY NICENESS PLACE`` reads one line from standard input, a
 :class:`~millstream.persistence.rewrite.Rewrite`, and writes the snapshot that it asks for. Its priority is that much
-lower than its parent's. It takes no lock, changes no file that is there, and ends at once when its standard input does,
+lower than its parent's. It works in the very directory of its parent's log, which ``PLACE`` tells from every other
+(``DiskLock.place``), and in no other that has its path by now. It takes no lock,
+changes no file that is there, and ends at once when its standard input does,
 which happens at the latest when its parent ends.
 
 =========  ==========================================================================
@@ -22,7 +24,7 @@ from pathlib import Path
 
 from millstream.engine import transitions
 from millstream.engine.keyspace import Keyspace
-from millstream.errors import MillstreamError
+from millstream.errors import DiskError, MillstreamError
 from millstream.node import codec
 from millstream.node.snapshot import payloads
 from millstream.persistence.disk import Disk, RealDisk
@@ -67,13 +69,20 @@ def _stand_back(niceness: int) -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")  # if memory runs out, let it be this process
 
 
-def main(directory: str, niceness: str) -> int:
+def _open_disk(directory: Path, place: str) -> RealDisk:
+    disk = RealDisk()
+    if disk.hold(directory) != place:
+        raise DiskError(f"{directory} is another directory now than the one that the log is in")
+    return disk
+
+
+def main(directory: str, niceness: str, place: str) -> int:
     """Read what is asked for, and do it; the exit code."""
     rewrite = Rewrite.decode(sys.stdin.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _stand_back(int(niceness))
     try:
-        compact(RealDisk(), Path(directory), rewrite)
+        compact(_open_disk(Path(directory), place), Path(directory), rewrite)
     except (MillstreamError, OSError, MemoryError) as error:
         print(str(error) or repr(error), file=sys.stderr)  # noqa: T201 - this is a program
         return 1

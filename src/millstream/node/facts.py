@@ -39,6 +39,7 @@ def gather(node: "Node", wall: int) -> InfoFacts:
         connected_clients=len(sessions),
         blocked_clients=sum(session.blocked for session in sessions),
         watching_clients=sum(bool(session.watched) for session in sessions),
+        watched_keys=len({place for session in sessions for place in session.watched}),
         pubsub_clients=sum(session.is_subscribed for session in sessions),
         pubsub_channels=len(node.channels),
         pubsub_patterns=len(node.patterns),
@@ -49,7 +50,9 @@ def gather(node: "Node", wall: int) -> InfoFacts:
         connections=stats.connections,
         processed=stats.processed,
         error_replies=stats.error_replies,
-        expired_keys=stats.expired_keys,
+        expired_keys=stats.lookups.expired,
+        hits=stats.lookups.hits,
+        misses=stats.lookups.misses,
         refused=node.accounts.refused,
         commands={
             name: CommandFacts(each.calls, each.nanoseconds / 1000, each.rejected, each.failed)
@@ -60,6 +63,7 @@ def gather(node: "Node", wall: int) -> InfoFacts:
         is_holding=node.is_holding,
         shell=around.shell,
         machine=around.machine(),
+        scripts=node.scripts.facts(),
         log=replace(around.log(), last_save=node.last_save()),
     )
 

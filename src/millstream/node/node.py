@@ -20,18 +20,18 @@ from millstream.commands import load_all
 from millstream.commands.accounts import Accounts, Refusal
 from millstream.commands.clients import describe
 from millstream.commands.config import Config
-from millstream.commands.context import Blocked, Context
+from millstream.commands.context import Blocked, Context, Lookups
 from millstream.commands.events import messages
 from millstream.commands.info import render
 from millstream.commands.permissions import Denial, User
 from millstream.commands.pubsub import ALLOWED_WHILE_SUBSCRIBED
 from millstream.commands.session import Session
-from millstream.commands.table import Command, find, resolve
+from millstream.commands.table import Command, every, find, resolve
 from millstream.commands.transactions import end_transaction
-from millstream.engine.channels import Channels
+from millstream.engine.channels import Channels, Patterns
 from millstream.engine.keyspace import Keyspace, Transition
 from millstream.errors import CommandError, MillstreamError, StorageError
-from millstream.glob import matcher
+from millstream.glob import PatternTooCostlyError
 from millstream.node import codec, rebuilding
 from millstream.node.blocking import Waiter, Waits
 from millstream.node.chores import Chores
@@ -40,8 +40,9 @@ from millstream.node.outage import Outage, shows_times
 from millstream.node.pausing import Pause
 from millstream.node.scripts import Scripts
 from millstream.node.stats import Stats
+from millstream.protocol import limits
 from millstream.protocol.encoder import encode
-from millstream.replies import NIL_ARRAY, QUEUED, Buffer, Error, Push, Raw, Reply
+from millstream.replies import NIL_ARRAY, QUEUED, Buffer, Error, Many, Push, Raw, Reply
 
 if TYPE_CHECKING:
     from millstream.node.rewriting import Rewriter
@@ -52,8 +53,20 @@ log = logging.getLogger("millstream.node")
 
 # Commands that act on the transaction itself even while one is open
 _UNQUEUED = frozenset({"exec", "discard", "multi", "watch", "quit", "reset"})
+# Commands whose lookups INFO counts as hits and misses: those that read a value they were asked for by its key. As in
+# Redis some that write count too, since they look the key up as a reader does before they change anything.
+_COUNTED = frozenset(
+    {row.name for row in every() if "readonly" in row.flags} - {"keys", "scan", "randomkey", "memory|usage"}
+    | {"getset", "getdel", "getex", "xreadgroup", "xack", "xackdel", "xclaim", "xautoclaim"}
+)
 # Transitions after which entries may be claimable earlier than those who wait with CLAIM know
 _STALE_LATER = frozenset({"gread", "gclaim"})
+# Bytes that a word takes in a record beside itself, at most
+_WORD_OVERHEAD = 16
+_TOO_LARGE = (
+    f"ERR the changes of one transaction, script or command take at most {limits.CHANGE_MAX >> 20} MiB in the log, and "
+    "with this command they would take more: nothing of it was done; make such changes in smaller parts"
+)
 _NOT_IN_MULTI = "ERR Command not allowed inside a transaction"
 _NO_AUTH = "NOAUTH Authentication required."
 # What EXEC says of a queued command that is not allowed any more, by what was refused
@@ -111,6 +124,18 @@ class Outcome:
         return f"Outcome({b''.join(self.buffers)!r}, barrier={self.barrier})"
 
 
+def pushes_in(reply: Reply) -> list[Reply]:
+    """What of a command's answer, or of EXEC's, comes to who wants no replies: confirmations of SUBSCRIBE and its kin.
+
+    Redis sends them as it sends the messages that they announce.
+    """
+    if isinstance(reply, Many):
+        return [value for value in reply.values if isinstance(value, Push)]
+    if isinstance(reply, list):
+        return [push for each in reply if isinstance(each, Many) for push in pushes_in(each)]
+    return []
+
+
 class Node:
     """One server's whole state, without its sockets.
 
@@ -150,11 +175,12 @@ class Node:
         self._wall = 0  # time of the last command, for INFO
         self._saved_at = 0  # wall seconds of the last SAVE or its kin
         self._steps: list[Transition] = []
+        self._weight = 0  # bytes that these take, or a little more
         self._is_hard = False
         self._ready: dict[tuple[int, bytes], None] = {}
         self._stale: set[tuple[int, bytes]] = set()  # where deliveries and claims happened while somebody waits
         self.channels: Channels[Session] = Channels()
-        self.patterns: Channels[Session] = Channels()
+        self.patterns: Patterns[Session] = Patterns()
         self._messages: list[tuple[Session, Push]] = []
         self._watchers: dict[tuple[int, bytes], set[Session]] = {}
         self._nobody = Session(0)  # in whose name chores are done
@@ -215,8 +241,10 @@ class Node:
         except CommandError as error:
             return self._refuse(session, argv, error, now)
         session.last_command = row.name
+        session.commands += 1
         if self._pause.ends is not None and self._pause.holds(session, row):
             session.held, session.blocked = argv, True
+            session.commands -= 1  # it is given again
             self._pause.held[session] = None
             return None
         if session.queue is not None and row.name not in _UNQUEUED:
@@ -314,6 +342,7 @@ class Node:
 
         EXEC refused ends the transaction, as in Redis: nobody could tell otherwise whether it is still open.
         """
+        session.commands += 1
         if session.queue is not None:
             session.queue_failed = True
         row, line = find(argv), error.line
@@ -334,6 +363,7 @@ class Node:
         stats.calls += 1
         self.stats.processed += 1
         started = time.perf_counter_ns()
+        ctx.counts = row.name in _COUNTED
         assert row.handler is not None
         try:
             return row.handler(ctx, argv)
@@ -369,6 +399,10 @@ class Node:
             return self.refuse_inside(row, f"ERR ACL failure in script: {refused[1]}")
         if self.outage is not None and (line := self.outage.refusal(row, argv)) is not None:
             return self.refuse_inside(row, line)
+        try:
+            self.weigh_words(row, argv)
+        except CommandError as error:
+            return self.refuse_inside(row, error.line)
         reply = self._run(ctx, row, argv)
         if self._log is not None and not self.is_holding and shows_times(row):
             # It shows what is logged softly, before this script and in it
@@ -410,7 +444,7 @@ class Node:
             row = resolve(argv)
             shows_soft = shows_soft or shows_times(row)
             refused = self.refusal(session, row, argv, now, "multi")  # the rules may have changed since it was queued
-            reply = self._run(ctx, row, argv) if refused is None else self._no_longer(row, refused[0])
+            reply = self._run_queued(ctx, row, argv) if refused is None else self._no_longer(row, refused[0])
             if session.resp != resp:  # by HELLO: what was answered before stays in the protocol of its time
                 replies[settled:] = [Raw(encode(each, resp)) for each in replies[settled:]]
                 settled, resp = len(replies), session.resp
@@ -421,6 +455,28 @@ class Node:
         self.stats.dirty += ctx.dirty
         return replies
 
+    def _run_queued(self, ctx: Context, row: Command, argv: list[bytes]) -> Reply:
+        try:
+            self.weigh_words(row, argv)
+        except CommandError as error:
+            return self.refuse_inside(row, error.line)
+        return self._run(ctx, row, argv)
+
+    def weigh_words(self, row: Command, argv: list[bytes]) -> None:
+        """Weigh a command of a transaction or script before it runs: it logs its words, or weighs what else it logs.
+
+        Raises:
+            CommandError: see :meth:`weigh`.
+        """
+        if "write" in row.flags:
+            self.weigh(sum(map(len, argv)) + _WORD_OVERHEAD * len(argv))
+
+    def weigh(self, size: int) -> None:
+        """See :class:`millstream.commands.context.Host`."""
+        if self._weight + size > limits.CHANGE_MAX:
+            raise CommandError(_TOO_LARGE)
+        self._weight += size
+
     def _no_longer(self, row: Command, denial: Denial) -> Error:
         self.stats.command(row.name).rejected += 1
         line = _NO_LONGER + _REASONS[denial.reason]
@@ -429,7 +485,10 @@ class Node:
 
     def _outcome(self, session: Session, reply: Reply, row: Command | None) -> Outcome | None:
         if session.reply_mode != "on" and self._is_muted(session):
-            return None
+            told = pushes_in(reply)
+            if not told:
+                return None
+            reply = Many(told)
         log_ = self._log
         if log_ is None:
             barrier = 0
@@ -466,6 +525,7 @@ class Node:
                 self.waits.set_alarm(waiter, now)
         self._stale.clear()
         steps = self._steps
+        self._weight = 0
         if steps:
             self._steps = []
             hard, self._is_hard = self._is_hard, False
@@ -597,8 +657,8 @@ class Node:
         return True
 
     def kill(self, session: Session) -> None:
-        """Have a session's connection closed; the shell sees ``closing`` when it empties the outbox."""
-        session.closing = True
+        """Have a session's connection closed; the shell sees ``killed`` when it empties the outbox."""
+        session.closing = session.killed = True
         self.outbox.append((session, Outcome([], 0)))
 
     # ------------------------------------------------------------------ pausing
@@ -661,7 +721,7 @@ class Node:
                 self.waits.set_alarm(waiter, now)  # others took it meanwhile; it keeps its place in the line
         if self.outage is None and not self.is_paused and self.chores.is_due(now):
             ctx = self._context(self._nobody, now, may_block=False)
-            self.stats.expired_keys += self.chores.run(ctx, now)
+            self.chores.run(ctx, now)
             self._flush(now)
         if self._ready and self.outage is None:
             self._serve_ready(now)
@@ -696,6 +756,11 @@ class Node:
     def _watched_expired(self, session: Session, now: Now) -> bool:
         return any(self.keyspace.databases[db].is_expired(key, now.wall) for db, key in session.watched)
 
+    @property
+    def lookups(self) -> Lookups:
+        """What came of looking keys up."""
+        return self.stats.lookups
+
     def info(self, sections: list[str]) -> str:
         """The text of INFO."""
         return render(sections, gather(self, self._wall))
@@ -703,16 +768,20 @@ class Node:
     def _notify(self, kind: str, event: str, db: int, key: bytes) -> None:
         """Publish a keyspace event, if the server was told to and somebody can be listening."""
         if self.config.events and (self.channels or self.patterns):
-            for channel, text in messages(self.config.events, kind, event, db, key):
-                self.publish(channel, text)
+            try:
+                for channel, text in messages(self.config.events, kind, event, db, key):
+                    self.publish(channel, text)
+            except PatternTooCostlyError:  # the change is made; a publisher would have been refused
+                log.warning(
+                    "event %s of a key of %d bytes is not published: too long for the patterns", event, len(key)
+                )
 
     def publish(self, channel: bytes, message: bytes) -> int:
         """Send a message to a channel's listeners, once the command's own record is in the log."""
         told = [(session, Push([b"message", channel, message])) for session in self.channels.listeners(channel)]
-        for pattern in self.patterns:
-            if matcher(pattern)(channel):
-                push = Push([b"pmessage", pattern, channel, message])
-                told += [(session, push) for session in self.patterns.listeners(pattern)]
+        for pattern in self.patterns.fitting(channel):
+            push = Push([b"pmessage", pattern, channel, message])
+            told += [(session, push) for session in self.patterns.listeners(pattern)]
         self._messages += told
         return len(told)
 

@@ -61,6 +61,11 @@ class RewritableLog(Protocol):
         ...
 
     @property
+    def place(self) -> str:
+        """What tells it from every other directory, whatever its path."""
+        ...
+
+    @property
     def total_bytes(self) -> int:
         """Bytes of all files of the log."""
         ...
@@ -244,7 +249,7 @@ class Rewriter:
                 raise GivenUpError("the server stops")
             self._child = _Child(
                 subprocess.Popen(
-                    [*self._program, str(self._log.directory), str(self._niceness)],
+                    [*self._program, str(self._log.directory), str(self._niceness), self._log.place],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,

@@ -1,26 +1,32 @@
 """Lua scripts: one runtime for the node, a cache of scripts by SHA-1, and the bridge between a script and the commands.
 
-The Lua side is in ``lua/sandbox.lua`` (what a script sees, how it is run, how its result becomes a reply) and
-``lua/cjson.lua``. Rules of the bridge: a host function never raises into Lua, takes no Lua tables, and switches the
-memory limit off while Python makes Lua values, since an allocation that fails there cannot be handled.
+The Lua side is in ``lua/``: ``sandbox.lua`` (what a script sees, how it is run, how its result becomes a reply),
+``natives.lua`` and ``patterns.lua`` (Lua's own functions with bounds), ``cjson.lua``. What is compiled goes through
+``bytecode.py``. Rules of the bridge: a host function never raises into Lua and takes no Lua tables (``_guarded`` sees
+to the first), and the memory limit is off while Python makes Lua values, since an allocation that fails there cannot
+be handled.
 """
 
 import hashlib
 import logging
+import math
+import random
+import struct
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Protocol
 
 import hiredis
 
 from millstream.commands.context import Context
-from millstream.commands.info import REDIS_VERSION
+from millstream.commands.info import REDIS_VERSION, ScriptFacts
 from millstream.commands.session import Session
 from millstream.commands.table import Command, find
 from millstream.errors import CommandError
-from millstream.node.tailcalls import kept
+from millstream.node import bytecode
 from millstream.protocol import doubles
 from millstream.replies import Error, Map, NilArray, Push, Raw, Reply, Set, Simple, Verbatim
 
@@ -83,13 +89,18 @@ class Script:
 
 @dataclass(slots=True)
 class _Run:
-    """The script that runs now."""
+    """The script that runs now.
+
+    Attributes:
+        words: of the next command, as far as they have come.
+    """
 
     ctx: Context
     read_only: bool
     resp: int = 2
     ends: float | None = None
     limit: int = 0
+    words: list[bytes] = field(default_factory=list)
 
 
 class Scripts:
@@ -106,6 +117,7 @@ class Scripts:
         self._compile: Any = None
         self._execute: Any = None
         self._run: _Run | None = None
+        self._fault: BaseException | None = None
 
     # ------------------------------------------------------------------ the cache
 
@@ -122,6 +134,11 @@ class Scripts:
     def exists(self, sha: bytes) -> bool:
         """SCRIPT EXISTS of one."""
         return sha.lower() in self._scripts
+
+    def facts(self) -> ScriptFacts:
+        """What INFO shows of scripts."""
+        used = 0 if self._lua is None else self._lua.get_memory_used(total=True)
+        return ScriptFacts(len(self._scripts), sum(len(script.source) for script in self._scripts.values()), used)
 
     def flush(self) -> None:
         """SCRIPT FLUSH: forget all scripts, and the runtime with them."""
@@ -152,7 +169,11 @@ class Scripts:
             text = b"\n" + rest
         if self._lua is None:
             self._start()
-        body, problem = self._compile(kept(text), b"@user_script"), None
+        try:
+            body, problem = self._compile(text, b"@user_script"), None
+        except Exception as error:
+            self._drop()
+            raise CommandError(f"ERR Error compiling script (new function): {error}") from error
         if isinstance(body, tuple):
             body, problem = body
         if body is None:
@@ -190,11 +211,16 @@ class Scripts:
             answer = (False, b"ERR not enough memory", None, None, False)
         except Exception as error:  # noqa: BLE001 - lupa's own errors; the runtime is not trusted afterwards
             told = f"ERR {type(error).__name__} in Lua: {error}".encode("utf-8", "replace")
-            answer = (False, told, None, None, False)
+            # The time may be over between two calls that Lua protects
+            answer = (False, self._stop_line() if self._is_over() else told, None, None, False)
             self._drop()
         finally:
             ctx.dirty += inner.dirty
             self._run = None
+        if self._fault is not None:
+            fault, self._fault = self._fault, None
+            self._drop()
+            raise fault
         if answer[0]:
             self._relax()
             ctx.failed = answer[2]
@@ -230,73 +256,99 @@ class Scripts:
         except ImportError:
             raise CommandError(NOT_INSTALLED) from None
         self._lua = lua = lua51.LuaRuntime(
-            encoding=None, register_eval=False, register_builtins=False, max_memory=MEMORY, attribute_filter=_nothing
+            encoding=None,
+            register_eval=False,
+            register_builtins=False,
+            unpack_returned_tuples=True,
+            max_memory=MEMORY,
+            attribute_filter=_nothing,
         )
         lua.set_max_memory(0)
-        host: dict[bytes, Any] = {name.encode(): function for name, function in self._functions(lua).items()}
-        host[b"json"] = _load(lua, "cjson")()
-        host[b"version"] = REDIS_VERSION.encode()
         major, minor, patch = map(int, REDIS_VERSION.split("."))
-        host[b"version_number"] = major << 16 | minor << 8 | patch
-        self._compile, self._execute = _load(lua, "sandbox")(lua.table_from(host))
+        number = major << 16 | minor << 8 | patch
+        self._compile, self._execute = _load(lua, "sandbox")(
+            lua.table_from(self._host(lua)),
+            REDIS_VERSION.encode(),
+            number,
+            random.getrandbits(48),
+            _load(lua, "patterns")(),
+            _load(lua, "natives"),
+            _load(lua, "cjson")(),
+        )
         self._drop_bodies()
 
     def _drop_bodies(self) -> None:
         for script in self._scripts.values():
             script.body = None
 
-    def _functions(self, lua: Any) -> dict[str, Callable[..., Any]]:
-        """What the sandbox calls; each keeps the rules of the module."""
-        to_lua = _Values(lua)
+    def _host(self, lua: Any) -> dict[bytes, Any]:
+        """The functions of the host by name. The first two are of C: no signal's exception can come up in them."""
+        functions: dict[bytes, Any] = {
+            b"arm": partial(lua.set_max_memory, MEMORY),
+            b"disarm": partial(lua.set_max_memory, 0),
+        }
+        for name, function in {**self._functions(_Values(lua)), **_PURE}.items():
+            functions[name.encode()] = self._guarded(lua, function)
+        return functions
 
-        def call(*words: bytes) -> Any:
-            lua.set_max_memory(0)
+    def _guarded(self, lua: Any, function: Callable[..., Any]) -> Callable[..., tuple[int, Any]]:
+        """A function that Lua may call: it gives 0 and a value, or why the script must end; it never raises.
+
+        What is raised would reach the script as an object of Python. It is kept instead, and raised when Lua is left.
+        """
+
+        def call(*args: Any) -> tuple[int, Any]:
+            try:
+                lua.set_max_memory(0)
+                value = function(*args)
+            except BaseException as error:  # noqa: BLE001 - raised again when Lua is left
+                self._fault = error
+                return 2, b"ERR internal error"
+            return (1, self._stop_line()) if self._is_over() else (0, value)
+
+        return call
+
+    def _functions(self, to_lua: "_Values") -> dict[str, Callable[..., Any]]:
+        """What the sandbox calls and what needs the script that runs."""
+
+        def words(*some: bytes | float) -> None:
             run = self._run
             assert run is not None
-            return to_lua.convert(self._command(run, list(words)), run.resp)
+            run.words += [word if type(word) is bytes else _text(word) for word in some]  # type: ignore[arg-type]
 
-        def allows(*words: bytes) -> bool | None:
-            run, row = self._run, find(list(words))
+        def whole(*last: bytes | float) -> tuple[_Run, list[bytes]]:
+            words(*last)
+            run = self._run
             assert run is not None
-            if row is None or (row.handler is None and len(words) > 1):
+            argv, run.words = run.words, []
+            return run, argv
+
+        def call(*last: bytes | float) -> Any:
+            run, argv = whole(*last)
+            return to_lua.convert(self._command(run, argv), run.resp)
+
+        def allows(*last: bytes | float) -> bool | None:
+            run, argv = whole(*last)
+            row = find(argv)
+            if row is None or (row.handler is None and len(argv) > 1):
                 return None
-            return self._runner.allows(run.ctx.session, row, list(words))
+            return self._runner.allows(run.ctx.session, row, argv)
 
         def set_resp(version: float) -> None:
-            if self._run is not None:
-                self._run.resp = self._run.ctx.session.resp = int(version)
+            assert self._run is not None
+            self._run.resp = self._run.ctx.session.resp = int(version)
 
         def count(line: bytes) -> None:
-            lua.set_max_memory(0)
             self._runner.refuse_inside(None, line.decode("utf-8", "surrogateescape"))
 
-        def sha1(text: bytes) -> bytes:
-            lua.set_max_memory(0)
-            return hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
-
-        def hexadecimal(value: float, digits: float) -> bytes:
-            lua.set_max_memory(0)
-            text = f"{_word(value):08x}"[-min(abs(int(digits)), 8) or 8 :]
-            return (text.upper() if digits < 0 else text).encode()
-
-        def tell(level: float, text: bytes) -> None:
-            lua.set_max_memory(0)
-            log.log(_LEVELS[int(level)], "%s", text.decode("utf-8", "replace"))
-
         return {
-            "call": call,
-            "arm": lambda: lua.set_max_memory(MEMORY),
-            "disarm": lambda: lua.set_max_memory(0),
-            "is_over": self._is_over,
-            "stop_line": self._stop_line,
+            "look": lambda: None,
             "resp": lambda: 2 if self._run is None else self._run.resp,
+            "words": words,
+            "call": call,
             "allows": allows,
             "set_resp": set_resp,
             "count": count,
-            "sha1": sha1,
-            "hex": hexadecimal,
-            "log": tell,
-            "bits": _bits,
         }
 
     def _is_over(self) -> bool:
@@ -351,7 +403,9 @@ def _told(script: Script, text: bytes, source: bytes | None = None, line: int | 
 def _load(lua: Any, name: str) -> Any:
     """A file of ours as a Lua function."""
     text = resources.files("millstream.node").joinpath("lua", f"{name}.lua").read_bytes()
-    return lua.compile(text, name=b"=" + name.encode())
+    chunk, code = b"=" + name.encode(), lua.globals()[b"string"][b"dump"]
+    # With every frame kept, the level of an error is the number of calls in the source
+    return lua.globals()[b"loadstring"](bytecode.mended(code(lua.compile(text, name=chunk)), keep_frames=True), chunk)
 
 
 def _nothing(found: object, name: object, is_setting: bool) -> object:  # noqa: ARG001 - lupa's signature
@@ -438,12 +492,54 @@ def _null(value: object, resp: int) -> bool | None:  # noqa: ARG001 - one signat
     return None if resp == 3 else False
 
 
+def _text(number: float) -> bytes:
+    """A number among the words of a command: its shortest digits, as Redis has it since 7.2."""
+    if math.isnan(number) and math.copysign(1, number) < 0:
+        return b"-nan"
+    return doubles.text(number)
+
+
+# ---------------------------------------------------------------------- functions that need no script
+
+
+def _weigh(source: bytes) -> bytes | None:
+    refused = bytecode.objection(source)
+    return None if refused is None else refused.encode()
+
+
+def _mend(dump: bytes) -> bytes:
+    """Code to run, or why it must not."""
+    try:
+        return bytecode.mended(dump)
+    except ValueError as refused:
+        return str(refused).encode()
+
+
+def _tell(level: int, text: bytes) -> None:
+    log.log(_LEVELS[level], "%s", text.decode("utf-8", "replace"))
+
+
+def _sha1(text: bytes) -> bytes:
+    return hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
+
+
+def _hexadecimal(value: float, digits: float) -> bytes:
+    count = _signed(_word(digits))
+    shown = min(abs(count), 8)
+    text = f"{_word(value):08x}"[8 - shown :]
+    return (text.upper() if count < 0 else text).encode()
+
+
 # ---------------------------------------------------------------------- bit operations
 
 
+# Added to a number, it moves the lowest 32 bits to the end of its mantissa: how LuaBitOp reads one
+_SHIFT = 6755399441055744.0
+
+
 def _word(value: float) -> int:
-    """A Lua number's 32 bits."""
-    return round(value) & _MASK if abs(value) < 2**63 else 0
+    """A Lua number's 32 bits; none of infinity and of what is no number."""
+    return int.from_bytes(struct.pack("<d", value + _SHIFT)[:4], "little")
 
 
 def _signed(word: int) -> int:
@@ -484,3 +580,14 @@ def _bits(name: bytes, *numbers: float) -> int:
         case b"ror":
             first = _rotated(first, 32 - count)
     return _signed(first)
+
+
+_PURE: dict[str, Callable[..., Any]] = {
+    "weigh": _weigh,
+    "mend": _mend,
+    "log": _tell,
+    "sha1": _sha1,
+    "hex": _hexadecimal,
+    "bits": _bits,
+    "find": bytes.find,
+}

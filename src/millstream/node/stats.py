@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from millstream.commands.context import Lookups
+
 
 @dataclass(slots=True)
 class CommandStats:
@@ -30,7 +32,7 @@ class Stats:
         error_replies: error replies in all.
         connections: sessions ever opened.
         processed: commands ever run.
-        expired_keys: keys that died of their time.
+        lookups: keys found, missed and expired.
         dirty: changes since the last save, as Redis counts them; not reset.
     """
 
@@ -39,7 +41,7 @@ class Stats:
     error_replies: int = 0
     connections: int = 0
     processed: int = 0
-    expired_keys: int = 0
+    lookups: Lookups = field(default_factory=Lookups)
     dirty: int = 0
 
     def command(self, name: str) -> CommandStats:
@@ -59,4 +61,5 @@ class Stats:
         """CONFIG RESETSTAT."""
         self.commands.clear()
         self.errors.clear()
-        self.error_replies = self.connections = self.processed = self.expired_keys = 0
+        self.error_replies = self.connections = self.processed = 0
+        self.lookups = Lookups()

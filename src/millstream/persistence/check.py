@@ -21,6 +21,7 @@ from millstream.persistence.manifest import (
     is_snapshot_name,
     read_manifest,
 )
+from millstream.persistence.predecessor import instead_of
 from millstream.persistence.segment import State, Verdict, read_header
 from millstream.persistence.snapshot import damage, examine_snapshot
 from millstream.persistence.survey import Meter, Progress, examine, gap, holds_records, size_of, unnamed
@@ -124,6 +125,8 @@ def check(
 
 def _log_files(disk: Disk, report: CheckReport, names: list[str], on_progress: Progress | None) -> dict[str, Verdict]:
     manifest = _manifest(disk, report)
+    before = _gone_back(disk, report, manifest) if manifest else None
+    manifest = before or manifest
     entries = manifest.segments if manifest else _entries_by_header(disk, report, names)
     verdicts: dict[str, Verdict] = {}
     meter = Meter(
@@ -134,7 +137,7 @@ def _log_files(disk: Disk, report: CheckReport, names: list[str], on_progress: P
         meter.base += size_of(disk, report.directory / manifest.snapshot.name)
     for number, entry in enumerate(entries):
         following = entries[number + 1] if number + 1 < len(entries) else None
-        before = not report.problems
+        first = not any(problem.refuses for problem in report.problems)
         try:
             found = examine(disk, report.directory, entry, meter.at)
             meter.base += found.verdict.size
@@ -147,7 +150,7 @@ def _log_files(disk: Disk, report: CheckReport, names: list[str], on_progress: P
             _add(report, hole, report.directory / entry.name)
         elif verdict.state is State.TORN:
             _add(report, None, report.directory / entry.name, verdict)
-        if before:
+        if first:
             report.records += verdict.records
             report.lost_records += verdict.whole_behind
             report.lost_bytes += verdict.rest
@@ -158,6 +161,19 @@ def _log_files(disk: Disk, report: CheckReport, names: list[str], on_progress: P
     if manifest:
         _unnamed(disk, report, manifest)
     return verdicts
+
+
+def _gone_back(disk: Disk, report: CheckReport, manifest: Manifest) -> Manifest | None:
+    """What a start goes by if the snapshot cannot be used and all that it was made from is there; else None."""
+    before = instead_of(disk, report.directory, manifest)
+    if before is not None and manifest.snapshot is not None:
+        path = report.directory / manifest.snapshot.name
+        text = (
+            f"{path} is missing or damaged; a start goes back to the log files that it was "
+            "made from, which are whole, and nothing is lost"
+        )
+        report.problems.append(Problem(str(path), 0, text, refuses=False))
+    return before
 
 
 def _named(manifest: Manifest | None, entries: Sequence[SegmentEntry]) -> frozenset[str]:

@@ -9,12 +9,15 @@ later append next to them does not harm them (what SQLite calls powersafe overwr
 may leave any part.
 """
 
+import contextlib
 import errno
 import fcntl
 import os
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol, TypeVar
 
 from millstream.errors import DiskError, DiskFullError
@@ -53,13 +56,30 @@ class DiskFile(Protocol):
         """Ask that the next reads come from the medium, not from memory. Where it cannot be asked, nothing happens."""
         ...
 
+    def is_linked(self) -> bool:
+        """Whether the file still has a name: one that was removed takes writes, and is gone when it is closed."""
+        ...
+
     def close(self) -> None:
         """Let go of the file. Says nothing about durability."""
         ...
 
 
 class DiskLock(Protocol):
-    """A held lock; it ends with :meth:`release` or with the process, however that ends."""
+    """A held lock; it ends with :meth:`release` or with the process, however that ends.
+
+    While it is held, the disk it was taken on finds the files of its directory by the directory itself, not by its
+    path: what is moved there or put in its place meanwhile is never touched.
+    """
+
+    @property
+    def place(self) -> str:
+        """What tells the directory from every other one on this machine, whatever its path."""
+        ...
+
+    def displaced(self) -> str:
+        """Why the path of the lock no longer leads to it, as a clause; empty if it does, or the system does not say."""
+        ...
 
     def write(self, data: bytes) -> None:
         """Replace the lock file's content, which others may read."""
@@ -98,7 +118,7 @@ class Disk(Protocol):
         ...
 
     def make_directory(self, directory: Path) -> None:
-        """Make a directory and those above it, durably; one that is there already is left alone."""
+        """Make a directory, for this user alone, and those above it, durably; one that is there is left as it is."""
         ...
 
     def sync_directory(self, directory: Path) -> None:
@@ -114,12 +134,23 @@ class Disk(Protocol):
         ...
 
     def lock(self, path: Path) -> DiskLock:
-        """Take the exclusive lock of a file, made if it is not there; ``BlockingIOError`` if another has it."""
+        """Take the exclusive lock of a file, made if it is not there, and of the directory that it is in.
+
+        ``BlockingIOError`` if another has one of them.
+        """
         ...
 
 
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+OUT_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE})
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, *OUT_OF_FILES})
+"""Something has run out that there may be more of later: nothing was done, and it may be tried again."""
 
+_SPACE = "; free some space there"
+_RAN_OUT = {
+    errno.EMFILE: "; close some connections, or allow this process more open files (ulimit -n)",
+    errno.ENFILE: "; close some programs, or allow this system more open files (sysctl fs.file-max)",
+    errno.ENOMEM: "; free some memory",
+}
 _WHOSE = "; do it as the user whose directory that is, or change its rights"
 _WHERE = "; is it the right directory?"
 _ADVICE = {
@@ -132,9 +163,9 @@ _ADVICE = {
 
 
 def disk_error(doing: str, error: OSError) -> DiskError:
-    """The error to raise for one of the system's: ``DiskFullError`` if space or quota ran out."""
+    """The error to raise for one of the system's: ``DiskFullError`` if space, open files or memory ran out."""
     if error.errno in FULL:
-        return DiskFullError(f"{doing}: {error.strerror or error}; free some space there")
+        return DiskFullError(f"{doing}: {error.strerror or error}{_RAN_OUT.get(error.errno, _SPACE)}")
     advice = _ADVICE.get(error.errno or 0, "")
     return DiskError(f"{doing}: {error.strerror or error}{advice}")
 
@@ -171,12 +202,18 @@ def datasync(file: DiskFile) -> None:
 
 
 class RealFile:
-    """A file of the operating system."""
+    """A file of the operating system.
 
-    __slots__ = ("_fd",)
+    Args:
+        fd: its descriptor.
+        home: the locked directory that it is in, if it is in one.
+    """
 
-    def __init__(self, fd: int) -> None:
+    __slots__ = ("_fd", "_home")
+
+    def __init__(self, fd: int, home: "_Home | None" = None) -> None:
         self._fd = fd
+        self._home = home
 
     def append(self, data: Data) -> int:
         """See :class:`DiskFile`."""
@@ -214,19 +251,143 @@ class RealFile:
         if sys.platform != "darwin":
             os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
+    def is_linked(self) -> bool:
+        """See :class:`DiskFile`."""
+        return os.fstat(self._fd).st_nlink > 0
+
     def close(self) -> None:
         """See :class:`DiskFile`. The number may be another file's from here on, so it is forgotten."""
         fd, self._fd = self._fd, -1
+        if self._home is None:
+            os.close(fd)
+        else:
+            self._home.close(fd)
+
+
+class _Home:
+    """A directory held by its descriptor, with some more descriptors in reserve.
+
+    They are given up for a file that must be opened when the process may have no more: connections may take all there
+    are, and the log must go on to its next file.
+
+    Args:
+        directory: any path to it.
+        reserve: how many descriptors to keep.
+    """
+
+    __slots__ = ("_listing", "_reserve", "_spare", "fd", "identity", "path")
+
+    def __init__(self, directory: Path, reserve: int = 0) -> None:
+        self.path = directory.absolute()  # the process may go to another directory
+        self.fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        self.identity = _identity(os.fstat(self.fd))
+        self._reserve = reserve
+        self._spare: list[int] = []
+        self._listing = threading.Lock()
+        self._refill()
+
+    def _refill(self) -> None:
+        with contextlib.suppress(OSError):
+            while len(self._spare) < self._reserve:
+                self._spare.append(os.dup(self.fd))
+
+    def _with_spare(self, call: Callable[[], T]) -> T:
+        """Make a call that needs a descriptor, with a spare one if there is no other."""
+        try:
+            return call()
+        except OSError as error:
+            if error.errno not in OUT_OF_FILES or not self._spare:
+                raise
+        os.close(self._spare.pop())
+        try:
+            return call()
+        finally:
+            self._refill()
+
+    def open(self, name: str, flags: int) -> RealFile:
+        """Open a file of the directory."""
+        return RealFile(self._with_spare(lambda: os.open(name, flags, 0o600, dir_fd=self.fd)), self)
+
+    def names(self) -> list[str]:
+        """What is in the directory."""
+        with self._listing:  # who lists goes along the one descriptor
+            return self._with_spare(lambda: os.listdir(self.fd))  # noqa: PTH208 - which takes no descriptor
+
+    def close(self, fd: int) -> None:
+        """Close a file, or let its descriptor take the place of a spare one before anybody else gets the number."""
+        if self.fd >= 0 and len(self._spare) < self._reserve:
+            self._spare.append(os.dup2(self.fd, fd, inheritable=False))
+        else:
+            os.close(fd)
+
+    def displaced(self) -> str:
+        """Why its path no longer leads to it."""
+        try:
+            there = os.stat(self.path)  # noqa: PTH116 - asked with every group of writes, so it must cost little
+        except (FileNotFoundError, NotADirectoryError):
+            return f"{self.path} was removed or moved away"
+        except OSError:
+            return ""
+        return "" if _identity(there) == self.identity else f"{self.path} is another directory now"
+
+    def release(self) -> None:
+        """Let it go. The number may be another file's from here on, so it is forgotten."""
+        while self._spare:
+            os.close(self._spare.pop())
+        fd, self.fd = self.fd, -1
         os.close(fd)
 
 
+def _identity(facts: os.stat_result) -> tuple[int, int]:
+    return facts.st_dev, facts.st_ino
+
+
+def _take(fd: int) -> None:
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 class RealLock:
-    """An flock(2), which the kernel releases when its process ends."""
+    """An flock(2), which the kernel releases when its process ends: of the lock file, and of its directory.
 
-    __slots__ = ("_fd",)
+    The directory's makes that two processes cannot both have it though somebody removed the file; the file's holds
+    where directories cannot be locked (NFS), and keeps out versions that lock nothing else.
+    """
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
+    __slots__ = ("_fd", "_home", "_identity", "_name", "_release")
+
+    def __init__(self, home: _Home, name: str, release: Callable[[], None]) -> None:
+        try:
+            _take(home.fd)
+        except BlockingIOError:
+            raise
+        except OSError:
+            pass  # this file system locks no directories
+        fd = os.open(name, os.O_RDWR | os.O_CREAT, 0o600, dir_fd=home.fd)
+        try:
+            _take(fd)
+            self._identity = _identity(os.fstat(fd))
+        except BaseException:
+            os.close(fd)
+            raise
+        self._fd, self._home, self._name, self._release = fd, home, name, release
+
+    @property
+    def place(self) -> str:
+        """See :class:`DiskLock`."""
+        return "{}:{}".format(*self._home.identity)
+
+    def displaced(self) -> str:
+        """See :class:`DiskLock`."""
+        if reason := self._home.displaced():
+            return reason
+        path = self._home.path / self._name
+        try:
+            there = os.stat(self._name, dir_fd=self._home.fd)
+        except FileNotFoundError:
+            return f"{path}, which keeps other processes out, was removed"
+        except OSError:
+            return ""
+        return "" if _identity(there) == self._identity else f"{path} was replaced, so other processes may write here"
 
     def write(self, data: bytes) -> None:
         """See :class:`DiskLock`."""
@@ -237,50 +398,83 @@ class RealLock:
         """See :class:`DiskLock`. The number may be another file's from here on, so it is forgotten."""
         fd, self._fd = self._fd, -1
         os.close(fd)
+        self._release()
+
+
+_RESERVE = 3  # a log file, a manifest, and a look at what is there
 
 
 class RealDisk:
     """The operating system's file system."""
 
-    __slots__ = ()
+    _held: Mapping[Path, _Home] = MappingProxyType({})  # directories whose files are found by descriptor
+
+    def hold(self, directory: Path, reserve: int = 0) -> str:
+        """From now on find the files of a directory by the directory itself; returns :attr:`DiskLock.place`."""
+        home = _Home(directory, reserve)
+        self._held = MappingProxyType({**self._held, directory: home})
+        return "{}:{}".format(*home.identity)
+
+    def _let_go(self, directory: Path) -> None:
+        home = self._held[directory]
+        self._held = MappingProxyType({path: each for path, each in self._held.items() if path != directory})
+        home.release()
+
+    def _open(self, path: Path, flags: int) -> RealFile:
+        home = self._held.get(path.parent)
+        return RealFile(os.open(path, flags, 0o600)) if home is None else home.open(path.name, flags)
+
+    def _place(self, path: Path) -> tuple[str | Path, int | None]:
+        """A path as the system's calls take it: itself, or a name and the descriptor of its directory."""
+        home = self._held.get(path.parent)
+        return (path, None) if home is None else (path.name, home.fd)
 
     def create(self, path: Path) -> RealFile:
         """See :class:`Disk`."""
-        return RealFile(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o600))
+        return self._open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL)
 
     def open_append(self, path: Path) -> RealFile:
         """See :class:`Disk`."""
-        return RealFile(os.open(path, os.O_RDWR | os.O_APPEND))
+        return self._open(path, os.O_RDWR | os.O_APPEND)
 
     def open_read(self, path: Path) -> RealFile:
         """See :class:`Disk`. Without waiting: what has the name may be a pipe, at whose other end is nobody."""
-        return RealFile(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
+        return self._open(path, os.O_RDONLY | os.O_NONBLOCK)
 
     def rename(self, old: Path, new: Path) -> None:
         """See :class:`Disk`."""
-        old.replace(new)
+        (before, source), (after, target) = self._place(old), self._place(new)
+        os.replace(before, after, src_dir_fd=source, dst_dir_fd=target)
 
     def remove(self, path: Path) -> None:
         """See :class:`Disk`."""
-        path.unlink()
+        name, home = self._place(path)
+        os.unlink(name, dir_fd=home)
 
     def list(self, directory: Path) -> list[str]:
         """See :class:`Disk`."""
-        return sorted(entry.name for entry in directory.iterdir())
+        home = self._held.get(directory)
+        return sorted(os.listdir(directory) if home is None else home.names())  # noqa: PTH208 - names are wanted
 
     def make_directory(self, directory: Path) -> None:
         """See :class:`Disk`."""
+        self._make_directory(directory, 0o700)
+
+    def _make_directory(self, directory: Path, mode: int) -> None:
         if directory.is_dir():
             return
-        self.make_directory(directory.parent)
+        self._make_directory(directory.parent, 0o777)  # those above it are as the user's umask has them
         try:
-            directory.mkdir(exist_ok=True)
+            directory.mkdir(mode, exist_ok=True)
         except FileExistsError:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(directory)) from None
         self.sync_directory(directory.parent)
 
     def sync_directory(self, directory: Path) -> None:
         """See :class:`Disk`."""
+        if home := self._held.get(directory):
+            os.fsync(home.fd)  # no descriptor is needed at a moment at which nothing may fail
+            return
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(fd)
@@ -289,20 +483,26 @@ class RealDisk:
 
     def free(self, directory: Path) -> int:
         """See :class:`Disk`."""
-        facts = os.statvfs(directory)
+        facts = self._file_system(directory)
         return facts.f_bavail * facts.f_frsize
 
     def total(self, directory: Path) -> int:
         """See :class:`Disk`."""
-        facts = os.statvfs(directory)
+        facts = self._file_system(directory)
         return facts.f_blocks * facts.f_frsize
+
+    def _file_system(self, directory: Path) -> os.statvfs_result:
+        home = self._held.get(directory)
+        return os.statvfs(directory) if home is None else os.fstatvfs(home.fd)
 
     def lock(self, path: Path) -> RealLock:
         """See :class:`Disk`."""
-        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        directory = path.parent
+        if directory in self._held:
+            raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK), str(path))
+        self.hold(directory, _RESERVE)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return RealLock(self._held[directory], path.name, lambda: self._let_go(directory))
         except BaseException:
-            os.close(fd)
+            self._let_go(directory)
             raise
-        return RealLock(fd)

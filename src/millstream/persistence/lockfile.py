@@ -52,22 +52,26 @@ def take_lock(disk: Disk, directory: Path) -> DiskLock:
 
     Raises:
         LogLockedError: another process has it.
+        OSError: it cannot be taken.
     """
-    try:
-        lock = disk.lock(directory / NAME)
-    except BlockingIOError:
-        owner = read_owner(disk, directory)
-        raise LogLockedError(
-            _sentence(directory, owner),
-            pid=owner.pid if owner else None,
-            address=owner.address if owner else None,
-        ) from None
-    try:
-        lock.write(Owner(os.getpid()).encode())
-    except BaseException:
-        lock.release()
-        raise
-    return lock
+    while True:
+        try:
+            lock = disk.lock(directory / NAME)
+        except BlockingIOError:
+            owner = read_owner(disk, directory)
+            raise LogLockedError(
+                _sentence(directory, owner),
+                pid=owner.pid if owner else None,
+                address=owner.address if owner else None,
+            ) from None
+        try:
+            if not lock.displaced():
+                lock.write(Owner(os.getpid()).encode())
+                return lock
+        except BaseException:
+            lock.release()
+            raise
+        lock.release()  # between opening it and locking it somebody removed the file, or moved the directory
 
 
 def _sentence(directory: Path, owner: Owner | None) -> str:

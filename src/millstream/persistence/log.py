@@ -15,14 +15,22 @@ What the caller must do when the disk fails:
     recovers what is there.
 
 ``DiskFullError`` (from ``write`` or ``sync``)
-    Nothing of the refused records is on disk, and the log keeps them, in order, under their positions. The change they
-    stand for is in the caller's memory already, so: show nothing above ``durable``, turn further writes away, and call
+    Space, open files or memory have run out. Nothing of the refused records is on disk, and the log keeps them, in
+    order, under their positions. The change they stand for is in the caller's memory already, so: show nothing above
+    ``durable``, turn further writes away, and call
     ``write`` again when there is space (``free()`` tells). Reads of what is durable go on. To meet a full disk before
     a write fails, watch ``free()`` and turn writes away while it is below a floor.
 
 Files of a data directory: ``MANIFEST`` (see ``manifest``), ``log-<first position>.seg`` (see ``frame``),
 ``snapshot-<last position>-<identity>.snap`` (see ``snapshot``), ``lock`` (see ``lockfile``), and
 ``torn-<log file>-<offset>-<n>``: bytes that recovery cut, kept for a person to look at.
+
+Memory and disk never differ in which files make up the log: :meth:`Log._switch` is the one place where the manifest is
+replaced, and from its renaming on memory holds the new one, whatever fails afterwards. Where it is not known whether
+the renaming took place, or will stay, the log is poisoned; a poisoned log removes nothing.
+
+The directory is that of the lock, whatever becomes of its path. Before a group is written, before it is promised, and
+before the manifest is switched, the log looks whether the path still leads there; if not, it is poisoned.
 
 A consistent copy of a directory in use: read the manifest (``read_manifest``), copy the files it names in its order
 (the snapshot, then the log files), then write what was read as the copy's manifest. Each of these files stays as it is
@@ -43,14 +51,18 @@ from millstream.errors import DiskError, DiskFullError, LogCorruptError, UsageEr
 from millstream.persistence.disk import FULL, Disk, DiskLock, RealDisk, datasync, disk_error, put
 from millstream.persistence.frame import HEADER_SIZE, MAX_PAYLOAD, Entropy, encode_records, encode_seal
 from millstream.persistence.lockfile import Owner, take_lock
-from millstream.persistence.manifest import NEW_NAME, Manifest, is_snapshot_name, segment_name
-from millstream.persistence.recovery import Opened, Recovery, recover, stage_segment, switch_manifest
+from millstream.persistence.manifest import NEW_NAME, Manifest, is_snapshot_name, read_manifest, segment_name
+from millstream.persistence.recovery import Opened, Recovery, name_manifest, recover, stage_manifest, stage_segment
 from millstream.persistence.rewrite import Rewrite
 from millstream.persistence.snapshot import new_entry, sealed_size, snapshot_payloads
 from millstream.persistence.survey import Progress, payloads_of, survey, unnamed
 
 SEGMENT_BYTES = 64 << 20
 
+_DISPLACED = (
+    "{}, while this process used it: records after position {} are in no log that a start would find there, so no more "
+    "are taken. What was promised is in the directory that was there: put that back if it was moved, and start again"
+)
 _LOOK = "`millstream log check {}` says what is wrong, what would be lost, and what to do"
 
 
@@ -138,6 +150,11 @@ class Log:
         return self._directory
 
     @property
+    def place(self) -> str:
+        """What tells the data directory from every other one, whatever its path; see ``DiskLock.place``."""
+        return self._lock.place
+
+    @property
     def total_bytes(self) -> int:
         """Bytes of all files of the log."""
         return self._size + self._before
@@ -212,10 +229,11 @@ class Log:
 
         Raises:
             DiskFullError: none of them is on disk; they are kept, and the next call tries again.
-            DiskError: the disk failed; the log is poisoned.
+            DiskError: the disk failed, or the directory is at its place no more; the log is poisoned.
         """
         with self._io:
             self._check()
+            self._expect_place()
             with self._gate:
                 self._batch += self._pending
                 self._pending = []
@@ -238,7 +256,8 @@ class Log:
             The last durable position.
 
         Raises:
-            DiskError: the disk failed; the log is poisoned. A full disk that shows only here (the file system took the
+            DiskError: the disk failed, or the directory is at its place no more; the log is poisoned. A full disk that
+                shows only here (the file system took the
                 bytes and found no room for them later) is a failure like any other: the state is unknown.
         """
         with self._io:
@@ -310,18 +329,9 @@ class Log:
                 raise disk_error(f"cannot read {self._directory / rewrite.target.name}", error) from error
             obsolete = tuple(entry for entry in (*old.obsolete, *rewrite.source.segments) if entry.name in there)
             manifest = Manifest(old.segments[count:], rewrite.target, obsolete)
-            self._sync_names()  # of the snapshot
-            try:
-                switch_manifest(self._disk, self._directory, manifest)
-            except OSError as error:
-                if error.errno in FULL and self._discard(NEW_NAME):
-                    raise disk_error(f"cannot write a manifest in {self._directory}", error) from error
-                raise self._poison("name the snapshot beside", error) from error
-            self._sync_names()
-            self._manifest = manifest
             kept = {name: number for name, number in self._others.items() if name in manifest.names}
-            self._others = kept | {rewrite.target.name: size}
-            self._before = sum(self._others.values())
+            self._sync_names()  # of the snapshot
+            self._switch(manifest, kept | {rewrite.target.name: size}, "name the snapshot beside")
 
     def sweep(self) -> None:
         """Remove what rewriting left: snapshots that are not part of the log, and log files that one replaced.
@@ -329,15 +339,26 @@ class Log:
         May be called beside anything else, but not while a snapshot is being made. Large files take long to remove.
 
         Raises:
-            DiskError: something could not be removed. That does no harm, and the next start tries again.
+            DiskError: something could not be removed, or the log is poisoned, and then nothing is. That does no harm,
+                and the next start tries again.
         """
-        manifest = self._manifest
         try:
-            for name, _ in unnamed(self._disk, self._directory, manifest):
-                if is_snapshot_name(name) or any(entry.name == name for entry in manifest.obsolete):
-                    self._disk.remove(self._directory / name)
+            for name in self._needless():
+                self._disk.remove(self._directory / name)
         except OSError as error:
             raise disk_error(f"cannot remove files that are not needed from {self._directory}", error) from error
+
+    def _needless(self) -> list[str]:
+        """The files that :meth:`sweep` may remove, by the manifest in memory, which must be the one on disk."""
+        with self._io:
+            self._check()
+            self._expect_place()
+            manifest = self._manifest
+            if read_manifest(self._disk, self._directory) != manifest:
+                raise self._poison("remove files beside", OSError("the manifest on disk is not this process's"))
+            obsolete = {entry.name for entry in manifest.obsolete}
+            names = (name for name, _ in unnamed(self._disk, self._directory, manifest))
+            return [name for name in names if is_snapshot_name(name) or name in obsolete]
 
     def close(self) -> None:
         """Write, sync and seal what is left, and let the directory go. A second call does nothing.
@@ -383,6 +404,15 @@ class Log:
         if self._busy:  # KeyboardInterrupt or the like came out of a write: nobody knows how far it was
             raise self._poison("go on with", OSError("the last write was interrupted"))
 
+    def _expect_place(self) -> None:
+        """Make sure that who starts on this directory's path finds what is written here."""
+        reason = self._lock.displaced()
+        if not reason and not self._file.is_linked():
+            reason = f"{self._directory / self._manifest.segments[-1].name} was removed"
+        if reason:
+            self._failure = _DISPLACED.format(reason, self.durable)
+            raise DiskError(self._failure)
+
     def _poison(self, doing: str, error: OSError) -> DiskError:
         self._failure = (
             f"cannot {doing} {self._directory / self._manifest.segments[-1].name}: {error.strerror or error}; "
@@ -391,8 +421,9 @@ class Log:
         return DiskError(self._failure)
 
     def _datasync(self) -> None:
-        """One fdatasync, which covers all that was written."""
+        """One fdatasync, which covers all that was written; a promise is for who starts on the directory's path."""
         datasync(self._file)
+        self._expect_place()
         self.durable = self.written
 
     def _put(self, data: bytes) -> None:
@@ -435,24 +466,44 @@ class Log:
         self._seal()
         first = self.written + 1
         try:
-            entry, header = stage_segment(self._disk, self._directory, first, self._entropy)
-            self._sync_names()
-            manifest = replace(self._manifest, segments=(*self._manifest.segments, entry))
-            switch_manifest(self._disk, self._directory, manifest)
+            entry, header, file = stage_segment(self._disk, self._directory, first, self._entropy)
         except OSError as error:
-            if error.errno in FULL and self._discard(segment_name(first), NEW_NAME):
-                raise disk_error(f"cannot add a log file in {self._directory}", error) from error
-            raise self._poison("add a log file after", error) from error
-        self._sync_names()
+            raise self._refused("add a log file after", error, segment_name(first)) from error
+        manifest = replace(self._manifest, segments=(*self._manifest.segments, entry))
+        others = self._others | {self._manifest.segments[-1].name: self._size}
         try:
-            file = self._disk.open_append(self._directory / entry.name)
-        except OSError as error:
-            raise self._poison("open the log file after", error) from error
-        self._file.close()
-        self._others = self._others | {self._manifest.segments[-1].name: self._size}
-        self._before += self._size
-        self._file, self._header, self._manifest = file, header, manifest
+            self._sync_names()
+            self._switch(manifest, others, "add a log file after", entry.name)
+        except BaseException:
+            file.close()
+            raise
+        with contextlib.suppress(OSError):  # all of it was synced
+            self._file.close()
+        self._file, self._header = file, header
         self._size, self._sealed = HEADER_SIZE, False
+
+    def _switch(self, manifest: Manifest, others: dict[str, int], doing: str, *staged: str) -> None:
+        """Replace the manifest. Memory follows at once: nothing here is done by a manifest that is not on disk.
+
+        Args:
+            manifest: the new one; what it names is on the medium, names included.
+            others: its files but the last, with their bytes.
+            doing: for the error's text.
+            staged: files that become part of the log by it, removed if it is refused.
+        """
+        self._expect_place()
+        try:
+            stage_manifest(self._disk, self._directory, manifest)
+        except OSError as error:
+            raise self._refused(doing, error, NEW_NAME, *staged) from error
+        try:
+            name_manifest(self._disk, self._directory)
+        except OSError as error:
+            if NEW_NAME not in self._there():
+                raise self._poison(doing, error) from error  # it may have been renamed all the same
+            raise self._refused(doing, error, NEW_NAME, *staged) from error
+        self._manifest, self._others, self._before = manifest, others, sum(others.values())
+        self._sync_names()
 
     def _sync_names(self) -> None:
         try:
@@ -460,13 +511,26 @@ class Log:
         except OSError as error:
             raise self._poison("sync the directory of", error) from error
 
+    def _there(self) -> list[str]:
+        """What is in the directory; nothing if the system does not say."""
+        try:
+            return self._disk.list(self._directory)
+        except OSError:
+            return []
+
+    def _refused(self, doing: str, error: OSError, *names: str) -> DiskError:
+        """The error to raise when files could not be made; the log goes on if there can be more room, and they go."""
+        if error.errno in FULL and self._discard(*names):
+            return disk_error(f"cannot {doing} {self._directory / self._manifest.segments[-1].name}", error)
+        return self._poison(doing, error)
+
     def _discard(self, *names: str) -> bool:
         """Remove files that are not yet part of the log; whether that worked."""
-        try:
-            there = self._disk.list(self._directory)
-            for name in names:
-                if name in there:
-                    self._disk.remove(self._directory / name)
-        except OSError:
-            return False
+        for name in names:
+            try:
+                self._disk.remove(self._directory / name)
+            except FileNotFoundError:
+                continue
+            except OSError:
+                return False
         return True

@@ -170,6 +170,11 @@ def snapshot_last(name: str) -> int:
     return int(name[9:29])
 
 
+def snapshot_identity(name: str) -> str:
+    """The identity in the name of a snapshot."""
+    return name[30:].removesuffix(".snap")
+
+
 def read_manifest(disk: Disk, directory: Path) -> Manifest | None:
     """The manifest of a data directory, or None if it has none."""
     path = directory / NAME

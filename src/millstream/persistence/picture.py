@@ -69,6 +69,10 @@ class StillFile:
         if self._file is not None:
             self._file.drop_cache()
 
+    def is_linked(self) -> bool:
+        """It stays readable, whatever becomes of its name."""
+        return True
+
     def append(self, data: Data) -> int:
         """Refused."""
         _refuse(data)

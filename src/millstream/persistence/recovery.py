@@ -2,13 +2,15 @@
 
 import errno
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from millstream.errors import LogCorruptError
 from millstream.persistence import manifest as manifests
 from millstream.persistence.disk import Data, Disk, DiskFile, datasync, put
 from millstream.persistence.frame import HEADER_SIZE, Entropy, FileHeader
 from millstream.persistence.manifest import Manifest, SegmentEntry, SnapshotEntry, read_manifest, segment_name
+from millstream.persistence.predecessor import predecessor
 from millstream.persistence.segment import CHUNK, State
 from millstream.persistence.snapshot import snapshot_payloads
 from millstream.persistence.survey import Meter, Progress, Surveyed, gap, payloads_of, size_of, strays, survey
@@ -31,6 +33,8 @@ class RecoveryReport:
         torn_reason: what was wrong there; empty if nothing.
         snapshot_last: position of the last record that the snapshot stands for; 0 without one.
         snapshot_bytes: bytes of the snapshot; 0 without one.
+        gone_back: why the snapshot that the manifest named could not be used, so that the log files it was made from
+            were; empty if it could.
     """
 
     records: int
@@ -45,12 +49,15 @@ class RecoveryReport:
     torn_reason: str = ""
     snapshot_last: int = 0
     snapshot_bytes: int = 0
+    gone_back: str = ""
 
     def sentence(self) -> str:
         """One line for a person: what was recovered, and what was cut."""
         text = f"{self.records} records in {self.segments} log files ({self.bytes} bytes)"
         if self.snapshot_last:
             text = f"a snapshot of the first {self.snapshot_last} records ({self.snapshot_bytes} bytes) and {text}"
+        if self.gone_back:
+            text = f"{text}; the log files that a snapshot was made from are used in its place, nothing is lost"
         if not self.torn_path:
             return text
         return (
@@ -135,18 +142,39 @@ def write_whole(disk: Disk, path: Path, data: Data) -> None:
         file.close()
 
 
-def stage_segment(disk: Disk, directory: Path, first: int, entropy: Entropy) -> tuple[SegmentEntry, FileHeader]:
-    """Make a new, empty log file. It belongs to the log once its name is durable and a manifest names it."""
+def stage_segment(
+    disk: Disk, directory: Path, first: int, entropy: Entropy
+) -> tuple[SegmentEntry, FileHeader, DiskFile]:
+    """Make a new, empty log file. It belongs to the log once its name is durable and a manifest names it.
+
+    It stays open for appending: when the manifest names it, nothing may keep the log from going on in it.
+    """
     header = FileHeader.new(first, entropy)
     entry = SegmentEntry(segment_name(first), first, header.identity)
-    write_whole(disk, directory / entry.name, header.encode())
-    return entry, header
+    file = disk.create(directory / entry.name)
+    try:
+        put(file, header.encode())
+        datasync(file)
+    except BaseException:
+        file.close()
+        raise
+    return entry, header, file
+
+
+def stage_manifest(disk: Disk, directory: Path, manifest: Manifest) -> None:
+    """Write a manifest, on the medium, under the name of one that is to be switched to."""
+    write_whole(disk, directory / manifests.NEW_NAME, manifest.encode())
+
+
+def name_manifest(disk: Disk, directory: Path) -> None:
+    """Make the staged manifest the one, in one step that a crash cannot halve; durable after ``sync_directory``."""
+    disk.rename(directory / manifests.NEW_NAME, directory / manifests.NAME)
 
 
 def switch_manifest(disk: Disk, directory: Path, manifest: Manifest) -> None:
-    """Make this the manifest, in one step that a crash cannot halve; durable after ``sync_directory``."""
-    write_whole(disk, directory / manifests.NEW_NAME, manifest.encode())
-    disk.rename(directory / manifests.NEW_NAME, directory / manifests.NAME)
+    """Make this the manifest, where no process has another one in memory; durable after ``sync_directory``."""
+    stage_manifest(disk, directory, manifest)
+    name_manifest(disk, directory)
 
 
 def recover(
@@ -166,15 +194,22 @@ def recover(
     leftovers = strays(disk, directory, manifest)
     if manifest is not None:
         _settle(disk, directory / manifest.segments[-1].name)
-    found = []
-    for one, following in survey(disk, directory, manifest or Manifest(()), on_progress):
-        if error := gap(directory, one, following):
-            raise error
-        found.append(one)
+    gone_back = ""
+    try:
+        found = _found(disk, directory, manifest or Manifest(()), on_progress)
+    except LogCorruptError as error:
+        before = predecessor(disk, directory, manifest) if manifest else None
+        if before is None:
+            raise
+        manifest, gone_back = before, str(error)
+        _go_back(disk, directory, manifest, leftovers)
+        leftovers = strays(disk, directory, manifest)
+        found = _found(disk, directory, manifest, on_progress)
     for name in leftovers:
         disk.remove(directory / name)
     if manifest is None:
-        entry, _ = stage_segment(disk, directory, 1, entropy)
+        entry, _, file = stage_segment(disk, directory, 1, entropy)
+        file.close()
         disk.sync_directory(directory)
         manifest = Manifest((entry,))
         switch_manifest(disk, directory, manifest)
@@ -182,7 +217,27 @@ def recover(
         found = [one for one, _ in survey(disk, directory, manifest)]
     elif leftovers:
         disk.sync_directory(directory)
-    return _open_tail(disk, directory, manifest, found, on_progress)
+    opened, recovery = _open_tail(disk, directory, manifest, found, on_progress)
+    recovery.report = replace(recovery.report, gone_back=gone_back)
+    return opened, recovery
+
+
+def _found(disk: Disk, directory: Path, manifest: Manifest, on_progress: Progress | None) -> list[Surveyed]:
+    """The log files, one going on from the other."""
+    found = []
+    for one, following in survey(disk, directory, manifest, on_progress):
+        if error := gap(directory, one, following):
+            raise error
+        found.append(one)
+    return found
+
+
+def _go_back(disk: Disk, directory: Path, manifest: Manifest, leftovers: list[str]) -> None:
+    """Make this the manifest, durably, before anything else is done by it."""
+    if manifests.NEW_NAME in leftovers:
+        disk.remove(directory / manifests.NEW_NAME)
+    switch_manifest(disk, directory, manifest)
+    disk.sync_directory(directory)
 
 
 def _settle_names(disk: Disk, directory: Path) -> None:

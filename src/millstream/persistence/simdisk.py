@@ -16,6 +16,9 @@ from pathlib import Path
 
 from millstream.persistence.disk import Data
 
+OPENS = frozenset({"create", "open_append", "open_read", "list", "lock"})
+"""The operations that need a descriptor. A locked directory is held by its own, so that its sync needs none."""
+
 SECTOR = 512  # bytes that reach the medium together or not at all
 
 
@@ -41,6 +44,7 @@ class Fault(Enum):
     ENOSPC = errno.ENOSPC
     EDQUOT = errno.EDQUOT
     EINTR = errno.EINTR
+    EMFILE = errno.EMFILE  # only what opens a file can fail so; of anything else nothing is changed
     SHORT = 0  # a write takes fewer bytes than given; other operations work
 
 
@@ -161,6 +165,10 @@ class SimFile:
             self._inode.cache = bytearray(self._inode.medium)
         self._disk.end(fault)
 
+    def is_linked(self) -> bool:
+        """Whether any name leads to it."""
+        return any(inode is self._inode for inode in self._disk.names.values())
+
     def close(self) -> None:
         """Nothing is held."""
 
@@ -171,11 +179,21 @@ class SimLock:
     def __init__(self, disk: "SimDisk", path: Path) -> None:
         self._disk = disk
         self._path = path
+        self._inode = disk.names[path]
+
+    @property
+    def place(self) -> str:
+        """There is but one of each name."""
+        return str(self._path.parent)
+
+    def displaced(self) -> str:
+        """Whether the lock file has its name; asking is no operation that could fail."""
+        return "" if self._disk.names.get(self._path) is self._inode else f"{self._path} was removed"
 
     def write(self, data: bytes) -> None:
         """Seen at once; nobody asks for it to be durable."""
         self._disk.end(self._disk.begin("write_lock", self._path))
-        self._disk.names[self._path].cache[:] = data
+        self._inode.cache[:] = data
 
     def release(self) -> None:
         """Works always, as the end of a process does."""
@@ -226,7 +244,8 @@ class SimDisk:
             raise PowerCut
         self.operations += 1
         self.trace.append((what, path.name))
-        return self.faults.get(self.operations)
+        fault = self.faults.get(self.operations)
+        return None if fault is Fault.EMFILE and what not in OPENS else fault
 
     def end(self, fault: Fault | None) -> None:
         """Raise what the fault asks for."""

@@ -26,6 +26,7 @@ from millstream.errors import ConfigError
 from millstream.pipelines.board import Board
 from millstream.worker.child import prepared
 from millstream.worker.health import HealthError, serving
+from millstream.worker.logs import logger
 from millstream.worker.process import EXIT_CLEAN, EXIT_CONFIG, EXIT_DISMISSED
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from millstream.worker.app import App
     from millstream.worker.pipelines import Pipeline
 
-log = logging.getLogger("millstream.pipelines")
+log = logger("millstream.pipelines")
 
 _LOOK = 0.2
 """Seconds between two looks at the queries."""

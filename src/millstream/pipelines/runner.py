@@ -5,7 +5,6 @@ the function cannot take); from outside the two look the same, so it is started 
 What fails before the query runs is the declaration's fault and is not tried again.
 """
 
-import logging
 import time
 from typing import Any, Literal
 
@@ -13,9 +12,10 @@ from pyspark.errors import PySparkException
 
 from millstream.errors import MillstreamError
 from millstream.spark.words import last_words
+from millstream.worker.logs import logger
 from millstream.worker.pipelines import Pipeline
 
-log = logging.getLogger("millstream.pipelines")
+log = logger("millstream.pipelines")
 
 State = Literal["running", "waiting", "done", "failed"]
 

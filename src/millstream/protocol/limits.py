@@ -25,6 +25,10 @@ QUERY_BUFFER_MAX = 1024 * 1024 * 1024
 QUERY_BUFFER_MAX_UNAUTHENTICATED = 1024 * 1024
 """The same before AUTH (Redis: 1 MiB)."""
 
+CHANGE_MAX = 1024 * 1024 * 1024
+"""Bytes that the changes of one command, transaction or script take in the log; past it: refused, and nothing of the
+command in question is done (Redis: none). A log record is one of them, whole, and must fit in memory a few times."""
+
 OUTPUT_HARD_MAX = 256 * 1024 * 1024
 """Bytes of replies a client has not taken; past it: closed, counted (Redis: none for normal clients; a finite one keeps
 one slow reader from taking the whole memory)."""

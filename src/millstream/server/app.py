@@ -13,10 +13,12 @@ event loop use :class:`millstream.server.thread.ServerThread`.
 
 import asyncio
 import contextlib
+import functools
 import ipaddress
 import logging
 import secrets
 import socket
+import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,12 +31,15 @@ from millstream.errors import DiskFullError, StorageError
 from millstream.node.node import Node
 from millstream.node.rewriting import Rewriter
 from millstream.node.room import Room, default_floor
+from millstream.persistence.exposure import exposed
 from millstream.persistence.log import Log
 from millstream.protocol import limits
+from millstream.server.accepting import TOO_MANY, Listener
 from millstream.server.committer import Committer
 from millstream.server.connection import Connection
 from millstream.server.listener import ListenError, bind_tcp, bind_unix, show_address, tcp_sentence, tcp_url
 from millstream.server.machine import read_machine
+from millstream.server.rates import Rates
 from millstream.server.settings import Settings
 from millstream.server.tls import make_context
 
@@ -42,6 +47,7 @@ if TYPE_CHECKING:
     from millstream.commands.config import Config
     from millstream.commands.info import MachineFacts
     from millstream.persistence.recovery import RecoveryReport
+    from millstream.server.rates import Counters
 
 log = logging.getLogger("millstream.server")
 
@@ -51,7 +57,6 @@ LOST = (
     "{error}; the last {held} records found no space and are lost, of which nobody was told that they were done; all "
     "that was acknowledged is on disk; then start again"
 )
-TOO_MANY = "ERR max number of clients reached"
 DENIED = (
     "DENIED Millstream is running in protected mode: no password is set, so only clients on the server's own machine "
     "are answered. To let others in, set a password (start with --requirepass, or CONFIG SET requirepass from a client "
@@ -99,12 +104,13 @@ class Server:
         self._on_progress = on_progress
         self._log: Log | None = None
         self._rewriter: Rewriter | None = None
-        self._listeners: list[asyncio.Server] = []
+        self._listeners: list[Listener] = []
         self._connections: dict[int, Connection] = {}  # by session id
         self._transports: set[Connection] = set()  # those above and those still sending their last replies
         self._none_open = asyncio.Event()
         self._slow: dict[Connection, None] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._rates = Rates()
         self._timer_at = 0
 
     # ------------------------------------------------------------------ life
@@ -133,7 +139,7 @@ class Server:
                 aclfile.load(self.node.accounts, self.settings.aclfile)
             await self._listen()
         except BaseException:
-            self._close_listeners()
+            await self._close_listeners()
             await self._close_storage()
             raise
 
@@ -145,6 +151,10 @@ class Server:
         node = Node(config, self._log)
         node.recover(recovery.payloads())
         self.report = recovery.report
+        if exposure := exposed(directory):
+            log.warning("%s", exposure)
+        if self.report.gone_back:
+            log.warning("%s; the log files it was made from are whole and are used in its place", self.report.gone_back)
         if "disk-free-floor" not in self.settings.parameters:
             config.set([("disk-free-floor", str(default_floor(self._log.total())))])
         self.room = Room(self._log, _Host(self, node), lambda: config.disk_floor, self.clock)
@@ -156,18 +166,24 @@ class Server:
         """Take the addresses, so that a long recovery does not end with "in use"."""
         settings = self.settings
         if settings.port is not None:
-            listener, port = await bind_tcp(lambda: Connection(self, is_unix=False), settings.host, settings.port)
-            self._listeners.append(listener)
-            self.facts.tcp_port = port
+            sockets, self.facts.tcp_port = await bind_tcp(settings.host, settings.port)
+            self._add_listener(sockets)
         if settings.tls is not None:
             context = make_context(settings.tls)
-            listener, self.tls_port = await bind_tcp(
-                lambda: Connection(self, is_unix=False), settings.host, settings.tls.port, context
-            )
-            self._listeners.append(listener)
+            sockets, self.tls_port = await bind_tcp(settings.host, settings.tls.port, "--tls-port")
+            self._add_listener(sockets, context=context)
         if settings.unixsocket is not None:
-            self._listeners.append(await bind_unix(lambda: Connection(self, is_unix=True), settings.unixsocket))
+            self._add_listener(bind_unix(settings.unixsocket), is_unix=True)
             self.facts.unix_socket = str(settings.unixsocket)
+
+    def _add_listener(
+        self, sockets: list[socket.socket], *, context: ssl.SSLContext | None = None, is_unix: bool = False
+    ) -> None:
+        factory = functools.partial(Connection, self, is_unix=is_unix)
+        self._listeners.append(Listener(sockets, factory, self._count_refused, context))
+
+    def _count_refused(self) -> None:
+        self.facts.rejected_connections += 1
 
     async def _listen(self) -> None:
         self.node.config.values["port"] = self.facts.tcp_port
@@ -175,7 +191,7 @@ class Server:
         self._describe()
         try:
             for listener in self._listeners:
-                await listener.start_serving()
+                listener.begin()
         except OSError as error:  # another program was quicker between our bind and this
             which = (self.facts.tcp_port, "--port") if self.facts.tcp_port else (self.tls_port, "--tls-port")
             raise ListenError(tcp_sentence(self.settings.host, which[0], error, which[1])) from None
@@ -193,9 +209,20 @@ class Server:
         around.log = self._read_log
         around.max_clients = self.node.config.max_clients
 
+    def heard(self, size: int) -> None:
+        """Count bytes that came, after a sample of what was done before them."""
+        now = int(self.loop.time() * 1000)
+        if now >= self._rates.due:
+            self._rates.sample(now, self._done())
+        self.facts.input_bytes += size
+
+    def _done(self) -> "Counters":
+        return self.node.stats.processed, self.facts.input_bytes, self.facts.output_bytes
+
     def _read_machine(self) -> "MachineFacts":
         self.facts.output_waiting = sum(connection.unsent for connection in self._connections.values())
         self.node.surroundings.max_clients = self.node.config.max_clients
+        self.facts.rates = self._rates.per_second(int(self.loop.time() * 1000), self._done())
         return read_machine()
 
     def _read_log(self) -> LogFacts:
@@ -242,7 +269,7 @@ class Server:
     async def stop(self) -> None:
         """Accept nothing more, bring everything to the disk, send the replies that were waiting for that, and close."""
         self.stopping.set()
-        self._close_listeners()
+        await self._close_listeners()
         if self._timer is not None:
             self._timer.cancel()
         for connection in list(self._connections.values()):
@@ -250,13 +277,17 @@ class Server:
         await self._close_storage()
         await self._farewell()
 
-    def _close_listeners(self) -> None:
+    async def _close_listeners(self) -> None:
         for listener in self._listeners:
-            listener.close()
-        if self.facts.unix_socket and self._listeners:
+            await listener.close()
+        if self._listeners:
+            self._remove_socket_file()
+        self._listeners.clear()
+
+    def _remove_socket_file(self) -> None:
+        if self.facts.unix_socket:
             with contextlib.suppress(FileNotFoundError):
                 Path(self.facts.unix_socket).unlink()
-        self._listeners.clear()
 
     async def _farewell(self) -> None:
         """Let clients take what they are owed, but not for ever."""
@@ -298,8 +329,9 @@ class Server:
         """Open a session for a new connection, or say why not."""
         self._transports.add(connection)
         config = self.node.config
-        if len(self._connections) >= config.max_clients:
-            self.facts.rejected_connections += 1
+        # One more by the unix socket: whoever may open that is to find out who takes the places, and CLIENT KILL
+        if len(self._connections) >= config.max_clients + is_unix:
+            self._count_refused()
             return TOO_MANY
         peer = transport.get_extra_info("peername")
         if not is_unix:

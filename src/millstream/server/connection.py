@@ -15,6 +15,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, cast
 
+from millstream.commands.session import Traffic
 from millstream.errors import ProtocolError, StorageError
 from millstream.node.node import Outcome
 from millstream.protocol import limits
@@ -59,6 +60,7 @@ class Connection(asyncio.Protocol):
         "_closed",
         "_ending",
         "_eof",
+        "_forgotten",
         "_full",
         "_is_unix",
         "_parked",
@@ -66,6 +68,9 @@ class Connection(asyncio.Protocol):
         "_paused",
         "_queued",
         "_reader",
+        "_reads",
+        "_received",
+        "_sent",
         "_server",
         "_transport",
         "session",
@@ -88,7 +93,9 @@ class Connection(asyncio.Protocol):
         self._again = False  # a further round of commands is scheduled
         self._ending = False  # no more commands are run; the connection closes behind the last reply
         self._eof = False  # the client sends no more
-        self._closed = False
+        self._closed = False  # nothing more is sent; what the client has not taken yet still goes to it
+        self._forgotten = False  # it is no client any more
+        self._received = self._sent = self._reads = 0  # bytes, bytes, times
         self.slow_since: int | None = None  # monotonic milliseconds since when the soft output limit is passed
 
     # ------------------------------------------------------------------ the transport's calls
@@ -100,21 +107,23 @@ class Connection(asyncio.Protocol):
         transport.set_write_buffer_limits(high=_HIGH_WATER, low=_LOW_WATER)
         refusal = self._server.admit(self, transport, is_unix=self._is_unix)
         if refusal is not None:
-            self._ending = self._closed = True
+            self._ending = self._closed = self._forgotten = True
             transport.write(error_line(refusal))
             transport.close()
             return
         self._reader.trusted = self.session.user is not None
+        self.session.traffic = self._traffic
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         """The client is gone, whoever ended it."""
-        if not self._closed:
-            self._forget()
+        self._forget()
         self._server.gone(self)
 
     def data_received(self, data: bytes) -> None:
         """Bytes came."""
-        self._server.facts.input_bytes += len(data)
+        self._server.heard(len(data))
+        self._received += len(data)
+        self._reads += 1
         if self._ending:
             return
         try:
@@ -241,13 +250,13 @@ class Connection(asyncio.Protocol):
 
     def deliver(self, outcome: "Outcome") -> None:
         """A reply, or a message, that another session's command or the passing of time has brought about."""
+        if self.session.killed:
+            self._kill()
         if self._closed:
             return
         if outcome.buffers:
             self._send(outcome.buffers, outcome.barrier)
-        if self.session.closing and not self._ending:
-            self._kill()
-        elif self._blocked and not self.session.blocked:
+        if self._blocked and not self.session.blocked:
             self._blocked = False
             self._continue()
 
@@ -286,6 +295,7 @@ class Connection(asyncio.Protocol):
         if size > _BATCH and self._would_pass(size):
             return
         self._server.facts.output_bytes += size
+        self._sent += size
         if size <= _BATCH:
             self._transport.write(buffers[0] if len(buffers) == 1 else b"".join(buffers))
         else:
@@ -365,38 +375,59 @@ class Connection(asyncio.Protocol):
         self._close_if_done()
 
     def _close_if_done(self) -> None:
+        """Close behind the last reply. Until the client has taken that, it stays one: listed, counted, limited."""
         if self._ending and not self._parked and not self._closed:
-            self._forget()
+            self._closed = True
+            if not self._holds_output():
+                self._forget()
             self._transport.close()
+            if not self._forgotten:
+                self.check_output()  # no later reply will
+
+    def _holds_output(self) -> bool:
+        """Whether closing waits for the client: it has replies to take, or TLS to end."""
+        waits = self._transport.get_extra_info("sslcontext") is not None
+        return waits or bool(self._transport.get_write_buffer_size())
 
     def _kill(self) -> None:
         """CLIENT KILL: close now, with no regard to a client that does not take its replies."""
-        self._ending = True
+        if self._transport.get_write_buffer_size():
+            self.abort()
+            return
+        self._ending = self._closed = True
         self._parked.clear()
         self._forget()
-        if self._transport.get_write_buffer_size():
-            self._transport.abort()
-        else:
-            self._transport.close()
+        self._transport.close()
 
     def _cut(self, reason: str) -> None:
         """Close at once because of what the client did."""
-        if self._closed:
+        if self._forgotten:
             return
         log.warning("closing client %s (id %d): %s", self.session.addr, self.session.id, reason)
         self.abort()
 
     def abort(self) -> None:
         """Close at once, showing nothing more."""
-        self._ending = True
+        self._ending = self._closed = True
         self._parked.clear()
-        if not self._closed:
-            self._forget()
+        self._forget()
         self._transport.abort()
 
     def _forget(self) -> None:
-        self._closed = True
-        self._server.forget(self)
+        if not self._forgotten:
+            self._forgotten = True
+            self._server.forget(self)
+
+    def _traffic(self) -> Traffic:
+        found = self._transport.get_extra_info("socket")
+        return Traffic(
+            descriptor=-1 if found is None else found.fileno(),
+            received=self._received,
+            sent=self._sent,
+            reads=self._reads,
+            unread=self._reader.buffered,
+            untaken=self.unsent,
+        )
 
     @property
     def unsent(self) -> int:

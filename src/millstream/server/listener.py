@@ -4,17 +4,11 @@ import asyncio
 import contextlib
 import errno
 import socket
-import ssl
 import stat
-from collections.abc import Callable
 from pathlib import Path
 
 from millstream.errors import UsageError
-from millstream.server import tls
 
-Factory = Callable[[], asyncio.Protocol]
-
-_BACKLOG = 511
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - read, not bound
 
 
@@ -22,36 +16,53 @@ class ListenError(UsageError):
     """The server cannot listen where it was told to; the text says why and what to do."""
 
 
-async def bind_tcp(
-    factory: Factory, host: str, port: int, context: ssl.SSLContext | None = None
-) -> tuple[asyncio.Server, int]:
-    """Take a TCP address; returns the listener, which does not listen yet, and its port.
+async def bind_tcp(host: str, port: int, option: str = "--port") -> tuple[list[socket.socket], int]:
+    """Take a TCP address; returns its sockets, which do not listen yet, and its port.
 
     Args:
-        factory: makes the protocol of a new connection.
-        host: address or name.
+        host: address or name; empty for all addresses of this machine.
         port: 0 for a free one.
-        context: for TLS.
+        option: what the command line calls the port.
 
     Raises:
         ListenError: the address is taken, not ours, or needs rights we have not.
     """
     loop = asyncio.get_running_loop()
+    bound: list[socket.socket] = []
     try:
-        listener = await loop.create_server(
-            factory,
-            host or None,
-            port,
-            backlog=_BACKLOG,
-            start_serving=False,
-            ssl=context,
-            ssl_handshake_timeout=None if context is None else tls.HANDSHAKE_SECONDS,
-            ssl_shutdown_timeout=None if context is None else tls.SHUTDOWN_SECONDS,
-        )
+        found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            with contextlib.suppress(_NoFamilyError):
+                bound.append(_bound(family, kind, protocol, address))
     except OSError as error:
-        raise ListenError(tcp_sentence(host, port, error, "--port" if context is None else "--tls-port")) from None
-    bound: int = listener.sockets[0].getsockname()[1]
-    return listener, bound
+        for sock in bound:
+            sock.close()
+        raise ListenError(tcp_sentence(host, port, error, option)) from None
+    if not bound:
+        raise ListenError(f"cannot listen at {host}:{port}: the system has no network of that kind")
+    return bound, bound[0].getsockname()[1]
+
+
+class _NoFamilyError(Exception):
+    """The system has no addresses of this family."""
+
+
+def _bound(family: int, kind: int, protocol: int, address: tuple[object, ...]) -> socket.socket:
+    """A socket at one address."""
+    try:
+        sock = socket.socket(family, kind, protocol)
+    except OSError:
+        raise _NoFamilyError from None
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # the other family has a socket of its own
+        sock.bind(address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 def tcp_sentence(host: str, port: int, error: OSError, option: str = "--port") -> str:
@@ -71,19 +82,25 @@ def tcp_sentence(host: str, port: int, error: OSError, option: str = "--port") -
     return f"cannot listen at {where}: {error}"
 
 
-async def bind_unix(factory: Factory, path: Path) -> asyncio.Server:
-    """Take a unix socket, replacing one that nobody serves any more; the listener does not listen yet.
+def bind_unix(path: Path) -> list[socket.socket]:
+    """Take a unix socket, replacing one that nobody serves any more; it does not listen yet.
 
     Raises:
         ListenError: somebody serves it, or it cannot be made.
     """
-    loop = asyncio.get_running_loop()
     try:
         _clear(path)
-        return await loop.create_unix_server(factory, str(path), backlog=_BACKLOG, start_serving=False)
+        sock = socket.socket(socket.AF_UNIX)
+        try:
+            sock.setblocking(False)
+            sock.bind(str(path))
+        except BaseException:
+            sock.close()
+            raise
     except OSError as error:
         reason = error.strerror or str(error)
         raise ListenError(f"cannot listen at {path}: {reason}; choose another place with --unixsocket") from None
+    return [sock]
 
 
 def _clear(path: Path) -> None:

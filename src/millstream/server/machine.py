@@ -45,7 +45,7 @@ def _fixed() -> tuple[str, str, int]:
 
 def read_machine() -> MachineFacts:
     """All facts, as of now."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
+    usage, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
     system, python, total = _fixed()
     peak = peak_resident()
     return MachineFacts(
@@ -57,4 +57,6 @@ def read_machine() -> MachineFacts:
         memory_total=total,
         cpu_system=usage.ru_stime,
         cpu_user=usage.ru_utime,
+        cpu_system_children=children.ru_stime,
+        cpu_user_children=children.ru_utime,
     )

@@ -10,6 +10,7 @@ exit code  meaning
 """
 
 import asyncio
+import functools
 import gc
 import logging
 import os
@@ -22,7 +23,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from millstream import __version__
 from millstream.ending import Ending
-from millstream.errors import MillstreamError
+from millstream.errors import MillstreamError, UsageError
+from millstream.server.accepting import HANDSHAKES_MAX, handshakes_at
 from millstream.server.app import Server
 from millstream.server.loops import loop_factory
 from millstream.server.settings import Settings
@@ -83,18 +85,35 @@ def _on_signal(server: Server, ending: Ending, number: signal.Signals) -> None:
 
 
 def make_room(server: Server) -> None:
-    """Take the descriptors that ``maxclients`` may need, or lower ``maxclients`` to what may be had."""
-    config = server.node.config
-    wanted = config.max_clients + _OWN_DESCRIPTORS
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft >= wanted or soft == resource.RLIM_INFINITY:
-        return
-    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    if allowed < wanted:
-        room = max(allowed - _OWN_DESCRIPTORS, 1)
-        log.warning("the system allows %d open files, so maxclients is lowered to %d (see ulimit -n)", allowed, room)
+    """Take the descriptors that ``maxclients`` may need, or lower ``maxclients`` to what may be had, as Redis does.
+
+    Raises:
+        UsageError: not even the server's own files have room.
+    """
+    config, encrypted = server.node.config, server.settings.tls is not None
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard <= _OWN_DESCRIPTORS:
+        raise UsageError(
+            f"the system allows {hard} open files, and the server needs {_OWN_DESCRIPTORS} for itself: raise the limit "
+            "(ulimit -n) to that and one for each client"
+        )
+    config.clients_possible = functools.partial(clients_possible, encrypted=encrypted)
+    room = config.clients_possible(config.max_clients)
+    if room < config.max_clients:
+        log.warning("the system allows %d open files, so maxclients is lowered to %d (see ulimit -n)", hard, room)
         config.set([("maxclients", str(room))])
+
+
+def clients_possible(wanted: int, *, encrypted: bool) -> int:
+    """Have the system allow the descriptors that so many clients need; how many it is enough for."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + _OWN_DESCRIPTORS + (HANDSHAKES_MAX if encrypted else 0)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return wanted
+    return max(soft - _OWN_DESCRIPTORS - (handshakes_at(soft) if encrypted else 0), 1)
 
 
 def banner(server: Server) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from millstream.spark import hooks
+from millstream.spark import hooks, names
 from millstream.spark.bulk import Bulk, Command
 from millstream.spark.claims import Run
 from millstream.spark.decode import Page, Want, fast, general, parse_replies
@@ -97,5 +97,5 @@ def with_deliveries(
     for batch in batches:
         ids = batch.column("id").to_pylist()
         known = pa.array([counts[ident] for ident in ids], pa.int64())
-        arrays = [known if name == "deliveries" else batch.column(name) for name in target.names]
+        arrays = [known if name == names.DELIVERIES else batch.column(name) for name in target.names]
         yield pa.RecordBatch.from_arrays(arrays, schema=target)

@@ -11,22 +11,20 @@ from millstream.errors import ConfigError, UsageError
 from millstream.spark import arrays
 from millstream.spark.convert import convert
 from millstream.spark.decode import LISTED, Page, Want
+from millstream.spark.names import CORRUPT, FIELDS, ID, STREAM_COLUMN, TIMESTAMP, column_of_an_entry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql.types import StructField, StructType
 
-CORRUPT = "_corrupt"
-"""Column that takes the values that are not of their column's type, as a JSON object by field name."""
-
 _LAST_MS = 253_402_300_799_999
 """The last millisecond of the year 9999, where Spark's timestamps end."""
 
 _FIXED = {
-    "stream": pa.string(),
-    "id": pa.string(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
+    STREAM_COLUMN: pa.string(),
+    ID: pa.string(),
+    TIMESTAMP: pa.timestamp("us", tz="UTC"),
     CORRUPT: pa.string(),
 }
 _MAP = pa.map_(pa.string(), pa.string())
@@ -59,10 +57,10 @@ class Layout:
         for column in target:
             if column.name in _FIXED:
                 if column.type != _FIXED[column.name]:
-                    spark = "timestamp" if column.name == "timestamp" else "string"
+                    spark = "timestamp" if column.name == TIMESTAMP else "string"
                     told = f"column {column.name!r} says where an entry comes from and is of type {spark}"
                     raise ConfigError(f"schema: {told}: declare it so or leave it out")
-            elif column.name == "fields":
+            elif column.name == FIELDS:
                 pairs, listed = column.type == _MAP, column.type == LISTED
                 if not pairs and not listed:
                     raise ConfigError(
@@ -70,6 +68,11 @@ class Layout:
                         "array<struct<name:binary,value:binary>>; declare it so or leave it out"
                     )
             else:
+                if (own := column_of_an_entry(column.name)) is not None:
+                    raise ConfigError(
+                        f"schema: Spark takes column {column.name!r} for {own!r}, and an entry's field is something "
+                        f"else: write it {own!r}, or read the field from the map, fields['{column.name}']"
+                    )
                 if not _readable(column.type):
                     raise _unreadable(schema[column.name])
                 typed[column.name] = column.type
@@ -102,11 +105,11 @@ class Layout:
             if mistaken is not None:
                 bad[name] = (mistaken, source)
             return found
-        if name == "stream":
+        if name == STREAM_COLUMN:
             return arrays.again((stream.encode(),), rows)
-        if name == "id":
+        if name == ID:
             return page.ids
-        if name == "timestamp":
+        if name == TIMESTAMP:
             return _timestamps(page.times)
         if name == CORRUPT:
             return pa.nulls(rows, pa.string())

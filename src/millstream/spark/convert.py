@@ -15,6 +15,7 @@ Mistaken = list[int]
 """Rows whose value was not of the column's type."""
 
 _ZONE = r"(Z|[+-]\d\d(:?\d\d)?)$"
+_UTC = r"^(.{10}.*)(?:Z|[+-]00(?::?00)?)$"
 _PATTERNS: list[tuple[Callable[[pa.DataType], bool], str]] = [
     (pa.types.is_integer, r"^[+-]?[0-9]+$"),
     (
@@ -111,13 +112,14 @@ def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _times(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """ISO times; one without a zone is UTC, and a column without a zone takes no other."""
+    """ISO times; one without a zone is UTC. A column without a zone takes no other: it would drop the difference."""
     zoned = pc.match_substring_regex(values.view(pa.binary()), r"^.{10}.*" + _ZONE)
     naive = pa.timestamp("us")
     nothing = _nothing()
-    local = _cast(pc.if_else(zoned, nothing, values), naive)
     if kind.tz is None:
-        return local
+        plain = pc.replace_substring_regex(values.view(pa.binary()), _UTC, r"\1").view(pa.string())
+        return _cast(pc.if_else(pc.equal(plain, values), pc.if_else(zoned, nothing, values), plain), naive)
+    local = _cast(pc.if_else(zoned, nothing, values), naive)
     local = local.view(pa.int64())
     given = _cast(pc.if_else(zoned, values, nothing), pa.timestamp("us", tz="UTC")).view(pa.int64())
     return pc.if_else(pc.is_valid(given), given, local).view(kind)
@@ -181,7 +183,10 @@ def _scalar(value: Any, kind: pa.DataType) -> Any:
         return date.fromisoformat(value)
     if pa.types.is_timestamp(kind):
         when = datetime.fromisoformat(value)
-        return when if kind.tz is None or when.tzinfo else when.replace(tzinfo=UTC)
+        if kind.tz is None:
+            _must(not when.utcoffset())
+            return when.replace(tzinfo=None)
+        return when if when.tzinfo else when.replace(tzinfo=UTC)
     if pa.types.is_floating(kind) and value in _OUTSIDE:
         return float(value)
     _must(not isinstance(value, bool) and isinstance(value, int | Decimal))

@@ -7,11 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pyspark.sql.types import MapType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import DataType, MapType, StringType, StructField, StructType, TimestampType
 
 from millstream.errors import ConfigError
+from millstream.spark import names, optiontext
 from millstream.spark import options as opts
-from millstream.spark import optiontext
 
 if TYPE_CHECKING:
     from millstream.spark.groupmode import GroupMode
@@ -22,28 +22,13 @@ CHOOSING = ("view", "mode")
 
 VIEWS = ("groups", "consumers", "pending", "dead")
 
-_VIEW_OPTIONS = ("url", "stream", "streamPattern", "minPartitions")
-_GROUP_OWN = ("queryName", "minIdleTime", "consumer")
-_NOT_IN_GROUPS = (
-    *opts.BATCH_ONLY,
-    "startingTimestamp",
-    "startingOffsetsByTimestamp",
-    "streamPattern",
-    "minEntriesPerTrigger",
-    "maxTriggerDelay",
-    "readFrom",
-)
-
 
 def entry_schema(fields: Sequence[str]) -> StructType:
     """Where an entry comes from, and its fields: as a map, or those that are named as columns."""
     text = StringType()
-    columns = [StructField("stream", text), StructField("id", text), StructField("timestamp", TimestampType())]
-    if fields:
-        columns += [StructField(name, text) for name in fields]
-    else:
-        columns.append(StructField("fields", MapType(text, text)))
-    return StructType(columns)
+    kinds: dict[str, DataType] = {names.TIMESTAMP: TimestampType(), names.FIELDS: MapType(text, text)}
+    own = [name for name in names.ENTRY if name != names.FIELDS or not fields]
+    return StructType([StructField(name, kinds.get(name, text)) for name in (*own, *fields)])
 
 
 def checked_schema(fields: Sequence[str], schema: StructType) -> StructType:
@@ -70,7 +55,7 @@ def other(raw: Mapping[str, str]) -> "View | GroupMode | None":
         raise ConfigError(f"option 'mode' does nothing in the view {view!r}: leave it out")
     if mode == "group":
         return _group_mode(given)
-    for name in _GROUP_OWN:
+    for name in sorted(set(names.options(names.GROUP)) - set(names.options(names.BATCH, names.STREAM))):
         if name.lower() in given:
             raise ConfigError(f"option {name!r} does nothing without .option('mode', 'group'): leave it out, or say so")
     if view == "entries":
@@ -78,7 +63,7 @@ def other(raw: Mapping[str, str]) -> "View | GroupMode | None":
     from millstream.spark.views import View  # noqa: PLC0415 - only its users pay for it
 
     parsed = opts.parse(given)
-    parsed.refuse([name for name in opts.OPTIONS if name not in _VIEW_OPTIONS], f"the view {view!r}")
+    parsed.refuse(names.VIEW, f"the view {view!r}")
     return View(view, parsed)
 
 
@@ -96,7 +81,7 @@ def _group_mode(given: dict[str, str]) -> "GroupMode":
     query, consumer = given.pop("queryname", "").strip(), given.pop("consumer", "").strip()
     idle = given.pop("minidletime", None)
     parsed = opts.parse(given)
-    parsed.refuse(_NOT_IN_GROUPS, "mode 'group', where the group says what comes next")
+    parsed.refuse(names.GROUP, "mode 'group', where the group says what comes next")
     if parsed.starting not in (None, "earliest", "latest"):
         raise ConfigError(
             "option 'startingOffsets' must be earliest or latest in mode 'group': where its group is made"

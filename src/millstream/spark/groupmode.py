@@ -12,6 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import LongType, StructField, StructType
 
 from millstream.errors import ConfigError
+from millstream.spark import names
 from millstream.spark.claims import Run, dump, load
 from millstream.spark.faces import checked_schema, entry_schema
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from millstream.spark.options import Options
 
 
-DELIVERIES = StructField("deliveries", LongType())
+DELIVERIES = StructField(names.DELIVERIES, LongType())
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ class HeldReader(DataSourceReader):
 
 def _without_deliveries(schema: StructType) -> StructType:
     # Rows are matched with their counts by id.
-    if "id" not in schema.fieldNames():
+    if names.ID not in schema.fieldNames():
         raise ConfigError("schema: what a consumer holds is read with the column id: add 'id string'")
     return StructType([column for column in schema if column.name != DELIVERIES.name])
 

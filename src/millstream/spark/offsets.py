@@ -183,6 +183,13 @@ def went_back(key: str, at: Position, state: StreamState | None) -> str | None:
     told = how_it_went_back(at, state)
     if told is None:
         return None
+    if state is None:
+        return (
+            f"stream {key!r} went back: this query has read up to {at.id} (entry {at.n}), and it no longer exists; "
+            "whether it had more by then is not known. Set option 'onMissingStream' to 'skip' to go on without it, and "
+            "from the beginning of a stream that is made under its name; or start the query with a new "
+            "checkpointLocation (and startingOffsets)"
+        )
     return (
         f"stream {key!r} went back: this query has read up to {at.id} (entry {at.n}), but {told}. "
         "It was deleted and made anew, or restored from an older state. Start the query with a new checkpointLocation "

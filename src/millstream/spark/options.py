@@ -4,7 +4,6 @@ Messages are one line: Spark puts a traceback in front of them, so that their li
 """
 
 import json
-import os
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +13,8 @@ from millstream import times
 from millstream.client.urltext import without_password
 from millstream.errors import ConfigError
 from millstream.glob import matcher
+from millstream.paths import local_path
+from millstream.spark import names
 from millstream.spark.offsets import MAX_PART, Id, Position, before_time, parse_id
 from millstream.spark.optiontext import (
     CLUSTERS,
@@ -26,20 +27,7 @@ from millstream.spark.optiontext import (
     read,
 )
 
-OPTIONS = (
-    "url", "stream", "streamPattern", "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp",
-    "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp",
-    "maxEntriesPerTrigger", "minEntriesPerTrigger", "maxTriggerDelay", "minPartitions", "maxEntriesPerPartition",
-    "failOnDataLoss", "group", "fields", "readFrom", "archive", "liveTail", "pushdown",
-    "view", "mode", "queryName", "minIdleTime", "consumer",
-)  # fmt: skip
-BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "archive", "liveTail", "pushdown")
-STREAM_ONLY = ("maxEntriesPerTrigger", "minEntriesPerTrigger", "maxTriggerDelay", "group")
-
 DEFAULT_DELAY_MS = 15 * 60 * 1000
-
-RESERVED = ("stream", "id", "timestamp", "fields")
-"""Columns of every entry; a field of the same name is reached through the map ``fields``."""
 
 Where: TypeAlias = str | Mapping[str, "Id | Position | str"]
 """A place in the streams: ``"earliest"``, ``"latest"``, or by stream an id (with its count or without) or one of these
@@ -61,6 +49,7 @@ class Options:
         min_partitions: parts of a batch or micro-batch, at least.
         max_per_partition: entries of one part, at most.
         fail_on_loss: whether entries that vanished unread are an error.
+        skip_missing: whether a query goes on without a stream that is no longer there.
         group: consumer group that shows this query's progress.
         fields: entry fields wanted as string columns; empty for the map.
         from_replica: whether tasks read from replicas; what is to be read is always asked of the primary.
@@ -80,6 +69,7 @@ class Options:
     min_partitions: int | None = None
     max_per_partition: int | None = None
     fail_on_loss: bool = True
+    skip_missing: bool = False
     group: str | None = None
     fields: tuple[str, ...] = ()
     from_replica: bool = False
@@ -88,9 +78,9 @@ class Options:
     pushdown: bool = False
     given: frozenset[str] = field(default_factory=frozenset)
 
-    def refuse(self, names: Iterable[str], kind: str) -> None:
-        """Raise if one of ``names`` was given: it means nothing for this ``kind`` of read."""
-        for name in names:
+    def refuse(self, use: str, kind: str) -> None:
+        """Raise if an option was given that does nothing in this use (see ``names``), called ``kind``."""
+        for name in names.others(use):
             if name.lower() in self.given:
                 raise ConfigError(f"option {name!r} does nothing in {kind}: leave it out")
 
@@ -111,8 +101,8 @@ def parse(raw: Mapping[str, str]) -> Options:
     Raises:
         ConfigError: one is unknown, has a value that cannot be meant, or contradicts another.
     """
-    given = {name.lower(): value for name, value in raw.items()}
-    check_names(given, OPTIONS, "load()")
+    given = {name.lower(): value for name, value in raw.items() if name.lower() not in names.PASSED_ON}
+    check_names(given, names.options(names.BATCH, names.STREAM, names.VIEW, names.GROUP), "load()")
     streams, pattern = _which(given)
     limits = {
         name: read(given, name, positive)
@@ -131,6 +121,7 @@ def parse(raw: Mapping[str, str]) -> Options:
         min_partitions=limits["minPartitions"],
         max_per_partition=limits["maxEntriesPerPartition"],
         fail_on_loss=read(given, "failOnDataLoss", boolean) is not False,
+        skip_missing=read(given, "onMissingStream", _missing) == "skip",
         group=read(given, "group", not_empty),
         fields=read(given, "fields", _field_names) or (),
         from_replica=read(given, "readFrom", _server) == "replica",
@@ -162,20 +153,27 @@ def _check_together(found: Options) -> None:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(","))
-    if not all(names):
+    found = tuple(name.strip() for name in text.split(","))
+    if not all(found):
         raise ValueError("it must be names with commas between them")
-    if len(set(names)) < len(names):
+    if len(set(found)) < len(found):
         raise ValueError("it names one of them twice")
-    return names
+    return found
 
 
 def _field_names(text: str) -> tuple[str, ...]:
-    names = _names(text)
-    for name in names:
-        if name in RESERVED:
-            raise ValueError(f"{name!r} is a column of every entry; read that field from the map, fields['{name}']")
-    return names
+    found = _names(text)
+    for name in found:
+        if (own := names.column_of_an_entry(name)) is not None:
+            such = f"{name!r} is" if own == name else f"Spark takes {name!r} for {own!r},"
+            raise ValueError(f"{such} a column of every entry; read that field from the map, fields['{name}']")
+    return found
+
+
+def _missing(text: str) -> str:
+    if text.lower() not in ("fail", "skip"):
+        raise ValueError("it must be fail or skip")
+    return text.lower()
 
 
 def _server(text: str) -> str:
@@ -186,12 +184,19 @@ def _server(text: str) -> str:
 
 def _archive(given: Mapping[str, str]) -> tuple[str | None, bool]:
     """The archive's directory, made absolute here: the tasks may have another working directory."""
-    folder = read(given, "archive", not_empty)
+    folder = read(given, "archive", _folder)
     live_tail = read(given, "liveTail", boolean)
     for name in ("liveTail", "pushdown"):
         if name.lower() in given and folder is None:
             raise ConfigError(f"option {name!r} is for reading an archive: name that by option 'archive'")
-    return (os.path.abspath(folder) if folder else None), live_tail is not False  # noqa: PTH100 - keeps links
+    return folder, live_tail is not False
+
+
+def _folder(text: str) -> str:
+    try:
+        return str(local_path(not_empty(text)))
+    except ConfigError as problem:
+        raise ValueError(str(problem)) from None
 
 
 def _which(given: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
@@ -274,8 +279,8 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object whose names are all different: JSON would keep the last of two places of a stream."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"it names {next(name for name in names if names.count(name) > 1)!r} twice")
+        keys = [name for name, _ in pairs]
+        raise ValueError(f"it names {next(name for name in keys if keys.count(name) > 1)!r} twice")
     return found
 
 

@@ -4,17 +4,16 @@ Messages are one line: Spark puts a traceback in front of them, so that their li
 """
 
 import difflib
-import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from millstream import times
+from millstream.client import urltext
 from millstream.client.urltext import without_password, wrong
 from millstream.errors import ConfigError
 
 T = TypeVar("T")
 
-URL_VARIABLE = "MILLSTREAM_URL"
 CLUSTERS, SENTINELS = "redis+cluster://", "redis+sentinel://"
 SCHEMES = ("redis://", "rediss://", "unix://", SENTINELS, CLUSTERS)
 
@@ -25,6 +24,7 @@ _OTHER_WORDS = {
     "topic": "stream",
     "subscribe": "stream",
     "subscribepattern": "streamPattern",
+    "pattern": "streamPattern",
     "stream.offsets": "startingOffsets",
     "maxoffsetspertrigger": "maxEntriesPerTrigger",
     "maxrecordsperpartition": "maxEntriesPerPartition",
@@ -103,17 +103,12 @@ def duration(text: str, bare: str | None = None) -> int:
 
 
 def find_url(given: Mapping[str, str]) -> str:
-    """The server's URL: the option ``url``, or else that of the environment.
+    """The server's URL: the option ``url``, or else the one that all of Millstream takes.
 
     Raises:
-        ConfigError: there is none, or it is of a kind that several processes cannot share.
+        ConfigError: it is of a kind that several processes cannot share.
     """
-    url = given.get("url", "").strip() or os.environ.get(URL_VARIABLE, "").strip()
-    if not url:
-        raise ConfigError(
-            f"option 'url' is missing: say .option('url', 'redis://127.0.0.1:6379/0'), or set {URL_VARIABLE} before "
-            "Spark starts"
-        )
+    url = urltext.find_url(given.get("url", "").strip())
     if url.startswith(("memory://", "file://")):
         raise ConfigError(
             f"option 'url' is {url!r}, which lives in one process, and Spark works in several: run "

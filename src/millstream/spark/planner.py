@@ -37,6 +37,8 @@ class Planner:
         self._target: dict[str, StreamState] | None = None
         self._published: dict[str, tuple[Id, int]] = {}
         self._told: set[str] = set()
+        self._ends: dict[str, int] = {}  # entries added to each stream by the last look at it
+        self._gone: set[str] = set()
         self.latest: Offset = {}
 
     def close(self) -> None:
@@ -155,6 +157,7 @@ class Planner:
         """
         states = self._survey.states(self._survey.keys())
         self._target = {key: state for key, state in states.items() if state is not None}
+        self._ends.update({key: state.added for key, state in self._target.items()})
 
     def next_end(self, start: Mapping[str, Position], cap: int | None, least: int | None = None) -> Offset:
         """The end of the batch that begins at ``start``: equal to it when there is nothing new.
@@ -177,7 +180,8 @@ class Planner:
         budgets = None
         if cap is not None:
             budgets = offsets.share(waiting, cap, {key: at.id for key, at in begun.items()})
-        ends = dict(start)
+        # One that is gone is forgotten: a stream that comes under its name is another one, read from its beginning.
+        ends = {key: at for key, at in start.items() if key not in self._gone}
         for key, state in states.items():
             limit = self._limit(key, state)
             if limit.last <= begun[key].id:
@@ -202,24 +206,42 @@ class Planner:
         """The state of every stream that takes part now; streams that went back or lost entries are errors."""
         keys = self._participants(start)
         found = {}
+        self._gone = set()
         for key, state in self._survey.states(keys).items():
             at = start.get(key)
-            if at is not None and (reason := offsets.went_back(key, at, state)):
-                if state is None and self._options.pattern is not None and not self._options.fail_on_loss:
-                    self._warn(reason)  # one of many streams that come and go; its place is kept
-                    continue
-                raise DataLossError(reason)
-            if state is None and at is None and self._options.pattern is None:
-                raise self._missing(key)  # named anew at a restart, when nobody asks for the beginning
             if state is None:
+                if at is not None:
+                    self._check_gone(key, at)
+                    self._gone.add(key)
+                elif self._options.pattern is None and not self._options.skip_missing:
+                    raise self._missing(key)  # named anew at a restart, when nobody asks for the beginning
                 continue
+            if at is not None and (reason := offsets.went_back(key, at, state)):
+                raise DataLossError(reason)
             found[key] = state
+            self._ends[key] = state.added
             index = self._indexes.setdefault(key, Index())
             index.add(state.last, state.added)
             if at is not None:
                 index.forget_before(at.id)
                 self._report_loss(key, at, state)
         return found
+
+    def _check_gone(self, key: str, at: Position) -> None:
+        """Raise if a stream is gone that may have had more than what was read of it.
+
+        Where streams are found by a pattern they come and go, and nothing is lost with one of which all was read.
+        """
+        reason = offsets.went_back(key, at, None)
+        if reason is None:
+            return
+        end = self._ends.pop(key, None)
+        if self._options.pattern is not None and end is not None and end <= at.n:
+            self._warn(f"stream {key!r} is gone, after all that was seen of it was read (up to {at.id})")
+        elif self._options.skip_missing or (self._options.pattern is not None and not self._options.fail_on_loss):
+            self._warn(reason)
+        else:
+            raise DataLossError(reason)
 
     def _participants(self, start: Mapping[str, Position]) -> list[str]:
         if self._options.pattern is None:
@@ -299,6 +321,9 @@ class Planner:
             since = start.get(whole.key)
             at = since if since and since.id == whole.start else Position.at(whole.start, whole.start_n)
             if reason := offsets.went_back(whole.key, end[whole.key], states[whole.key]):
+                if states[whole.key] is None and self._options.skip_missing:
+                    self._warn(reason)
+                    continue
                 raise DataLossError(reason)
             if (state := states[whole.key]) is not None:
                 self._report_loss(whole.key, at, state)

@@ -17,7 +17,7 @@ from typing import Any, cast
 import redis
 
 from millstream.client.connect import connect
-from millstream.client.jsontext import loads
+from millstream.client.jsontext import parse_record
 from millstream.client.url import check_remote, find_url
 from millstream.errors import MillstreamError
 
@@ -131,7 +131,7 @@ def _told(client: "redis.Redis") -> list[dict[str, Any]]:
 def _legible(value: bytes) -> dict[str, Any] | None:
     """What a driver told of a query; None where somebody else wrote."""
     try:
-        facts = loads(value)
+        facts = parse_record(value)
     except ValueError:
         return None
     if not isinstance(facts, dict) or not isinstance(facts.get("at_ms"), int | None):

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.errors import ConfigError, UsageError
+from millstream.spark import names
 from millstream.spark.fieldtext import texts, unwritable
 from millstream.spark.offsets import MAX_PART, Id
 
@@ -25,7 +26,6 @@ BATCH_BYTES = 32 << 20
 MOST_FIELDS = 100_000
 """Fields of one row, at most; a server refuses commands of more than a million words."""
 
-_OWN = ("stream", "id", "timestamp", "fields")
 _CRLF = b"\r\n"
 _ID = r"^(?P<ms>[0-9]{1,20})(?:-(?P<seq>[0-9]{1,20}))?$"
 
@@ -63,8 +63,10 @@ class RowLayout:
                 kinds[column.name] = pa.null()
         _check_own(kinds, target, {column.name: column.dataType.simpleString() for column in schema})
         by_map = "fields" in kinds and pa.types.is_map(kinds["fields"])
-        fields = () if by_map else tuple(name for name in kinds if name not in ("stream", "id"))
-        if by_map and (strangers := [name for name in kinds if name not in _OWN]):
+        fields = () if by_map else tuple(name for name in kinds if name not in (names.STREAM_COLUMN, names.ID))
+        for name in fields:
+            _check_not_taken(name)
+        if by_map and (strangers := [name for name in kinds if name not in names.ENTRY]):
             raise ConfigError(
                 f"column {strangers[0]!r} stands beside the map 'fields', which holds what is written: put it into the "
                 "map or drop it"
@@ -98,6 +100,16 @@ def _check_own(kinds: dict[str, pa.DataType], target: str | None, shown: dict[st
         raise ConfigError(
             f"column 'fields' is of type {shown['fields']} and must be map<string,string> or map<string,binary>: cast "
             "it"
+        )
+
+
+def _check_not_taken(name: str) -> None:
+    """Raise if the field would not be what a read gives for its name."""
+    own = names.column_of_an_entry(name)
+    if own not in (None, names.FIELDS) or (own != name and own is not None):
+        raise ConfigError(
+            f"column {name!r} would be a field that a read takes for an entry's own {own!r}: rename it, "
+            f"withColumnRenamed('{name}', ...), or drop it"
         )
 
 

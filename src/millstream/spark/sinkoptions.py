@@ -5,15 +5,9 @@ from dataclasses import dataclass
 
 from millstream.client.urltext import without_password
 from millstream.errors import ConfigError
+from millstream.spark import names
 from millstream.spark import optiontext as opts
 from millstream.spark.offsets import parse_id
-
-SINK_OPTIONS = (
-    "url", "stream", "maxLen", "minId", "retention", "approximate", "stagingTimeout", "txnAppId", "txnVersion",
-)  # fmt: skip
-BATCH_ONLY = ("txnAppId", "txnVersion")
-_SPARKS = ("checkpointlocation", "queryname")
-"""Options of a streaming query that Spark hands on to its sink."""
 
 DEFAULT_TIMEOUT_MS = 24 * 3600 * 1000
 
@@ -52,7 +46,7 @@ class SinkOptions:
 
     def refuse_batch_only(self) -> None:
         """Raise if an option was given that means nothing in a streaming query."""
-        for name in BATCH_ONLY:
+        for name in names.options(names.APPEND):
             if name.lower() in self.given:
                 raise ConfigError(
                     f"option {name!r} does nothing in a streaming query, whose batches Spark numbers: leave it out"
@@ -65,13 +59,13 @@ def parse(raw: Mapping[str, str]) -> SinkOptions:
     Raises:
         ConfigError: one is unknown or belongs to reading, has a value that cannot be meant, or contradicts another.
     """
-    given = {name.lower(): value for name, value in raw.items() if name.lower() not in _SPARKS}
+    given = {name.lower(): value for name, value in raw.items() if name.lower() not in names.PASSED_TO_SINKS}
     if given.get("asyncprogresstrackingenabled", "").lower() == "true":
         raise ConfigError(
             "option 'asyncProgressTrackingEnabled' does not go with this sink: a batch that Spark has not logged may "
             "be another one when it is repeated, and would be taken for the first; leave it out"
         )
-    opts.check_names(given, SINK_OPTIONS, "save()")
+    opts.check_names(given, names.options(names.WRITE, names.APPEND), "save()")
     retention, timeout = (opts.read(given, name, opts.duration) for name in ("retention", "stagingTimeout"))
     found = SinkOptions(
         url=opts.find_url(given),

@@ -25,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from millstream.errors import ConfigError, MillstreamError
-from millstream.spark import faces, sinkoptions
+from millstream.spark import faces, names, sinkoptions
 from millstream.spark import options as opts
 from millstream.spark.offsets import Range, dump, load
 
@@ -82,7 +82,8 @@ class MillstreamSource(DataSource):
     def _likelier(self, options: Mapping[str, str]) -> ConfigError:
         """The error to show where neither a read nor a write is right."""
         given = {name.lower() for name in options}
-        reads, writes = ({name.lower() for name in names} for names in (opts.OPTIONS, sinkoptions.SINK_OPTIONS))
+        reads = {name.lower() for name in names.options(names.BATCH, names.STREAM, names.VIEW, names.GROUP)}
+        writes = {name.lower() for name in names.options(names.WRITE, names.APPEND)}
         reading, writing = self._reading, self._writing
         assert isinstance(reading, ConfigError)
         assert isinstance(writing, ConfigError)
@@ -130,7 +131,7 @@ class MillstreamSource(DataSource):
         """For ``spark.read``."""
         if self.face is not None:
             return self.face.reader(schema)
-        self.parsed.refuse(opts.STREAM_ONLY, "a batch read")
+        self.parsed.refuse(names.BATCH, "a batch read")
         if self.parsed.archive is not None:
             from millstream.spark.archiving import union  # noqa: PLC0415 - Arrow and redis only where they are used
 
@@ -142,7 +143,7 @@ class MillstreamSource(DataSource):
         try:
             if self.face is not None:
                 return self.face.stream_reader(schema)
-            self.parsed.refuse(opts.BATCH_ONLY, "a streaming query, which does not end")
+            self.parsed.refuse(names.STREAM, "a streaming query, which does not end")
             return StreamReader(self.parsed, faces.checked_schema(self.parsed.fields, schema))
         except MillstreamError as problem:
             return Refused(problem)

@@ -2,7 +2,8 @@
 
 Each is done in a way that may be done again after a kill, since what is done is held no more. A dead letter and its
 acknowledgement are one transaction, which watches the dead-letter stream and then looks whether the entry is still
-held: so an entry is dead at most once, whoever else buries it.
+held: so an entry is dead at most once, whoever else buries it. A letter that the server takes into the transaction
+and then refuses has its entry pending again.
 """
 
 import time
@@ -12,11 +13,11 @@ from typing import Any, NamedTuple
 
 from millstream.client import emulate
 from millstream.client.capabilities import Capabilities
-from millstream.client.deadletter import DeadLetter, pack, take_history
+from millstream.client.deadletter import DeadLetter, hindrance, pack, take_history
 from millstream.client.slots import beside
 from millstream.errors import UsageError
 from millstream.spark import hooks, nodes, wire
-from millstream.spark.asking import Asker, Command, checked
+from millstream.spark.asking import Asker, Command, Refusal, checked
 from millstream.spark.holdings import PAGE, Holdings
 from millstream.spark.offsets import parse_id
 
@@ -175,14 +176,16 @@ class Court:
         self, ids: Sequence[bytes], sent: Iterable[bytes], outcome: Outcome
     ) -> dict[bytes, tuple[list[bytes], int]]:
         """Watch, then look: fields and deliveries of the entries that are still held."""
-        looks: list[Command] = [("WATCH", self._dead), ("TYPE", self._dead)]
+        looks: list[Command] = [("WATCH", self._dead), ("TYPE", self._dead), ("XINFO", "STREAM", self._dead)]
         for ident in ids:
             looks.append(("XPENDING", self._stream, self._group, ident, ident, 1))
             looks.append(("XRANGE", self._stream, ident, ident))
-        _, kind, *replies = [checked(reply) for reply in self._asker.ask(looks)]
-        if kind not in (b"stream", b"none"):
+        watched, kind, info, *replies = self._asker.ask(looks)  # there is no info of a stream that is yet to be made
+        for reply in (watched, kind, *replies):
+            checked(reply)
+        if told := hindrance(kind, info, len(ids)):
             raise UsageError(
-                f"{self._dead} holds a {kind.decode()} and no stream, so nothing can be buried there: name another "
+                f"{self._dead} {told}, so nothing can be buried there: the entries stay pending; name another "
                 "dead-letter stream"
             )
         found: dict[bytes, tuple[list[bytes], int]] = {}
@@ -202,18 +205,41 @@ class Court:
         return found
 
     def _send(self, letters: Mapping[bytes, tuple[list[bytes], int]], reasons: Mapping[bytes, str]) -> bool:
-        """Write the letters and acknowledge their entries; False when somebody came first."""
+        """Write the letters and acknowledge their entries; False when somebody came first.
+
+        Raises:
+            UsageError: the server refuses; every entry has its letter or is pending.
+        """
         commands: list[Command] = [("MULTI",)]
         for ident, (flat, deliveries) in letters.items():
             commands.append(("XADD", self._dead, "*", *pack(self._letter(ident, flat, deliveries, reasons[ident]))))
-        commands += [("XACK", self._stream, self._group, *letters), ("EXEC",)]
+            commands.append(("XACK", self._stream, self._group, ident))
+        commands.append(("EXEC",))
         hooks.reach("burying")
         replies = [checked(reply) for reply in self._asker.once(commands)]
         if replies[-1] is None:
             return False
-        for reply in replies[-1]:
+        added, acked = replies[-1][::2], replies[-1][1::2]
+        failed = [reply for reply in added if isinstance(reply, Refusal)]
+        if failed:
+            fates = zip(letters.items(), added, acked, strict=True)
+            self._put_back({ident: n for (ident, (_, n)), letter, ack in fates if letter in failed and ack == 1})
+            raise UsageError(
+                f"{self._dead}: the server refused {len(failed)} of {len(letters)} letters, whose entries stay "
+                f"pending: {failed[0]}"
+            )
+        for reply in acked:
             checked(reply)
         return True
+
+    def _put_back(self, deliveries: Mapping[bytes, int]) -> None:
+        """Make entries pending again, as often delivered as before: EXEC acknowledged them, and their letter failed."""
+        moves: list[Any] = [
+            (*emulate.recount(self._group, self._consumer, count).command(self._stream, [ident]), "FORCE")
+            for ident, count in deliveries.items()
+        ]
+        for reply in self._asker.ask(moves):
+            checked(reply)
 
     def _letter(self, ident: bytes, flat: list[bytes], deliveries: int, reason: str) -> DeadLetter:
         fields, history = take_history(flat)

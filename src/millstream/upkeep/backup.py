@@ -18,6 +18,7 @@ from millstream.persistence.disk import Disk, RealDisk, disk_error
 from millstream.persistence.frame import HEADER_SIZE, MAGIC, SNAPSHOT_MAGIC, FileHeader, FormatError
 from millstream.persistence.manifest import Manifest, read_manifest
 from millstream.persistence.picture import Picture
+from millstream.persistence.predecessor import instead_of
 from millstream.persistence.recovery import write_whole
 from millstream.persistence.survey import Progress, size_of
 from millstream.upkeep.copying import Plan, copy_log, staged, verify
@@ -138,7 +139,7 @@ def back_up(directory: Path, dest: Path, disk: Disk | None = None, tell: Progres
 def _make(directory: Path, dest: Path, disk: Disk, tell: Progress | None) -> BackupReport:
     made_ms = time.time_ns() // 1_000_000
     with Picture(disk, directory) as picture:
-        manifest = read_manifest(picture, directory)
+        manifest = usable_manifest(picture, directory)
         if manifest is None:
             raise StorageError(f"{directory} holds no log, so there is nothing to back up: is it the data directory?")
         plan = plan_all(picture, directory, manifest)
@@ -160,6 +161,12 @@ def _make(directory: Path, dest: Path, disk: Disk, tell: Progress | None) -> Bac
             )
             write_whole(disk, partial / NAME, facts.encode())
     return BackupReport(dest, facts, left_out, sum(sizes.values()))
+
+
+def usable_manifest(picture: Picture, directory: Path) -> Manifest | None:
+    """The manifest that a start would go by; None if there is none."""
+    manifest = read_manifest(picture, directory)
+    return manifest and (instead_of(picture, directory, manifest) or manifest)
 
 
 def plan_all(picture: Picture, directory: Path, manifest: Manifest) -> Plan:

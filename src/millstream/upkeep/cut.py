@@ -145,7 +145,8 @@ class _Cut:
             kept += self._set_aside(gone)
         else:
             kept += self._set_aside(gone)
-            entry, _ = stage_segment(self.disk, self.directory, self.entry.first, os.urandom)
+            entry, _, file = stage_segment(self.disk, self.directory, self.entry.first, os.urandom)
+            file.close()
             self.disk.sync_directory(self.directory)
             switch_manifest(self.disk, self.directory, replace(self.manifest, segments=(entry,)))
             self.disk.sync_directory(self.directory)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from millstream.errors import DiskError, StorageError
 from millstream.persistence.disk import RealDisk, datasync, put
+from millstream.persistence.exposure import exposed
 from millstream.persistence.survey import Progress
 from millstream.upkeep.examine import Examination, advice, examine_directory
 from millstream.upkeep.findings import Finding
@@ -40,6 +41,7 @@ def examine_place(directory: Path, tell: Progress | None = None) -> Iterator[Fin
         )
         return
     yield _file_system(directory)
+    yield _rights(directory)
     yield _free(directory)
     yield _speed(directory)
     try:
@@ -104,6 +106,14 @@ def file_system(directory: Path) -> str:
         if before.split()[2] == number:
             return after.split()[0]
     return ""
+
+
+def _rights(directory: Path) -> Finding:
+    found = exposed(directory)
+    if not found:
+        return Finding("ok", "rights", "only the owner may look into it")
+    what, _, advice = found.partition("; ")
+    return Finding("warning", "rights", what, "whoever reads the files reads all data, whatever its users may", advice)
 
 
 def _free(directory: Path) -> Finding:

@@ -11,6 +11,7 @@ from millstream.persistence.disk import Disk, RealDisk, disk_error
 from millstream.persistence.frame import HEADER_SIZE, FileHeader
 from millstream.persistence.manifest import Manifest, SegmentEntry, is_segment_name, is_snapshot_name
 from millstream.persistence.picture import Picture
+from millstream.persistence.predecessor import instead_of
 from millstream.persistence.segment import Scan, Verdict
 from millstream.persistence.survey import Progress
 from millstream.upkeep.cut import PREFIX
@@ -78,6 +79,8 @@ def examine_directory(directory: Path, disk: Disk | None = None, tell: Progress 
         report = check(directory, picture, tell)
         under_way = _live_tail(disk, directory, report)
         manifest = manifest_of(picture, directory)
+        if manifest is not None:
+            manifest = instead_of(picture, directory, manifest) or manifest
         if report.ok and manifest is not None:
             look_for_illegible(picture, report, manifest, tell)
         place = _first_damage(report, log_files(picture, directory))
@@ -110,6 +113,8 @@ def _live_tail(disk: Disk, directory: Path, report: CheckReport) -> int:
     if len(report.problems) != 1 or report.problems[0].refuses:
         return 0
     name = Path(report.problems[0].path).name
+    if not is_segment_name(name):
+        return 0
     verdict = next((file.verdict for file in report.files if file.name == name), None)
     if verdict is None or not _goes_on(disk, directory / name, verdict):
         return 0
@@ -150,12 +155,16 @@ def _first_damage(report: CheckReport, entries: list[SegmentEntry]) -> tuple[str
 
 
 def kind_of(problem: Problem) -> str:
-    """``torn``, ``newer``, ``missing``, ``foreign``, ``manifest``, ``snapshot``, ``illegible`` or ``damaged``."""
+    """The kind of damage, one word.
+
+    ``torn`` and ``replaceable``, which a start mends, ``newer``, ``missing``, ``foreign``, ``manifest``, ``snapshot``,
+    ``illegible`` or ``damaged``.
+    """
     name = Path(problem.path).name
     if problem.newer:
         return "newer"
     if not problem.refuses:
-        return "torn"
+        return "replaceable" if is_snapshot_name(name) else "torn"
     if "is as it was written" in problem.text:
         return "illegible"
     if "no manifest" in problem.text:
@@ -175,6 +184,8 @@ def advice(found: Examination) -> list[str]:
     if report.ok:
         return []
     if report.starts:
+        if any(kind_of(problem) == "replaceable" for problem in report.problems):
+            return ["Start the server: it goes back to the log files that the snapshot was made from, and says so."]
         return [f"Start the server: it cuts the torn end, keeps it in {home} and says so."]
     if report.newer:
         step = f"Use the newest Millstream that ever ran on {home}, for this check too."

@@ -11,12 +11,12 @@ from typing import Any
 
 import msgpack
 
-from millstream.engine import collection_ops, dump_ops, ids, keyspace, stream_ops
+from millstream.engine import collection_ops, ids, keyspace, transitions
 from millstream.errors import StorageError
 from millstream.node import codec
 
 _OPS = keyspace.OPS
-_LOADED = (collection_ops, dump_ops, stream_ops)  # importing them registers their ops
+_LOADED = transitions.MODULES  # importing them registers their ops, those that only a snapshot holds too
 _ID = frozenset({"entry_id", "bound", "last", "upto", "max_deleted"})
 _SHORT = frozenset({"payload"})  # values of which only the size is told
 _HEAD = 32  # bytes of a record that hold its version and its time

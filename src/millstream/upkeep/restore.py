@@ -10,10 +10,9 @@ from pathlib import Path
 from millstream.errors import LogCorruptError, StorageError, UsageError
 from millstream.persistence.disk import Disk, RealDisk, disk_error
 from millstream.persistence.lockfile import take_lock
-from millstream.persistence.manifest import read_manifest
 from millstream.persistence.picture import Picture
 from millstream.persistence.survey import Progress, size_of
-from millstream.upkeep.backup import Facts, last_wall, plan_all, read_facts
+from millstream.upkeep.backup import Facts, last_wall, plan_all, read_facts, usable_manifest
 from millstream.upkeep.copying import copy_log, staged, verify
 from millstream.upkeep.moment import Moment, last_before, plan_until
 
@@ -119,7 +118,7 @@ def _make(
 ) -> RestoreReport:
     with Picture(disk, backup) as picture:
         facts = read_facts(picture, backup)
-        manifest = read_manifest(picture, backup)
+        manifest = usable_manifest(picture, backup)
         if manifest is None:
             raise StorageError(f"{backup} holds no log: it is neither a backup nor a data directory")
         if facts is not None:

@@ -9,6 +9,7 @@ from millstream.persistence.frame import HEADER_SIZE, FileHeader, FormatError
 from millstream.persistence.lockfile import NAME as LOCK
 from millstream.persistence.manifest import NAME as MANIFEST
 from millstream.persistence.manifest import Manifest, SegmentEntry, is_segment_name, is_snapshot_name, read_manifest
+from millstream.persistence.predecessor import instead_of
 from millstream.persistence.segment import Scan, judge, read_header, salvage
 from millstream.persistence.survey import Surveyed, gap
 
@@ -44,10 +45,10 @@ def manifest_of(disk: Disk, directory: Path) -> Manifest | None:
 
 
 def log_files(disk: Disk, directory: Path) -> list[SegmentEntry]:
-    """The log files in order: as the manifest says, or without one as their own headers say."""
+    """The log files in order: as the manifest says that a start goes by, or without one as their own headers say."""
     manifest = manifest_of(disk, directory)
     if manifest is not None:
-        return list(manifest.segments)
+        return list((instead_of(disk, directory, manifest) or manifest).segments)
     entries = []
     for name in filter(is_segment_name, disk.list(directory)):
         file = disk.open_read(directory / name)

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
-import logging
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,15 +12,16 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from millstream import times
-from millstream.client.capabilities import Capabilities, find
 from millstream.client.line import Line, open_line
 from millstream.client.slots import slot_of, tag_of
 from millstream.client.url import CLUSTERS, async_client, check_shared, find_url
 from millstream.clock import Clock, SystemClock
 from millstream.errors import ConfigError, UsageError
-from millstream.worker import records
+from millstream.worker import records, watchdog
 from millstream.worker.attendance import Attendance
+from millstream.worker.background import Background
 from millstream.worker.depends import dependencies_of, new_provider
+from millstream.worker.logs import logger
 from millstream.worker.loop import Progress, SubscriberLoop, totals
 from millstream.worker.message import Message
 from millstream.worker.middleware import Middleware, Publication, Publish, chain, checked
@@ -29,13 +30,14 @@ from millstream.worker.policy import Retry
 from millstream.worker.process import run_in_process
 from millstream.worker.publishing import fields_of, need_idmp, trimming, xadd
 from millstream.worker.reaper import DEFAULT_AFTER
+from millstream.worker.sending import Sender
 from millstream.worker.solitude import Solitude
 from millstream.worker.subscription import AckMode, OnAck, ReadMode, StreamSub, Subscription
 
 if TYPE_CHECKING:
     from fast_depends.dependencies import Provider
 
-log = logging.getLogger("millstream.worker")
+log = logger("millstream.worker")
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 Hook = Callable[[], Awaitable[None] | None]
@@ -77,9 +79,12 @@ class App:
         registry: tell the server who works here, and obey its control channel (see :mod:`millstream.worker.registry`).
         reap_after: seconds, or a text such as ``"1h"``, after which consumers of our groups that are idle and hold
             nothing are removed; None never.
+        blocked_after: seconds (or a text) a handler may keep the event loop from going on before the log says where,
+            and the registry shows the worker as blocked; None switches that off (see
+            :mod:`millstream.worker.watchdog`).
 
     Raises:
-        ConfigError: a middleware is none.
+        ConfigError: a middleware is none, or ``blocked_after`` is no time.
     """
 
     def __init__(
@@ -91,22 +96,29 @@ class App:
         middlewares: Iterable[Middleware | Callable[..., Awaitable[Any]]] = (),
         registry: bool = True,
         reap_after: float | str | None = DEFAULT_AFTER,
+        blocked_after: float | str | None = watchdog.DEFAULT_AFTER,
     ) -> None:
         self._url = url
         self.grace = times.configured("App(grace=", grace, "s")
         self.registry = registry
         self.reap_after = None if reap_after is None else times.configured("App(reap_after=", reap_after, "s")
+        if blocked_after is not None:
+            blocked_after = times.configured("App(blocked_after=", blocked_after, "s")
+            if blocked_after <= 0:
+                raise ConfigError(f"App(blocked_after={blocked_after!r}): seconds, more than 0, or None")
+        self.blocked_after = blocked_after
         self._attendance: Attendance | None = None
         self._clock = clock or SystemClock()
         self.middlewares: Sequence[Middleware] = checked(middlewares)
-        self._capabilities: Capabilities | None = None
         self._client: Redis | None = None
         self._provider: Provider | None = None
         self._subscriptions: list[Subscription] = []
         self._pipelines: dict[str, Pipeline] = {}
         self._on_startup: list[Hook] = []
         self._on_shutdown: list[Hook] = []
-        self._line: Line | None = None
+        self._sender: Sender | None = None
+        self._background: Background | None = None
+        self._starting = threading.Lock()  # of the background
         self._private: Line | None = None
         self._hooked = False  # the startup hooks were begun
         self._reading = False
@@ -305,8 +317,11 @@ class App:
         minid: str | None = None,
         idempotent: str | None = None,
         headers: dict[str, str] | None = None,
+        retry: float | None = None,
     ) -> str:
         """Add one entry and return its id.
+
+        A connection that was closed while it was idle is made anew first.
 
         Args:
             stream: key of the stream.
@@ -315,25 +330,78 @@ class App:
             minid: trim about what is older than this id.
             idempotent: an id of the caller's: a second publish with it adds nothing and returns the first one's entry
                 id, for as long as the server remembers it (``XCFGSET IDMP-DURATION``, 100 s unless set). So a publish
-                that ended in :class:`~millstream.client.line.Disconnected` can be repeated.
+                that ended in :class:`~millstream.Disconnected` can be repeated.
             headers: None writes plain fields; a mapping, also an empty one, writes FastStream's envelope.
+            retry: seconds for which it is sent again while no answer comes, or the server cannot take it for now; it
+                is added once all the same, see :mod:`millstream.worker.sending`. None sends it once.
 
         Raises:
             PayloadError: the content has no form as an entry.
-            UsageError: ``idempotent`` on a server without XADD IDMP.
+            UsageError: ``idempotent`` on a server without XADD IDMP; ``retry`` on one that has neither that nor
+                scripts, so that it could not tell a repetition; nothing was added.
             ResponseError: the server refused.
-            Disconnected: no answer came; the entry may or may not have been added.
+            Disconnected: no answer came; unless its ``sent`` is False, the entry may or may not have been added.
         """
-        trim = trimming(maxlen, minid)
-        if idempotent is not None:
-            need_idmp(await self._server())
+        add = _Add(maxlen, minid, idempotent, retry)
+        return await self._publish(self._sending(), Publication(stream, content, headers), add)
 
-        async def add(publication: Publication) -> str:
+    def publish_sync(
+        self,
+        stream: str,
+        content: Any,
+        *,
+        maxlen: int | None = None,
+        minid: str | None = None,
+        idempotent: str | None = None,
+        headers: dict[str, str] | None = None,
+        retry: float | None = None,
+    ) -> str:
+        """:meth:`publish` for programs without an event loop, such as Flask's and Django's views, from any thread.
+
+        The first call starts a thread with a connection for all of them; :meth:`close_sync`, or the end of the
+        process, ends it. Middlewares' publish hooks run in that thread.
+
+        Raises:
+            UsageError: also when an event loop runs in this thread, which would stand still meanwhile.
+        """
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            pass
+        else:
+            raise UsageError(
+                "publish_sync would keep the event loop of this thread waiting: use `await app.publish(...)` here, or "
+                "call it in a thread (`await asyncio.to_thread(app.publish_sync, ...)`)"
+            )
+        publication, add = Publication(stream, content, headers), _Add(maxlen, minid, idempotent, retry)
+        return self._in_background().run(lambda sender: self._publish(sender, publication, add))
+
+    async def _publish(self, sender: Sender, publication: Publication, add: "_Add") -> str:
+        trimming(add.maxlen, add.minid)  # a mistake in the arguments comes before any question to the server
+        if add.idempotent is not None:
+            need_idmp(await sender.server())
+
+        async def send(publication: Publication) -> str:
             fields = fields_of(publication.content, publication.headers)
-            return str(await self._shared().call(*xadd(publication.stream, fields, trim, idempotent)), "ascii")
+            return await sender.add(publication.stream, fields, **dataclasses.asdict(add))
 
-        around: Publish = chain(self.middlewares, "publish", add)
-        return await around(Publication(stream, content, headers))
+        around: Publish = chain(self.middlewares, "publish", send)
+        return await around(publication)
+
+    def _in_background(self) -> Background:
+        with self._starting:
+            if self._background is None or not self._background.serves(self.url):
+                if self._background is not None:
+                    self._background.close()
+                self._background = Background(self.url)
+            return self._background
+
+    def close_sync(self) -> None:
+        """Disconnect what :meth:`publish_sync` uses; the next call connects again."""
+        with self._starting:
+            background, self._background = self._background, None
+        if background is not None:
+            background.close()
 
     async def publish_batch(
         self,
@@ -363,7 +431,7 @@ class App:
         """
         trim = trimming(maxlen, minid)
         if idempotent is not None:
-            need_idmp(await self._server())
+            need_idmp(await self._sending().server())
         if chain(self.middlewares, "publish", _plain) is not _plain:
             one = functools.partial(self.publish, stream, maxlen=maxlen, minid=minid)
             ids: list[str] = await asyncio.gather(
@@ -446,6 +514,7 @@ class App:
                 solitude=solitude,
                 clock=self._clock,
                 middlewares=self.middlewares,
+                siblings=[one.group for one in self._subscriptions if one.sub.stream == subscription.sub.stream],
             )
             for subscription in self._subscriptions
         ]
@@ -455,7 +524,13 @@ class App:
             self._hooked = True
             await _run_hooks(self._on_startup)
             self._attendance = Attendance(
-                line, self._loops, self._clock, listed=self.registry, reap_after=self.reap_after
+                line,
+                self._loops,
+                self._clock,
+                listed=self.registry,
+                reap_after=self.reap_after,
+                url=self.url,
+                blocked_after=self.blocked_after,
             )
             await self._attendance.begin()
         except BaseException:
@@ -527,13 +602,14 @@ class App:
 
     async def close(self) -> None:
         """Disconnect a publisher that runs no subscribers."""
-        line, self._line = self._line, None
+        sender, self._sender = self._sender, None
         client, self._client = self._client, None
-        self._capabilities = None
         if client is not None:
             await client.aclose()
-        if line is not None:
-            await line.close()
+        if sender is not None:
+            await sender.close()
+        if self._background is not None:
+            await asyncio.to_thread(self.close_sync)
 
     def run(self, url: str | None = None, *, health: tuple[str, int] | None = None) -> None:
         """Run in this process until SIGTERM or SIGINT; raises SystemExit with the exit code.
@@ -582,7 +658,8 @@ class App:
         """
         from millstream.worker.metrics import scrape  # noqa: PLC0415 - prometheus-client is optional
 
-        return await scrape(self._loops, self._line, self.url, accept, consumers=consumers)
+        line = self._sender.line if self._sender is not None else None
+        return await scrape(self._loops, line, self.url, accept, consumers=consumers)
 
     async def __aenter__(self) -> "App":
         """For publishing: nothing to open, the connection is made on first use."""
@@ -592,16 +669,23 @@ class App:
         """Disconnect."""
         await self.close()
 
-    def _shared(self) -> Line:
-        if self._line is None:
-            self._line = open_line(self.url)
-        return self._line
+    def _sending(self) -> Sender:
+        if self._sender is None:
+            self._sender = Sender(self.url)
+        return self._sender
 
-    async def _server(self) -> Capabilities:
-        """What the server can do, asked once a connection of ours."""
-        if self._capabilities is None:
-            self._capabilities = await find(self._shared())
-        return self._capabilities
+    def _shared(self) -> Line:
+        return self._sending().line
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Add:
+    """How an entry is added; see :meth:`App.publish`."""
+
+    maxlen: int | None
+    minid: str | None
+    idempotent: str | None
+    retry: float | None
 
 
 async def _plain(_: Publication) -> str:

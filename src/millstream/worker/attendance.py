@@ -24,6 +24,7 @@ from millstream.worker.loop import SubscriberLoop
 from millstream.worker.reaper import ReapError, reap
 from millstream.worker.registry import Order, Pause
 from millstream.worker.settle import State
+from millstream.worker.watchdog import Watchdog
 
 log = logging.getLogger("millstream.worker")
 
@@ -42,6 +43,8 @@ class Attendance:
         clock: where time comes from.
         listed: False keeps out of the registry; then only the reaper is at work.
         reap_after: seconds after which idle and empty consumers of our groups are removed; None never.
+        url: of the server, for the watchdog's own connection.
+        blocked_after: seconds after which an event loop that stands still is told of; None never.
     """
 
     def __init__(
@@ -52,6 +55,8 @@ class Attendance:
         *,
         listed: bool = True,
         reap_after: float | None = None,
+        url: str = "",
+        blocked_after: float | None = None,
     ) -> None:
         self.id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
         self._line = line
@@ -59,6 +64,9 @@ class Attendance:
         self._clock = clock
         self._listed = listed
         self._reap_after = reap_after
+        self._watchdog: Watchdog | None = None
+        if blocked_after is not None:
+            self._watchdog = Watchdog(url, self.id, after=blocked_after, facts=self._facts_of_blocked)
         self._started = clock.now().wall
         self._since: dict[tuple[int, bytes], int] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -77,6 +85,8 @@ class Attendance:
 
     def start(self) -> None:
         """Go on in the background."""
+        if self._watchdog is not None:
+            self._watchdog.start()
         if self._listed:
             self._tasks.append(asyncio.create_task(self._run(), name="millstream-registry"))
         if self._reap_after is not None:
@@ -94,6 +104,8 @@ class Attendance:
 
     async def end(self) -> None:
         """Leave the registry."""
+        if self._watchdog is not None:
+            await asyncio.to_thread(self._watchdog.stop)
         if self._listed:
             with contextlib.suppress(Disconnected, TimeoutError):
                 await asyncio.wait_for(self._line.calls(registry.farewell(self.id)), 1.0)
@@ -181,13 +193,17 @@ class Attendance:
             "last_error": max(errors, key=lambda error: error["at_ms"], default=None),
         }
 
+    def _facts_of_blocked(self) -> dict[str, Any] | None:
+        """The same for the watchdog's thread, while the event loop stands still; None where we are not registered."""
+        return self.facts() if self._listed else None
+
     def _look(self, now: int) -> list[list[tuple[int, bytes, int]]]:
         """What runs in each subscriber: since when, id, deliveries; longest first."""
         seen: dict[tuple[int, bytes], int] = {}
         found = []
         for at, loop in enumerate(self._loops):
             rows = []
-            for held in loop.member.held.values():
+            for held in list(loop.member.held.values()):
                 if held.state is State.RUNNING:
                     since = seen[at, held.id] = self._since.get((at, held.id), now)
                     rows.append((since, held.id, held.deliveries))

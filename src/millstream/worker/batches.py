@@ -154,5 +154,8 @@ class Batches:
                 self._outcomes.failed(held, error)
             elif not isinstance(error, Nack | Reject):
                 log.warning(
-                    "%s: a handler raised after it had settled its entry", self._member.stream, exc_info=loggable(error)
+                    "%s: a handler raised after it had settled its entry",
+                    self._member.stream,
+                    exc_info=loggable(error),
+                    extra=self._member.about(held),
                 )

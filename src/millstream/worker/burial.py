@@ -15,7 +15,7 @@ from functools import partial
 from redis.exceptions import NoScriptError, ResponseError
 
 from millstream.client import emulate
-from millstream.client.deadletter import DeadLetter, pack
+from millstream.client.deadletter import DeadLetter, hindrance, pack
 from millstream.client.line import Command, Reply, Withheld
 from millstream.worker import hooks
 from millstream.worker.fence import Fence, no_script
@@ -28,7 +28,6 @@ log = logging.getLogger("millstream.worker")
 
 _BATCH = 50
 _TRIES = 20
-_LAST_ID = b"18446744073709551615-18446744073709551615"
 
 Corpse = tuple[Held, DeadLetter]
 
@@ -157,10 +156,12 @@ class Burials:
         dead: list[Command] = [("WATCH", member.dead), ("TYPE", member.dead), ("XINFO", "STREAM", member.dead)]
         now = member.clock.now().mono
         watched, kind, info, *replies = await member.private.calls([*dead, *look])
-        hindrance = next((one for one in (watched, *replies) if isinstance(one, ResponseError)), _hindrance(kind, info))
-        if hindrance is not None:
+        refused = next((one for one in (watched, *replies) if isinstance(one, ResponseError)), None)
+        if refused is None and (told := hindrance(kind, info, len(batch))) is not None:
+            refused = ResponseError(f"the key {told}")
+        if refused is not None:
             await member.private.calls([("UNWATCH",)])
-            raise hindrance
+            raise refused
         owner = member.consumer.encode()
         mine = []
         for (held, letter), rows in zip(batch, replies, strict=True):
@@ -230,13 +231,5 @@ class Burials:
                 letter.deliveries,
                 letter.reason,
                 letter.error.splitlines()[0][:300] if letter.error else "",
+                extra=member.about(held),
             )
-
-
-def _hindrance(kind: Reply, info: Reply) -> ResponseError | None:
-    """What would make an XADD fail that the server takes into a transaction; the key is watched meanwhile."""
-    if isinstance(kind, bytes) and kind not in (b"stream", b"none"):
-        return ResponseError(f"the key holds a {kind.decode()}, not a stream")
-    if isinstance(info, list) and dict(zip(info[::2], info[1::2], strict=True)).get(b"last-generated-id") == _LAST_ID:
-        return ResponseError("the stream has an entry with the last possible id")
-    return None

@@ -15,7 +15,7 @@ from millstream.errors import UsageError
 from millstream.worker.depends import Injector
 from millstream.worker.membership import Held
 from millstream.worker.message import Message
-from millstream.worker.middleware import Middleware, chain
+from millstream.worker.middleware import Middleware, Run, RunBatch, chain
 from millstream.worker.outcomes import Outcomes
 from millstream.worker.subscription import Subscription
 
@@ -29,7 +29,8 @@ class Calls:
         subscription: whose handler.
         outcomes: what a message's methods need.
         threads: where a plain function runs; None for a coroutine function.
-        middlewares: outermost first.
+        middlewares: of the app, outermost first. What the handler returns is published inside of them, so that they see
+            the publish as part of the run; the subscription's own are inside that, and may change what is published.
     """
 
     def __init__(
@@ -51,9 +52,11 @@ class Calls:
             self._injector = Injector(subscription.handler, subscription.provider, tuple(subscription.context))
             self._injected = _values(self._injector.context, subscription.context)
         self._wants_message = self._binder.wants_message or bool(self._injector and self._injector.wants_message)
-        self._around = chain(middlewares, "run", self._innermost)
-        self._around_batch = chain(middlewares, "run_batch", self._innermost_batch)
-        self._wrapped = self._around != self._innermost
+        self._own: Run = chain(subscription.middlewares, "run", self._innermost)
+        self._own_batch: RunBatch = chain(subscription.middlewares, "run_batch", self._innermost_batch)
+        self._around: Run = chain(middlewares, "run", self._published)
+        self._around_batch: RunBatch = chain(middlewares, "run_batch", self._published_batch)
+        self._wrapped = self._own != self._innermost or self._around != self._published
 
     @property
     def one(self) -> Call:
@@ -75,9 +78,9 @@ class Calls:
 
     async def _call_around(self, held: Held) -> None:
         if self._wrapped:
-            result = await self._around(Message(held, self._outcomes))
-        else:
-            result = await self._run(held.fields, Message(held, self._outcomes) if self._wants_message else None)
+            await self._around(Message(held, self._outcomes))
+            return
+        result = await self._run(held.fields, Message(held, self._outcomes) if self._wants_message else None)
         if result is not None:
             await self._publish(result)
 
@@ -95,9 +98,19 @@ class Calls:
 
     async def batch(self, entries: "Entries") -> None:
         """One call for many entries; what the handler returns is a list, each item of which is published."""
-        result = await self._around_batch(entries)
+        await self._around_batch(entries)
+
+    async def _published(self, message: Message) -> Any:
+        """The run inside the app's middlewares, and the publish of what it gives."""
+        result = await self._own(message)
+        if result is not None:
+            await self._publish(result)
+        return result
+
+    async def _published_batch(self, messages: Sequence[Message]) -> Any:
+        result = await self._own_batch(messages)
         if not self._subscription.publishers or result is None:
-            return  # whatever it is, nobody wants it
+            return result  # whatever it is, nobody wants it
         if not isinstance(result, Iterable) or isinstance(result, str | bytes | Mapping):
             raise UsageError(
                 f"{self._subscription.name}: with @app.publisher a batch handler returns a list of what is to be "
@@ -105,6 +118,7 @@ class Calls:
             )
         for one in result:
             await self._publish(one)
+        return result
 
     async def _innermost(self, message: Message) -> Any:
         return await self._run(message.raw, message)

@@ -14,12 +14,13 @@ from enum import Enum
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
+from millstream.client.jsontext import parse
 from millstream.errors import ConfigError
 
 try:
     from pydantic_core import from_json as _fast_json
 except ImportError:  # pydantic is for those who use its models
-    _fast_json = json.loads  # type: ignore[assignment] # wider
+    _fast_json = parse  # type: ignore[assignment] # wider
 
 Convert = Callable[[Any], Any]
 
@@ -59,12 +60,12 @@ def from_json(value: bytes) -> Any:
     """What this JSON says.
 
     Raises:
-        ValueError: it is not JSON.
+        ValueError: it is not JSON, or nested too deeply.
     """
     try:
         return _fast_json(value)
     except ValueError:  # stricter than the standard library, which has the last word
-        return json.loads(value)
+        return parse(value)
 
 
 def builder(annotation: Any) -> Convert:
@@ -113,7 +114,7 @@ def is_structured(annotation: Any) -> bool:
 def _loaded(value: Any) -> Any:
     if isinstance(value, bytes):
         return from_json(value)
-    return json.loads(value) if isinstance(value, str) else value
+    return parse(value) if isinstance(value, str) else value
 
 
 def _string(value: Any) -> str:
@@ -328,7 +329,7 @@ def _part(item: Any, is_text: bool, is_optional: bool) -> Any:
         if part == "null" or (not part and is_optional):
             return None
         if part[:1] in ("{", "["):
-            return json.loads(part)
+            return parse(part)
     return part
 
 
@@ -347,7 +348,7 @@ def _by_pydantic(annotation: Any) -> Convert:
     def convert(value: Any) -> Any:
         value = lenient(value)
         if isinstance(value, str) and value[:1] in ("{", "["):
-            value = json.loads(value)
+            value = parse(value)
         if isinstance(value, Mapping):
             value = {name: lenient(item) for name, item in value.items()}
         return adapter.validate_python(value)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from millstream.client.jsontext import loads
+from millstream.client.jsontext import parse_record
 
 _TEXT, _COUNT = (str,), (int,)
 _MAYBE_TEXT = (str, type(None))
@@ -30,6 +30,7 @@ _SUBSCRIBER: dict[str, tuple[type, ...]] = {
     "paused": _MAYBE_TEXT,
     "jobs": (list,),
 }
+_BLOCKED: dict[str, tuple[type, ...]] = {"since_ms": _COUNT, "where": _TEXT}
 _JOB: dict[str, tuple[type, ...]] = {"id": _TEXT, "since_ms": _COUNT, "deliveries": _COUNT}
 _ERROR: dict[str, tuple[type, ...]] = {"error": _TEXT, "at_ms": _COUNT, "entry": _TEXT}
 
@@ -44,12 +45,14 @@ def parse(worker: str, record: bytes) -> dict[str, Any] | None:
         record: as the server has it.
     """
     try:
-        told = loads(record)
+        told = parse_record(record)
     except ValueError:
         return None
     if not _fits(told, _WORKER) or told.get("id") != worker:
         return None
     if told["last_error"] is not None and not _fits(told["last_error"], _ERROR):
+        return None
+    if told.setdefault("blocked", None) is not None and not _fits(told["blocked"], _BLOCKED):
         return None
     for subscriber in told["subscribers"]:
         if not _fits(subscriber, _SUBSCRIBER) or not all(_fits(job, _JOB) for job in subscriber["jobs"]):

@@ -13,7 +13,7 @@ from millstream.worker.membership import Held
 from millstream.worker.message import Message
 from millstream.worker.payload import PayloadError, unwrap
 
-_Queue: TypeAlias = list[tuple[tuple[int, int], Held]]
+_Queue: TypeAlias = list[tuple[tuple[int, int], int, Held]]
 
 
 class KeyLanes:
@@ -43,6 +43,7 @@ class KeyLanes:
         self._unfit = unfit
         self._moved = moved
         self._queues: dict[Hashable, _Queue] = {}
+        self._pushed = 0
         #: entries that wait for one of their key
         self.waiting = 0
 
@@ -57,14 +58,16 @@ class KeyLanes:
             await self._run(held)
             return
         if key in self._queues:
-            heapq.heappush(self._queues[key], (_order(held), held))
+            # counted, since an entry that was lost and delivered again may wait here beside its former self
+            self._pushed += 1
+            heapq.heappush(self._queues[key], (_order(held), self._pushed, held))
             self.waiting += 1
             return
         queue = self._queues[key] = []
         try:
             await self._run(held)
             while queue:
-                _, following = heapq.heappop(queue)
+                _, _, following = heapq.heappop(queue)
                 self.waiting -= 1
                 self._moved()
                 await self._run(following)
@@ -73,7 +76,7 @@ class KeyLanes:
 
     def take_all(self) -> list[Held]:
         """Everything that waits, taken out."""
-        taken = [held for queue in self._queues.values() for _, held in queue]
+        taken = [held for queue in self._queues.values() for _, _, held in queue]
         for queue in self._queues.values():
             queue.clear()
         self.waiting = 0

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -99,6 +99,7 @@ class SubscriberLoop:
         solitude: shared likewise: a suspect runs with nothing beside it in the whole process.
         clock: where time comes from.
         middlewares: of the app, outside the subscription's own.
+        siblings: groups of the app's subscribers of the same stream.
     """
 
     def __init__(
@@ -112,8 +113,10 @@ class SubscriberLoop:
         solitude: Solitude,
         clock: Clock,
         middlewares: Sequence[Middleware] = (),
+        siblings: Collection[str] = (),
     ) -> None:
         self.subscription = subscription
+        self._siblings = siblings
         consumer, self._own_name = subscription.consumer()
         self.member = Membership(
             stream=subscription.sub.stream,
@@ -141,7 +144,7 @@ class SubscriberLoop:
             if subscription.is_async
             else ThreadPoolExecutor(subscription.concurrency, thread_name_prefix=subscription.name)
         )
-        calls = Calls(subscription, self._outcomes, self._threads, (*middlewares, *subscription.middlewares))
+        calls = Calls(subscription, self._outcomes, self._threads, middlewares)
         self._call = calls.one
         self._solitude = solitude
         self._buffer: deque[Held] = deque()
@@ -455,14 +458,18 @@ class SubscriberLoop:
     async def _make_group(self, *, log_it: bool) -> None:
         member = self.member
         # the consumer as well, so that whoever looks sees a worker that has not got anything yet
-        reply, _ = await self._reader_line.calls(
+        reply, _, length, groups = await self._reader_line.calls(
             [
                 ("XGROUP", "CREATE", member.stream, member.group, self.subscription.sub.start, "MKSTREAM"),
                 ("XGROUP", "CREATECONSUMER", member.stream, member.group, member.consumer),
+                ("XLEN", member.stream),
+                ("XINFO", "GROUPS", member.stream),
             ]
         )
         if not isinstance(reply, ResponseError):
             self.stats.groups_created += 1
+            if self.subscription.sub.group is None and not log_it:
+                self._warn_of_new_group(length, groups)
             if log_it:
                 log.warning(
                     "%s: group %s was gone; made anew from %s",
@@ -472,6 +479,31 @@ class SubscriberLoop:
                 )
         elif not str(reply).startswith("BUSYGROUP") and not passes(reply):
             raise FatalError(f"cannot make group {member.group} of {member.stream}: {reply}")
+
+    def _warn_of_new_group(self, length: Reply, groups: Reply) -> None:
+        """A group was made under the handler's name: perhaps the handler was renamed, and all of it runs once more."""
+        if isinstance(length, ResponseError) or isinstance(groups, ResponseError):
+            return  # a user who may not ask
+        stream, name = self.member.stream, self.subscription.name
+        names = [dict(zip(row[::2], row[1::2], strict=True))[b"name"].decode(errors="replace") for row in groups]
+        others = [other for other in names if other not in self._siblings and other != self.member.group]
+        if not length:
+            return
+        start = self.subscription.sub.start
+        what = f"runs all {length} entries that {stream!r} holds" if start == "0" else f"begins at {start!r}"
+        hint = "its other groups: " + ", ".join(map(repr, others[:10])) if others else "it has no other group"
+        if others:
+            hint += f". If {name} was called {others[0]!r} before, write StreamSub({stream!r}, group={others[0]!r})"
+        log.warning(
+            "%s: MADE A NEW GROUP named %r, after the handler, since StreamSub names none: it %s; %s. To keep this "
+            "group when the handler is renamed, write StreamSub(%r, group=%r)",
+            stream,
+            self.member.group,
+            what,
+            hint,
+            stream,
+            self.member.group,
+        )
 
     async def _wait_for_room(self) -> int:
         """How many entries may be read now; waits for half of the buffer and for suspects; 0 when stopping."""
@@ -635,7 +667,10 @@ class SubscriberLoop:
                 self._outcomes.failed(held, error)
             elif not isinstance(error, Nack | Reject):
                 log.warning(
-                    "%s: a handler raised after it had settled its entry", member.stream, exc_info=loggable(error)
+                    "%s: a handler raised after it had settled its entry",
+                    member.stream,
+                    exc_info=loggable(error),
+                    extra=member.about(held),
                 )
         else:
             hooks.reach("after_handler")
@@ -699,7 +734,12 @@ class SubscriberLoop:
             self.stats.released += 1
         else:
             self._unfinished += 1
-            log.error("%s %s: the handler did not end in time", self.member.stream, held.id.decode())
+            log.error(
+                "%s %s: the handler did not end in time",
+                self.member.stream,
+                held.id.decode(),
+                extra=self.member.about(held),
+            )
 
     def _unsettled(self, held: Held) -> bool:
         return held.state in (State.RUNNING, State.LOST)

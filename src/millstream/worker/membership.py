@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from millstream.client.capabilities import Capabilities
-from millstream.client.deadletter import HISTORY, meant_for, parse_history
+from millstream.client.deadletter import meant_for, take_history
 from millstream.client.line import Line
 from millstream.clock import Clock
 from millstream.worker.settle import FINAL, TABLE, Event, State, step
@@ -77,11 +77,10 @@ class Returned(Held):
 
 def hold(entry: bytes, fields: list[bytes], deliveries: int, leased: int) -> Held:
     """An entry as it was delivered; the history of one that was put back is taken off its fields."""
-    if fields and fields[-2] == HISTORY and len(fields) > 2:
-        history = parse_history(fields[-1])
-        if history is not None:
-            return Returned(entry, fields[:-2], deliveries, leased, history)
-    return Held(entry, fields, deliveries, leased)
+    own, history = take_history(fields)
+    return (
+        Held(entry, fields, deliveries, leased) if own is fields else Returned(entry, own, deliveries, leased, history)
+    )
 
 
 @dataclass(slots=True)
@@ -140,6 +139,16 @@ class Membership:
         """Forget an entry, unless its id has been delivered to us anew."""
         if self.held.get(held.id) is held:
             del self.held[held.id]
+
+    def about(self, held: Held) -> dict[str, str | int]:
+        """Which entry a log record is about, as ``extra=``, by the names of :mod:`millstream.worker.logcontext`."""
+        return {
+            "stream": self.stream,
+            "group": self.group,
+            "consumer": self.consumer,
+            "entry_id": held.id.decode(),
+            "delivery": held.deliveries,
+        }
 
     def lose(self, held: Held) -> None:
         """The entry is not ours any more, or nowhere."""

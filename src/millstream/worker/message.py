@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import sys
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -104,7 +105,11 @@ class Message:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers, if the entry came in FastStream's envelope."""
+        """Headers, if the entry came in FastStream's envelope.
+
+        Raises:
+            PayloadError: the envelope is damaged.
+        """
         from millstream.worker.payload import headers  # noqa: PLC0415 - payload imports this module
 
         return headers(self._held.fields)
@@ -147,6 +152,7 @@ class Message:
             UsageError: the delay is no number of seconds.
         """
         said = Nack(delay=delay)
+        said.__context__ = sys.exception()  # what the handler has caught, if it says so in an except
         return self._settle(lambda: self._outcomes.failed(self._held, said))
 
     def reject(self, reason: str = "") -> Awaitable[None]:
@@ -156,7 +162,9 @@ class Message:
             AlreadySettledError: it has an outcome already.
             EntryLostError: it is not ours any more.
         """
-        return self._settle(lambda: self._outcomes.failed(self._held, Reject(reason)))
+        said = Reject(reason)
+        said.__context__ = sys.exception()
+        return self._settle(lambda: self._outcomes.failed(self._held, said))
 
     def _settle(self, decide: Callable[[], None]) -> Awaitable[None]:
         self._check_ours()

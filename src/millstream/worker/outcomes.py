@@ -1,16 +1,17 @@
 """What a run of the handler means for its entry: the policy asked, the ledger told, errors logged in moderation."""
 
 import asyncio
-import logging
 
-from millstream.client.deadletter import DeadLetter, describe, loggable, shown, summarize
+from millstream.client.deadletter import ERROR_LIMIT, DeadLetter, describe, loggable, shown, summarize
+from millstream.worker.frames import users_part
 from millstream.worker.ledger import Ledger
+from millstream.worker.logs import logger
 from millstream.worker.membership import Held, Membership, Returned
 from millstream.worker.message import Nack, Reject
 from millstream.worker.payload import PayloadError
 from millstream.worker.policy import Failure, Retry, judge, tries
 
-log = logging.getLogger("millstream.worker")
+log = logger("millstream.worker")
 
 _LOG_EVERY_MS = 10_000
 
@@ -50,15 +51,16 @@ class Outcomes:
             self.ledger.retry(held, verdict.delay)
             member.stats.retried += 1
         member.stats.failed += 1
-        self.last_failure = (member.clock.now().wall, held.id, summarize(error))
+        self.last_failure = (member.clock.now().wall, held.id, _why(error))
         if failure is Failure.ERROR:
             self._log(held, error)
 
     def _letter(self, held: Held, failure: Failure, error: BaseException) -> DeadLetter:
         member = self.member
-        text, trace = describe(error)
+        cause = _cause(error) if isinstance(error, Nack | Reject) else error
+        text, trace = describe(cause, users_part(cause.__traceback__) if cause is not None else None)
         if isinstance(error, Nack | Reject):
-            text, trace = shown(error), ""
+            text = shown(error) or text
         return DeadLetter(
             fields=tuple(held.fields),
             stream=member.stream,
@@ -87,8 +89,24 @@ class Outcomes:
             held.id.decode(),
             held.deliveries,
             kind,
-            exc_info=loggable(error),
+            exc_info=(type(error), loggable(error), users_part(error.__traceback__)),
+            extra=self.member.about(held),
         )
+
+
+def _cause(error: BaseException) -> BaseException | None:
+    """What a handler caught before it raised this, if it did."""
+    return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _why(error: BaseException) -> str:
+    """A failure in one line; of one that the handler said itself, the cause is what somebody wants to know."""
+    if not isinstance(error, Nack | Reject):
+        return summarize(error)
+    cause, said = _cause(error), type(error).__name__
+    if reason := shown(error).partition("\n")[0][:ERROR_LIMIT]:
+        said += f": {reason}"
+    return said if cause is None else f"{summarize(cause)} ({said})"
 
 
 def _kind(error: BaseException) -> Failure:

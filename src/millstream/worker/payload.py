@@ -18,6 +18,7 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, get_args, get_origin, get_type_hints
 
+from millstream.client.jsontext import TooDeepError
 from millstream.errors import ConfigError, MillstreamError
 from millstream.worker import envelope
 from millstream.worker.convert import Convert, admits_none, as_text, builder, from_json, is_structured
@@ -165,6 +166,8 @@ def unwrap(fields: Sequence[bytes]) -> Any:
         if name == _JSON_FIELD and value[:1] in (b"{", b"["):
             try:
                 return from_json(value)
+            except TooDeepError:
+                raise
             except ValueError:
                 pass  # text that happens to begin with a brace: a field like any other
     return {
@@ -173,10 +176,17 @@ def unwrap(fields: Sequence[bytes]) -> Any:
 
 
 def headers(fields: Sequence[bytes]) -> dict[str, str]:
-    """The headers of FastStream's envelope, or none."""
-    if len(fields) == 2 and fields[0] == envelope.FIELD:
+    """The headers of FastStream's envelope, or none.
+
+    Raises:
+        PayloadError: the envelope is damaged.
+    """
+    if len(fields) != 2 or fields[0] != envelope.FIELD:
+        return {}
+    try:
         return envelope.parse(fields[1]).headers
-    return {}
+    except ValueError as error:
+        raise PayloadError(str(error)) from error
 
 
 def encode(content: Any) -> list[bytes]:
@@ -268,7 +278,7 @@ def _convert(parameter: _Parameter, value: Any) -> Any:
         if parameter.anything and isinstance(value, Mapping):
             return as_text(value)
         return parameter.convert(value)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
         raise PayloadError(f"{parameter.name}: {error}") from error
 
 

@@ -17,11 +17,12 @@ from millstream.client.urltext import without_password
 from millstream.ending import Ending
 from millstream.errors import ConfigError, MillstreamError
 from millstream.worker.health import HealthError, serving
+from millstream.worker.logs import logger
 
 if TYPE_CHECKING:
     from millstream.worker.app import App
 
-log = logging.getLogger("millstream.worker")
+log = logger("millstream.worker")
 
 EXIT_CLEAN = 0
 EXIT_FATAL = 1

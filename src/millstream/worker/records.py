@@ -218,7 +218,7 @@ def _pack(record: Record) -> str:
 def _parse(row: bytes) -> Record | None:
     """The record in a row; None where it cannot be read."""
     parts = row.split(b":")
-    if len(parts) != 3 or not all(part.isdigit() for part in parts):
+    if len(parts) != 3 or not all(part.isdigit() and len(part) < 20 for part in parts):
         return None
     failures, pardoned, alone = map(int, parts)
     return Record(failures, bool(pardoned), bool(alone))

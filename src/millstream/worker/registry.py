@@ -2,7 +2,9 @@
 
 ::
 
-    millstream:worker:<id>   string, JSON: host, pid, version, what it does at the moment; gone soon after the last beat
+    millstream:worker:<id>   string, JSON: host, pid, version, what it does at the moment; gone soon after the last
+                             beat. While its event loop stands still, a thread beats for it: state is ``blocked``, and
+                             ``blocked`` has ``since_ms`` and ``where``
     millstream:workers       sorted set: ids by the wall milliseconds of their last beat; gone a day after the last
     millstream:control       hash: ``worker:<id>`` -> quiet, drain or stop; ``pause:["stream","group"]`` -> JSON with
                              reason, by and at_ms
@@ -19,7 +21,7 @@ from typing import Any, Literal
 
 from redis.exceptions import ResponseError
 
-from millstream.client.jsontext import loads
+from millstream.client.jsontext import parse_record
 from millstream.client.line import Command, Line, Reply
 from millstream.errors import MillstreamError
 from millstream.worker import facts
@@ -106,7 +108,7 @@ def parse_pause(stream: str, group: str, value: bytes | None) -> Pause | None:
     if value is None:
         return None
     try:
-        told = loads(value)
+        told = parse_record(value)
         return Pause(stream, group, str(told["reason"]), str(told["by"]), int(told["at_ms"]))
     except (ValueError, TypeError, KeyError, OverflowError):
         return Pause(stream, group, value.decode(errors="replace"), "", 0)
@@ -191,7 +193,7 @@ async def pauses(line: Line) -> list[Pause]:
 def _handler(text: str) -> tuple[str, str] | None:
     """Stream and group in the name of a pause's field."""
     try:
-        stream, group = loads(text)
+        stream, group = parse_record(text)
     except (ValueError, TypeError):
         return None
     return (stream, group) if isinstance(stream, str) and isinstance(group, str) else None

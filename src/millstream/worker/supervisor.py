@@ -9,7 +9,6 @@ takes seconds to start and most of a gigabyte of memory, and within one a query 
 
 import asyncio
 import contextlib
-import logging
 import os
 import signal
 import sys
@@ -19,9 +18,10 @@ from dataclasses import dataclass, field
 
 from millstream.ending import Ending
 from millstream.worker.child import PIPELINES, READY
+from millstream.worker.logs import logger
 from millstream.worker.process import EXIT_CONFIG, EXIT_DISMISSED, EXIT_FATAL, EXIT_UNREACHABLE
 
-log = logging.getLogger("millstream.run")
+log = logger("millstream.run")
 
 _QUICK_SECONDS = 10.0
 _QUICK_LIMIT = 5

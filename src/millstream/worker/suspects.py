@@ -119,6 +119,7 @@ class Suspects:
             self._member.stream,
             held.id.decode(),
             held.deliveries,
+            extra=self._member.about(held),
         )
         await self._start(held)
         await self._ledger.drain(1.0)

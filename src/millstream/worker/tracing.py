@@ -13,9 +13,11 @@ from typing import Any
 from millstream.errors import ConfigError
 from millstream.worker.message import Message, Nack, Reject
 from millstream.worker.middleware import Middleware, Publication, Publish, Run, RunBatch
+from millstream.worker.payload import PayloadError
 
 try:
     from opentelemetry import metrics, trace
+    from opentelemetry.context import Context
     from opentelemetry.propagate import extract, inject
     from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 
@@ -45,7 +47,7 @@ class Tracing(Middleware):
         with (
             self._tracer.start_as_current_span(
                 f"process {msg.stream}",
-                context=extract(msg.headers),
+                context=_context(msg),
                 kind=SpanKind.CONSUMER,
                 attributes={
                     **_place(msg.stream, "process"),
@@ -63,7 +65,7 @@ class Tracing(Middleware):
 
     async def run_batch(self, call_next: RunBatch, msgs: Sequence[Message]) -> Any:
         """One span for the batch, linked to the spans that published its entries."""
-        spans = [trace.get_current_span(extract(msg.headers)).get_span_context() for msg in msgs]
+        spans = [trace.get_current_span(_context(msg)).get_span_context() for msg in msgs]
         with (
             self._tracer.start_as_current_span(
                 f"process {msgs[0].stream}",
@@ -93,6 +95,14 @@ class Tracing(Middleware):
                 entry = await call_next(publication)
             span.set_attribute("messaging.message.id", entry)
             return entry
+
+
+def _context(msg: Message) -> Context:
+    """The context that travelled with an entry; none where its envelope is damaged, which is the handler's affair."""
+    try:
+        return extract(msg.headers)
+    except PayloadError:
+        return Context()
 
 
 def _place(stream: str, operation: str) -> dict[str, str]:

@@ -1,7 +1,8 @@
 -- JSON for scripts: cjson.encode and cjson.decode with the names, limits and errors that scripts know from Redis.
 -- Loaded once; returns the library. Plain Lua, so that the time and memory limits hold inside it too.
 
-local char, find, format, gsub, sub = string.char, string.find, string.format, string.gsub, string.sub
+local char, find, format, gsub, lower, sub =
+  string.char, string.find, string.format, string.gsub, string.lower, string.sub
 local concat, floor = table.concat, math.floor
 local error, next, pcall, rawget, select, tonumber, type = error, next, pcall, rawget, select, tonumber, type
 
@@ -194,6 +195,59 @@ local function read_string(text, at)
   end
 end
 
+-- The value of hexadecimal digits as strtod reads them, and where they end
+local function read_hexadecimal(text, at)
+  local _, stop = find(text, '^%x*', at)
+  local digits, power = sub(text, at, stop), 0
+  local _, fraction = find(text, '^%.%x*', stop + 1)
+  if fraction then
+    digits, power, stop = digits .. sub(text, stop + 2, fraction), -4 * (fraction - stop - 1), fraction
+  end
+  local _, exponent = find(text, '^[pP][-+]?%d+', stop + 1)
+  if exponent then
+    power, stop = power + tonumber(sub(text, stop + 2, exponent)), exponent
+  end
+  local value = 0
+  for place = 1, #digits do
+    value = value * 16 + tonumber(sub(digits, place, place), 16)
+  end
+  return value * 2 ^ power, stop
+end
+
+local function read_decimal(text, at)
+  local _, stop = find(text, '^%d+%.?%d*', at)
+  if not stop then
+    _, stop = find(text, '^%.%d+', at)
+  end
+  if stop then
+    local _, exponent = find(text, '^[eE][-+]?%d+', stop + 1)
+    stop = exponent or stop
+    return tonumber(sub(text, at, stop)), stop
+  end
+end
+
+-- Redis reads a number with C's strtod, which also takes hexadecimal, inf and nan
+local function read_number(text, at)
+  local from = find(text, '^[-+]', at) and at + 1 or at
+  local word = lower(sub(text, from, from + 7))
+  local value, stop
+  if sub(word, 1, 3) == 'inf' then
+    value, stop = 1 / 0, from + (word == 'infinity' and 7 or 2)
+  elseif sub(word, 1, 3) == 'nan' then
+    value, stop = -(0 / 0), from + 2
+    local _, closing = find(text, '^%([%w_]*%)', from + 3)
+    stop = closing or stop
+  elseif find(word, '^0x%x') or find(word, '^0x%.%x') then
+    value, stop = read_hexadecimal(text, from + 2)
+  else
+    value, stop = read_decimal(text, from)
+  end
+  if not value then
+    error('Expected value but found invalid number at character ' .. at, 0)
+  end
+  return sub(text, at, at) == '-' and -value or value, stop + 1
+end
+
 local read
 
 local function deeper(depth, at)
@@ -260,12 +314,10 @@ function read(text, at, depth)
   elseif one == '"' then
     return read_string(text, at)
   end
-  local _, stop = find(text, '^-?%d+%.?%d*[eE]?[-+]?%d*', at)
-  local value = stop and tonumber(sub(text, at, stop))
-  if value then
-    return value, stop + 1
+  if find(text, '^[-+%d]', at) or find(text, '^[iI][nN][fF]', at) or find(text, '^[nN][aA][nN]', at) then
+    return read_number(text, at)
   end
-  _, stop = find(text, '^%l+', at)
+  local _, stop = find(text, '^%l+', at)
   local word = stop and sub(text, at, stop)
   if word and WORDS[word] ~= nil then
     return WORDS[word], stop + 1
@@ -281,7 +333,7 @@ local function positioned(body, name, ...)
   end
   local ok, result = pcall(body, (...))
   if not ok then
-    error(result, type(result) == 'string' and 3 or 0)
+    error(result, type(result) == 'string' and result ~= 'not enough memory' and 3 or 0)
   end
   return result
 end

@@ -2,22 +2,28 @@
 -- functions the host calls. A script gets proxies of the libraries that cannot be changed, so nothing it does is seen by
 -- the next one, and no function that reaches files, processes, other environments or objects of the host.
 --
--- Rules for this file: a host function takes and gives strings, numbers and booleans only (tables it may give), never
--- raises, and is followed by host.arm(), since the memory limit is off while the host works.
+-- Rules for this file: the host is called by `ask` alone, with strings, numbers and booleans (it may give tables); no value
+-- of the host but those reaches a script, and no error of it. What a script calls is written in Lua or is a function of
+-- Lua's that cannot run long (`natives.lua` has the others). Nothing that a script can change is kept for the next one.
 
-local host = ...
+local host, version, version_number, chance, patterns, natives, json = ...
 
 local assert, error, getmetatable, ipairs, next, pairs = assert, error, getmetatable, ipairs, next, pairs
 local rawequal, rawget, rawset, select, setfenv, setmetatable = rawequal, rawget, rawset, select, setfenv, setmetatable
-local tonumber, tostring, type, unpack, loadstring = tonumber, tostring, type, unpack, loadstring
-local plain_pcall, plain_xpcall, collectgarbage = pcall, xpcall, collectgarbage
+local tonumber, tostring, type, unpack, load, loadstring = tonumber, tostring, type, unpack, load, loadstring
+local plain_pcall, plain_xpcall, collectgarbage, gcinfo, dump = pcall, xpcall, collectgarbage, gcinfo, string.dump
 local concat, format, gsub, sub, find = table.concat, string.format, string.gsub, string.sub, string.find
 local getinfo, sethook = debug.getinfo, debug.sethook
 local create, resume, status, yield, running =
   coroutine.create, coroutine.resume, coroutine.status, coroutine.yield, coroutine.running
 
--- Instructions between two looks at the clock
-local STEP = 10000
+-- Instructions between two looks at whether the clock is due. One of them may copy or compare all the memory there is, so
+-- the looks are more frequent while much is in use (in KiB)
+local STEP, HEAVY_STEP, HEAVY = 200, 20, 32 * 1024
+-- So many looks, or so much work, in bytes, and the clock is due; as it is when the second has changed
+local TICKS, WORK = 50, 2 ^ 20
+-- Words that cross to the host in one call
+local CHUNK = 200
 -- Tables inside tables that a reply may have
 local DEPTH = 1000
 local READONLY = 'Attempt to modify a readonly table'
@@ -26,19 +32,81 @@ local READONLY = 'Attempt to modify a readonly table'
 
 local stopped -- the error that ends the script, once its time is up
 
-local function tick()
-  if not stopped and host.is_over() then
-    stopped = { err = host.stop_line() }
-  end
+local function stop(text)
+  stopped = stopped or { err = text }
+  error(stopped, 0)
+end
+
+-- What a call of the host came to. `state` is 0, or else `value` says why the script must end; a call that failed brought
+-- an object of the host instead, which is dropped here
+local function answered(ran, state, value)
+  local armed = plain_pcall(host.arm)
   if stopped then
     error(stopped, 0)
+  elseif not ran or not armed then
+    stop('ERR internal error: a function of the server failed')
+  elseif state ~= 0 then
+    stop(value)
+  end
+  return value
+end
+
+local function ask(name, ...)
+  return answered(plain_pcall(host[name], ...))
+end
+
+local work, ticks, second = 0, 0, 0
+local function look()
+  work, ticks = 0, 0
+  ask('look')
+end
+
+-- Counts what a single call of C is about to do, or did
+local function spend(bytes)
+  work = work + bytes
+  if work > WORK then
+    look()
+  end
+end
+
+local time = os.time
+
+local function look_if_due()
+  if stopped then
+    error(stopped, 0)
+  end
+  ticks = ticks + 1
+  local now = time()
+  if ticks >= TICKS or now ~= second then
+    second = now
+    look()
+  end
+  return gcinfo() > HEAVY
+end
+
+-- Each coroutine has a hook of its own, and the hook that is set says how often it comes
+local tick
+
+local function heavy_tick()
+  if not look_if_due() then
+    sethook(tick, '', STEP)
+  end
+end
+
+function tick()
+  if look_if_due() then
+    sethook(heavy_tick, '', HEAVY_STEP)
   end
 end
 
 -- What nothing catches: the end of the time, and of the memory
 local function go_on(ok, ...)
-  if not ok and (...) == 'not enough memory' then
-    stopped = stopped or { err = 'ERR not enough memory' }
+  if not ok and not stopped then
+    if (...) == 'not enough memory' then
+      stop('ERR not enough memory')
+    elseif type((...)) == 'userdata' and (...) ~= json.null then
+      stop('ERR internal error: an object of the server came up')
+    end
   end
   if stopped then
     error(stopped, 0)
@@ -62,12 +130,6 @@ local function freeze(real, missing)
   })
 end
 
-local function refuse_frozen(one)
-  if frozen[one] then
-    error({ err = 'ERR ' .. READONLY })
-  end
-end
-
 ---------------------------------------------------------------------- the redis library
 
 local redis = {}
@@ -84,13 +146,21 @@ local function words_of(...)
   local words = { ... }
   for at = 1, count do
     local kind = type(words[at])
-    if kind == 'number' then
-      words[at] = format('%.17g', words[at])
-    elseif kind ~= 'string' then
+    if kind ~= 'string' and kind ~= 'number' then
       return nil, 'ERR Lua redis lib command arguments must be strings or integers'
     end
   end
   return words, count
+end
+
+-- A function of C takes no more than 8000 arguments: many words go in parts
+local function ask_words(name, words, count)
+  local from = 1
+  while count - from >= CHUNK do
+    ask('words', unpack(words, from, from + CHUNK - 1))
+    from = from + CHUNK
+  end
+  return ask(name, unpack(words, from, count))
 end
 
 local function command(...)
@@ -98,9 +168,7 @@ local function command(...)
   if not words then
     return { err = count }
   end
-  local reply = host.call(unpack(words, 1, count))
-  host.arm()
-  return reply
+  return ask_words('call', words, count)
 end
 
 function redis.call(...)
@@ -118,7 +186,7 @@ function redis.acl_check_cmd(...)
   if not words then
     fail(count)
   end
-  local allowed = host.allows(unpack(words, 1, count))
+  local allowed = ask_words('allows', words, count)
   if allowed == nil then
     fail('ERR Invalid command passed to redis.acl_check_cmd()')
   end
@@ -149,31 +217,30 @@ function redis.sha1hex(...)
   if select('#', ...) ~= 1 then
     fail('ERR wrong number of arguments')
   end
-  local digest = host.sha1(type((...)) == 'number' and tostring((...)) or type((...)) == 'string' and (...) or '')
-  host.arm()
-  return digest
+  return ask('sha1', type((...)) == 'number' and tostring((...)) or type((...)) == 'string' and (...) or '')
 end
 
 function redis.setresp(...)
   if select('#', ...) ~= 1 then
     fail('ERR redis.setresp() requires one argument.')
   end
-  local version = math.floor(tonumber((...)) or 0)
-  if version ~= 2 and version ~= 3 then
+  local wanted = math.floor(tonumber((...)) or 0)
+  if wanted ~= 2 and wanted ~= 3 then
     fail('ERR RESP version must be 2 or 3.')
   end
-  host.set_resp(version)
+  ask('set_resp', wanted)
 end
 
 function redis.log(...)
   if select('#', ...) < 2 then
     fail('ERR redis.log() requires two arguments or more.')
   end
-  local level = (...)
-  if type(level) ~= 'number' then
+  local level = tonumber((...))
+  if not level then
     fail('ERR First argument must be a number (log level).')
   end
-  if level < 0 or level > 3 then
+  level = math.floor(level)
+  if not (level >= 0 and level <= 3) then
     fail('ERR Invalid debug level.')
   end
   local parts = {}
@@ -184,8 +251,7 @@ function redis.log(...)
       parts[#parts + 1] = tostring(part)
     end
   end
-  host.log(level, concat(parts, ' '))
-  host.arm()
+  ask('log', level, concat(parts, ' '))
 end
 
 function redis.replicate_commands()
@@ -198,7 +264,7 @@ function redis.set_repl(...)
     fail('ERR redis.set_repl() requires one argument.')
   end
   local flags = tonumber((...)) or 0
-  if flags < 0 or flags >= 4 then
+  if not (flags >= 0 and flags < 4) then
     fail('ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.')
   end
 end
@@ -212,7 +278,7 @@ function redis.debug() end
 
 redis.LOG_DEBUG, redis.LOG_VERBOSE, redis.LOG_NOTICE, redis.LOG_WARNING = 0, 1, 2, 3
 redis.REPL_NONE, redis.REPL_AOF, redis.REPL_SLAVE, redis.REPL_REPLICA, redis.REPL_ALL = 0, 1, 2, 2, 3
-redis.REDIS_VERSION, redis.REDIS_VERSION_NUM = host.version, host.version_number
+redis.REDIS_VERSION, redis.REDIS_VERSION_NUM = version, version_number
 
 ---------------------------------------------------------------------- bit operations on 32 bits
 
@@ -235,23 +301,24 @@ for name, least in pairs({
     for at = 1, least > select('#', ...) and least or select('#', ...) do
       numbers[at] = number_at(name, at, ...)
     end
-    return host.bits(name, unpack(numbers))
+    return ask('bits', name, unpack(numbers))
   end
 end
 
 function bit.tohex(...)
   local value = number_at('tohex', 1, ...)
   local digits = select('#', ...) > 1 and number_at('tohex', 2, ...) or 8
-  local hex = host.hex(value, digits)
-  host.arm()
-  return hex
+  return ask('hex', value, digits)
 end
 
 ---------------------------------------------------------------------- what of Lua a script may use
 
+local made = natives(spend, look, ask, frozen, patterns.cost, patterns.slow, chance)
+local settled = made.settled
 local globals = {
   _VERSION = _VERSION,
   assert = assert,
+  collectgarbage = made.base.collectgarbage,
   error = error,
   gcinfo = gcinfo,
   getmetatable = getmetatable,
@@ -260,38 +327,21 @@ local globals = {
   pairs = pairs,
   rawequal = rawequal,
   rawget = rawget,
+  rawset = made.base.rawset,
   select = select,
+  setmetatable = made.base.setmetatable,
   tonumber = tonumber,
-  tostring = tostring,
+  tostring = made.base.tostring,
   type = type,
-  unpack = unpack,
+  unpack = made.base.unpack,
 }
 
-local env = freeze(globals, function(_, name)
-  local value = globals[name]
-  if value == nil then
+setmetatable(globals, {
+  __index = function(_, name)
     error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 2)
-  end
-  return value
-end)
-
-function globals.rawset(one, ...)
-  refuse_frozen(one)
-  return rawset(one, ...)
-end
-
-function globals.setmetatable(one, ...)
-  refuse_frozen(one)
-  return setmetatable(one, ...)
-end
-
--- The other options stop or slow the collector for everybody
-function globals.collectgarbage(option)
-  if option == nil or option == 'collect' or option == 'count' then
-    return collectgarbage(option)
-  end
-  return 0
-end
+  end,
+})
+local env = freeze(globals)
 
 -- As in Redis, what an error table says is what is caught
 local function caught(ok, problem, ...)
@@ -302,10 +352,17 @@ local function caught(ok, problem, ...)
 end
 
 function globals.pcall(...)
+  if select('#', ...) == 0 then
+    return false, 'attempt to call a boolean value' -- Redis's words
+  end
   return caught(go_on(plain_pcall(...)))
 end
 
-function globals.xpcall(body, handler)
+function globals.xpcall(...)
+  local body, handler = ...
+  if select('#', ...) < 2 then
+    error("bad argument #2 to 'xpcall' (value expected)", 2)
+  end
   return go_on(plain_xpcall(body, function(problem)
     if stopped then
       return stopped
@@ -314,26 +371,39 @@ function globals.xpcall(body, handler)
   end))
 end
 
--- Compiled code could do anything to the process, so only text is taken
+-- Compiled code could do anything to the process, so only text is taken; what it compiles to is mended by the host
 local function compile(text, name)
   if sub(text, 1, 1) == '\27' then
     return nil, 'attempt to load a binary chunk'
   end
-  local made, problem = loadstring(text, name)
-  if made then
-    setfenv(made, env)
+  local refused = ask('weigh', text)
+  if refused then
+    return nil, refused
   end
-  return made, problem
+  local made, problem = loadstring(text, name)
+  if not made then
+    return nil, problem
+  end
+  local mended = ask('mend', dump(made))
+  if sub(mended, 1, 1) ~= '\27' then
+    return nil, mended
+  end
+  return setfenv(loadstring(mended, name), env)
 end
 
-function globals.loadstring(text, name)
+function globals.loadstring(...)
+  local text, name = ...
   if type(text) ~= 'string' then
-    error("bad argument #1 to 'loadstring' (string expected, got " .. type(text) .. ')', 2)
+    settled(plain_pcall(loadstring, ...))
   end
   return compile(text, type(name) == 'string' and name or text)
 end
 
-function globals.load(reader, name)
+function globals.load(...)
+  local reader, name = ...
+  if type(reader) ~= 'function' then
+    settled(plain_pcall(load, ...))
+  end
   local parts = {}
   while true do
     local part = reader()
@@ -349,53 +419,53 @@ function globals.load(reader, name)
 end
 
 -- A coroutine has a hook of its own; without it a script could run for ever inside one
-local function created(body)
-  local made = create(body)
-  sethook(made, tick, '', STEP)
-  return made
+local function hooked(thread)
+  sethook(thread, tick, '', STEP)
+  return thread
 end
 
+-- As Lua has it: an error that leaves a wrapped coroutine is told with the place of the call, too
 local function unwrapped(ok, ...)
   if not ok then
-    error((...), 0)
+    error((...), 3)
   end
   return ...
 end
 
 local coroutines = {
-  create = created,
   status = status,
   yield = yield,
   running = running,
+  create = function(...)
+    return hooked(settled(plain_pcall(create, ...)))
+  end,
   resume = function(...)
+    if type((...)) ~= 'thread' then
+      settled(plain_pcall(resume, ...))
+    end
     return go_on(resume(...))
   end,
-  wrap = function(body)
-    local made = created(body)
+  wrap = function(...)
+    local thread = hooked(settled(plain_pcall(create, ...)))
     return function(...)
-      return unwrapped(go_on(resume(made, ...)))
+      return unwrapped(go_on(resume(thread, ...)))
     end
   end,
 }
 
-local strings = {}
-for name, value in pairs(string) do
-  if name ~= 'dump' then
-    strings[name] = value
-  end
-end
-getmetatable('').__index = strings
+getmetatable('').__index = made.string
 getmetatable('').__metatable = false
+debug.getmetatable(host.look).__metatable = false
 
 globals._G = env
-globals.string = freeze(strings)
-globals.table = freeze(table)
-globals.math = freeze(math)
+globals.string = freeze(made.string)
+globals.table = freeze(made.table)
+globals.math = freeze(made.math)
 globals.coroutine = freeze(coroutines)
 globals.bit = freeze(bit)
 globals.redis = freeze(redis)
 globals.server = globals.redis
-globals.cjson = freeze(host.json)
+globals.cjson = freeze(json)
 
 ---------------------------------------------------------------------- replies
 
@@ -429,8 +499,7 @@ local function write_error(out, text, counted)
   failed = true
   out[#out + 1] = '-' .. one_line(text) .. '\r\n'
   if not counted then
-    host.count(text)
-    host.arm()
+    ask('count', text)
   end
 end
 
@@ -528,10 +597,11 @@ end
 
 ---------------------------------------------------------------------- running
 
-local OURS = { ['=sandbox'] = true, ['=cjson'] = true }
+local OURS = { ['=sandbox'] = true, ['=natives'] = true, ['=patterns'] = true, ['=cjson'] = true }
 
 -- Where in the script an error came from: the innermost function that is the script's own
 local function explained(problem)
+  sethook() -- what follows is no longer the script's, and must not be ended
   local level, place = 2, nil
   repeat
     place = getinfo(level, 'Sl')
@@ -547,23 +617,47 @@ local function explained(problem)
   return { err = text, source = place and place.source, line = place and place.currentline, counted = counted }
 end
 
-local function run(body, keys, argv, wide)
-  stopped, failed = nil, false
-  globals.KEYS, globals.ARGV = keys, argv
+-- Before anything of a script's: the limits hold, and nothing of the one before is left
+local function begin()
+  stopped, work, ticks, second = nil, 0, 0, time()
+  patterns.forget()
+  made.forget()
   host.arm()
+end
+
+local function finish()
+  sethook()
+  host.disarm()
+  stopped, globals.KEYS, globals.ARGV = nil, nil, nil
+end
+
+-- The two functions that the host calls; the memory limit is off before and after
+local function compile_script(text, name)
+  begin()
+  local ok, script, problem = plain_pcall(compile, text, name)
+  finish()
+  if ok then
+    return script, problem
+  end
+  return nil, type(script) == 'table' and script.err or script
+end
+
+local function run(body, keys, argv, wide)
+  failed = false
+  begin()
+  globals.KEYS, globals.ARGV = keys, argv
   sethook(tick, '', STEP)
   local ok, value = plain_xpcall(body, explained)
   if ok then
     local result = value
     ok, value = plain_xpcall(function()
       local out = {}
-      write(out, result, wide, host.resp(), DEPTH)
+      write(out, result, wide, ask('resp'), DEPTH)
+      sethook()
       return concat(out)
     end, explained)
   end
-  sethook()
-  host.disarm()
-  globals.KEYS, globals.ARGV = nil, nil
+  finish()
   if ok then
     return true, value, failed
   elseif type(value) == 'table' then
@@ -572,4 +666,4 @@ local function run(body, keys, argv, wide)
   return false, 'ERR ' .. tostring(value), nil, nil, false
 end
 
-return compile, run
+return compile_script, run

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from millstream.spark.archiving.folder import Folder, hour_folder
+from millstream.spark.archiving.folder import Folder, hour_folder, inside
 from millstream.spark.archiving.manifest import DataFile
 from millstream.spark.decode import LISTED, Page, Want, mapped
 from millstream.spark.offsets import Id
@@ -64,7 +64,7 @@ class FileWriter:
         self._folder = hour_folder(stream, hour)
         self._name = f"{label}-{uuid.uuid4().hex[:16]}.parquet"
         self._hidden = root / self._folder / f".{self._name}.writing"
-        self._hidden.parent.mkdir(parents=True, exist_ok=True)
+        inside(root, self._folder).mkdir(parents=True, exist_ok=True)
         self._file = self._hidden.open("wb")
         self._parquet = pq.ParquetWriter(self._file, SCHEMA, compression="zstd")
         self._waiting: list[pa.Table] = []
@@ -172,7 +172,7 @@ def merge(root: Path, files: Sequence[DataFile], label: str) -> list[DataFile]:
     writer = FileWriter(root, files[0].stream, hour, label)
     try:
         for file in files:
-            with pq.ParquetFile(root / file.path) as parquet:
+            with pq.ParquetFile(inside(root, file.path)) as parquet:
                 for batch in parquet.iter_batches(_PAGE_ROWS):
                     writer.add(pa.Table.from_batches([batch]).cast(SCHEMA))
         return [writer.finish()]
@@ -213,7 +213,7 @@ def archived(folder: Folder, stream: str, after: Id, until: Id, paths: Sequence[
     cursor, left, seen = after, list(paths), -1
     while left:
         try:
-            for page in read_pages(folder.root / left[0], cursor, until, want):
+            for page in read_pages(inside(folder.root, left[0]), cursor, until, want):
                 cursor = page.last
                 yield page
             left.pop(0)

@@ -60,7 +60,7 @@ class Folder:
                 f"{self.root} is not empty and no archive (it has no {MANIFEST}): give a directory of its own"
             )
         self.root.mkdir(parents=True, exist_ok=True)
-        with (self.root / LOCK).open("a+") as file:
+        with open(self.root / LOCK, "a+", opener=_own) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -115,7 +115,7 @@ class Folder:
 
     def _replace(self, new: Manifest) -> None:
         fresh = self.root / f"{MANIFEST}.new"
-        with fresh.open("w", encoding="utf-8") as file:
+        with open(fresh, "w", encoding="utf-8", opener=_own) as file:
             file.write(manifests.dump(new))
             file.flush()
             os.fsync(file.fileno())
@@ -128,7 +128,7 @@ class Folder:
         """Make the names of new files durable, and those of the folders they are in."""
         folders = {folder for path in paths for folder in Path(path).parents}
         for folder in sorted(folders, key=lambda folder: -len(folder.parts)):
-            sync_folder(self.root / folder)
+            sync_folder(inside(self.root, str(folder)))
 
     def sweep(self, manifest: Manifest) -> Manifest:
         """Remove the data files that the manifest does not name; the manifest that is true then.
@@ -145,8 +145,29 @@ class Folder:
         self.switch(manifest, fresh)
         for path in gone:
             reach("sweeping")
+            inside(self.root, path.relative_to(self.root).parent.as_posix())
             path.unlink(missing_ok=True)
         return fresh
+
+
+def inside(root: Path, path: str) -> Path:
+    """A file or folder of the archive in ``root``.
+
+    Raises:
+        StorageError: a link leads out of the archive: what is written or removed there would be somebody else's.
+    """
+    found = root / path
+    if not found.resolve().is_relative_to(root.resolve()):
+        raise StorageError(
+            f"{found} leads out of the archive {root}, to {found.resolve()}: a link was put there; remove it, or mount "
+            "what it leads to"
+        )
+    return found
+
+
+def _own(path: str, flags: int) -> int:
+    """Open a file of the archive itself, never what a link of its name leads to."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def sync_folder(folder: Path) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import ConfigError, MillstreamError, UsageError
+from millstream.paths import local_path
 from millstream.spark import options as opts
 from millstream.spark.archiving.files import MADE, SOURCE_SCHEMA, write_batches
 from millstream.spark.archiving.folder import MANIFEST, SCRATCH
@@ -60,7 +61,7 @@ def archive(
     Args:
         url: of the server.
         streams: keys.
-        to: the archive's directory.
+        to: the archive's directory, on this machine: a path, or a ``file:`` URL.
         spark: the session; a local one is made unless given.
         stop: as in :func:`run`.
         settings: others of :class:`millstream.spark.archiving.keeper.Settings`; ``once`` is true unless given.
@@ -69,9 +70,9 @@ def archive(
         What it came to, by stream.
 
     Raises:
-        ConfigError: there is no Java that Spark can use; and those of :func:`run`.
+        ConfigError: there is no Java that Spark can use, or ``to`` is not on this machine; and those of :func:`run`.
     """
-    chosen = Settings(url, streams, Path(to).absolute(), **({"once": True} | settings))
+    chosen = Settings(url, streams, local_path(to), **({"once": True} | settings))
     return run(chosen, spark or session("millstream archive"), stop, lambda _what, _done, _all: None)
 
 

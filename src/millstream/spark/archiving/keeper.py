@@ -14,7 +14,7 @@ from pathlib import Path
 from millstream.errors import UsageError
 from millstream.spark import offsets
 from millstream.spark.archiving.files import hour_of, merge
-from millstream.spark.archiving.folder import Folder
+from millstream.spark.archiving.folder import Folder, inside
 from millstream.spark.archiving.manifest import DataFile, Manifest, Place, mergeable
 from millstream.spark.archiving.points import reach
 from millstream.spark.archiving.trim import Keep, Trimmed, Trimmer
@@ -179,7 +179,7 @@ class Keeper:
             self._switch(self.manifest.with_merged(run, new))
             for file in run:  # a reader that began before finds its rows in the new file
                 reach("sweeping")
-                (self.folder.root / file.path).unlink(missing_ok=True)
+                inside(self.folder.root, file.path).unlink(missing_ok=True)
 
     def _mergeable(self) -> Iterator[list[DataFile]]:
         for (stream, hour), files in groupby(self.manifest.files, lambda file: (file.stream, hour_of(file))):

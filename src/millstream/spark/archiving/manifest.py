@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from millstream.client.jsontext import loads
 from millstream.errors import StorageError
 from millstream.spark.offsets import ZERO, Id, Position, parse_id
 
@@ -161,19 +160,26 @@ def load(text: str | bytes) -> Manifest:
         ManifestError: it is something else, or of a newer version.
     """
     try:
-        raw: dict[str, Any] = loads(text)
+        raw: dict[str, Any] = json.loads(text)
         if raw["format"] != FORMAT:
             raise ManifestError(f"the archive is of format {raw['format']}, and this version reads {FORMAT}: upgrade")
         return Manifest(
             int(raw["generation"]),
             {name: _place(at) for name, at in raw["places"].items()},
             tuple(
-                DataFile(path, stream, parse_id(first), parse_id(last), int(rows), int(size))
+                DataFile(_below(path), stream, parse_id(first), parse_id(last), int(rows), int(size))
                 for path, stream, first, last, rows, size in raw["files"]
             ),
         )
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as reason:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as reason:
         raise ManifestError(f"the archive's manifest is damaged ({reason!r}): restore it from a backup") from None
+
+
+def _below(path: str) -> str:
+    """A file's path: below the archive's directory, since what is named here is read, and removed once merged."""
+    if "\0" in path or {"", ".", ".."} & set(path.split("/")):
+        raise ValueError(f"the path {path!r} is not one below the archive's directory")
+    return path
 
 
 def _place(raw: Mapping[str, Any]) -> Place:

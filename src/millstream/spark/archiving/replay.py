@@ -11,12 +11,12 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from millstream.client.url import CLUSTERS, SENTINELS
 from millstream.client.urltext import without_password
 from millstream.errors import ConfigError, MillstreamError, UsageError
+from millstream.paths import local_path
 from millstream.spark import nodes
 from millstream.spark.archiving.files import archived
 from millstream.spark.archiving.folder import Folder
@@ -110,6 +110,7 @@ class Done:
         resumed_after: last id of the run before; None for a new one.
         last: id of the last entry looked at.
         finished: False when it was told to stop.
+        before: True when an earlier run had finished it, and this one had nothing to do.
     """
 
     read: int = 0
@@ -118,6 +119,7 @@ class Done:
     resumed_after: str | None = None
     last: str | None = None
     finished: bool = False
+    before: bool = False
 
 
 @dataclass
@@ -148,14 +150,17 @@ def replay(
 
     Raises:
         ConfigError: a URL or directory cannot be meant, or the stream is not there.
-        UsageError: it is done already.
+        UsageError: its name is that of another replay.
         ReplayError: the target refused the entries.
     """
+    folder = None if what.source.startswith(SCHEMES) else _folder(what.source)
     target = _Target(what)
     try:
         done = Done()
         after = target.begin(done)
-        source = _source(what, after)
+        if done.finished:
+            return done
+        source = _source(what, folder, after)
         pace = _Pace(what.speed, clock)
         tell("replayed", 0, source.total)
         for batch in _batches(what, source.pages(), done):
@@ -181,18 +186,22 @@ class _Source:
     total: int
 
 
-def _source(what: Replay, after: Id) -> _Source:
+def _folder(source: str) -> Folder:
+    try:
+        return Folder(local_path(source))
+    except ConfigError as problem:
+        raise ConfigError(
+            f"the source is neither a server's URL, such as redis://host:6379/0, nor an archive's directory: {problem}"
+        ) from None
+
+
+def _source(what: Replay, folder: Folder | None, after: Id) -> _Source:
     low = max(after, ZERO if what.since_ms is None else before_time(what.since_ms))
     high = _LAST if what.until_ms is None else before_time(what.until_ms)
-    if what.source.startswith(SCHEMES):
-        return _from_stream(what, low, high)
-    if "://" in what.source:
-        raise ConfigError(f"{what.source!r} is no source: an archive's directory, or a URL such as redis://host:6379/0")
-    return _from_archive(what, low, high)
+    return _from_stream(what, low, high) if folder is None else _from_archive(what, folder, low, high)
 
 
-def _from_archive(what: Replay, low: Id, high: Id) -> _Source:
-    folder = Folder(Path(what.source))
+def _from_archive(what: Replay, folder: Folder, low: Id, high: Id) -> _Source:
     manifest = folder.read()
     if what.stream not in manifest.places:
         there = ", ".join(sorted(manifest.places)) or "nothing"
@@ -344,7 +353,7 @@ class _Target:
 
         Raises:
             ConfigError: the target cannot be reached.
-            UsageError: it is done, or the name is that of another replay.
+            UsageError: the name is that of another replay.
         """
         import redis  # noqa: PLC0415 - help does not wait for it
 
@@ -365,11 +374,7 @@ class _Target:
         self._written = done.written
         if told[b"what"] != self._what.description:
             raise UsageError(f"the replay {self._what.name!r} at the target is of something else: give another --name")
-        if b"done" in told:
-            raise UsageError(
-                f"this replay is done: {done.written} entries up to {self._after} are in {self._what.into!r}. To "
-                f"replay them once more give it a --name; the target forgets it {CURSOR_DAYS} days after its end"
-            )
+        done.finished = done.before = b"done" in told
         return self._after
 
     def _check_apart(self) -> None:
@@ -425,26 +430,29 @@ class _Target:
                     told = pipe.execute(raise_on_error=False)[: len(batch.entries)]
                 except redis.WatchError:
                     continue
-                self._check_added(told)
+                self._check_added(batch, told)
                 break
         done.written, done.last = written, str(batch.last)
 
-    def _check_added(self, told: list[Any]) -> None:
+    def _check_added(self, batch: _Batch, told: list[Any]) -> None:
         """Raise if XADD failed inside the transaction, as it does when the key has become something else meanwhile.
 
-        The cursor moved all the same, so it is set back: else the next run would pass over these entries.
+        The cursor moved all the same, so it is set back to the last entry that is there: else the next run would pass
+        over the others. Entries are added in order, and what hinders one hinders those after it.
         """
         import redis  # noqa: PLC0415 - help does not wait for it
 
-        errors = [reply for reply in told if isinstance(reply, redis.RedisError)]
-        if errors and len(errors) == len(told):
-            assert self._client is not None
-            if self._after == ZERO:
-                self._client.delete(self._key)
-            else:
-                self._client.hset(self._key, mapping={"after": str(self._after), "written": self._written})
-        if errors:
-            raise errors[0]
+        added = next((at for at, reply in enumerate(told) if isinstance(reply, redis.RedisError)), len(told))
+        if added == len(told):
+            return
+        assert self._client is not None
+        if added:
+            self._after, self._written = batch.entries[added - 1][0], self._written + added
+        if self._after == ZERO:
+            self._client.delete(self._key)
+        else:
+            self._client.hset(self._key, mapping={"after": str(self._after), "written": self._written})
+        raise told[added]
 
     def _seen(self, pipe: Any, batch: _Batch) -> bool:
         """Whether the batch is there: the reply to an attempt may be lost where the attempt was not."""

@@ -1,0 +1,160 @@
+"""Compiled Lua 5.1 made safe before it runs: what ``string.dump`` gave is read, and a few of its bytes are replaced.
+
+Two things are changed, neither of which a script can see in what it computes:
+
+* The stack that a vararg function asks for. Lua 5.1 reserves what the function uses but not the copies of its fixed
+  parameters (CVE-2014-5461), so ``function(a1, ..., a190, ...)`` called without arguments writes behind its end.
+* Tail calls of library functions become ordinary calls. In Redis the libraries are written in C, and a call of C code
+  never replaces its caller's frame; ours are Lua functions, and with the frame the line to report would be gone.
+
+It takes only what Lua itself has just compiled; nothing a client sent as bytes reaches it. The cost is one pass.
+Source of the format: lundump.c and lopcodes.h of Lua 5.1.5.
+"""
+
+import re
+import struct
+from array import array
+
+_HEADER = 12
+# Lua's own limit on the stack of one function
+_STACK = 250
+_MOVE, _GETUPVAL, _GETGLOBAL, _GETTABLE = 0, 4, 5, 6
+_CALL, _TAILCALL, _SETLIST = 28, 29, 34
+# Instructions that set the register named by their field A
+_SETS = frozenset([*range(_MOVE, 7), *range(10, 22), 27, _CALL, 36, 37])
+_JUMPS = re.compile(rb"\b(?:break|elseif|and|or)\b")
+# What compiling may cost, in units of about a tenth of a nanosecond
+_WORK = 15_000_000_000
+_JUMP_WEIGHT = 50
+# Names that the compiler compares at most for each use of one: 200 locals, doubled for what they take in the text
+_NAMES = 400
+
+
+def objection(source: bytes) -> str | None:
+    """Why a source is not compiled: it would keep the compiler busy for seconds, and nothing can end that.
+
+    Its cost grows with the square of the jumps in one list (``break``, ``elseif``, ``and``, ``or``), and with the
+    length times the locals of all enclosing functions.
+    """
+    length = len(source)
+    work = length * min(length, _NAMES * (1 + source.count(b"function")))
+    work += _JUMP_WEIGHT * len(_JUMPS.findall(source)) ** 2
+    if work <= _WORK:
+        return None
+    return (
+        f"a text of {length} bytes with so many functions or branches takes too long to compile; "
+        "pass data as arguments rather than in the text, or split the script"
+    )
+
+
+def mended(dump: bytes, *, keep_frames: bool = False) -> bytes:
+    """The same code with room for its arguments, and with the frames of those who call library functions.
+
+    Args:
+        dump: what ``string.dump`` gave for a function compiled in this process.
+        keep_frames: make every tail call an ordinary one.
+
+    Raises:
+        ValueError: it is not Lua 5.1's format for this kind of machine, or there is no room for its arguments.
+    """
+    return _Mender(dump, keep_frames=keep_frames).run()
+
+
+class _Mender:
+    """One pass over a dump."""
+
+    def __init__(self, dump: bytes, *, keep_frames: bool) -> None:
+        if dump[:6] != b"\x1bLua\x51\x00" or dump[7] != 4 or dump[9:12] != b"\x04\x08\x00":
+            raise ValueError("not compiled by the Lua 5.1 of this process")
+        self._data = bytearray(dump)
+        self._order = "<" if dump[6] else ">"
+        self._int = struct.Struct(self._order + "i")
+        self._size = struct.Struct(self._order + ("Q" if dump[8] == 8 else "I"))
+        self._at = _HEADER
+        self._keep_frames = keep_frames
+
+    def run(self) -> bytes:
+        self._function()
+        return bytes(self._data)
+
+    def _number(self) -> int:
+        (value,) = self._int.unpack_from(self._data, self._at)
+        self._at += 4
+        return int(value)
+
+    def _text(self) -> bytes:
+        (length,) = self._size.unpack_from(self._data, self._at)
+        self._at += self._size.size
+        found = bytes(self._data[self._at : self._at + length])
+        self._at += length
+        return found
+
+    def _function(self) -> None:
+        self._text()
+        self._at += 8  # first and last line
+        _, parameters, is_vararg, stack = self._data[self._at : self._at + 4]
+        if is_vararg and parameters:
+            self._reserve(self._at + 3, stack + parameters)
+        self._at += 4
+        code = self._at + 4
+        count = self._number()
+        self._at += 4 * count
+        self._constants()
+        self._untail(code, count)
+        for _ in range(self._number()):
+            self._function()
+        self._debug()
+
+    def _reserve(self, place: int, stack: int) -> None:
+        if stack > _STACK:
+            raise ValueError("a function has too many parameters before its '...'")
+        self._data[place] = stack
+
+    def _constants(self) -> None:
+        for _ in range(self._number()):
+            kind = self._data[self._at]
+            self._at += 1
+            if kind == 4:
+                self._text()
+            else:
+                self._at += {0: 0, 1: 1, 3: 8}[kind]
+
+    def _debug(self) -> None:
+        lines = self._number()
+        self._at += 4 * lines
+        for _ in range(self._number()):
+            self._text()
+            self._at += 8
+        for _ in range(self._number()):
+            self._text()
+
+    def _untail(self, place: int, count: int) -> None:
+        code = array("I", self._data[place : place + 4 * count])
+        if (self._order == "<") != (array("H", [1]).tobytes()[0] == 1):
+            code.byteswap()
+        is_count = False
+        for at, word in enumerate(code):
+            kind = -1 if is_count else word & 0x3F
+            is_count = kind == _SETLIST and not word >> 14 & 0x1FF  # then the next word is a number
+            if kind == _TAILCALL and (self._keep_frames or _calls_library(code, at)):
+                struct.pack_into(self._order + "I", self._data, place + 4 * at, word - _TAILCALL + _CALL)
+
+
+def _calls_library(code: "array[int]", at: int) -> bool:
+    """Whether the function called there may be a library's: all but upvalues and fields of the script's own tables.
+
+    Those are what functions of the script's own are called by, when they call themselves or each other: their tail
+    calls may go on for ever without filling the stack, and stay what they are. Scripts have no globals of their own.
+    """
+    register = code[at] >> 6 & 0xFF
+    for before in range(at - 1, -1, -1):
+        word = code[before]
+        if word >> 6 & 0xFF == register and word & 0x3F in _SETS:
+            break
+    else:
+        return False
+    kind = word & 0x3F
+    if kind == _GETTABLE and before:
+        table, previous = word >> 23, code[before - 1]
+        return previous & 0x3F == _GETGLOBAL and previous >> 6 & 0xFF == table
+    return kind not in {_GETTABLE, _GETUPVAL}

@@ -1,0 +1,25 @@
+"""Who else on the machine may read a data directory: what is made is for its user alone, what was there may not be."""
+
+import stat
+from pathlib import Path
+
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+def exposed(directory: Path) -> str:
+    """What others than the owner may do in a data directory, and how to end it, as a sentence; empty if nothing.
+
+    Files in a directory that is closed to others are out of their reach, whatever their own rights.
+    """
+    try:
+        mode = stat.S_IMODE(directory.stat().st_mode)
+        if not mode & _OTHERS:
+            return ""
+        open_files = sorted(path.name for path in directory.iterdir() if path.lstat().st_mode & _OTHERS)
+    except OSError:  # whoever uses it will say so better
+        return ""
+    files = f", and have rights on {len(open_files)} files in it, such as {open_files[0]}" if open_files else ""
+    return (
+        f"others on this machine may enter or list {directory} (mode {mode:04o}){files}; "
+        f"unless that is meant, `chmod -R go= {directory}` keeps the data to its owner"
+    )

@@ -1,0 +1,80 @@
+"""What a snapshot was made from, where it is still there: a way back if the snapshot cannot be used.
+
+A rewriting switches the manifest first and removes what the snapshot replaced afterwards. If the snapshot is gone or
+damaged by then, the log files listed as obsolete still hold every record, behind an older snapshot if there was one.
+They are used only if all of it is proved whole and without a gap. Only reads.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from millstream.errors import LogCorruptError
+from millstream.persistence.disk import Disk
+from millstream.persistence.frame import FormatError
+from millstream.persistence.manifest import (
+    Manifest,
+    SegmentEntry,
+    SnapshotEntry,
+    is_snapshot_name,
+    snapshot_identity,
+    snapshot_last,
+)
+from millstream.persistence.snapshot import damage, examine_snapshot
+from millstream.persistence.survey import gap, survey
+
+
+def predecessor(disk: Disk, directory: Path, manifest: Manifest) -> Manifest | None:
+    """A manifest of the same records without this one's snapshot; None if they are not all there.
+
+    Raises:
+        OSError: the disk cannot be read.
+    """
+    if manifest.snapshot is None:
+        return None
+    names = frozenset(disk.list(directory))
+    return next((one for one in _candidates(manifest, names) if _is_whole(disk, directory, one)), None)
+
+
+def instead_of(disk: Disk, directory: Path, manifest: Manifest) -> Manifest | None:
+    """What a start goes by in place of this manifest: its predecessor if the snapshot cannot be used, else None.
+
+    Raises:
+        OSError: the disk cannot be read.
+    """
+    made, names = manifest.snapshot, frozenset(disk.list(directory))
+    if made is None or not any(entry.name in names for entry in manifest.obsolete):
+        return None
+    try:
+        if damage(directory, made, examine_snapshot(disk, directory, made)) is None:
+            return None
+    except LogCorruptError:
+        pass
+    except FormatError:  # a newer program's
+        return None
+    return predecessor(disk, directory, manifest)
+
+
+def _candidates(manifest: Manifest, names: frozenset[str]) -> Iterator[Manifest]:
+    """From the latest snapshot back; the last one begins with the first record there ever was."""
+    assert manifest.snapshot is not None
+    replaced = sorted((entry for entry in manifest.obsolete if entry.name in names), key=lambda entry: entry.first)
+    older = [name for name in names if is_snapshot_name(name) and name != manifest.snapshot.name]
+    for name in sorted(older, reverse=True):
+        last = snapshot_last(name)
+        segments = tuple(entry for entry in replaced if entry.first > last)
+        if segments:
+            made = SnapshotEntry(name, last, snapshot_identity(name))
+            yield Manifest((*segments, *manifest.segments), made, _before(manifest, last + 1))
+    if replaced and replaced[0].first == 1:
+        yield Manifest((*replaced, *manifest.segments))
+
+
+def _before(manifest: Manifest, first: int) -> tuple[SegmentEntry, ...]:
+    return tuple(entry for entry in manifest.obsolete if entry.first < first)
+
+
+def _is_whole(disk: Disk, directory: Path, manifest: Manifest) -> bool:
+    try:
+        return not any(gap(directory, found, following) for found, following in survey(disk, directory, manifest))
+    except (LogCorruptError, FormatError):
+        return False

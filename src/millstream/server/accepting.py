@@ -1,0 +1,218 @@
+"""Taking in connections: which are accepted, how many agree on keys at a time, what is told to those turned away.
+
+A stranger must not be able to take the descriptors that the log, its rewriting and INFO need, so before anything is
+made of a new connection two bounds are looked at:
+
+* *Descriptors.* The kernel gives the lowest free number, so a new connection whose number is among the last
+  :data:`RESERVE` below the limit says that hardly any are left. It is told so in Redis's words for ``maxclients`` and
+  closed. This holds whoever has the others: clients, handshakes, or the program around an embedded server.
+* *Handshakes.* A connection that agrees on keys is no client yet and does not count for ``maxclients``. So many may do
+  that at a time; further ones wait in the kernel, and while they wait, one that takes longer than :data:`GRACE` gives
+  way. A client that is in earnest needs a few round trips; whoever connects and says nothing holds nobody up for long.
+
+That no descriptor is left at all (EMFILE, ENFILE) is no failure either: the next try is :data:`AGAIN` later.
+"""
+
+import asyncio
+import contextlib
+import errno
+import logging
+import resource
+import socket
+import ssl
+from collections.abc import Callable
+
+from millstream.protocol.encoder import error_line
+from millstream.server import tls
+
+log = logging.getLogger("millstream.server")
+
+RESERVE = 16
+"""Descriptors that no client gets; a rewriting takes about ten."""
+BACKLOG = 511
+"""Connections that wait in the kernel (Redis: ``tcp-backlog``)."""
+HANDSHAKES_MAX = 256
+"""Connections that agree on keys at a time, where the limit of descriptors allows; see :func:`handshakes_at`."""
+GRACE = 1.0
+"""Seconds after which a handshake gives way if others wait for its place."""
+AGAIN = 0.1
+"""Seconds until the next try where the system had no descriptor, or no memory, for a connection."""
+TOO_MANY = "ERR max number of clients reached"
+
+# Seconds between two lines in the log about connections turned away.
+_SAY_EVERY = 10.0
+# Connections taken in one turn of the loop, so that those who are there have their turn too.
+_AT_ONCE = 64
+# "Try again later": of the process, of the system, of the kernel's memory (accept(2)).
+_SHORT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+Factory = Callable[[], asyncio.Protocol]
+
+
+def descriptors() -> int:
+    """How many files this process may have open now; a very large number where there is no limit."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 2**31 if soft == resource.RLIM_INFINITY else soft
+
+
+def handshakes_at(limit: int) -> int:
+    """How many connections may agree on keys at a time where so many files may be open."""
+    return max(1, min(HANDSHAKES_MAX, (limit - 2 * RESERVE) // 4))
+
+
+class Listener:
+    """One address at which the server listens, or several of one name.
+
+    Args:
+        sockets: bound, not yet listening; they are closed by :meth:`close`.
+        factory: makes the protocol of a new connection.
+        on_refused: called for each connection turned away.
+        context: for TLS.
+    """
+
+    def __init__(
+        self,
+        sockets: list[socket.socket],
+        factory: Factory,
+        on_refused: Callable[[], None],
+        context: ssl.SSLContext | None = None,
+    ) -> None:
+        self._sockets = sockets
+        self._factory = factory
+        self._on_refused = on_refused
+        self._context = context
+        self._loop = asyncio.get_running_loop()
+        self._paused = True
+        self._pause: asyncio.TimerHandle | None = None
+        self._said_at = -_SAY_EVERY
+        self._openings: set[asyncio.Task[None]] = set()
+        self._shaking: dict[socket.socket, float] = {}  # loop time at which each handshake began, oldest first
+
+    def begin(self) -> None:
+        """Listen.
+
+        Raises:
+            OSError: another program listens at the address.
+        """
+        for sock in self._sockets:
+            sock.listen(BACKLOG)
+        self._resume()
+
+    async def close(self) -> None:
+        """Take no more, and give up the handshakes that are under way."""
+        self._suspend()
+        for sock in self._sockets:
+            sock.close()
+        self._sockets = []
+        for sock in self._shaking:
+            _hang_up(sock)
+        await asyncio.gather(*self._openings, return_exceptions=True)
+
+    # ------------------------------------------------------------------ when to accept
+
+    def _suspend(self) -> None:
+        """Accept nothing for now; what comes waits in the kernel."""
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
+        self._paused = True
+        for sock in self._sockets:
+            self._loop.remove_reader(sock)
+
+    def _resume(self) -> None:
+        self._pause = None
+        if self._paused:
+            self._paused = False
+            for sock in self._sockets:
+                self._loop.add_reader(sock, self._accept, sock)
+
+    def _try_later(self, seconds: float) -> None:
+        self._suspend()
+        self._pause = self._loop.call_later(seconds, self._resume)
+
+    # ------------------------------------------------------------------ one connection
+
+    def _accept(self, listening: socket.socket) -> None:
+        """Take what waits at a socket."""
+        for _ in range(_AT_ONCE):
+            if not self._has_place():
+                return
+            try:
+                sock, _ = listening.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno not in _SHORT:
+                    continue  # the connection has gone while it waited
+                self._say(f"no connection can be accepted for now ({error.strerror}); the next try is in {AGAIN} s")
+                self._try_later(AGAIN)
+                return
+            sock.setblocking(False)
+            if sock.fileno() >= descriptors() - RESERVE:
+                self._refuse(sock)
+            else:
+                self._open(sock)
+
+    def _has_place(self) -> bool:
+        """Whether one more may agree on keys; if not, nothing is accepted until that may be so."""
+        if self._context is None or len(self._shaking) < handshakes_at(descriptors()):
+            return True
+        sock, began = next(iter(self._shaking.items()))
+        left = began + GRACE - self._loop.time()
+        if left > 0:
+            self._try_later(left)
+        else:
+            self._say("TLS handshakes that take long give way, since others wait: somebody connects and says nothing")
+            del self._shaking[sock]
+            _hang_up(sock)
+        return left <= 0
+
+    def _refuse(self, sock: socket.socket) -> None:
+        """Tell a client in Redis's words, where it could read them, that there is no place."""
+        self._say(
+            f"connections are turned away: of {descriptors()} files that may be open the last {RESERVE} are not for "
+            "clients; raise the limit (ulimit -n), or lower maxclients to what it allows"
+        )
+        self._on_refused()
+        if self._context is None:
+            with contextlib.suppress(OSError):
+                sock.send(error_line(TOO_MANY))
+        sock.close()
+
+    def _open(self, sock: socket.socket) -> None:
+        if self._context is not None:
+            self._shaking[sock] = self._loop.time()
+        task = self._loop.create_task(self._opened(sock))
+        self._openings.add(task)
+        task.add_done_callback(self._openings.discard)
+
+    async def _opened(self, sock: socket.socket) -> None:
+        """Give the connection its protocol; with TLS, once keys are agreed on."""
+        encrypted = self._context is not None
+        try:
+            await self._loop.connect_accepted_socket(
+                self._factory,
+                sock,
+                ssl=self._context,
+                ssl_handshake_timeout=tls.HANDSHAKE_SECONDS if encrypted else None,
+                ssl_shutdown_timeout=tls.SHUTDOWN_SECONDS if encrypted else None,
+            )
+        except OSError as error:  # it was no TLS, it took too long, or the client has gone
+            log.debug("a connection came to nothing: %s", error)
+            sock.close()
+        finally:
+            if self._shaking.pop(sock, None) is not None and self._sockets and self._pause is not None:
+                self._try_later(0)
+
+    def _say(self, text: str) -> None:
+        """One line in the log, not one for each connection."""
+        now = self._loop.time()
+        if now - self._said_at >= _SAY_EVERY:
+            self._said_at = now
+            log.warning("%s", text)
+
+
+def _hang_up(sock: socket.socket) -> None:
+    """End a connection whose transport belongs to a handshake, which then fails and closes it."""
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)

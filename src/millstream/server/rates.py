@@ -1,0 +1,44 @@
+"""How much the server did per second of late, for INFO's ``instantaneous_*``.
+
+A sample is taken at the most every 100 ms, as bytes come in, of the counters as they were before. What was done since
+a moment is then the counters now less those of the first sample after it: in between nothing was done. An idle server
+takes no samples and needs no timer, where Redis looks ten times a second.
+"""
+
+from collections import deque
+
+# Milliseconds between samples, and how many are kept: Redis's, whose figures are averages over 1.6 seconds
+_EVERY, _KEPT = 100, 16
+WINDOW = _EVERY * _KEPT
+
+Counters = tuple[int, int, int]
+"""Commands run, bytes received, bytes sent."""
+
+
+class Rates:
+    """What was done in the last :data:`WINDOW` milliseconds.
+
+    Attributes:
+        due: monotonic milliseconds from which the next sample is to be taken.
+    """
+
+    __slots__ = ("_samples", "due")
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[int, Counters]] = deque(maxlen=_KEPT + 1)
+        self.due = 0
+
+    def sample(self, now: int, counters: Counters) -> None:
+        """Keep the counters as they are before what is done next, at ``now`` monotonic milliseconds."""
+        self._samples.append((now, counters))
+        self.due = now + _EVERY
+
+    def per_second(self, now: int, counters: Counters) -> tuple[float, float, float]:
+        """Commands, bytes in and bytes out, a second; zeros when nothing was done of late, or CONFIG RESETSTAT was."""
+        for taken, before in self._samples:
+            if taken > now - WINDOW:
+                commands, received, sent = (
+                    max(new - old, 0) * 1000 / WINDOW for new, old in zip(counters, before, strict=True)
+                )
+                return commands, received, sent
+        return 0.0, 0.0, 0.0

@@ -1,0 +1,179 @@
+"""Job libraries made for Redis, unchanged, each with a small real job on our server: celery, arq, taskiq, huey, a lock.
+
+What they use beside streams is why it is there: lists that wait, sorted sets by time, hashes, publish and subscribe,
+transactions and scripts. FastStream has a file of its own. docs/compatibility.md names them, and those that do not run.
+"""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import arq
+import arq.worker
+import celery
+import huey
+import pytest
+import redis
+import redis.exceptions
+import taskiq.api
+import taskiq_redis
+from celery.contrib.testing.worker import start_worker
+
+from support.servers import ServerProcess, millstream_server
+from support.waiting import aeventually
+
+# What these libraries call of redis-py is theirs
+pytestmark = pytest.mark.filterwarnings("ignore:Call to deprecated:DeprecationWarning")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """Our server on a data directory; each library has a database of its own."""
+    with millstream_server(tmp_path_factory.mktemp("queues")) as found:
+        yield found
+
+
+def database(server: ServerProcess, number: int) -> str:
+    """The URL of one of the server's databases."""
+    return f"redis://127.0.0.1:{server.port}/{number}"
+
+
+def test_celery(server: ServerProcess) -> None:
+    """Celery: tasks with results, one that is tried again, one for later, a group; nothing is left unacknowledged."""
+    url = database(server, 1)
+    app = celery.Celery("jobs", broker=url, backend=url, set_as_current=False)
+    app.conf.update(broker_connection_retry_on_startup=True, task_acks_late=True, worker_hijack_root_logger=False)
+    tried: list[int] = []
+
+    @app.task(name="add")
+    def add(one: int, two: int) -> int:
+        return one + two
+
+    @app.task(name="unsure", bind=True, max_retries=3)
+    def unsure(self: Any, wanted: int) -> int:
+        tried.append(wanted)
+        if len(tried) < wanted:
+            raise self.retry(countdown=0)
+        return len(tried)
+
+    with start_worker(app, pool="solo", perform_ping_check=False, loglevel="ERROR", shutdown_timeout=20):
+        assert add.delay(2, 3).get(timeout=20) == 5
+        assert unsure.delay(2).get(timeout=20) == 2
+        assert add.apply_async((4, 5), countdown=0.2).get(timeout=20) == 9
+        assert celery.group(add.s(number, 1) for number in range(5)).apply_async().get(timeout=20) == [1, 2, 3, 4, 5]
+    with redis.Redis.from_url(url) as client:
+        assert client.llen("celery") == client.hlen("unacked") == 0
+
+
+async def test_arq(server: ServerProcess) -> None:
+    """arq: a job with a result, one that is tried again, one for later, one that is there already."""
+    attempts: list[int] = []
+
+    async def greet(ctx: dict[str, Any], name: str) -> str:
+        return f"hello {name}"
+
+    async def unsure(ctx: dict[str, Any]) -> int:
+        attempts.append(ctx["job_try"])
+        if ctx["job_try"] < 2:
+            raise arq.Retry
+        return len(attempts)
+
+    settings = arq.connections.RedisSettings(host="127.0.0.1", port=server.port, database=2)
+    pool = await arq.create_pool(settings)
+    try:
+        first = await pool.enqueue_job("greet", "you", _job_id="one")
+        assert await pool.enqueue_job("greet", "you", _job_id="one") is None
+        second = await pool.enqueue_job("unsure")
+        third = await pool.enqueue_job("greet", "later", _defer_by=timedelta(milliseconds=100))
+        worker = arq.worker.Worker(
+            [arq.func(greet, name="greet"), arq.func(unsure, name="unsure")],
+            redis_settings=settings,
+            burst=True,
+            poll_delay=0.02,
+            handle_signals=False,
+        )
+        await worker.main()
+        await worker.close()
+        assert first
+        assert second
+        assert third
+        assert await first.result(timeout=10, poll_delay=0.02) == "hello you"
+        assert await second.result(timeout=10, poll_delay=0.02) == 2
+        assert await third.result(timeout=10, poll_delay=0.02) == "hello later"
+    finally:
+        await pool.close(close_connection_pool=True)
+
+
+@pytest.mark.parametrize("kind", [taskiq_redis.ListQueueBroker, taskiq_redis.RedisStreamBroker])
+async def test_taskiq(server: ServerProcess, kind: type[Any]) -> None:
+    """taskiq: tasks over a list and over a stream with a group, with their results; all is acknowledged."""
+    url = database(server, 3)
+    backend: Any = taskiq_redis.RedisAsyncResultBackend(url)
+    broker = kind(url, queue_name=kind.__name__).with_result_backend(backend)
+
+    @broker.task
+    async def double(number: int) -> int:
+        return number * 2
+
+    await broker.startup()
+    receiver = asyncio.create_task(taskiq.api.run_receiver_task(broker))
+    try:
+        jobs = [await double.kiq(number) for number in range(5)]
+        results = [await job.wait_result(timeout=20, check_interval=0.02) for job in jobs]
+        assert [result.return_value for result in results] == [0, 2, 4, 6, 8]
+        if kind is taskiq_redis.RedisStreamBroker:
+            with redis.Redis.from_url(url) as client:
+                await aeventually(lambda: client.xpending(kind.__name__, "taskiq")["pending"] == 0)
+    finally:
+        receiver.cancel()
+        await asyncio.gather(receiver, return_exceptions=True)
+        await broker.shutdown()
+
+
+def test_huey(server: ServerProcess) -> None:
+    """Huey's plain queue: a result, one that is tried again, one for later, a pipeline of two."""
+    app = huey.RedisHuey("jobs", url=database(server, 4))
+    tried: list[int] = []
+
+    @app.task()
+    def add(one: int, two: int) -> int:
+        return one + two
+
+    @app.task(retries=2)
+    def unsure() -> int:
+        tried.append(1)
+        if len(tried) < 2:
+            raise ValueError
+        return len(tried)
+
+    consumer = app.create_consumer(workers=1, periodic=False, initial_delay=0.02, scheduler_interval=1)
+    consumer.start()
+    try:
+        assert add(2, 3).get(blocking=True, timeout=20) == 5
+        assert unsure().get(blocking=True, timeout=20, preserve=True) == 2
+        assert app.enqueue(add.s(1, 2).then(add, 10)).get(blocking=True, timeout=20) == [3, 13]
+        assert add.schedule((4, 5), delay=1).get(blocking=True, timeout=20) == 9
+    finally:
+        consumer.stop(graceful=True)
+        app.storage.conn.close()
+
+
+def test_redis_py_lock(server: ServerProcess) -> None:
+    """redis-py's Lock: one holder at a time, extended and given back by the holder only, free when its time is over."""
+    with server.client() as one, server.client() as two:
+        mine, theirs = one.lock("door", timeout=20), two.lock("door", timeout=20)
+        assert mine.acquire(blocking=False)
+        assert not theirs.acquire(blocking=False)
+        assert mine.extend(10)
+        assert 20_000 < one.pttl("door") <= 30_000
+        assert mine.reacquire()
+        with pytest.raises(redis.exceptions.LockNotOwnedError):
+            two.lock("door", timeout=1).do_release(b"somebody else")
+        got = threading.Event()
+        waiting = threading.Thread(target=lambda: theirs.acquire(blocking_timeout=20) and got.set())
+        waiting.start()
+        mine.release()
+        waiting.join(30)
+        assert got.is_set()

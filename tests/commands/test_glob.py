@@ -1,0 +1,198 @@
+"""Patterns: the same answers as Redis's for any bytes, and a bound on what a client can make of them."""
+
+import logging
+import random
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from conformance.pipe import Pipe
+from millstream.glob import Effort, Pattern, PatternTooCostlyError, matcher
+from millstream.replies import Error
+from support.inprocess import World
+from support.servers import ServerProcess
+
+TOO_COMPLEX = Error(str(PatternTooCostlyError()))
+SIGNS = b"aAbBzZ*?[]^-\\\x00\x7f\x80\xff_19"
+WEIGHTS = (6, 2, 6, 2, 2, 1, 8, 5, 8, 6, 3, 6, 5, 1, 1, 1, 1, 1, 2, 2)
+
+
+def written(choice: random.Random, most: int) -> bytes:
+    return bytes(choice.choices(SIGNS, WEIGHTS, k=choice.randrange(most)))
+
+
+def ways(pattern: bytes, *, nocase: bool = False) -> list[Callable[[bytes], bool]]:
+    """The pattern as commands use it, and its slower form for what is long."""
+    whole = Pattern(pattern, Effort(), nocase=nocase)
+    return [matcher(pattern, nocase=nocase), lambda name: whole.fits(name, Effort())]
+
+
+@pytest.mark.realserver
+def test_patterns_fit_what_they_fit_in_redis(real_redis: ServerProcess) -> None:
+    """Random patterns and names over all signs that mean something: KEYS chooses the same, byte for byte."""
+    choice = random.Random(8)
+    names = sorted({written(choice, 9) for _ in range(120)} | {b"a" * 1200} - {b""})
+    patterns = [written(choice, 11) for _ in range(3000)] + [b"*a" * count for count in (999, 1000, 1001)]
+    patterns += [
+        b"*a" * 1000 + b"*",
+        b"*a" * 1001 + b"**",
+        b"a" * 1200,
+        b"**",
+        b"[",
+        b"[^",
+        b"[^]",
+        b"[]",
+        b"\\",
+        b"a\\",
+    ]
+    pipe = Pipe(real_redis.port)
+    try:
+        pipe.ask([[b"FLUSHALL"], [b"MSET", *[word for name in names for word in (name, b"1")]]])
+        replies = pipe.ask([[b"KEYS", pattern] for pattern in patterns])
+    finally:
+        pipe.close()
+    for pattern, wanted in zip(patterns, replies, strict=True):
+        assert isinstance(wanted, list)
+        for fits in ways(pattern):
+            if pattern != b"*":
+                assert [name for name in names if fits(name)] == sorted(wanted), pattern
+
+
+@pytest.mark.realserver
+def test_patterns_without_case_fit_what_they_fit_in_redis(real_redis: ServerProcess) -> None:
+    """CONFIG GET's patterns: Redis puts the ends of a range in order before it makes them small."""
+    choice = random.Random(9)
+    patterns = [b"*" + bytes(choice.choices(b"aAeEsSmM-_*?[]^\\zZ", k=choice.randrange(10))) for _ in range(1000)]
+    pipe = Pipe(real_redis.port)
+    try:
+        everything = pipe.ask([[b"CONFIG", b"GET", b"*"]])[0]
+        replies = pipe.ask([[b"CONFIG", b"GET", pattern] for pattern in patterns])
+    finally:
+        pipe.close()
+    assert isinstance(everything, list)
+    names = sorted(everything[::2])
+    for pattern, wanted in zip(patterns, replies, strict=True):
+        assert isinstance(wanted, list)
+        for fits in ways(pattern, nocase=True):
+            assert [name for name in names if fits(name)] == sorted(wanted[::2]), pattern
+
+
+def test_both_forms_of_a_pattern_and_both_searches_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short names by regular expression, longer ones part by part, the longest by bits: one answer."""
+    choice = random.Random(10)
+    cases = []
+    for _ in range(3000):
+        pattern, name = written(choice, 12), written(choice, 12)
+        cases.append((pattern, name, [fits(name) for fits in ways(pattern)] if name else [not pattern] * 2))
+    monkeypatch.setattr("millstream.glob._SMALL", 0)
+    for pattern, name, found in cases:
+        assert [Pattern(pattern, Effort()).fits(name, Effort())] * 2 == found, (pattern, name)
+    assert len({found[0] for _, _, found in cases}) == 2
+
+
+def test_a_star_and_the_empty_name() -> None:
+    """A lone star is every key, the empty one too; compared with a channel's name it is not, as in Redis."""
+    world = World()
+    one, other = world.client(), world.client()
+    one.call("SET", "", "x")
+    assert one.call("KEYS", "*") == [b""]
+    assert one.call("KEYS", "**") == []
+    other.call("PSUBSCRIBE", "*")
+    assert one.call("PUBLISH", "", "x") == 0
+    assert one.call("PUBLISH", "c", "x") == 1
+
+
+def calls(act: Callable[[], object]) -> int:
+    """How many functions an act calls, those of the interpreter included."""
+    count = 0
+
+    def note(_frame: object, event: str, _arg: object) -> None:
+        nonlocal count
+        count += event in {"call", "c_call"}
+
+    sys.setprofile(note)
+    try:
+        act()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize("piece", [b"[^]", b"[a-z]", b"?", b"\\a", b"*a", b"*[ab]", b"**"])
+def test_taking_a_pattern_apart_costs_its_length_or_nothing(piece: bytes) -> None:
+    """Twice the pattern is at most twice the work; past a thousand stars it is no work at all."""
+    name = b"a" * 3000
+    short, long = (calls(lambda n=n: matcher(piece * n)(name)) for n in (2000, 4000))
+    assert long < 2.5 * short + 100
+    if piece[:1] == b"*" and len(piece) > 1 and piece != b"**":
+        assert calls(lambda: matcher(piece * 500_000)(name)) < 1.5 * long + 100
+
+
+def test_what_would_keep_everybody_waiting_is_refused() -> None:
+    """A pattern whose product with the keys' names is absurd is an error of the command, with advice."""
+    world = World()
+    client = world.client()
+    for number in range(200):
+        client.call("SET", b"a" * 100_000 + b"%d" % number, "x")
+    for pattern in (b"*[ab]" * 900 + b"c*", b"*" + b"[ab]" * 900 + b"c*", b"*" + b"a" * 900 + b"b*"):
+        assert client.call("KEYS", pattern) == TOO_COMPLEX
+        assert client.call("SCAN", "0", "MATCH", pattern, "COUNT", "100000") == TOO_COMPLEX
+    assert client.call("KEYS", b"*[ab]" * 900 + b"*b*") == TOO_COMPLEX
+    assert client.call("KEYS", b"[^]" * 4_000_000) == TOO_COMPLEX
+    assert client.call("CONFIG", "GET", b"[^]" * 4_000_000) == TOO_COMPLEX
+    assert client.call("PUBSUB", "CHANNELS", b"[^]" * 4_000_000) == TOO_COMPLEX
+
+
+def test_what_people_write_is_never_refused() -> None:
+    """Ordinary patterns over many keys, and long names that a prefix rules out or in, are not counted."""
+    world = World()
+    client = world.client()
+    names = [b"user:%d:profile" % number for number in range(20_000)]
+    client.call("MSET", *[word for name in names for word in (name, b"")])
+    for number in range(50):
+        client.call("SET", b"long:%d:" % number + b"x" * 100_000, "")
+    for pattern, found in ((b"*[0-9][0-9][0-9]:*", 19_900), (b"long:*", 50), (b"*:prof?le", 20_000), (b"*4:x*", 5)):
+        reply = client.call("KEYS", pattern)
+        assert isinstance(reply, list)
+        assert len(reply) == found
+
+
+def test_hostile_patterns_of_one_do_not_stop_the_publishing_of_another() -> None:
+    """PSUBSCRIBE pays for its patterns; PUBLISH to ordinary channels does not, and is refused only for absurd names."""
+    world = World({"notify-keyspace-events": "KEA"})
+    hostile, other = world.client(), world.client()
+    assert hostile.call("PSUBSCRIBE", "fine", b"[^]" * 4_000_000) == TOO_COMPLEX
+    assert hostile.session.patterns == set()
+    for number in range(300):
+        hostile.raw("PSUBSCRIBE", b"*" + b"[ab]" * 300 + b"c%d*" % number, b"*a" * 5000 + b"%d" % number)
+    assert other.call("PUBLISH", "orders.new", "x") == 0
+    assert calls(lambda: other.call("PUBLISH", "orders.new", "x")) < 5000
+    assert other.call("PUBLISH", b"a" * 1_000_000, "x") == TOO_COMPLEX
+    assert hostile.inbox == []
+
+
+def test_an_event_that_cannot_be_compared_does_not_undo_the_change(caplog: pytest.LogCaptureFixture) -> None:
+    """A key whose name is too long for the patterns listened to is written all the same; the log says so."""
+    world = World({"notify-keyspace-events": "KEA"})
+    hostile, other = world.client(), world.client()
+    for number in range(300):
+        hostile.call("PSUBSCRIBE", b"*" + b"[ab]" * 300 + b"c%d*" % number)
+    with caplog.at_level(logging.WARNING):
+        assert other.raw("SET", b"a" * 1_000_000, "v") == b"+OK\r\n"
+    assert "event set of a key of 1000000 bytes is not published" in caplog.text
+    assert other.call("STRLEN", b"a" * 1_000_000) == 1
+
+
+def test_a_pattern_left_by_all_is_forgotten() -> None:
+    """A pattern works for as long as somebody listens, and again when somebody comes back."""
+    world = World()
+    one, two, three = world.client(), world.client(), world.client()
+    one.call("PSUBSCRIBE", "a*")
+    two.call("PSUBSCRIBE", "a*")
+    one.call("PUNSUBSCRIBE", "a*")
+    assert three.call("PUBLISH", "ab", "x") == 1
+    two.close()
+    assert three.call("PUBLISH", "ab", "x") == 0
+    one.call("PSUBSCRIBE", "a*")
+    assert three.call("PUBLISH", "ab", "x") == 1

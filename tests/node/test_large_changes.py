@@ -1,0 +1,136 @@
+"""What one command, transaction or script may change at once: no more than a record may hold, refused before."""
+
+import pytest
+
+from millstream.engine import snapshotting
+from millstream.node import chores, codec
+from millstream.protocol import limits
+from support.inprocess import World
+from support.state import snapshot
+
+LIMIT = 100_000
+PART = b"x" * 30_000
+TOO_LARGE = "ERR the changes of one transaction, script or command take at most"
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    """A node that takes little at once."""
+    monkeypatch.setattr(limits, "CHANGE_MAX", LIMIT)
+    return World()
+
+
+def check(world: World) -> None:
+    """No record is larger than the limit, and the log makes the same node."""
+    assert max(map(len, world.log.payloads)) <= LIMIT
+    assert snapshot(world.recovered()) == snapshot(world.node)
+
+
+def test_a_transaction_is_refused_what_is_too_much(world: World) -> None:
+    """The commands that fit are done, each of the others is refused whole, and the next transaction begins anew."""
+    client = world.client()
+    for _ in range(2):
+        client.call("MULTI")
+        for number in range(5):
+            client.call("MSET", f"a{number}", PART, f"b{number}", b"")
+        replies = client.call("EXEC")
+        assert isinstance(replies, list)
+        assert [str(reply) for reply in replies[:3]] == ["Simple(b'OK')"] * 3
+        assert all(TOO_LARGE in str(reply) for reply in replies[3:])
+        assert client.call("EXISTS", *(f"{letter}{n}" for n in range(5) for letter in "ab")) == 6
+    check(world)
+
+
+def test_a_script_is_refused_what_is_too_much(world: World) -> None:
+    """It gets an error from the command, as from any other that cannot be done."""
+    client = world.client()
+    source = "for i = 1, 5 do redis.call('SET', KEYS[i], ARGV[1]) end"
+    reply = client.call("EVAL", source, 5, *(f"k{number}" for number in range(5)), PART)
+    assert TOO_LARGE in str(reply)
+    assert client.call("EXISTS", *(f"k{number}" for number in range(5))) == 3
+    check(world)
+
+
+def test_reading_is_never_too_much(world: World) -> None:
+    """Only what is written is weighed."""
+    client = world.client()
+    client.call("MULTI")
+    for _ in range(10):
+        client.call("EXISTS", PART)
+    assert client.call("EXEC") == [0] * 10
+
+
+def test_what_a_command_makes_of_little_is_weighed_too(world: World) -> None:
+    """Members deleted by their scores."""
+    client = world.client()
+    for number in range(10):
+        client.call("ZADD", "z", number, PART[: 20_000 + number])
+    assert TOO_LARGE in str(client.call("ZREMRANGEBYSCORE", "z", "-inf", "+inf"))
+    assert client.call("ZCARD", "z") == 10
+    assert client.call("ZREMRANGEBYRANK", "z", 0, 3) == 4
+    check(world)
+
+
+def test_parts_of_strings_are_logged_as_parts(world: World) -> None:
+    """APPEND and SETRANGE write what changes: otherwise a byte more would cost the string's length each time."""
+    client = world.client()
+    client.call("SET", "k", PART)
+    position = world.log.appended
+    client.call("MULTI")
+    for number in range(5):
+        client.call("SETRANGE", "k", 5_000_000 + number, "x")
+        client.call("APPEND", "k", "yz")
+    assert client.call("EXEC")[-1] == 5_000_000 + 1 + 5 * 2
+    assert client.call("GETRANGE", "k", -5, -1) == b"zyzyz"
+    assert sum(map(len, world.log.payloads[position:])) < 1000
+    check(world)
+
+
+def test_parts_of_strings_are_as_of_bytes() -> None:
+    """Appended, overwritten, read in part and whole, in turn: what Python's own bytes would be."""
+    client = World().client()
+    plain = b""
+    steps = [("APPEND", b"abc"), (5, b"X"), ("GETRANGE", 1), (1, b"YY"), ("GET", 0), ("APPEND", b""), (9, b"long" * 5)]
+    for what, part in steps * 3:
+        if what == "APPEND":
+            plain += part
+            assert client.call("APPEND", "k", part) == len(plain)
+        elif isinstance(what, int):
+            plain = plain[:what].ljust(what, b"\0") + part + plain[what + len(part) :]
+            assert client.call("SETRANGE", "k", what, part) == len(plain)
+        else:
+            assert client.call("GETRANGE", "k", part, -2) == plain[part : len(plain) - 1]
+        assert client.call("STRLEN", "k") == len(plain)
+    assert client.call("GET", "k") == plain
+
+
+def test_keys_that_expire_together_are_deleted_in_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long their names are: those of one round are one record."""
+    monkeypatch.setattr(chores, "NAMED", LIMIT // 2)
+    world = World()
+    client = world.client()
+    for number in range(10):
+        client.call("SET", PART[: 20_000 + number], "v", "PX", 10)
+    position = world.log.appended
+    for _ in range(10):
+        world.advance(200)
+    assert client.call("DBSIZE") == 0
+    sizes = [len(codec.unpack(payload)[1]) for payload in world.log.payloads[position:]]
+    assert (sum(sizes), max(sizes)) == (10, 3)
+
+
+def test_a_snapshot_has_no_huge_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large elements are written one by one, or a log with them could not be rewritten."""
+    monkeypatch.setattr(snapshotting, "LARGE_BYTES", LIMIT)
+    world = World()
+    client = world.client()
+    for number in range(10):
+        part = PART[: 20_000 + number]
+        client.call("RPUSH", "l", part)
+        client.call("SADD", "s", part)
+        client.call("HSET", "h", part, part)
+        client.call("ZADD", "z", number, part)
+    world.log.rewrite()
+    steps = [step for payload in world.log.snapshot for step in codec.unpack(payload)[1]]
+    assert max(len(step[3]) for step in steps if step[0] in {"rpush", "sadd", "hset", "zadd"}) <= 2
+    assert snapshot(world.recovered()) == snapshot(world.node)

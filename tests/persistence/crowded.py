@@ -1,0 +1,71 @@
+"""A process that may open no more files goes on with its log: into a new file, into a snapshot, out of what it left.
+
+Argument: a folder. Each descriptor that it gets is taken at once by somebody else, as connections do.
+"""
+
+import os
+import resource
+import sys
+from pathlib import Path
+
+import pytest
+
+from millstream.errors import DiskFullError
+from millstream.persistence.disk import RealDisk
+from millstream.persistence.log import Log
+from millstream.persistence.rewrite import contents, make
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+crowd: list[int] = []
+
+
+def take_all() -> None:
+    """Take every descriptor that is left."""
+    try:
+        while True:
+            crowd.append(os.open("/dev/null", os.O_RDONLY))
+    except OSError:
+        pass
+
+
+def leave(count: int) -> None:
+    """Let some go."""
+    for _ in range(count):
+        os.close(crowd.pop())
+
+
+home = Path(sys.argv[1]) / "data"
+log, _ = Log.open(home)
+appended = 0
+for life in range(5):
+    take_all()
+    appended += 1
+    log.append(b"%d" % appended)
+    log.write()
+    log.sync()
+    rewrite = log.seal_off()
+    assert rewrite is not None
+    take_all()
+    leave(4)  # for what makes the snapshot, another process in truth
+    make(RealDisk(), home, rewrite, list(contents(RealDisk(), home, rewrite)))
+    take_all()
+    log.adopt(rewrite)
+    log.sweep()
+    leave(1)
+    with os.scandir(home) as found:
+        assert len(list(found)) == 4, life
+take_all()
+spare, log._disk._held[home]._spare[:] = list(log._disk._held[home]._spare), []  # the reserve is used up too
+log.append(b"held")
+log.write()
+with pytest.raises(DiskFullError, match="Too many open files"):
+    log.seal_off()
+leave(3)
+assert log.seal_off() is not None
+log.close()
+for fd in (*crowd, *spare):
+    os.close(fd)
+log, recovery = Log.open(home)
+assert list(recovery.payloads()) == [*(b"%d" % number for number in range(1, appended + 1)), b"held"]
+log.close()
+sys.stdout.write(f"went on {appended}\n")

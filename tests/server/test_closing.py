@@ -1,0 +1,110 @@
+"""Connections that close behind replies which their client does not take: clients until they are gone."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from millstream.clock import Now, SystemClock
+from millstream.server import app, thread
+from millstream.server.thread import ServerThread
+from support.waiting import eventually
+from support.wire import Wire, pack
+
+PART = 200 * 1024
+
+
+class Ahead:
+    """The system's clocks, some milliseconds ahead."""
+
+    def __init__(self) -> None:
+        self.ms = 0
+        self._system = SystemClock()
+
+    def now(self) -> Now:
+        wall, mono = self._system.now()
+        return Now(wall + self.ms, mono + self.ms)
+
+
+@pytest.fixture(params=["fastest", "asyncio"])
+def server(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerThread]:
+    """A server of three clients at most, on both kinds of loop."""
+    if request.param == "asyncio":
+        monkeypatch.setattr(thread, "loop_factory", lambda: asyncio.new_event_loop)
+    with ServerThread(parameters={"maxclients": "3"}) as running:
+        yield running
+
+
+def leave(server: ServerThread, other: Wire, wire: Wire, last: bytes) -> tuple[str, int]:
+    """Ask for a little more than the kernel takes, end the connection, read nothing; its address, and how much it was.
+
+    Much more would leave the end unread behind the replies, as with any client that does not take them.
+    """
+    address = "{}:{}".format(*wire.socket.getsockname())
+    wire.ask("CLIENT", "SETNAME", "leaving")
+    (connection,) = [each for each in server.server._transports if each.session.addr == address]
+    asked = 0
+    while not connection.unsent:
+        wire.send("GET", "part")
+        asked += 1
+        eventually(lambda: connection.session.last_command == "get")
+        for _ in range(3):
+            other.ask("PING")
+    wire.socket.sendall(last)
+    eventually(lambda: connection._closed)
+    assert connection.unsent
+    return address, asked
+
+
+@pytest.mark.parametrize("last", [pack("QUIT"), b"*1\r\n$x\r\n"], ids=["quit", "protocol error"])
+def test_who_does_not_take_the_last_replies_stays_a_client(server: ServerThread, last: bytes) -> None:
+    """Listed, counted for maxclients, and open to CLIENT KILL until the connection is gone."""
+    with Wire(server.url) as other, Wire(server.url) as ghost, Wire(server.url) as second:
+        other.ask("SET", "part", b"x" * PART)
+        addresses = [leave(server, other, wire, last)[0] for wire in (ghost, second)]
+        lines = other.ask("CLIENT", "LIST").decode().splitlines()
+        assert [address for address in addresses if any(f"addr={address} " in line for line in lines)] == addresses
+        assert b"connected_clients:3\r\n" in other.ask("INFO", "clients")
+        with Wire(server.url) as late:
+            assert str(late.read()) == "ERR max number of clients reached"
+        assert other.ask("CLIENT", "KILL", "ADDR", addresses[0]) == 1
+        eventually(lambda: len(server.server._transports) == 2)
+        assert b"connected_clients:2\r\n" in other.ask("INFO", "clients")
+
+
+def test_limits_of_output_hold_for_who_is_leaving(server: ServerThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Above the soft limit for its time, a client that has said QUIT is cut like any other."""
+    monkeypatch.setattr(app, "_SLOW_CHECK", 0.01)
+    clock = server.server.clock = Ahead()
+    with Wire(server.url) as other, Wire(server.url) as ghost:
+        other.ask("CONFIG", "SET", "client-output-buffer-limit", "normal 0 1kb 60")
+        other.ask("SET", "part", b"x" * PART)
+        leave(server, other, ghost, pack("QUIT"))
+        clock.ms += 61_000
+        eventually(lambda: len(server.server._transports) == 1)
+        assert b"client_output_buffer_limit_disconnections:1\r\n" in other.ask("INFO", "stats")
+
+
+def test_the_last_replies_are_taken(server: ServerThread) -> None:
+    """Who says QUIT and then reads gets everything, OK at the end, and is gone."""
+    with Wire(server.url) as other, Wire(server.url) as patient:
+        other.ask("SET", "part", b"x" * PART)
+        _, asked = leave(server, other, patient, pack("QUIT"))
+        assert [len(patient.read()) for _ in range(asked)] == [PART] * asked
+        assert patient.read() == b"OK"
+        assert patient.is_closed()
+        eventually(lambda: b"connected_clients:1\r\n" in other.ask("INFO", "clients"))
+
+
+def test_nothing_is_published_to_who_is_leaving(server: ServerThread) -> None:
+    """Messages that come while the last replies wait are not added to them."""
+    with Wire(server.url) as other, Wire(server.url, 3) as ghost:
+        other.ask("SET", "part", b"x" * PART)
+        ghost.ask("SUBSCRIBE", "c")
+        _, asked = leave(server, other, ghost, pack("QUIT"))
+        for _ in range(10):
+            other.ask("PUBLISH", "c", "after")
+        assert [len(ghost.read()) for _ in range(asked)] == [PART] * asked
+        assert ghost.read() == b"OK"
+        assert ghost.is_closed()

@@ -1,0 +1,202 @@
+"""Descriptors: whoever takes them, those that the log and its rewriting need are left, and the server goes on."""
+
+import contextlib
+import resource
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from millstream.server import accepting
+from millstream.server.thread import ServerThread
+from millstream.server.tls import Tls
+from support.certificates import Certificates, make_certificates
+from support.ports import free_port
+from support.servers import ServerProcess, millstream_server
+from support.waiting import eventually
+from support.wire import Wire
+
+FILES = 256
+CROWD = 300
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """Of an authority and a server."""
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@contextlib.contextmanager
+def crowd(port: int, count: int) -> Iterator[list[socket.socket]]:
+    """Connections that say nothing."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < 2 * CROWD:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (2 * CROWD, hard))
+    with contextlib.ExitStack() as stack:
+        found = []
+        for _ in range(count):
+            sock = stack.enter_context(socket.socket())
+            sock.setblocking(False)
+            sock.connect_ex(("127.0.0.1", port))
+            found.append(sock)
+        try:
+            yield found
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@contextlib.contextmanager
+def encrypted(port: int, certificates: Certificates) -> Iterator[ssl.SSLSocket]:
+    """A connection that has agreed on keys."""
+    context = ssl.create_default_context(cafile=str(certificates.ca))
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=60) as plain,
+        context.wrap_socket(plain, server_hostname="localhost") as wrapped,
+    ):
+        yield wrapped
+
+
+def limited(server: ServerProcess, files: int = FILES) -> ServerProcess:
+    """The same server where a shell allows so many open files."""
+    server.command = ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh", *server.command]
+    return server
+
+
+def open_files(server: ServerProcess) -> int:
+    assert server.process is not None
+    return len(list(Path(f"/proc/{server.process.pid}/fd").iterdir()))
+
+
+def check_rewrites(server: ServerProcess) -> None:
+    """The log goes on in a new file and is rewritten."""
+    with Wire(server.url) as wire:
+        assert wire.ask("SET", "k", "v") == b"OK"
+        assert b"started" in wire.ask("BGREWRITEAOF")
+        eventually(lambda: b"aof_rewrite_in_progress:0" in wire.ask("INFO", "persistence"))
+        assert b"aof_last_bgrewrite_status:ok" in wire.ask("INFO", "persistence")
+
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc to see open files")
+
+
+@needs_proc
+def test_idle_handshakes_leave_the_server_alone(tmp_path: Path, certificates: Certificates) -> None:
+    """With 300 connections that begin no TLS, at 256 files, both ports serve, the log is rewritten, nothing ends."""
+    tls = free_port()
+    files = [
+        "--tls-cert-file",
+        str(certificates.file("server.crt")),
+        "--tls-key-file",
+        str(certificates.file("server.key")),
+    ]
+    server = limited(millstream_server(tmp_path, "--tls-port", str(tls), *files, "--tls-auth-clients", "no"))
+    with server, crowd(tls, CROWD):
+        check_rewrites(server)
+        with encrypted(tls, certificates) as client:
+            client.sendall(b"PING\r\n")
+            assert client.recv(100) == b"+PONG\r\n"
+        assert open_files(server) <= FILES - accepting.RESERVE
+        check_rewrites(server)
+        assert server.stop() == 0
+
+
+@needs_proc
+def test_clients_leave_descriptors_for_the_log(tmp_path: Path) -> None:
+    """Clients up to maxclients, and as many again: those too many are told so, the log is rewritten meanwhile."""
+    server = limited(millstream_server(tmp_path))
+    with server, Wire(server.url) as first:
+        assert first.ask("CONFIG", "GET", "maxclients") == [b"maxclients", b"%d" % (FILES - 32)]
+        with crowd(server.port, CROWD) as clients:
+            eventually(
+                lambda: b"rejected_connections:%d\r\n" % (CROWD + 1 - (FILES - 32)) in first.ask("INFO", "stats")
+            )
+            clients[-1].setblocking(True)
+            assert clients[-1].recv(100) == b"-ERR max number of clients reached\r\n"
+            assert first.ask("SET", "k", "v") == b"OK"
+            assert b"started" in first.ask("BGREWRITEAOF")
+            eventually(lambda: b"aof_rewrite_in_progress:0" in first.ask("INFO", "persistence"))
+            assert b"aof_last_bgrewrite_status:ok" in first.ask("INFO", "persistence")
+        assert server.stop() == 0
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs prlimit to lower a limit")
+def test_no_descriptor_is_try_again_later(tmp_path: Path) -> None:
+    """Where accept() finds no descriptor the server goes on, says so once, and takes who waits when there are some."""
+    with millstream_server(tmp_path) as server, Wire(server.url) as first:
+        assert server.process is not None
+        assert first.ask("PING") == b"PONG"
+        pid = server.process.pid
+        before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, before[1]))
+        with socket.create_connection(("127.0.0.1", server.port), timeout=30) as waiting:
+            waiting.sendall(b"PING\r\n")
+            eventually(lambda: "no connection can be accepted for now" in server.log.read_text())
+            assert first.ask("INCR", "n") == 1
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+            assert waiting.recv(100) == b"+PONG\r\n"
+        assert server.log.read_text().count("no connection can be accepted") == 1
+        assert server.stop() == 0
+
+
+def test_an_embedded_server_keeps_the_reserve(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a program that has most descriptors itself, a connection that would take one of the last is told so."""
+    with ServerThread() as server, Wire(server.url) as first:
+        assert first.ask("PING") == b"PONG"
+        used = max(
+            first.socket.fileno(), *(c._transport.get_extra_info("socket").fileno() for c in server.server._transports)
+        )
+        monkeypatch.setattr(accepting, "descriptors", lambda: used + accepting.RESERVE)
+        with Wire(server.url) as second:
+            assert str(second.read()) == "ERR max number of clients reached"
+            assert second.is_closed()
+        assert b"rejected_connections:1\r\n" in first.ask("INFO", "stats")
+
+
+def test_slow_handshakes_give_way(certificates: Certificates, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strangers that begin no TLS hold no place for long while others wait, however many they are."""
+    monkeypatch.setattr(accepting, "HANDSHAKES_MAX", 3)
+    monkeypatch.setattr(accepting, "GRACE", 0.05)
+    tls = Tls(0, certificates.file("server.crt"), certificates.file("server.key"), auth_clients="no")
+    with (
+        ServerThread(tls=tls) as server,
+        crowd(server.server.tls_port, 20),
+        encrypted(server.server.tls_port, certificates) as client,
+    ):
+        client.sendall(b"PING\r\n")
+        assert client.recv(100) == b"+PONG\r\n"
+        assert len(server.server._listeners[1]._shaking) <= 3
+
+
+def test_maxclients_beyond_the_limit_is_refused(tmp_path: Path) -> None:
+    """CONFIG SET maxclients takes what the system has descriptors for, and names the figure otherwise."""
+    with limited(millstream_server(tmp_path, "--memory")) as server, Wire(server.url) as wire:
+        assert str(wire.ask("CONFIG", "SET", "maxclients", "1000")) == (
+            "ERR CONFIG SET failed (possibly related to argument 'maxclients') - The operating system is not able to "
+            f"handle the specified number of clients, try with {FILES - 32}"
+        )
+        assert wire.ask("CONFIG", "SET", "maxclients", "100") == b"OK"
+        assert wire.ask("CONFIG", "SET", "maxclients", f"{FILES - 32}") == b"OK"
+
+
+def test_too_few_files_for_the_server_itself(tmp_path: Path) -> None:
+    """A limit that leaves no descriptor for clients is refused at the start, with the figure that would do."""
+    server = limited(millstream_server(tmp_path, "--memory"), 30)
+    with pytest.raises(RuntimeError, match="the system allows 30 open files, and the server needs 32"):
+        server.start()
+
+
+def test_one_place_more_by_the_unix_socket(tmp_path: Path) -> None:
+    """Where strangers have all places, one connection by the unix socket is let in, and makes room."""
+    socket_path = tmp_path / "s.sock"
+    with (
+        ServerThread(unixsocket=socket_path, parameters={"maxclients": "2"}) as server,
+        Wire(server.url) as one,
+        Wire(server.url) as two,
+    ):
+        assert (one.ask("PING"), two.ask("PING")) == (b"PONG", b"PONG")
+        with Wire(f"unix://{socket_path}") as admin, Wire(f"unix://{socket_path}") as late:
+            assert str(late.read()) == "ERR max number of clients reached"
+            assert admin.ask("CLIENT", "KILL", "ADDR", "{}:{}".format(*one.socket.getsockname())) == 1
+            assert one.is_closed()

@@ -1,0 +1,177 @@
+"""What is said of a failure: in the log, in the registry and in the dead letter, of use and without harm."""
+
+import io
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from millstream import App, Depends, Message, Middleware, Nack, Reject, Retry, StreamSub
+from millstream.client.deadletter import unpack
+from support.servers import ServerProcess
+from support.waiting import aeventually
+
+ONCE = Retry(max_deliveries=1)
+EVIL = "\x1b[2Jgone\x07\x9b31m\u202e"
+
+
+@pytest.fixture
+def written() -> Iterator[io.StringIO]:
+    """What a program's own plain logging writes."""
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    logging.getLogger("millstream").addHandler(handler)
+    yield stream
+    logging.getLogger("millstream").removeHandler(handler)
+
+
+async def test_no_control_character_of_others_reaches_the_log(
+    server: ServerProcess, client: redis.Redis, written: io.StringIO
+) -> None:
+    """Neither by a message nor by a traceback: ESC, BEL and marks of direction are shown as what they are."""
+    app = App(server.url, registry=False)
+
+    @app.subscriber(StreamSub("s", group="g"), retry=ONCE)
+    async def handle(word: str) -> None:
+        raise ValueError(word)
+
+    async with app.running():
+        client.xadd("s", {"word": EVIL})
+        await aeventually(lambda: client.xlen("s:dead") == 1)
+    text = written.getvalue()
+    assert text.count("\\x1b[2Jgone\\x07\\x9b31m\\u202e") >= 2, text
+    assert "Traceback" in text
+    assert [character for character in text if not character.isprintable() and character != "\n"] == []
+    ((_, fields),) = client.xrange("s:dead")
+    assert EVIL in fields["_dead.error"], "the letter has it as it was"
+
+
+async def test_records_of_failures_say_which_entry(
+    server: ServerProcess, client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Stream, group, consumer, id and delivery are attributes of the records, for logs of JSON."""
+    caplog.set_level(logging.WARNING, "millstream.worker")
+    app = App(server.url, registry=False)
+
+    @app.subscriber(StreamSub("s", group="g"), retry=ONCE)
+    async def handle(x: int) -> None:
+        raise ValueError(x)
+
+    async with app.running():
+        entry = client.xadd("s", {"x": 1})
+        await aeventually(lambda: client.xlen("s:dead") == 1)
+        consumer = app.loops[0].member.consumer
+    failed, dead = caplog.records
+    assert "failed" in failed.getMessage()
+    assert "dead letter" in dead.getMessage()
+    names = ("stream", "group", "consumer", "entry_id", "delivery")
+    for record in (failed, dead):
+        assert [getattr(record, name) for name in names] == ["s", "g", consumer, entry, 1]
+
+
+async def test_the_last_error_of_a_nack_is_its_cause(server: ServerProcess, client: redis.Redis) -> None:
+    """What the handler caught says why; "Nack" alone says nothing. The dead letter has it too, with its traceback."""
+    app = App(server.url, registry=False)
+
+    @app.subscriber(StreamSub("s", group="g"), retry=ONCE)
+    async def handle(do: str, msg: Message) -> None:
+        try:
+            charge()
+        except TimeoutError as error:
+            if do == "from":
+                raise Nack("later") from error
+            if do == "bare":
+                raise Nack from None
+            if do == "method":
+                await msg.nack()
+            else:
+                raise Reject from error
+
+    said = {}
+    async with app.running():
+        for number, do in enumerate(("from", "bare", "method", "reject"), 1):
+            client.xadd("s", {"do": do})
+            await aeventually(lambda number=number: client.xlen("s:dead") == number)
+            assert app.loops[0].last_error is not None
+            said[do] = app.loops[0].last_error["error"]
+    why = "TimeoutError: the card provider is away"
+    assert said == {
+        "from": f"{why} (Nack: later)",
+        "bare": "Nack",
+        "method": f"{why} (Nack)",
+        "reject": f"{why} (Reject)",
+    }
+    letters: Any = {fields["do"]: fields for _, fields in client.xrange("s:dead")}
+    assert {do: fields["_dead.error"] for do, fields in letters.items()} == {
+        "from": "later",
+        "bare": "",
+        "method": why,
+        "reject": why,
+    }
+    assert "the card provider is away" in letters["from"]["_dead.traceback"]
+
+
+class Around(Middleware):
+    async def run(self, call_next: Any, msg: Message) -> Any:
+        return await call_next(msg)
+
+
+async def session() -> int:
+    return 1
+
+
+@pytest.mark.parametrize("way", ["async", "thread", "batch", "around"])
+async def test_a_traceback_begins_at_the_users_own_code(
+    server: ServerProcess, client: redis.Redis, way: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Our frames, asyncio's and the thread pool's above it say nothing; in the letter and in the log."""
+    app = App(server.url, registry=False)
+    sub = StreamSub("s", group="g")
+
+    if way == "thread":
+
+        @app.subscriber(sub, retry=ONCE)
+        def plain(x: int) -> None:
+            below()
+    elif way == "batch":
+
+        @app.subscriber(sub, retry=ONCE, batch=True)
+        async def batch(x: list[int]) -> None:
+            below()
+    elif way == "around":
+
+        @app.subscriber(sub, retry=ONCE, middlewares=[Around()])
+        async def around(x: int, db: int = Depends(session)) -> None:
+            below()
+    else:
+
+        @app.subscriber(sub, retry=ONCE)
+        async def handle(x: int) -> None:
+            below()
+
+    async with app.running():
+        client.xadd("s", {"x": 1})
+        await aeventually(lambda: client.xlen("s:dead") == 1)
+    with server.client() as raw:
+        ((_, fields),) = raw.xrange("s:dead")
+    letter = unpack([part for pair in fields.items() for part in pair])
+    head, first, *_ = letter.traceback.splitlines()
+    assert head == "Traceback (most recent call last):"
+    assert "test_failures_told.py" in first
+    assert "in below" in letter.traceback
+    logged = next(record for record in caplog.records if record.exc_info)
+    assert logged.exc_info is not None
+    assert logged.exc_info[2] is not None
+    assert logged.exc_info[2].tb_frame.f_code.co_filename == __file__
+
+
+def charge() -> None:
+    """What a handler catches."""
+    raise TimeoutError("the card provider is away")
+
+
+def below() -> None:
+    """Where it goes wrong."""
+    raise ValueError("no good")
