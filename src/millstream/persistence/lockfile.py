@@ -40,8 +40,8 @@ def read_owner(disk: Disk, directory: Path) -> Owner | None:
         return None
     try:
         facts = json.loads(file.read_at(0, 65536))
-        return Owner(int(facts["pid"]), facts["address"])
-    except (ValueError, KeyError, TypeError):
+        return Owner(int(facts["pid"]), None if facts["address"] is None else str(facts["address"]))
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None  # being written just now, or not ours
     finally:
         file.close()

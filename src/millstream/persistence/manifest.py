@@ -27,6 +27,9 @@ NEW_NAME = "MANIFEST.new"
 MAX_BYTES = 1 << 26  # a manifest is read whole; this is a million segments
 FORMATS = (1, 2)
 
+MISSHAPEN = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What comes of JSON that is not as this program writes it."""
+
 
 @dataclass(frozen=True, slots=True)
 class SegmentEntry:
@@ -117,22 +120,31 @@ class Manifest:
             raise LogCorruptError(
                 f"{path} is damaged, and it names the files of the log. Nothing was changed", path=str(path), offset=0
             )
-        facts = json.loads(line)
-        if facts["format"] not in FORMATS or (facts["format"] == 1 and facts["snapshot"] is not None):
-            raise FormatError(
-                f"{path} is of format {facts['format']} with a snapshot of {facts['snapshot']!r}; "
-                f"this program reads format 1 without one, and format 2: {NEWER}",
-                version=int(facts["format"]),
-            )
-        return cls.of(facts)
+        try:
+            facts = json.loads(line)
+            if facts["format"] not in FORMATS or (facts["format"] == 1 and facts["snapshot"] is not None):
+                raise FormatError(
+                    f"{path} is of format {facts['format']} with a snapshot of {facts['snapshot']!r}; "
+                    f"this program reads format 1 without one, and format 2: {NEWER}",
+                    version=int(facts["format"]),
+                )
+            return cls.of(facts)
+        except MISSHAPEN as reason:  # its checksum is right: somebody wrote it so
+            raise LogCorruptError(
+                f"{path} names no files of a log ({type(reason).__name__}: {reason}). Nothing was changed",
+                path=str(path),
+                offset=0,
+            ) from None
 
     @classmethod
     def of(cls, facts: dict[str, Any]) -> "Manifest":
         """The manifest that :meth:`facts` tells of."""
         made = facts["snapshot"]
+        if made is not None and not (_is_plain(made["name"], made["last"]) and is_snapshot_name(made["name"])):
+            raise ValueError(f"{made['name']!r} is no snapshot")
         return cls(
             _entries(facts["segments"]),
-            None if made is None else SnapshotEntry(made["name"], made["last"], made["identity"]),
+            None if made is None else SnapshotEntry(made["name"], made["last"], str(made["identity"])),
             _entries(facts.get("obsolete", [])),
         )
 
@@ -142,7 +154,16 @@ def _listed(segments: tuple[SegmentEntry, ...]) -> list[dict[str, Any]]:
 
 
 def _entries(facts: list[dict[str, Any]]) -> tuple[SegmentEntry, ...]:
-    return tuple(SegmentEntry(s["name"], s["first"], s["identity"]) for s in facts)
+    for entry in facts:
+        if not (_is_plain(entry["name"], entry["first"]) and is_segment_name(entry["name"])):
+            raise ValueError(f"{entry['name']!r} is no log file")
+    return tuple(SegmentEntry(s["name"], s["first"], str(s["identity"])) for s in facts)
+
+
+def _is_plain(name: object, position: object) -> bool:
+    """A name inside the directory, and a number that is a position."""
+    there = isinstance(name, str) and "/" not in name and "\0" not in name
+    return there and isinstance(position, int) and 0 <= position < 2**63
 
 
 def segment_name(first: int) -> str:

@@ -16,7 +16,7 @@ from millstream import __version__
 from millstream.errors import DiskError, LogCorruptError, StorageError, UsageError
 from millstream.persistence.disk import Disk, RealDisk, disk_error
 from millstream.persistence.frame import HEADER_SIZE, MAGIC, SNAPSHOT_MAGIC, FileHeader, FormatError
-from millstream.persistence.manifest import Manifest, read_manifest
+from millstream.persistence.manifest import MISSHAPEN, Manifest, read_manifest
 from millstream.persistence.picture import Picture
 from millstream.persistence.predecessor import instead_of
 from millstream.persistence.recovery import write_whole
@@ -53,6 +53,16 @@ class Facts:
     last_ms: int | None
     files: dict[str, int]
 
+    def check(self) -> None:
+        """Raise unless these facts are of the kinds that are said.
+
+        Raises:
+            TypeError: one is not.
+        """
+        figures = [self.made_ms, self.snapshot_last, self.records, self.last, *self.files.values()]
+        if not all(isinstance(each, int) for each in figures) or not isinstance(self.last_ms, int | None):
+            raise TypeError("a figure is none")
+
     def encode(self) -> bytes:
         """The file's bytes."""
         line = json.dumps({"format": FORMAT, **asdict(self)}).encode()
@@ -69,10 +79,15 @@ class Facts:
         line, _, rest = data.partition(b"\n")
         if rest != b"crc32 %08x\n" % crc32(line):
             raise LogCorruptError(f"{path} is damaged; take another backup", path=str(path), offset=0)
-        facts = json.loads(line)
-        if facts.pop("format") != FORMAT:
-            raise StorageError(f"{path} was written by a later Millstream: use that one to restore it")
-        return cls(**facts)
+        try:
+            facts = json.loads(line)
+            if facts.pop("format") != FORMAT:
+                raise StorageError(f"{path} was written by a later Millstream: use that one to restore it")
+            found = cls(**facts)
+            found.check()
+        except MISSHAPEN as reason:  # its checksum is right: somebody wrote it so
+            raise LogCorruptError(f"{path} says nothing of a backup ({reason})", path=str(path), offset=0) from None
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,178 @@
+"""A hundred thousand things that strangers may have written, and every subcommand that reads them: none ends badly.
+
+"Badly" is a traceback, an exit code that is not documented, JSON that is none, or a control character for a terminal.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from zlib import crc32
+
+import pytest
+import redis
+from click.testing import CliRunner
+
+from cli.hostile import BYTES, letter, record, text
+from cli.test_worker import FACTS
+from millstream.cli.main import main
+from millstream.spark import queries
+from millstream.spark.archiving.manifest import FORMAT
+from millstream.worker import registry
+from support import campaign
+from support.servers import ServerProcess, millstream_server
+
+MOVING = frozenset(map(chr, (*range(0x09), *range(0x0B, 0x20), *range(0x7F, 0xA0), 0x202E, 0xFEFF)))
+QUERY = {**queries.NEW, "id": "q-1", "name": "hourly", "driver": "d", "at_ms": 1_763_721_600_000, "error": "E: no"}
+ARCHIVE = {
+    "format": FORMAT, "generation": 3, "places": {"orders": {"id": "9-0", "n": 9, "holes": 1}},
+    "files": [["stream=orders/date=2025-11-21/hour=10/a.parquet", "orders", "1-0", "9-0", 9, 1000]],
+}  # fmt: skip
+LOG = {
+    "format": 2, "snapshot": {"name": f"snapshot-{7:020d}-{'a' * 32}.snap", "last": 7, "identity": "a" * 32},
+    "segments": [{"name": f"log-{8:020d}.seg", "first": 8, "identity": "a" * 32}], "obsolete": [],
+}  # fmt: skip
+BACKUP = {
+    "format": 1, "made_ms": 1_763_721_600_000, "source": "/data", "millstream": "0.1.0", "snapshot_last": 7,
+    "records": 1, "last": 8, "last_ms": 1_763_721_600_000, "files": {f"log-{8:020d}.seg": 100},
+}  # fmt: skip
+
+
+class Hands:
+    """What one seed writes and asks.
+
+    Args:
+        url: of a server with nothing in it that matters.
+        folder: of its own.
+        seed: of everything drawn.
+    """
+
+    def __init__(self, client: redis.Redis, url: str, folder: Path, seed: int) -> None:
+        self.client, self.url, self.folder = client, url, folder
+        self.chance = Random(seed)
+        client.flushall()
+
+    def ask(self, *words: str, form: str | None = None) -> str:
+        """Run a subcommand; its standard output."""
+        form = form or self.chance.choice(("table", "json", "jsonl", "csv"))
+        given = [*words, *(() if form == "none" else ("-o", form))]
+        done = CliRunner().invoke(main, given)
+        assert done.exception is None or isinstance(done.exception, SystemExit), (given, done.exception)
+        assert done.exit_code in {0, 1, 2, 3}, (given, done.output)
+        if form != "csv":
+            assert not MOVING & set(done.output), given
+        if done.stdout and form == "json":
+            json.loads(done.stdout)
+        return done.stdout
+
+    def letters(self, count: int) -> int:
+        """Dead letters, looked at, exported, and put back."""
+        with self.client.pipeline(transaction=False) as pipe:
+            for number in range(count):
+                pipe.execute_command("XADD", "orders:dead", f"{number + 1}-0", *letter(self.chance))
+            pipe.execute()
+        at = ("--url", self.url)
+        rows = self.ask("dead", "ls", "orders", "--limit", str(count), *at, form="jsonl")
+        assert len(rows.splitlines()) == count
+        self.ask("dead", "ls", "orders", "--limit", str(count), *at, form="table")
+        assert len(self.ask("dead", "export", "orders", *at, form="none").splitlines()) == count
+        for _ in range(12):
+            self.ask("dead", "show", "orders", f"{self.chance.randrange(count) + 1}-0", *at)
+        self.ask("dead", "retry", "orders", "--all", "--yes", "--rate", "100000", *at)
+        self.ask("dead", "ls", *at)
+        return count
+
+    def entries(self, count: int) -> int:
+        """Entries, keys, groups and consumers of any bytes, under the eyes of the doctor and of a transfer."""
+        for number in range(count):
+            name = text(self.chance, b"orders") + b"%d" % number
+            with self.client.pipeline(transaction=False) as pipe:
+                pipe.execute_command("XADD", name, "*", text(self.chance, b"field"), self.chance.choice(BYTES))
+                pipe.xgroup_create(name, group := text(self.chance, b"billing"), 0)
+                pipe.xreadgroup(group, text(self.chance, b"consumer"), {name: ">"})
+                pipe.execute()
+        self.ask("doctor", self.url, "--pending-older", "0s")
+        self.ask("dead", "ls", "--url", self.url)
+        self.ask("export", self.url, str(self.folder / "streams.resp"))
+        (self.folder / "streams.resp").unlink(missing_ok=True)
+        return count
+
+    def workers(self, count: int) -> int:
+        """Records, pauses and orders in the registry."""
+        for number in range(count):
+            worker = text(self.chance, b"web") + b"%d" % number
+            facts = {**FACTS, "id": worker.decode(errors="surrogateescape")}
+            self.client.zadd(registry.INDEX, {worker: number})
+            self.client.set(b"millstream:worker:" + worker, record(self.chance, facts))
+            field = b"pause:" + (record(self.chance, ["orders", "billing"]))
+            pause = record(self.chance, {"reason": "r", "by": "ann", "at_ms": 1_763_721_600_000})
+            self.client.hset(registry.CONTROL, text(self.chance, field), pause)
+        at = ("--url", self.url)
+        for form in ("table", "json"):
+            self.ask("worker", "ls", *at, form=form)
+        self.ask("worker", "show", "web", *at)
+        self.ask("worker", "quiet", "--all", *at, form="none")
+        return 2 * count
+
+    def queries(self, count: int) -> int:
+        """What Spark's drivers told."""
+        for number in range(count):
+            self.client.hset(queries.QUERIES, f"q{number}", record(self.chance, QUERY))
+        for form in ("table", "json"):
+            self.ask("spark", "ls", "--url", self.url, form=form)
+        return count
+
+    def archives(self, count: int) -> int:
+        """Manifests of archives."""
+        place = self.folder / "archive"
+        place.mkdir(exist_ok=True)
+        for _ in range(count):
+            (place / "_manifest.json").write_bytes(record(self.chance, ARCHIVE))
+            self.ask("replay", str(place), "orders", "--to", self.url, "--as", "again", "--until", "5")
+        return count
+
+    def logs(self, count: int) -> int:
+        """Manifests of data directories, their checksums right."""
+        place = self.folder / "data"
+        place.mkdir(exist_ok=True)
+        for _ in range(count):
+            line = record(self.chance, LOG).replace(b"\n", b"")
+            (place / "MANIFEST").write_bytes(line + b"\ncrc32 %08x\n" % crc32(line))
+            (place / "lock").write_bytes(record(self.chance, {"pid": 1, "address": "unix:/run/x.sock"}))
+            self.ask(*self.chance.choice((("log", "check", str(place)), ("doctor", str(place)))))
+            facts = record(self.chance, BACKUP).replace(b"\n", b"")
+            (place / "BACKUP").write_bytes(facts + b"\ncrc32 %08x\n" % crc32(facts))
+            self.ask("restore", str(place), str(self.folder / "restored"))
+            (place / "BACKUP").unlink()
+        return 3 * count
+
+
+def piece(server: ServerProcess, folder: Path, size: int) -> Callable[[int], int]:
+    """Everything above with one seed; how many inputs it wrote."""
+
+    def run(seed: int) -> int:
+        with server.client() as client:
+            hands = Hands(client, server.url, folder, seed)
+            count = hands.letters(10 * size) + hands.entries(2 * size) + hands.workers(4 * size)
+            return count + hands.queries(size) + hands.archives(size) + hands.logs(size // 2)
+
+    return run
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[ServerProcess]:
+    """A server of ours in memory, for this test."""
+    with millstream_server(tmp_path / "server", "--memory") as server:
+        yield server
+
+
+def test_hostile_inputs_end_no_subcommand(alone: ServerProcess, tmp_path: Path) -> None:
+    """Some hundreds of the campaign's inputs, in every run."""
+    assert piece(alone, tmp_path, 20)(0) == 470
+
+
+@pytest.mark.long
+@pytest.mark.timeout(campaign.LIMIT)
+def test_a_hundred_thousand_hostile_inputs(alone: ServerProcess, tmp_path: Path) -> None:
+    """Entries, registry, dead letters and manifests, mutated: each is read, shown or named, and ends nothing."""
+    campaign.run("hostile-cli", piece(alone, tmp_path, 50), range(1, 91), unit="mutated inputs")
