@@ -38,6 +38,14 @@ FAULTS = (
         f"{PUT_BACK}[redis-manual]",
     ),
     Fault(
+        "manifest-believed",
+        "A manifest whose JSON is not ours is damaged, whatever its checksum says.",
+        "persistence/manifest.py",
+        "        except MISSHAPEN as reason:  # its checksum is right: somebody wrote it so\n",
+        "        except EOFError as reason:\n",
+        "tests/cli/test_hostile.py::test_hostile_inputs_end_no_subcommand",
+    ),
+    Fault(
         "registry-believed",
         "A record that no worker wrote is passed over.",
         "worker/registry.py",

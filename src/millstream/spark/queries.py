@@ -99,7 +99,9 @@ def found(client: "redis.Redis") -> list[dict[str, Any]]:
     """
     queries = [NEW | facts for facts in _told(client)]
     drivers = {str(facts["driver"]) for facts in queries}
-    alive = {driver: bool(client.exists(driver_key(driver))) for driver in sorted(drivers)}
+    # no driver's own name holds half of a pair, which could not be sent: such a one is found nowhere
+    keys = {driver: driver_key(driver).encode(errors="backslashreplace") for driver in drivers}
+    alive = {driver: bool(client.exists(key)) for driver, key in sorted(keys.items())}
     for facts in queries:
         if facts["state"] == "running" and not alive[str(facts["driver"])]:
             facts["state"] = "gone"
