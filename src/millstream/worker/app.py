@@ -31,6 +31,7 @@ from millstream.worker.publishing import fields_of, need_idmp, trimming, xadd
 from millstream.worker.reaper import DEFAULT_AFTER
 from millstream.worker.sending import Sender
 from millstream.worker.solitude import Solitude
+from millstream.worker.starting import start_patiently
 from millstream.worker.subscription import AckMode, OnAck, ReadMode, StreamSub, Subscription
 
 if TYPE_CHECKING:
@@ -461,6 +462,7 @@ class App:
         grace: float | None = None,
         clock: Clock | None = None,
         watch: Middleware | None = None,
+        patience: float | None = 30.0,
     ) -> "AsyncIterator[App]":
         """The subscribers at work, for as long as the block lasts; for tests and for embedding in another program.
 
@@ -469,13 +471,20 @@ class App:
             grace: as for :meth:`stop`.
             clock: where time comes from, for this block.
             watch: a middleware outside all others, for this block.
+            patience: seconds for which a server that cannot be reached yet is tried again, with one line in the log;
+                None has no end, 0 tries once.
+
+        Raises:
+            Disconnected: the server could not be reached in that time.
+            AccessDenied: it does not let us in.
+            UsageError: as for :meth:`start`, like the others.
         """
         before = self._url, self._clock, self.middlewares
         self._url, self._clock = url or self._url, clock or self._clock
         if watch is not None:
             self.middlewares = (watch, *self.middlewares)
         try:
-            await self.start()
+            await start_patiently(self, patience)
             try:
                 yield self
             finally:
@@ -484,11 +493,11 @@ class App:
             self._url, self._clock, self.middlewares = before
 
     async def start(self) -> None:
-        """Connect, make the groups, run the startup hooks, begin to read.
+        """Connect, make the groups, run the startup hooks, begin to read; tried once, unlike :meth:`running`.
 
         Raises:
             UsageError: it runs already.
-        ConfigError: on a cluster, a stream and its dead-letter stream are not in one slot.
+            ConfigError: on a cluster, a stream and its dead-letter stream are not in one slot.
             Disconnected: the server cannot be reached.
             FatalError: a group cannot be made.
         """
@@ -606,16 +615,19 @@ class App:
         if self._background is not None:
             await asyncio.to_thread(self.close_sync)
 
-    def run(self, url: str | None = None, *, health: tuple[str, int] | None = None) -> None:
+    def run(
+        self, url: str | None = None, *, health: tuple[str, int] | None = None, health_allow: Iterable[str] = ()
+    ) -> None:
         """Run in this process until SIGTERM or SIGINT; raises SystemExit with the exit code.
 
         Args:
             url: the server, if not the app's own.
             health: host and port for ``/healthz``, ``/readyz`` and ``/metrics``.
+            health_allow: names by which they may be asked, beside addresses, loopback names and this machine's.
         """
         if url is not None:
             self.url = url
-        raise SystemExit(run_in_process(self, health=health))
+        raise SystemExit(run_in_process(self, health=health, health_allow=health_allow))
 
     def stats(self) -> dict[str, dict[str, int]]:
         """Counters of each subscriber in this process, by the handler's name."""
