@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
+import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -111,6 +112,8 @@ class App:
         self._subscriptions: list[Subscription] = []
         self._pipelines: dict[str, Pipeline] = {}
         self._on_startup: list[Hook] = []
+        self._after_startup: list[Hook] = []
+        self._after_shutdown: list[Hook] = []
         self._on_shutdown: list[Hook] = []
         self._sender: Sender | None = None
         self._background: Background | None = None
@@ -211,9 +214,14 @@ class App:
         if max_records is not None:
             where = dataclasses.replace(where, max_records=max_records)
         around = checked(middlewares)
-        context: dict[type, Callable[[], Any]] = {App: lambda: self, Redis: lambda: self.client}
 
         def register(handler: Handler) -> Handler:
+            own_logger = logging.getLogger(getattr(handler, "__module__", None) or "millstream.handlers")
+            context: dict[type, Callable[[], Any]] = {
+                App: lambda: self,
+                Redis: lambda: self.client,
+                logging.Logger: lambda: own_logger,
+            }
             if dependencies_of(handler) and self._provider is None:
                 self._provider = new_provider()
             self._subscriptions.append(
@@ -295,6 +303,16 @@ class App:
     def on_startup(self, hook: Hook) -> Hook:
         """Run a function, async or not, before the first entry is read."""
         self._on_startup.append(hook)
+        return hook
+
+    def after_startup(self, hook: Hook) -> Hook:
+        """Run a function, async or not, once the subscribers read."""
+        self._after_startup.append(hook)
+        return hook
+
+    def after_shutdown(self, hook: Hook) -> Hook:
+        """Run a function, async or not, after the app has disconnected."""
+        self._after_shutdown.append(hook)
         return hook
 
     def on_shutdown(self, hook: Hook) -> Hook:
@@ -544,6 +562,11 @@ class App:
             loop.start()
         self._attendance.start()
         self._reading = True
+        try:
+            await _run_hooks(self._after_startup)
+        except BaseException:
+            await self.stop(0)
+            raise
 
     def _check_slots(self) -> None:
         """On a cluster, a stream and what is kept beside it are in one slot, or there could be no transaction.
@@ -575,8 +598,9 @@ class App:
                 log.error("a subscriber did not stop cleanly", exc_info=result)
         if self._reading:
             log.info("stopped: %s", self.stats())
+        hooked = self._hooked
         try:
-            if self._hooked:
+            if hooked:
                 await _run_all_hooks(self._on_shutdown)
         finally:
             self._reading = self._hooked = False
@@ -585,6 +609,8 @@ class App:
             if private is not None:
                 await private.close()
             await self.close()
+            if hooked:
+                await _run_all_hooks(self._after_shutdown)
         return all(result is True for result in results)
 
     async def wait(self) -> None:
