@@ -14,9 +14,12 @@ from millstream.replies import Reply
 def _part(ctx: Context, argv: list[bytes]) -> bytes:
     start, end = integer(argv[2]), integer(argv[3])
     data = get_string(ctx, argv[1]) or b""
+    if 0 > start > end:
+        return b""
+    # Redis takes an end before the first byte for the first byte; 8.0 changed that, and took it back before its release
     start = max(start + len(data), 0) if start < 0 else start
-    end = end + len(data) if end < 0 else end
-    return data[start : end + 1] if end >= 0 else b""
+    end = max(end + len(data), 0) if end < 0 else end
+    return data[start : end + 1]
 
 
 @command(
