@@ -32,6 +32,8 @@ from millstream.replies import NIL_ARRAY, Buffer, Reply
 # Redis: XAUTOCLAIM looks at this many records for each one it may claim
 ATTEMPTS = 10
 MAX_AUTOCLAIM_COUNT = LLONG_MAX // 16
+# Redis keeps XNACK's number of ids in an int, but not that of XACKDEL and XDELEX
+INT_MAX = 2**31 - 1
 
 
 def find_group(ctx: Context, key: bytes, name: bytes) -> tuple[Stream, Group] | None:
@@ -132,7 +134,7 @@ def _parse_nack(argv: list[bytes]) -> _Nack:
         more = len(argv) - at - 1
         if word == b"IDS" and more:
             count = read_integer(argv[at + 1])
-            if count is None or count <= 0:
+            if count is None or not 0 < count <= INT_MAX:
                 raise CommandError("ERR numids must be a positive integer")
             if count > more - 1:
                 raise CommandError("ERR number of IDs doesn't match numids")
