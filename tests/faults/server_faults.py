@@ -299,4 +299,12 @@ FAULTS = (
         "        self._server.facts.output_bytes += size\n        if size:\n",
         "tests/server/test_crowds.py::test_slow_reader_costs_no_more_than_its_limit",
     ),
+    Fault(
+        "expired-key-breaks-a-watch",
+        "A key whose time has come is none for WATCH, in whichever database.",
+        "commands/keys.py",
+        "        ctx.lookup(key, one)\n        ctx.lookup(key, two)\n",
+        "",
+        "tests/server/test_watch_live.py::test_a_key_whose_time_has_come_is_none_for_watch",
+    ),
 )
