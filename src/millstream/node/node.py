@@ -588,6 +588,10 @@ class Node:
 
     # ------------------------------------------------------------------ waiting
 
+    def concerned(self, db: int) -> list[bytes]:
+        """The keys of a database that somebody watches or waits for."""
+        return [key for places in (self._watchers, self.waits.lines.places()) for index, key in places if index == db]
+
     def break_watches(self, db: int, key: bytes) -> None:
         """Break the watches on a key."""
         if self._watchers:
