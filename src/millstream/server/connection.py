@@ -224,6 +224,8 @@ class Connection(asyncio.Protocol):
             server.facts.internal_errors += 1
             self._ending = True
             return Outcome([error_line("ERR internal error; the server's log has the details")], 0)
+        if session.overflow:
+            self._cut_slow(session.overflow)
         if session.queue is not None:
             self._count_queued(argv)
         elif self._queued:
