@@ -309,13 +309,13 @@ class Scripts:
         def words(*some: bytes | float) -> None:
             run = self._run
             assert run is not None
-            run.words += [word if type(word) is bytes else _text(word) for word in some]  # type: ignore[arg-type]
+            run.words += map(_word_of, some)
 
         def whole(*last: bytes | float) -> tuple[_Run, list[bytes]]:
-            words(*last)
             run = self._run
             assert run is not None
-            argv, run.words = run.words, []
+            argv = [*run.words, *map(_word_of, last)]
+            run.words.clear()
             return run, argv
 
         def call(*last: bytes | float) -> Any:
@@ -487,8 +487,14 @@ def _null(value: object, resp: int) -> bool | None:  # noqa: ARG001 - one signat
     return None if resp == 3 else False
 
 
+def _word_of(word: bytes | float) -> bytes:
+    """A word of a command; a number's is its shortest digits, as Redis has it since 7.2."""
+    if isinstance(word, bytes):
+        return word
+    return _text(word)
+
+
 def _text(number: float) -> bytes:
-    """A number among the words of a command: its shortest digits, as Redis has it since 7.2."""
     if math.isnan(number) and math.copysign(1, number) < 0:
         return b"-nan"
     return doubles.text(number)

@@ -138,7 +138,9 @@ local function fail(text)
   error({ err = text })
 end
 
-local function words_of(...)
+-- Words for the host, the last of them with the call; a function of C takes no more than 8000 arguments, so that many
+-- words go in parts. Nil and the error if they are none
+local function ask_words(name, ...)
   local count = select('#', ...)
   if count == 0 then
     return nil, 'ERR Please specify at least one argument for this redis lib call'
@@ -150,25 +152,21 @@ local function words_of(...)
       return nil, 'ERR Lua redis lib command arguments must be strings or integers'
     end
   end
-  return words, count
-end
-
--- A function of C takes no more than 8000 arguments: many words go in parts
-local function ask_words(name, words, count)
-  local from = 1
-  while count - from >= CHUNK do
-    ask('words', unpack(words, from, from + CHUNK - 1))
-    from = from + CHUNK
+  if count <= CHUNK then
+    return ask(name, ...)
   end
-  return ask(name, unpack(words, from, count))
+  for from = 1, count, CHUNK do
+    ask('words', unpack(words, from, from + CHUNK - 1 < count and from + CHUNK - 1 or count))
+  end
+  return ask(name)
 end
 
 local function command(...)
-  local words, count = words_of(...)
-  if not words then
-    return { err = count }
+  local reply, problem = ask_words('call', ...)
+  if problem then
+    return { err = problem }
   end
-  return ask_words('call', words, count)
+  return reply
 end
 
 function redis.call(...)
@@ -182,12 +180,10 @@ end
 redis.pcall = command
 
 function redis.acl_check_cmd(...)
-  local words, count = words_of(...)
-  if not words then
-    fail(count)
-  end
-  local allowed = ask_words('allows', words, count)
-  if allowed == nil then
+  local allowed, problem = ask_words('allows', ...)
+  if problem then
+    fail(problem)
+  elseif allowed == nil then
     fail('ERR Invalid command passed to redis.acl_check_cmd()')
   end
   return allowed
@@ -313,7 +309,7 @@ end
 
 ---------------------------------------------------------------------- what of Lua a script may use
 
-local made = natives(spend, look, ask, frozen, patterns.cost, patterns.slow, chance)
+local made = natives(spend, look, ask, frozen, patterns, chance)
 local settled = made.settled
 local globals = {
   _VERSION = _VERSION,
