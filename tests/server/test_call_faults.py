@@ -101,7 +101,8 @@ class Life:
                 for _ in range(REWRITINGS):
                     self._write(wire, 4)
                     wire.ask("BGREWRITEAOF")
-                    eventually(lambda wire=wire: b"aof_rewrite_in_progress:0" in wire.ask("INFO", "persistence"))
+                    if isinstance(ended := eventually(lambda wire=wire: rewritten(wire)), Exception):
+                        raise ended
                 self._write(wire, 2)
             except (EOFError, ConnectionError):  # it has ended, as it must where it cannot know what is on the disk
                 assert server.process is not None
@@ -132,6 +133,14 @@ class Life:
         assert found == list(range(1, len(found) + 1)), "something was left out or invented"
         assert self.acknowledged <= len(found) <= self.sent, (self.acknowledged, len(found), self.sent)
         assert check(home).ok
+
+
+def rewritten(wire: Wire) -> bool | Exception:
+    """Whether no rewriting is under way; the error of the connection if the server has ended."""
+    try:
+        return b"aof_rewrite_in_progress:0" in wire.ask("INFO", "persistence")
+    except (EOFError, ConnectionError) as error:
+        return error
 
 
 def survived(folder: Path, made: Path, fault: CallFault | None) -> Life:
