@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from support.needs import program
+from support.needs import lacking, program
 
 SOURCE = Path(__file__).with_suffix(".c")
 
@@ -49,7 +49,10 @@ def library(folder: Path) -> Path:
     if sys.platform != "linux":
         pytest.skip("libraries are preloaded so on Linux only")
     made = folder / "callfaults.so"
-    subprocess.run([program("cc"), "-O1", "-shared", "-fPIC", "-o", made, SOURCE, "-ldl"], check=True)
+    words = [program("cc"), "-O1", "-shared", "-fPIC", "-o", made, SOURCE, "-ldl"]
+    compiled = subprocess.run(words, capture_output=True, text=True, check=False)
+    if compiled.returncode:
+        lacking(f"the C compiler makes no library here (packages gcc and libc6-dev): {compiled.stderr[-500:]}")
     return made
 
 
