@@ -274,7 +274,7 @@ class Visits:
             len(server._connections),
             len(server._slow),
             len(node.waits),
-            len(node._watchers),
+            len(node.watches),
             len(list(node.channels)) + len(list(node.patterns)),
         ]
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from millstream.clock import Now
 from millstream.commands.session import Session
+from millstream.commands.watches import Watches
 from millstream.engine.channels import Channels, Patterns
 from millstream.engine.keyspace import Database, Keyspace, Transition, Value
 from millstream.engine.stream import Stream
@@ -80,6 +81,7 @@ class Host(Protocol):
     keyspace: Keyspace
     channels: Channels[Session]
     patterns: Patterns[Session]
+    watches: Watches
 
     @property
     def lookups(self) -> Lookups:
@@ -146,20 +148,8 @@ class Host(Protocol):
         """CONFIG RESETSTAT."""
         ...
 
-    def watch(self, session: Session, db: int, key: bytes) -> None:
-        """WATCH one key for a session."""
-        ...
-
-    def unwatch(self, session: Session) -> None:
-        """Forget what a session watches."""
-        ...
-
     def concerned(self, db: int) -> list[bytes]:
         """The keys of a database that somebody watches or waits for, whether or not they exist."""
-        ...
-
-    def break_watches(self, db: int, key: bytes) -> None:
-        """A key changed: EXEC fails for those who watch it."""
         ...
 
     def wake(self, db: int, key: bytes) -> None:
@@ -328,12 +318,12 @@ class Context:
             database: another than the session's.
         """
         index = (database or self.db).index
-        self.host.break_watches(index, key)
+        self.host.watches.breaks(index, key)
         self.host.wake(index, key)
 
     def touch(self, key: bytes, database: Database | None = None) -> None:
         """The key changed in a way nobody waits for; only WATCHes break."""
-        self.host.break_watches((database or self.db).index, key)
+        self.host.watches.breaks((database or self.db).index, key)
 
     def wake(self, key: bytes) -> None:
         """Something happened to a stream's groups that may end somebody's wait, but breaks no WATCH, as in Redis."""

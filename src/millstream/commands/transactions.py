@@ -56,7 +56,7 @@ def end_transaction(ctx: Context) -> None:
     session = ctx.session
     session.queue = None
     session.queue_failed = False
-    ctx.host.unwatch(session)
+    ctx.host.watches.drop(session)
 
 
 @command(
@@ -75,7 +75,7 @@ def watch(ctx: Context, argv: list[bytes]) -> Reply:
         raise CommandError("ERR WATCH inside MULTI is not allowed")
     for key in argv[1:]:
         ctx.lookup(key)  # a key past its time is deleted now, not counted as a change later
-        ctx.host.watch(ctx.session, ctx.db.index, key)
+        ctx.host.watches.add(ctx.session, ctx.db.index, key)
     return OK
 
 
@@ -84,5 +84,5 @@ def watch(ctx: Context, argv: list[bytes]) -> Reply:
 )
 def unwatch(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Forget all watched keys; replies OK."""
-    ctx.host.unwatch(ctx.session)
+    ctx.host.watches.drop(ctx.session)
     return OK

@@ -28,6 +28,7 @@ from millstream.commands.pubsub import ALLOWED_WHILE_SUBSCRIBED
 from millstream.commands.session import Session
 from millstream.commands.table import Command, every, find, resolve
 from millstream.commands.transactions import end_transaction
+from millstream.commands.watches import Watches
 from millstream.engine.channels import Channels, Patterns
 from millstream.engine.keyspace import Keyspace, Transition
 from millstream.errors import CommandError, MillstreamError, StorageError
@@ -187,7 +188,7 @@ class Node:
         self.channels: Channels[Session] = Channels()
         self.patterns: Patterns[Session] = Patterns()
         self._messages: list[tuple[Session, Push]] = []
-        self._watchers: dict[tuple[int, bytes], set[Session]] = {}
+        self.watches = Watches()
         self._nobody = Session(0)  # in whose name chores are done
         self._overdue: list[Waiter] = []  # who could claim, but for the outage
 
@@ -214,7 +215,7 @@ class Node:
         waiter = self.waits.by_session.get(session.id)
         if waiter is not None:
             self.waits.stop(waiter)
-        self.unwatch(session)
+        self.watches.drop(session)
         self._pause.held.pop(session, None)
         for name in session.channels:
             self.channels.leave(session, name)
@@ -616,13 +617,7 @@ class Node:
 
     def concerned(self, db: int) -> list[bytes]:
         """The keys of a database that somebody watches or waits for."""
-        return [key for places in (self._watchers, self.waits.lines.places()) for index, key in places if index == db]
-
-    def break_watches(self, db: int, key: bytes) -> None:
-        """Break the watches on a key."""
-        if self._watchers:
-            for session in self._watchers.get((db, key), ()):
-                session.watch_broken = True
+        return [key for places in (self.watches, self.waits.lines.places()) for index, key in places if index == db]
 
     def wake(self, db: int, key: bytes) -> None:
         """Look again at those who wait for a key, once the command is through."""
@@ -769,21 +764,6 @@ class Node:
         return min(moments) if moments else None
 
     # ------------------------------------------------------------------ what commands may ask of their host
-
-    def watch(self, session: Session, db: int, key: bytes) -> None:
-        """WATCH one key for a session."""
-        session.watched.add((db, key))
-        self._watchers.setdefault((db, key), set()).add(session)
-
-    def unwatch(self, session: Session) -> None:
-        """Forget what a session watches."""
-        for place in session.watched:
-            watchers = self._watchers[place]
-            watchers.discard(session)
-            if not watchers:
-                del self._watchers[place]
-        session.watched.clear()
-        session.watch_broken = False
 
     def _watched_expired(self, session: Session, now: Now) -> bool:
         return any(self.keyspace.databases[db].is_expired(key, now.wall) for db, key in session.watched)
