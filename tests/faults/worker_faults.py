@@ -336,7 +336,15 @@ FAULTS = (
         "worker/health.py",
         'name.endswith(".localhost"):\n',
         'name.endswith(""):\n',
-        "tests/worker/test_health.py::test_the_endpoint_answers_only_requests_for_itself[redis-evil.example-403]",
+        "tests/worker/test_health.py::test_the_endpoint_answers_only_requests_for_itself",
+    ),
+    Fault(
+        "negative-counts-are-few",
+        "A delivery count that turned negative is above every limit.",
+        "worker/policy.py",
+        "        deliveries += 2**64\n",
+        "        deliveries += 0\n",
+        f"{POLICY}::test_a_count_that_turned_negative_is_above_every_limit",
     ),
     Fault(
         "once-again",

@@ -68,6 +68,30 @@ async def test_a_hostile_history_does_not_stop_the_group(
     assert letter.deliveries == 2
 
 
+@pytest.mark.parametrize("count", [2**63 - 2, 2**63 - 1])
+async def test_a_count_at_the_end_of_its_range_is_above_every_limit(
+    server: ServerProcess, client: redis.Redis, count: int
+) -> None:
+    """A delivery count that a client set to the highest there is, and that a claim turns negative, is no new entry."""
+    app, runs = App(server.url, registry=False), []
+
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=100), retry=TWICE)
+    async def handle(a: int) -> None:
+        runs.append(a)
+
+    client.xgroup_create("s", "g", "0", mkstream=True)
+    entry = client.xadd("s", {"a": 1})
+    client.xreadgroup("g", "other", {"s": ">"})
+    client.execute_command("XCLAIM", "s", "g", "other", 0, entry, "RETRYCOUNT", count, "IDLE", 100_000)
+    async with app.running():
+        await aeventually(lambda: client.xlen("s:dead") == 1)
+        await aeventually(all_done(client, "s", "g"))
+    assert runs == []
+    with server.client() as raw:
+        ((_, fields),) = raw.xrange("s:dead")
+    assert unpack([part for pair in fields.items() for part in pair]).reason == "overdue"
+
+
 NOTES = {
     "fields": [b"-1", b"9" * 5_000, b"1e3", b"", b"\xff"],
     "deliveries": [b"x", b"9" * 5_000, "²".encode()],

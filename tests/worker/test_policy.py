@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.errors import ConfigError
-from millstream.worker.policy import Failure, Retry, judge, resize, share
+from millstream.worker.policy import Course, Failure, Record, Retry, course, judge, resize, share, tries
 
 chances = st.floats(0, 1, exclude_max=True)
 backoffs = st.sampled_from(["exponential", "linear", "constant"])
@@ -87,3 +87,10 @@ def test_a_policy_that_means_nothing_is_refused(wrong: dict[str, object]) -> Non
     """A mistake in a policy shows at import, not at the first failure in production."""
     with pytest.raises(ConfigError, match="Retry"):
         Retry(**wrong)  # type: ignore[arg-type] # wrong on purpose
+
+
+def test_a_count_that_turned_negative_is_above_every_limit() -> None:
+    """Redis shows counts from 2**63 on as negative: such an entry was not delivered less than never."""
+    assert tries(-(2**63), None) == 2**63
+    assert tries(-1, Record(pardoned=True)) == 2**64 - 2
+    assert course(Retry(max_deliveries=3), -(2**63), None) is Course.DEAD

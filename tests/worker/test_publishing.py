@@ -20,7 +20,7 @@ from support.ports import free_port
 from support.readme import block
 from support.servers import ServerProcess, redis_server
 from support.thief import Thief
-from support.waiting import aeventually
+from support.waiting import aeventually, eventually
 
 
 @pytest.fixture
@@ -153,6 +153,36 @@ async def test_a_server_that_cannot_tell_a_repetition_is_refused_before_anything
         await app.close()
         assert client.exists("s") == 0
         client.execute_command("ACL", "DELUSER", "plain")
+
+
+def test_one_event_loop_after_the_other(server: ServerProcess, client: redis.Redis) -> None:
+    """A framework that runs each request on an event loop of its own publishes on each, and leaves nothing open."""
+    app = App(server.url, registry=False)
+
+    async def request(number: int) -> None:
+        await asyncio.wait_for(app.publish("s", {"n": number}, retry=5), 10)
+
+    before = client.info("clients")["connected_clients"]
+    for number in range(3):
+        asyncio.run(request(number))
+    assert client.xlen("s") == 3
+    eventually(lambda: client.info("clients")["connected_clients"] == before)
+
+
+def test_two_event_loops_at_once(server: ServerProcess, client: redis.Redis) -> None:
+    """Threads with an event loop each publish side by side."""
+    app, together = App(server.url, registry=False), threading.Barrier(2)
+
+    async def publish(number: int) -> None:
+        await asyncio.to_thread(together.wait)
+        for _ in range(50):
+            await app.publish("s", {"n": number})
+        await asyncio.to_thread(together.wait)
+        await app.close()
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda number: asyncio.run(publish(number)), range(2)))
+    assert client.xlen("s") == 100
 
 
 # -- without an event loop ---------------------------------------------------------------------------------------------

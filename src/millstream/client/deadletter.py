@@ -195,7 +195,7 @@ def parse_history(text: str | bytes) -> tuple[Mapping[str, object], ...] | None:
 def _is_death(death: object) -> bool:
     return isinstance(death, dict) and all(
         isinstance(value, _DEATH.get(name, str | int | float | None))
-        and not (isinstance(value, int) and abs(value) >= _HIGHEST)
+        and not (isinstance(value, int) and not -_HIGHEST <= value < _HIGHEST)
         for name, value in death.items()
     )
 
@@ -320,6 +320,6 @@ def _ms(text: str) -> int:
 
 def _number(text: str) -> int:
     number = int(text)
-    if abs(number) >= _HIGHEST:
+    if not -_HIGHEST <= number < _HIGHEST:
         raise ValueError(f"not a dead letter: {text[:40]} is beyond 64 bits")
     return number

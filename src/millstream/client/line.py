@@ -140,7 +140,7 @@ class Line:
         self._queue.append(asked)
         self._wake.set()
         if self._driver is None:
-            self._driver = asyncio.create_task(self._drive(), name="millstream-line")
+            self._driver = asyncio.create_task(self._drive_to_the_end(), name="millstream-line")
         return future
 
     async def atomic(
@@ -180,6 +180,13 @@ class Line:
         self._queue = []
         await self._hang_up()
         await self._client.aclose()
+
+    async def _drive_to_the_end(self) -> None:
+        """Drive until cancelled, by :meth:`close` or by the event loop's end, behind which nobody could hang up."""
+        try:
+            await self._drive()
+        finally:
+            await self._hang_up()
 
     async def _drive(self) -> None:
         """Send what is queued, read as many replies, repeat."""

@@ -120,7 +120,7 @@ class App:
         self._after_startup: list[Hook] = []
         self._after_shutdown: list[Hook] = []
         self._on_shutdown: list[Hook] = []
-        self._sender: Sender | None = None
+        self._senders: dict[asyncio.AbstractEventLoop, Sender] = {}
         self._background: Background | None = None
         self._starting = threading.Lock()  # of the background
         self._private: Line | None = None
@@ -637,7 +637,7 @@ class App:
 
     async def close(self) -> None:
         """Disconnect a publisher that runs no subscribers."""
-        sender, self._sender = self._sender, None
+        sender = self._senders.pop(asyncio.get_running_loop(), None)
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
@@ -696,7 +696,8 @@ class App:
         """
         from millstream.worker.metrics import scrape  # noqa: PLC0415 - prometheus-client is optional
 
-        line = self._sender.line if self._sender is not None else None
+        sender = self._senders.get(asyncio.get_running_loop())
+        line = None if sender is None else sender.line
         return await scrape(self._loops, line, self.url, accept, consumers=consumers)
 
     async def __aenter__(self) -> "App":
@@ -708,9 +709,13 @@ class App:
         await self.close()
 
     def _sending(self) -> Sender:
-        if self._sender is None:
-            self._sender = Sender(self.url)
-        return self._sender
+        """The publishing connection of the event loop that runs: frameworks may run each request on one of its own."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._senders:
+            for ended in [one for one in list(self._senders) if one.is_closed()]:
+                self._senders.pop(ended, None)  # it hung up with its loop
+            self._senders[loop] = Sender(self.url)
+        return self._senders[loop]
 
     def _shared(self) -> Line:
         return self._sending().line

@@ -92,7 +92,13 @@ class Course(Enum):
 
 
 def tries(deliveries: int, record: Record | None) -> int:
-    """Deliveries that count, the present one included."""
+    """Deliveries that count, the present one included.
+
+    Redis counts in 64 bits without a sign and shows them with one: beyond the highest count (which XCLAIM's RETRYCOUNT
+    and XNACK's FATAL may set) it shows negative ones.
+    """
+    if deliveries < 0:
+        deliveries += 2**64
     return deliveries - (record is not None and record.pardoned)
 
 
