@@ -734,6 +734,7 @@ class Node:
     def reset_stats(self) -> None:
         """CONFIG RESETSTAT."""
         self.stats.reset()
+        self.surroundings.shell.reset()
         self.accounts.reset_counts()
 
     def last_save(self) -> int:
