@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.engine.idempotence import Idempotence, content_digest
+from millstream.replies import Simple
 from support.inprocess import Client, World
 from support.resp import fields
 
@@ -144,3 +145,45 @@ def test_the_memory_goes_with_the_stream(world: World) -> None:
         assert client.call("XADD", key, "IDMP", "p", "m", "*", "f", "v") == first
     client.call("DEL", "t")
     assert client.call("XADD", "t", "IDMP", "p", "m", "*", "f", "v") != first
+
+
+def test_a_message_that_is_too_old_is_remembered_until_the_next_look() -> None:
+    """XIDMPRECORD takes an entry older than IDMP-DURATION; a look once a second forgets it, not the command itself."""
+    world = World()
+    client = world.client()
+    client.call("XADD", "s", "1-1", "f", "v")
+    assert client.call("XIDMPRECORD", "s", "p", "m", "1-1") == Simple(b"OK")
+    world.node.tick(world.clock.now())
+    assert client.call("XADD", "s", "IDMP", "p", "m", "*", "f", "v") == b"1-1"
+    assert tracked(client) == 1
+    world.clock.advance(900)
+    world.node.tick(world.clock.now())
+    assert tracked(client) == 1
+    world.clock.advance(200)
+    world.node.tick(world.clock.now())
+    assert tracked(client) == 0
+    assert client.call("XIDMPRECORD", "s", "p", "m", "1-1") == Simple(b"OK")
+    assert tracked(client) == 1
+
+
+def test_a_look_at_messages_does_not_hold_back_what_expires() -> None:
+    """A key that expires soon goes at its time, though the next look at messages is a second away."""
+    world = World({"notify-keyspace-events": "Ex"})
+    client, listener = world.client(), world.client()
+    client.call("XADD", "s", "IDMP", "p", "m", "*", "f", "v")
+    world.node.tick(world.clock.now())
+    client.call("SET", "k", "v", "PX", "150")
+    listener.call("SUBSCRIBE", "__keyevent@0__:expired")
+    while not listener.inbox:
+        due = world.node.next_deadline(world.clock.now())
+        assert due is not None
+        assert due <= world.clock.now().mono + 100
+        world.clock.advance(100)
+        world.node.tick(world.clock.now())
+        world.deliver()
+    assert listener.inbox == [[b"message", b"__keyevent@0__:expired", b"k"]]
+    assert client.call("DBSIZE") == 1
+
+
+def tracked(client: Client) -> object:
+    return fields(client.call("XINFO", "STREAM", "s"))[b"iids-tracked"]

@@ -353,7 +353,15 @@ FAULTS = (
         "A key whose time has come is none for WATCH, in whichever database.",
         "commands/keys.py",
         "        ctx.lookup(key, one)\n        ctx.lookup(key, two)\n",
-        "",
+        "        pass\n",
         "tests/server/test_watch_live.py::test_a_key_whose_time_has_come_is_none_for_watch",
+    ),
+    Fault(
+        "old-message-forgotten-at-once",
+        "A stream remembers a message that is too old until the look that comes once a second.",
+        "node/chores.py",
+        "FORGETTING = 1000\n",
+        "FORGETTING = 0\n",
+        "tests/engine/test_idempotence.py::test_a_message_that_is_too_old_is_remembered_until_the_next_look",
     ),
 )

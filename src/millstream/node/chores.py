@@ -10,8 +10,11 @@ if TYPE_CHECKING:
     from millstream.commands.context import Context
     from millstream.engine.keyspace import Keyspace, Transition
 
-# Milliseconds between rounds while there is anything to look after
+# Milliseconds between rounds while there are keys that expire
 INTERVAL = 100
+# Milliseconds between looks at the messages that streams remember. Until then a stream remembers one that is too old,
+# as Redis does: XIDMPRECORD takes such a message, and it shows for up to so long.
+FORGETTING = 1000
 # Keys looked at in one round
 SAMPLE = 1000
 # Bytes of names after which a round deletes no more keys: all of them are in one log record
@@ -21,71 +24,75 @@ NAMED = 1 << 24
 class Chores:
     """Knows which databases have keys that expire, and which streams remember producers."""
 
-    __slots__ = ("_due", "_expiring", "_position", "_remembering")
+    __slots__ = ("_expire_at", "_forget_at", "_position", "_remembering")
 
     def __init__(self) -> None:
-        self._due: int | None = None
-        self._expiring = False
+        self._expire_at: int | None = None  # monotonic milliseconds of the next look at keys that expire
+        self._forget_at: int | None = None  # the same of messages
         self._remembering: set[tuple[int, bytes]] = set()
         self._position = 0  # where the last round stopped among the keys that expire
 
-    def observe(self, step: "Transition") -> None:
+    def observe(self, step: "Transition", now: Now) -> None:
         """Note a transition that gives the chores something to do."""
         op = step[0]
         if op == "xadd":
             if step[6] is not None:
-                self._remember(step[1], step[2])
+                self._remember(step[1], step[2], now)
         elif op in {"set", "expire", "restore"}:
             if step[-1] is not None:
-                self._expiring = True
-                self._wake()
+                self._expire_soon(now)
             if op == "restore":
-                self._remember(step[1], step[2])
+                self._remember(step[1], step[2], now)
         elif op in {"move", "copy"}:
-            self._expiring = True
-            self._remember(step[3], step[4])
+            self._expire_soon(now)
+            self._remember(step[3], step[4], now)
         elif op in {"xidmp", "xidmppid"}:
-            self._remember(step[1], step[2])
+            self._remember(step[1], step[2], now)
         elif op == "swap":
             for place in list(self._remembering):
                 self._remembering |= {(step[1], place[1]), (step[2], place[1])}
 
-    def _remember(self, db: int, key: bytes) -> None:
+    def _remember(self, db: int, key: bytes, now: Now) -> None:
         self._remembering.add((db, key))
-        self._wake()
+        if self._forget_at is None:
+            self._forget_at = now.mono + FORGETTING
 
-    def _wake(self) -> None:
-        if self._due is None:
-            self._due = 0
+    def _expire_soon(self, now: Now) -> None:
+        if self._expire_at is None:
+            self._expire_at = now.mono
 
     def survey(self, space: "Keyspace") -> None:
-        """Look through a keyspace that was recovered."""
+        """Look through a keyspace that was recovered: what is overdue in it goes in the first round."""
         for db in space.databases:
             if db.expires:
-                self._expiring = True
-                self._wake()
+                self._expire_at = 0
             for key, value in db.keys.items():
                 if isinstance(value, Stream) and value.idempotence.producers:
-                    self._remember(db.index, key)
+                    self._remembering.add((db.index, key))
+                    self._forget_at = 0
 
     def next_due(self) -> int | None:
         """Monotonic milliseconds of the next round; None if there is nothing to look after."""
-        return self._due
+        moments = [moment for moment in (self._expire_at, self._forget_at) if moment is not None]
+        return min(moments) if moments else None
 
     def is_due(self, now: Now) -> bool:
         """Whether a round should run now."""
-        return self._due is not None and now.mono >= self._due
+        due = self.next_due()
+        return due is not None and now.mono >= due
 
     def run(self, ctx: "Context", now: Now) -> None:
         """One round."""
-        self._expire_keys(ctx)
-        self._forget_messages(ctx, now)
-        busy = self._remembering or any(db.expires for db in ctx.host.keyspace.databases)
-        self._expiring = bool(busy)
-        self._due = now.mono + INTERVAL if busy else None
+        if self._expire_at is not None and now.mono >= self._expire_at:
+            self._expire_keys(ctx)
+            has_more = any(db.expires for db in ctx.host.keyspace.databases)
+            self._expire_at = now.mono + INTERVAL if has_more else None
+        if self._forget_at is not None and now.mono >= self._forget_at:
+            self._forget_messages(ctx, now)
+            self._forget_at = now.mono + FORGETTING if self._remembering else None
 
     def _expire_keys(self, ctx: "Context") -> None:
-        if not self._expiring or not ctx.host.config.expires_unasked:
+        if not ctx.host.config.expires_unasked:
             return
         has_expired = False
         named = 0

@@ -541,7 +541,6 @@ class Node:
         self._steps.append(step)
         if not soft:
             self._is_hard = True
-        self.chores.observe(step)
         if step[0] in _STALE_LATER and len(self.waits):
             self._stale.add((step[1], step[2]))
 
@@ -555,6 +554,8 @@ class Node:
         self._weight = 0
         if steps:
             self._steps = []
+            for step in steps:
+                self.chores.observe(step, now)
             hard, self._is_hard = self._is_hard, False
             if self._log is not None:
                 position = self._logged(now, steps)
