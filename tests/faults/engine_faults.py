@@ -157,4 +157,13 @@ FAULTS = (
         "",
         "tests/commands/test_costs.py::test_claiming_an_entry_twice_in_one_command_counts_twice",
     ),
+    Fault(
+        "walk-misses-what-came",
+        "SCAN answers every key that is there during the whole walk.",
+        "engine/scanning.py",
+        "                group.append(key)\n",
+        "                pass\n",
+        "tests/server/test_scan.py::test_what_lasts_is_seen",
+        (*ASSERTION, "ValueError", "ExceptionGroup"),
+    ),
 )

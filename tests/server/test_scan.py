@@ -3,8 +3,10 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.engine.scanning import ScanOrder, place
+from millstream.engine.scanning import WalkedKeys, place
 from millstream.server.thread import ServerThread
+from support.inprocess import World
+from support.steps import steps as steps_of
 from support.wire import Wire
 
 KEYS = [b"%d" % number for number in range(60)]
@@ -34,14 +36,13 @@ class Walk:
 @settings(max_examples=400, deadline=None)
 def test_what_lasts_is_seen(first: set[bytes], changes: list[tuple[object, ...]]) -> None:
     """A key that is there from the first to the last step of a walk is answered, whatever others do meanwhile."""
-    keys = dict.fromkeys(sorted(first))
-    order = ScanOrder()
+    keys = WalkedKeys(dict.fromkeys(sorted(first)))
     walks = [Walk(keys) for _ in range(3)]
 
     def step(walk: Walk, count: int) -> None:
         if not walk.begun:
             walk.begun, walk.lasting, walk.seen = True, set(keys), set()
-        walk.cursor, found = order.step(keys, walk.cursor, count)
+        walk.cursor, found = keys.step(walk.cursor, count)
         walk.seen.update(found)
         if walk.cursor == 0:
             assert walk.lasting <= walk.seen
@@ -68,14 +69,26 @@ def test_keys_that_share_a_place() -> None:
     """Keys with the same checksum are answered in one step, since a cursor cannot stand between them."""
     twins = [b"plumless", b"buckeroo"]
     assert place(twins[0]) == place(twins[1])
-    keys = dict.fromkeys([*KEYS, *twins])
-    order, cursor, seen = ScanOrder(), 0, []
+    keys = WalkedKeys(dict.fromkeys([*KEYS, *twins]))
+    cursor, seen = 0, []
     while True:
-        cursor, found = order.step(keys, cursor, 1)
+        cursor, found = keys.step(cursor, 1)
         seen += found
         if not cursor:
             break
     assert sorted(seen) == sorted(keys)
+
+
+def test_a_step_costs_what_it_answers() -> None:
+    """A walk that begins, goes on or ends looks at ten keys or so, of a thousand as of a hundred thousand."""
+    costs = []
+    for size in (1_000, 100_000):
+        client = World(logged=False).client()
+        client.raw("MSET", *[word for number in range(size) for word in (b"k%d" % number, b"v")])
+        client.raw("SCAN", "0", "COUNT", "10")
+        lines = ["SCAN 0 COUNT 10", "SCAN 2000000000 COUNT 10", "SCAN 4294967000 COUNT 10", "SET new v", "DEL k7"]
+        costs.append([steps_of(lambda line=line, client=client: client.raw(*line.split())) for line in lines])
+    assert all(large < 2 * small for small, large in zip(*costs, strict=True)), costs
 
 
 def test_walk_goes_on_after_a_restart(tmp_path: object) -> None:

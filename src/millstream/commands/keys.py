@@ -167,7 +167,7 @@ def scan(ctx: Context, argv: list[bytes]) -> Reply:
             kind = keyword(argv[at + 1]).lower()
             if kind not in _TYPES:
                 raise CommandError(f"ERR unknown type name '{shown(argv[at + 1])}'")
-    following, found = ctx.db.scan_order.step(ctx.db.keys, start, count)
+    following, found = ctx.db.walk(start, count)
     answer: list[Reply] = []
     for key in found:
         value = ctx.lookup(key) if fits(key) else None

@@ -10,7 +10,7 @@ stores the same tuples; recovery applies them again. Live and replayed state are
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
-from millstream.engine.scanning import ScanOrder
+from millstream.engine.scanning import WalkedKeys
 
 DATABASES = 16
 
@@ -47,16 +47,20 @@ class Database:
     Attributes:
         keys: live and not yet purged keys.
         expires: wall milliseconds at which a key dies; absent means never.
-        scan_order: what SCAN walks by; not part of the state.
     """
 
-    __slots__ = ("expires", "index", "keys", "scan_order")
+    __slots__ = ("expires", "index", "keys")
 
     def __init__(self, index: int) -> None:
         self.index = index
         self.keys: dict[bytes, Value] = {}
         self.expires: dict[bytes, int] = {}
-        self.scan_order = ScanOrder()
+
+    def walk(self, cursor: int, count: int) -> tuple[int, list[bytes]]:
+        """One step of SCAN: see :meth:`millstream.engine.scanning.WalkedKeys.step`."""
+        if not isinstance(self.keys, WalkedKeys):
+            self.keys = WalkedKeys(self.keys)
+        return self.keys.step(cursor, count)
 
     def is_expired(self, key: bytes, now: int) -> bool:
         """Whether the key's time has come (Redis: strictly past)."""

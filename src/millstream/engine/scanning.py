@@ -1,12 +1,18 @@
 """The order in which SCAN walks a database: by a checksum of the key, so that a cursor is a place among all keys.
 
 PURE. A cursor means "what stands from here on", whatever was added or deleted meanwhile, so every key that is there
-during the whole walk is answered. Sorting is done once a walk and kept, not at every step.
+during the whole walk is answered; and it means the same to the next process. From its first walk on a database keeps
+its keys in groups by the upper half of their places: a step sorts one group or a few, and looks at no other key.
 """
 
 import zlib
-from bisect import bisect_left
-from collections.abc import Mapping
+from collections import defaultdict
+from typing import Any, TypeVar
+
+from millstream.engine.ordered import Ordered
+
+V = TypeVar("V")
+_LOWER = 16  # bits of a place within a group
 
 
 def place(key: bytes) -> int:
@@ -14,42 +20,69 @@ def place(key: bytes) -> int:
     return zlib.crc32(key) + 1
 
 
-class ScanOrder:
-    """The sorted keys of one database, as some walk found them when it began.
+class WalkedKeys(dict[bytes, V]):
+    """The keys of a database that is walked.
 
-    Every walk under way shares it. It is made anew when a walk begins, so a key that was there when *this* walk began
-    and still is must be in it; keys that came or went since may be missing or too many.
+    Only what the transitions of the keyspace use keeps the groups: setting an item, deleting one, and ``pop``.
     """
 
-    __slots__ = ("_keys", "_places", "_sorted")
+    def __init__(self, keys: dict[bytes, V]) -> None:
+        super().__init__(keys)
+        groups: defaultdict[int, list[bytes]] = defaultdict(list)
+        for key in keys:
+            groups[zlib.crc32(key) >> _LOWER].append(key)
+        self._groups = dict(groups)
+        self._numbers = Ordered(sorted(groups))
 
-    def __init__(self) -> None:
-        self._keys: Mapping[bytes, object] | None = None
-        self._places: list[int] = []
-        self._sorted: list[bytes] = []
+    def __setitem__(self, key: bytes, value: V) -> None:
+        if key not in self:
+            number = zlib.crc32(key) >> _LOWER
+            group = self._groups.get(number)
+            if group is None:
+                self._groups[number] = [key]
+                self._numbers.add(number)
+            else:
+                group.append(key)
+        super().__setitem__(key, value)
 
-    def step(self, keys: Mapping[bytes, object], cursor: int, count: int) -> tuple[int, list[bytes]]:
+    def __delitem__(self, key: bytes) -> None:
+        super().__delitem__(key)
+        self._leave(key)
+
+    def pop(self, key: bytes, *default: Any) -> Any:
+        """Remove a key and answer its value."""
+        if key in self:
+            self._leave(key)
+        return super().pop(key, *default)
+
+    def _leave(self, key: bytes) -> None:
+        number = zlib.crc32(key) >> _LOWER
+        group = self._groups[number]
+        group.remove(key)
+        if not group:
+            del self._groups[number]
+            self._numbers.remove(number)
+
+    def step(self, cursor: int, count: int) -> tuple[int, list[bytes]]:
         """One step of a walk.
 
         Args:
-            keys: the database's keys; another mapping than last time (after a flush or swap) is another database.
             cursor: 0 to begin, else what the step before returned.
             count: keys wanted; more come where many share a place.
 
         Returns:
-            The next cursor, 0 at the end, and keys of which some may be gone.
+            The next cursor, 0 at the end, and the keys.
         """
-        if cursor == 0 or self._keys is not keys:
-            placed = sorted((place(key), key) for key in keys)
-            self._places = [found for found, _ in placed]
-            self._sorted = [key for _, key in placed]
-            self._keys = keys
-        first = bisect_left(self._places, cursor)
-        last = first + count
-        if last < len(self._places):  # a place is answered as a whole
-            last = bisect_left(self._places, self._places[last - 1] + 1)
-        found = self._sorted[first:last]
-        if last < len(self._places):
-            return self._places[last], found
-        self._keys, self._places, self._sorted = None, [], []
+        found: list[bytes] = []
+        for number in self._numbers.walk(max(cursor - 1, 0) >> _LOWER):
+            if len(found) >= count:
+                return (number << _LOWER) + 1, found
+            last = 0
+            for at, key in sorted((place(key), key) for key in self._groups[number]):
+                if at < cursor:
+                    continue
+                if len(found) >= count and at != last:  # a place is answered as a whole
+                    return at, found
+                found.append(key)
+                last = at
         return 0, found
