@@ -1,5 +1,6 @@
 """SCAN's promise, over any mixture of walks and changes."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,10 +33,20 @@ class Walk:
         self.seen: set[bytes] = set()
 
 
+@pytest.mark.parametrize("lower", [16, 30])
 @given(st.sets(st.sampled_from(KEYS)), steps)
 @settings(max_examples=400, deadline=None)
-def test_what_lasts_is_seen(first: set[bytes], changes: list[tuple[object, ...]]) -> None:
-    """A key that is there from the first to the last step of a walk is answered, whatever others do meanwhile."""
+def test_what_lasts_is_seen(lower: int, first: set[bytes], changes: list[tuple[object, ...]]) -> None:
+    """A key that is there from the first to the last step of a walk is answered, whatever others do meanwhile.
+
+    With places of 16 bits in a group each key has one of its own; with 30 there are four groups.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("millstream.engine.scanning._LOWER", lower)
+        walk_and_change(first, changes)
+
+
+def walk_and_change(first: set[bytes], changes: list[tuple[object, ...]]) -> None:
     keys = WalkedKeys(dict.fromkeys(sorted(first)))
     walks = [Walk(keys) for _ in range(3)]
 
