@@ -150,7 +150,7 @@ def parse_history(text: str | bytes) -> tuple[Mapping[str, object], ...] | None:
     """The earlier deaths in a ``_dead.history`` field; None when it holds something else."""
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(found, list) or not all(isinstance(death, dict) for death in found):
         return None
