@@ -144,13 +144,6 @@ def letters(random_: random.Random) -> None:
     assert len(fields) == (2 if history is not None and len(fields) == 2 else 4)
 
 
-def replies(random_: random.Random) -> None:
-    """Bytes that are no reply, or half of one: the short ways leave them to the parser, which says what is wrong."""
-    raw = mutated(random_, _wire([[b"1-0", [b"f0", b"17"]], [b"2-0", [b"f0", b"18"]]]))
-    for way in (fast, regular):
-        way(raw, _LAYOUT.want)
-
-
 def _bytes(read: Callable[[bytes], object], good: bytes, *errors: type[Exception]) -> Callable[[random.Random], None]:
     def check(random_: random.Random) -> None:
         with contextlib.suppress(MillstreamError, *errors):
@@ -176,7 +169,6 @@ def _json(read: Callable[[Any], object], good: Any) -> Callable[[random.Random],
 READERS: dict[str, Callable[[random.Random], None]] = {
     "entries": entries,
     "letters": letters,
-    "replies": replies,
     "manifest": _bytes(manifest.load, manifest.dump(_MANIFEST).encode()),
     "offsets": _json(offsets.load, offsets.dump(_AT)),
     "claims": _json(lambda raw: claims.load(raw, "g", "q"), claims.dump(_CLAIM)),
@@ -219,8 +211,8 @@ def test_in_good_order_all_of_it_is_read() -> None:
 
 @pytest.mark.parametrize("seed", range(1, 3))
 def test_mutated_inputs_are_read_or_refused(seed: int) -> None:
-    """Two thousand of them."""
-    assert mutations(seed, PIECE // 2) == PIECE // 2
+    """A thousand of them."""
+    assert mutations(seed, PIECE // 4) == PIECE // 4
 
 
 @pytest.mark.parametrize(
