@@ -303,6 +303,15 @@ FAULTS = (
         "tests/spark/test_rowcoding.py::test_columns_that_cannot_be_written_are_named",
     ),
     Fault(
+        "one-value-fails-the-column",
+        "What a client wrote ends no task.",
+        "spark/convert.py",
+        "    value.encode()\n    return value\n",
+        "    return value\n",
+        "tests/spark/test_mutations.py::test_one_value_of_one_entry_fails_no_column",
+        ("UnicodeEncodeError",),
+    ),
+    Fault(
         "acknowledged-without-a-letter",
         "An entry is acknowledged when its dead letter is there.",
         "spark/verdicts.py",

@@ -11,16 +11,14 @@ if TYPE_CHECKING:
     from millstream.spark.archiving.job import archive
     from millstream.spark.local import java_problem, session
     from millstream.spark.recovery import recover
-    from millstream.spark.register import register
     from millstream.spark.watching import watch
 
-__all__ = ["archive", "java_problem", "recover", "register", "session", "watch"]
+__all__ = ["archive", "java_problem", "recover", "session", "watch"]
 
 _HOMES = {
     "archive": "archiving.job",
     "java_problem": "local",
     "recover": "recovery",
-    "register": "register",
     "session": "local",
     "watch": "watching",
 }
