@@ -276,7 +276,6 @@ FAULTS = (
         "    if found is None:\n",
         '    if found is None or found[1] != "file":\n',
         "tests/spark/test_replay.py::test_a_source_elsewhere_is_refused",
-        ("NoArchiveError",),
     ),
     Fault(
         "links-out-of-the-archive-followed",
