@@ -235,7 +235,7 @@ def main() -> None:
 
     # Spark's default for Parquet is the old INT96, which has no time zone; others could not tell that these are UTC.
     zoned = {"spark__sql__parquet__outputTimestampType": "TIMESTAMP_MICROS"}
-    spark = millstream.spark.session("millstream demo", quick=args.quick, **zoned)
+    spark = millstream.spark.session("millstream demo", quick=args.quick, quiet=False, **zoned)
     say("session")
     pipeline = Pipeline(spark, args)
     drive(pipeline, os.environ["MILLSTREAM_URL"], finish)

@@ -91,7 +91,7 @@ def load(raw: Mapping[str, Any], group: str, query: str) -> Claim:
         }
         told, consumer = Claim(group, query, int(raw["seq"]), runs), raw["consumer"]
         theirs = raw["group"]
-    except (AttributeError, KeyError, TypeError, ValueError) as reason:
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as reason:
         raise UsageError(
             f"the checkpoint's offsets are not those of a millstream query of mode 'group': {raw!r} ({reason!r}); give "
             "this query a checkpointLocation of its own"

@@ -138,7 +138,7 @@ def _json(text: bytes | None, kind: pa.DataType) -> Any:
         return None
     try:
         return _fit(json.loads(text, parse_float=Decimal), kind)
-    except (ValueError, TypeError, ArithmeticError, AttributeError):
+    except (ValueError, TypeError, ArithmeticError, AttributeError, RecursionError):
         return None
 
 
@@ -155,12 +155,12 @@ def _fit(value: Any, kind: pa.DataType) -> Any:
         return {part.name: _fit(value.get(part.name), part.type) for part in kind}
     if pa.types.is_map(kind):
         _must(isinstance(value, dict))
-        return [(name, _fit(part, kind.item_type)) for name, part in value.items()]
+        return [(_text(name), _fit(part, kind.item_type)) for name, part in value.items()]
     if pa.types.is_list(kind):
         _must(isinstance(value, list))
         return [_fit(part, kind.value_type) for part in value]
     if pa.types.is_string(kind):
-        return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+        return _text(value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False))
     if pa.types.is_binary(kind):
         return base64.b64decode(value, validate=True)
     return _scalar(value, kind)
@@ -168,6 +168,12 @@ def _fit(value: Any, kind: pa.DataType) -> Any:
 
 _OUTSIDE = ("NaN", "Infinity", "-Infinity")
 """Numbers that JSON has not, as Spark's to_json words them."""
+
+
+def _text(value: str) -> str:
+    """The text, if it is one in UTF-8: JSON may hold half of a pair, for which Arrow would refuse the whole column."""
+    value.encode()
+    return value
 
 
 def _must(condition: bool) -> None:
@@ -191,7 +197,8 @@ def _scalar(value: Any, kind: pa.DataType) -> Any:
         return float(value)
     _must(not isinstance(value, bool) and isinstance(value, int | Decimal))
     if pa.types.is_integer(kind):
-        _must(value == int(value) and -(1 << (kind.bit_width - 1)) <= value < 1 << (kind.bit_width - 1))
+        # The bounds first: 1e999999999 as a whole number would take minutes, and all memory.
+        _must(-(1 << (kind.bit_width - 1)) <= value < 1 << (kind.bit_width - 1) and value == int(value))
         return int(value)
     if pa.types.is_floating(kind):
         return float(value)

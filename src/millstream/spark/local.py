@@ -280,4 +280,4 @@ def _launch(chosen: Mapping[str, str], errors: int) -> None:
 
     if SparkContext._gateway is None:  # noqa: SLF001 - no other way to see it
         conf = SparkConf(loadDefaults=False).setAll(list(chosen.items()))
-        SparkContext._ensure_initialized(gateway=launch_gateway(conf, {"stderr": errors}))  # noqa: SLF001 - as above
+        SparkContext._ensure_initialized(gateway=launch_gateway(conf, {"stderr": errors}))  # type: ignore[no-untyped-call] # noqa: SLF001 - as above

@@ -134,7 +134,7 @@ def load(raw: Mapping[str, Any]) -> Offset:
             )
             for key, at in raw.items()
         }
-    except (AttributeError, KeyError, TypeError, ValueError) as reason:
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as reason:
         raise UsageError(
             f"the checkpoint's offsets are not those of a millstream query: {raw!r} ({reason}); "
             "give this query a checkpointLocation of its own"

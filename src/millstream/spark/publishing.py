@@ -212,7 +212,14 @@ class Publisher:
         """The piece if it is to be published now; None if it was already."""
         self._calls.check(looked[:2])
         done, piece = looked[1]
-        done = int(done or 0)
+        try:
+            done, first = int(done or 0), None if piece is None else _first(piece)
+        except ValueError:
+            raise UsageError(
+                f"rows of batch {record.version} of writer {self._writer} that wait in {part.key} on "
+                f"{self._options.shown_url} were changed by somebody else: DEL {self._ledger.key} to have the batch "
+                "written anew; what was published of it stays, and will be there twice"
+            ) from None
         if done > number:
             return None
         if piece is None or done < number:
@@ -225,7 +232,6 @@ class Publisher:
                 "stays, and will be there twice"
             )
         found: bytes = piece
-        first = _first(found)
         if first is not None and not isinstance(looked[2], hiredis.ReplyError) and first <= last_generated(looked[2]):
             raise not_increasing(part.stream, last_generated(looked[2]), first)
         return found
@@ -240,7 +246,7 @@ class Publisher:
     ) -> tuple[bool, list[Any] | None]:
         """Publish a piece; whether it was done, and the look at the following piece."""
         begin = piece.index(b"\n") + 1
-        rows = int(piece[:begin].split(b" ")[0])
+        rows = _rows(piece)
         after = [*trim(part), ("HSET", part.key, _NEXT, number + 1)]
         if number:
             # This piece itself stays until the next one, to be put back if the server refuses to add it.
@@ -297,9 +303,22 @@ def _look(part: Part, number: int) -> list[tuple[bytes | str | int, ...]]:
 
 
 def _first(piece: bytes) -> Id | None:
-    """The id of a piece's first row, if it was given."""
-    words = piece[: piece.index(b"\n")].split(b" ")
-    return parse_id(words[1].decode()) if words[1] else None
+    """The id of a piece's first row, if it was given.
+
+    Raises:
+        ValueError: it is no piece.
+    """
+    _rows(piece)
+    _, _, ident = piece[: piece.index(b"\n")].partition(b" ")
+    return parse_id(ident.decode()) if ident else None
+
+
+def _rows(piece: bytes) -> int:
+    """How many rows a piece has."""
+    rows = int(piece[: piece.index(b"\n")].partition(b" ")[0])
+    if rows < 1:
+        raise ValueError(f"{rows} rows are none")
+    return rows
 
 
 def last_generated(reply: list[Any]) -> Id:

@@ -11,6 +11,7 @@ A driver that was killed says nothing more: a query that should run and has no d
 """
 
 import json
+import logging
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -20,6 +21,8 @@ from millstream.client.connect import connect
 from millstream.client.jsontext import parse_record
 from millstream.client.url import check_remote, find_url
 from millstream.errors import MillstreamError
+
+logger = logging.getLogger("millstream.spark")
 
 PREFIX = "millstream:spark:"
 PROGRESS = f"{PREFIX}progress"
@@ -40,6 +43,8 @@ NEW: dict[str, Any] = {
     "batch_ms": None, "lag": None, "error": None,
 }  # fmt: skip
 """Every field of what is known of a query. ``rows`` are those of the last batch, ``total_rows`` of the run."""
+
+_TEXTS = ("id", "name", "run", "driver", "host", "state", "error")
 
 STATES = ("running", "stopped", "failed", "gone")
 
@@ -86,7 +91,7 @@ def write(client: "redis.Redis", facts: Mapping[str, Any], event: str | None) ->
 
 def forget(client: "redis.Redis", now_ms: int) -> None:
     """Drop what nobody has told anything about for 30 days."""
-    old = [str(facts["id"]) for facts in _told(client) if now_ms - (facts["at_ms"] or 0) > FORGET_MS]
+    old = [str(facts["id"]) for facts in _told(client) if now_ms - facts.get("at_ms", 0) > FORGET_MS]
     if old:
         client.hdel(QUERIES, *old)
 
@@ -127,15 +132,19 @@ def look(url: str | None) -> list[dict[str, Any]]:
 
 def _told(client: "redis.Redis") -> list[dict[str, Any]]:
     values = cast("list[bytes]", client.hvals(QUERIES))
-    return [facts for facts in map(_legible, values) if facts is not None]
+    read = [_facts(value) for value in values]
+    return [facts for facts in read if facts is not None]
 
 
-def _legible(value: bytes) -> dict[str, Any] | None:
-    """What a driver told of a query; None where somebody else wrote."""
+def _facts(value: bytes) -> dict[str, Any] | None:
+    """What a query has told; None, with a warning, for what anybody else has written there."""
     try:
         facts = parse_record(value)
-    except ValueError:
-        return None
-    if not isinstance(facts, dict) or not isinstance(facts.get("at_ms"), int | None):
-        return None
-    return facts
+        known = {name: facts[name] for name in NEW if facts.get(name) is not None}
+        kinds = all(isinstance(fact, str if name in _TEXTS else int | float) for name, fact in known.items())
+        if kinds and known.keys() >= {"id", "driver"} and known.get("state", "running") in STATES:
+            return dict(known)
+    except (ValueError, AttributeError):
+        pass
+    logger.warning("a record in %s is none that a query has written, and is passed over: %r", QUERIES, value[:80])
+    return None

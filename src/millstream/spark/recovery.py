@@ -240,10 +240,19 @@ class Recovery:
             self._check_name()
             self._note(b"0-0")
         else:
-            self._cursor = noted
+            self._cursor = self._checked_cursor(noted)
         if self._cursor != _END and (held := self._held()):
             last = parse_id(list(held)[-1].decode())
             self._cursor = str(max(parse_id(self._cursor.decode()), last.after)).encode()
+
+    def _checked_cursor(self, noted: bytes) -> bytes:
+        try:
+            return noted if noted == _END else str(parse_id(noted.decode())).encode()
+        except ValueError:
+            raise UsageError(
+                f"{self._cursor_key}, where this recovery has noted how far it is, holds {noted[:80]!r}: somebody else "
+                f"has changed it; DEL it, and give this recovery another name"
+            ) from None
 
     def _check_name(self) -> None:
         """Raise if a worker has the recovery's name: what it holds would be taken for a slice and judged."""
@@ -293,7 +302,7 @@ class Recovery:
         for _ in range(3):
             _, owner = self._asker.once([("WATCH", self._lock_key), ("GET", self._lock_key)])
             if isinstance(owner, bytes) and not _died_here(owner):
-                host, pid, _ = owner.decode().rsplit(":", 2)
+                host, pid = _owner(owner)
                 raise UsageError(
                     f"a recovery named {self._name!r} of this group is at work (process {pid} on {host}, less than "
                     f"{_LOCK_MS // 1000} s ago): wait for it, or give this one another name"
@@ -316,16 +325,23 @@ class Recovery:
 
 def _died_here(owner: bytes) -> bool:
     """Whether the owner of a lock was a process of this machine that is no more."""
-    host, pid, _ = owner.decode().rsplit(":", 2)
+    host, pid = _owner(owner)
     if host != socket.gethostname():
         return False
     try:
         os.kill(int(pid), 0)
     except ProcessLookupError:
         return True
-    except OSError:
+    except (OSError, OverflowError, ValueError):
         return False
     return False
+
+
+def _owner(owner: bytes) -> tuple[str, str]:
+    """Machine and process of whoever has a lock; of anything else that was written there, what it says."""
+    text = owner.decode(errors="backslashreplace")
+    host, pid, *_ = [*text.rsplit(":", 2), "?", "?"]
+    return host, pid
 
 
 class SparkJudge:

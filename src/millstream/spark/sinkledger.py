@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import hiredis
 
+from millstream.errors import UsageError
 from millstream.spark import ledgerkeys, nodes, wire
 from millstream.spark.line import Line
 from millstream.spark.refusals import refused
@@ -38,10 +39,33 @@ class Record:
 
     @classmethod
     def unpacked(cls, text: bytes) -> "Record":
-        """The record of a text."""
-        kept = json.loads(text)
-        parts = None if kept["parts"] is None else tuple(Part(*part) for part in kept["parts"])
-        return cls(kept["version"], parts)
+        """The record of a text.
+
+        Raises:
+            ValueError: it is none.
+        """
+        try:
+            kept = json.loads(text)
+            parts = None if kept["parts"] is None else tuple(_part(part) for part in kept["parts"])
+            return cls(_number(kept["version"]), parts)
+        except (KeyError, TypeError, RecursionError) as reason:
+            raise ValueError(f"it is no record of a batch ({reason!r})") from None
+
+
+def _part(kept: list[Any]) -> Part:
+    part = Part(*kept)
+    for count in (part.pieces, part.rows):
+        _number(count)
+    for text in (part.key, part.stream):
+        if not isinstance(text, str):
+            raise TypeError(f"{text!r} is no key")
+    return part
+
+
+def _number(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{value!r} is no number")
+    return value
 
 
 class Calls:
@@ -129,7 +153,13 @@ class Ledger:
         """What is known now; the next :meth:`swap` writes only if that has not changed."""
         text = self._calls.all([("WATCH", self.key), ("GET", self.key)])[1]
         self._watching = self._calls.line_to(self.key)
-        return None if text is None else Record.unpacked(text)
+        try:
+            return None if text is None else Record.unpacked(text)
+        except ValueError as reason:
+            raise UsageError(
+                f"what is kept of this writer's last batch in {self.key} was changed by somebody else: {reason}. Its "
+                f"rows may be there or not; DEL {self.key} to have the batch written anew"
+            ) from None
 
     def swap(self, record: Record) -> bool:
         """Write the record unless it has changed since it was looked at; False if it was not, as far as is known."""

@@ -54,7 +54,9 @@ def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         page = general([(b"0-0", value) for value in values], Want(pairs=True))
         assert page is not None
         return page.pairs
-    return pa.array(values, kind)
+    # A letter may claim any number of deliveries; one that fits no column is not known.
+    most = 1 << (kind.bit_width - 1)
+    return pa.array([value if value is None or -most <= value < most else None for value in values], kind)
 
 
 def _groups(asker: Asker, part: "ViewPartition") -> Iterator[Rows]:

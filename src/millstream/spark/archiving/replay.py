@@ -369,10 +369,17 @@ class _Target:
         self._check_apart()
         if not told:
             return ZERO
-        self._after = parse_id(told[b"after"].decode())
-        done.resumed_after, done.written = str(self._after), int(told[b"written"])
+        try:
+            self._after = parse_id(told[b"after"].decode())
+            done.resumed_after, done.written = str(self._after), int(told[b"written"])
+            description = told[b"what"]
+        except (KeyError, ValueError):
+            raise UsageError(
+                f"{self._key} at the target, where this replay has noted how far it is, was changed by somebody else: "
+                "DEL it and replay into a new stream"
+            ) from None
         self._written = done.written
-        if told[b"what"] != self._what.description:
+        if description != self._what.description:
             raise UsageError(f"the replay {self._what.name!r} at the target is of something else: give another --name")
         done.finished = done.before = b"done" in told
         return self._after
@@ -457,13 +464,13 @@ class _Target:
     def _seen(self, pipe: Any, batch: _Batch) -> bool:
         """Whether the batch is there: the reply to an attempt may be lost where the attempt was not."""
         there = pipe.hget(self._key, "after")
-        found = parse_id(there.decode()) if there else ZERO
-        if found not in (self._after, batch.last):
+        found = there.decode(errors="backslashreplace") if there else str(ZERO)
+        if found not in (str(self._after), str(batch.last)):
             raise ReplayError(
                 f"the cursor of this replay was moved to {found} by somebody else: it runs twice, or the target was "
                 "emptied or restored. This run wrote nothing more; run it again"
             )
-        return found == batch.last
+        return bool(found == str(batch.last))
 
     def _check_room(self, pipe: Any, first: Id) -> None:
         """Before a transaction, which would be half done if the server refused an id in its midst."""

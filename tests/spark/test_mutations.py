@@ -1,0 +1,234 @@
+"""Whatever a client wrote, Spark's part reads it or says what is wrong: no input ends a task with an error of Python's.
+
+Each reader gets inputs that it would get in good order, mutated: bits and bytes changed, parts cut, doubled and
+exchanged, numbers and nestings of absurd size put in. What it may answer is a value or one of our errors.
+"""
+
+import contextlib
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    IntegerType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from millstream.client.deadletter import DeadLetter, pack, take_history
+from millstream.errors import MillstreamError
+from millstream.spark import claims, offsets, queries
+from millstream.spark.archiving import manifest
+from millstream.spark.archiving.manifest import DataFile, Manifest, Place
+from millstream.spark.columns import Layout
+from millstream.spark.decode import fast, general
+from millstream.spark.offsets import Id, Position
+from millstream.spark.publishing import _first
+from millstream.spark.recovery import _died_here
+from millstream.spark.regular import regular
+from millstream.spark.sinkledger import Record
+from millstream.spark.staging import Part
+from millstream.spark.viewrows import _array, _letter
+from millstream.spark.views import COLUMNS
+from support import campaign
+
+PIECE = 2000
+"""Inputs of one piece of the campaign."""
+
+ABSURD = (
+    b"[" * 3000, b'{"a":' * 3000, b"9" * 5000, b"-1", b"1e999", b"Infinity", b"NaN", b"null", b"true", b'""', b"\x00",
+    b"\xff\xfe", b"\xed\xa0\x80", b'"\\ud800"', b"18446744073709551616", b"9223372036854775808",
+    b"-9223372036854775809",
+    b"0-0", b"99999999999999999999-1", b"\xc2\xb2", b"{}", b"[]", b"\r\n", b"%s", b"../../etc",
+    b"10000-01-01T00:00:00Z", b"[1e999999999]",
+    b"2026-01-31T12:00:00+99:99", b"2026-01-31T12:00:00Z", b"1" + b"0" * 400,
+)  # fmt: skip
+
+
+def mutated(random_: random.Random, good: bytes) -> bytes:
+    """The input with one to four changes."""
+    made = bytearray(good)
+    for _ in range(random_.randint(1, 4)):
+        at, end = sorted((random_.randint(0, len(made)), random_.randint(0, len(made))))
+        end = min(end, at + random_.choice((0, 1, 4, 64)))
+        kind = random_.randrange(5)
+        if kind == 0 and made:
+            made[min(at, len(made) - 1)] ^= 1 << random_.randrange(8)
+        elif kind == 1:
+            made[at:end] = random_.choice(ABSURD)
+        elif kind == 2:
+            del made[at:end]
+        elif kind == 3:
+            made[at:at] = made[at:end] * 2
+        else:
+            made[at:end] = random_.randbytes(end - at)
+    return bytes(made)
+
+
+# --- what is read, in good order -------------------------------------------------------------------------------------
+
+_AT = {"s": Position(Id(1, 0), 1, Id(9, 0), 9, 2)}
+_CLAIM = claims.Claim("g", "q", 3, {"s": (claims.Run(Id(1, 0), Id(4, 0), 4),)})
+_MANIFEST = Manifest(7, {"s": Place(Id(9, 0), 9)}, (DataFile("stream=s/a.parquet", "s", Id(1, 0), Id(9, 0), 9, 100),))
+_RECORD = Record(4, (Part("s", "millstream:sink:k", 2, 9, "1-0", "9-0"),))
+_QUERY = queries.NEW | {"id": "i", "driver": "d", "state": "running", "at_ms": 5, "lag": 3}
+_DEATH = {"id": "1-0", "group": "g", "consumer": "c", "deliveries": 2, "reason": "error", "error": "x", "died_ms": 5}
+_LETTER = DeadLetter(
+    (b"a", b"1"), "s", "1-0", "g", "c", 3, "error", "ValueError: x", "Traceback", 5, 9, ({**_DEATH, "returned_ms": 7},)
+)
+_VALUES = (
+    b"17", b"1.5", b"12.34", b"true", b"2026-01-31", b"2026-01-31T12:00:00Z", b'{"a": 1, "b": ["x", null]}', b"[1, 2]",
+    b'{"k": 1.5}', b"text",
+)  # fmt: skip
+_COLUMNS = (
+    IntegerType(), DoubleType(), DecimalType(6, 2), StringType(), DateType(), TimestampType(),
+    StructType([StructField("a", IntegerType()), StructField("b", ArrayType(StringType()))]), ArrayType(IntegerType()),
+    MapType(StringType(), DoubleType()), TimestampNTZType(),
+)  # fmt: skip
+_LAYOUT = Layout.of(
+    StructType(
+        [
+            StructField("id", StringType()),
+            StructField("timestamp", TimestampType()),
+            *(StructField(f"f{at}", kind) for at, kind in enumerate(_COLUMNS)),
+            StructField("_corrupt", StringType()),
+        ]
+    )
+)
+
+
+def entries(random_: random.Random) -> None:
+    """Entries of any fields as a task makes rows of them, by each of the three ways that there are."""
+    rows = []
+    for number in range(1, 4):
+        flat: list[bytes] = []
+        for at, value in enumerate(_VALUES):
+            name = f"f{at}".encode()
+            flat += [mutated(random_, name) if random_.random() < 0.05 else name, value]
+            flat[-1] = mutated(random_, value) if random_.random() < 0.5 else value
+        rows.append([b"%d-%d" % (number, random_.choice((0, 2**64 - 1))), flat])
+    raw = b"".join(map(_wire, [rows]))
+    found = [general(rows, _LAYOUT.want)]
+    found += [made[0] for made in (fast(raw, _LAYOUT.want), regular(raw, _LAYOUT.want)) if made is not None]
+    for page in found:
+        assert page is not None
+        assert _LAYOUT.batch("s", page).num_rows == len(rows)
+
+
+def _wire(value: Any) -> bytes:
+    if isinstance(value, bytes):
+        return b"$%d\r\n%s\r\n" % (len(value), value)
+    return b"*%d\r\n" % len(value) + b"".join(map(_wire, value))
+
+
+def letters(random_: random.Random) -> None:
+    """Dead letters as the view shows them, and entries that were put back."""
+    flat = [mutated(random_, word) if random_.random() < 0.1 else word for word in pack(_LETTER)]
+    row = _letter(flat)
+    for value, kind in zip(row, COLUMNS["dead"].values(), strict=False):
+        from pyspark.sql.pandas.types import to_arrow_type
+
+        assert len(_array([value], to_arrow_type(kind, timezone="UTC"))) == 1
+    fields, history = take_history([b"a", b"1", b"_dead.history", mutated(random_, flat[-1])])
+    assert len(fields) == (2 if history is not None and len(fields) == 2 else 4)
+
+
+def _bytes(read: Callable[[bytes], object], good: bytes, *errors: type[Exception]) -> Callable[[random.Random], None]:
+    def check(random_: random.Random) -> None:
+        with contextlib.suppress(MillstreamError, *errors):
+            read(mutated(random_, good))
+
+    return check
+
+
+def _json(read: Callable[[Any], object], good: Any) -> Callable[[random.Random], None]:
+    """What Spark has parsed as JSON before it reaches us."""
+
+    def check(random_: random.Random) -> None:
+        try:
+            raw = json.loads(mutated(random_, json.dumps(good).encode()))
+        except (ValueError, RecursionError):
+            return
+        with contextlib.suppress(MillstreamError):
+            read(raw)
+
+    return check
+
+
+READERS: dict[str, Callable[[random.Random], None]] = {
+    "entries": entries,
+    "letters": letters,
+    "manifest": _bytes(manifest.load, manifest.dump(_MANIFEST).encode()),
+    "offsets": _json(offsets.load, offsets.dump(_AT)),
+    "claims": _json(lambda raw: claims.load(raw, "g", "q"), claims.dump(_CLAIM)),
+    "record": _bytes(Record.unpacked, _RECORD.packed().encode(), ValueError),
+    "piece": _bytes(_first, b"9 1-0\n*3\r\n", ValueError),
+    "queries": _bytes(queries._facts, json.dumps(_QUERY).encode()),
+    "lock": _bytes(_died_here, b"host:12:ab"),
+}
+
+
+def mutations(seed: int, count: int = PIECE) -> int:
+    """So many inputs, each to the reader it is for."""
+    random_ = random.Random(seed)
+    for number in range(count):
+        name = random_.choice(list(READERS))
+        try:
+            READERS[name](random_)
+        except Exception as reason:
+            raise AssertionError(f"input {number} of seed {seed}, for {name}: {reason!r}") from reason
+    return count
+
+
+def test_in_good_order_all_of_it_is_read() -> None:
+    """The campaign mutates what is right: else it would show that nonsense is refused."""
+    assert manifest.load(manifest.dump(_MANIFEST)) == _MANIFEST
+    assert offsets.load(offsets.dump(_AT)) == _AT
+    assert claims.load(claims.dump(_CLAIM), "g", "q") == _CLAIM
+    kept = Record.unpacked(_RECORD.packed().encode())
+    assert (kept.version, kept.parts) == (4, _RECORD.parts)
+    assert queries._facts(json.dumps(_QUERY).encode()) == {
+        name: value for name, value in _QUERY.items() if value is not None
+    }
+    assert _first(b"9 1-0\n") == Id(1, 0)
+    rows = [[b"1-0", [word for at, value in enumerate(_VALUES) for word in (f"f{at}".encode(), value)]]]
+    page = general(rows, _LAYOUT.want)
+    assert page is not None
+    (row,) = _LAYOUT.batch("s", page).to_pylist()
+    assert (row["f0"], row["f6"], row["f7"]) == (17, {"a": 1, "b": ["x", None]}, [1, 2])
+
+
+@pytest.mark.parametrize("seed", range(1, 3))
+def test_mutated_inputs_are_read_or_refused(seed: int) -> None:
+    """A thousand of them."""
+    assert mutations(seed, PIECE // 4) == PIECE // 4
+
+
+@pytest.mark.parametrize(
+    "value", [b"[" * 5000, b'["\\ud800"]', b'{"\\ud800": 1}', b"[1e999999999]", b"[" + b"9" * 5000 + b"]"]
+)
+@pytest.mark.parametrize("kind", [pa.list_(pa.string()), pa.map_(pa.string(), pa.string()), pa.list_(pa.int64())])
+def test_one_value_of_one_entry_fails_no_column(value: bytes, kind: pa.DataType) -> None:
+    """It is null and counted as mistaken, or a value; its neighbours are what they were."""
+    from millstream.spark.convert import convert
+
+    found, _ = convert(pa.array([b"null", value, b"null"]).view(pa.string()), kind)
+    assert len(found) == 3
+
+
+@pytest.mark.long
+@pytest.mark.timeout(campaign.LIMIT)
+def test_a_hundred_thousand_mutated_inputs() -> None:
+    """Of everything that Spark's part reads and a client may have written."""
+    campaign.run("spark-mutations", mutations, range(100, 150), processes=2, unit="mutated inputs")
