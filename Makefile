@@ -2,19 +2,25 @@
 
 PYTHON ?= python3
 ARGS ?=
-BIN := .venv/bin
+VENV ?= .venv
+BIN := $(VENV)/bin
+# The versions that are installed; empty for the newest that pyproject.toml allows.
+CONSTRAINTS ?= constraints.txt
 # Written last, so that an installation cut short is done again; older than pyproject.toml means install again.
-STAMP := .venv/.installed
+STAMP := $(VENV)/.installed
+NEWEST := VENV=.venv-newest CONSTRAINTS=
+
+PIP_OPTIONS := $(if $(CONSTRAINTS),-c $(CONSTRAINTS),--upgrade --upgrade-strategy eager)
 
 .DEFAULT_GOAL := help
 # The checks must speak before the installation starts, under make -j too.
 .NOTPARALLEL:
-.PHONY: help install demo test test-long lint types docs fix clean check-python check-java
+.PHONY: help install demo test test-long test-newest newest constraints lint types docs fix clean check-python check-java
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1~\2/p' Makefile | awk -F'~' '{ printf "%-18s %s\n", $$1, $$2 }'
 
-install: check-python $(STAMP) ## make .venv and install everything the demo and the tests need
+install: check-python $(STAMP) ## make .venv and install everything the demo and the tests need, as constraints.txt says
 
 demo: check-java install ## the main job: a year of flights through stream, workers and Spark (ARGS="--rows 5000" for a short one)
 	$(BIN)/millstream demo $(ARGS)
@@ -27,6 +33,19 @@ test: check-java install ## every test but the long campaigns, three at a time (
 
 test-long: check-java install ## only the long campaigns
 	$(BIN)/python -m pytest -m long $(ARGS)
+
+newest: ## make .venv-newest with the newest of each dependency, and say what is newer than constraints.txt has it
+	rm -f .venv-newest/.installed
+	$(MAKE) install $(NEWEST)
+	@echo "What is installed otherwise than constraints.txt says:"
+	@.venv-newest/bin/python -m pip freeze --exclude-editable | diff constraints.txt - | grep '^[<>] [^#]' || echo "  nothing"
+
+test-newest: newest ## make test with the newest of each dependency (.ci/run newest does all that CI does)
+	$(MAKE) test $(NEWEST)
+
+constraints: newest ## write constraints.txt anew; try make test-newest first, and commit what has passed
+	@{ sed '/^[^#]/,$$d' constraints.txt; .venv-newest/bin/python -m pip freeze --exclude-editable; } > .constraints.new
+	@mv .constraints.new constraints.txt
 
 lint: install ## style: ruff's rules and format
 	$(BIN)/ruff check .
@@ -44,7 +63,7 @@ docs: install ## write docs/promises.md and the tables of docs/compatibility.md 
 	$(BIN)/python scripts/promises.py
 
 clean: ## remove .venv and everything made by running
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-out spark-warehouse metastore_db derby.log
+	rm -rf .venv .venv-newest .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-out spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 check-python:
@@ -53,8 +72,8 @@ check-python:
 check-java:
 	@scripts/prerequisites.sh java
 
-$(STAMP): pyproject.toml
-	@echo "Installing into .venv (the first time takes a few minutes: Spark is a large download)"
-	"$(PYTHON)" -m venv .venv
-	$(BIN)/python -m pip install --disable-pip-version-check -e '.[dev]'
+$(STAMP): pyproject.toml $(CONSTRAINTS)
+	@echo "Installing into $(VENV) (the first time takes a few minutes: Spark is a large download)"
+	"$(PYTHON)" -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check $(PIP_OPTIONS) -e '.[dev]'
 	@touch $@

@@ -5,6 +5,7 @@ transactions and scripts. FastStream has a file of its own. docs/compatibility.m
 """
 
 import asyncio
+import gc
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
@@ -24,8 +25,19 @@ from celery.contrib.testing.worker import start_worker
 from support.servers import ServerProcess, millstream_server
 from support.waiting import aeventually
 
-# What these libraries call of redis-py is theirs
-pytestmark = pytest.mark.filterwarnings("ignore:Call to deprecated:DeprecationWarning")
+# What these libraries call of redis-py is theirs, and so are the connections that they leave to the collector
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Call to deprecated:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture(autouse=True)
+def collected() -> Iterator[None]:
+    """Nothing of one test is collected, and complained of, in another."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="module")

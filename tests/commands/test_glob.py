@@ -2,7 +2,6 @@
 
 import logging
 import random
-import sys
 from collections.abc import Callable
 
 import pytest
@@ -12,6 +11,7 @@ from millstream.glob import Effort, Pattern, PatternTooCostlyError, matcher
 from millstream.replies import Error
 from support.inprocess import World
 from support.servers import ServerProcess
+from support.steps import steps
 
 TOO_COMPLEX = Error(str(PatternTooCostlyError()))
 SIGNS = b"aAbBzZ*?[]^-\\\x00\x7f\x80\xff_19"
@@ -103,30 +103,14 @@ def test_a_star_and_the_empty_name() -> None:
     assert one.call("PUBLISH", "c", "x") == 1
 
 
-def calls(act: Callable[[], object]) -> int:
-    """How many functions an act calls, those of the interpreter included."""
-    count = 0
-
-    def note(_frame: object, event: str, _arg: object) -> None:
-        nonlocal count
-        count += event in {"call", "c_call"}
-
-    sys.setprofile(note)
-    try:
-        act()
-    finally:
-        sys.setprofile(None)
-    return count
-
-
 @pytest.mark.parametrize("piece", [b"[^]", b"[a-z]", b"?", b"\\a", b"*a", b"*[ab]", b"**"])
 def test_taking_a_pattern_apart_costs_its_length_or_nothing(piece: bytes) -> None:
     """Twice the pattern is at most twice the work; past a thousand stars it is no work at all."""
     name = b"a" * 3000
-    short, long = (calls(lambda n=n: matcher(piece * n)(name)) for n in (2000, 4000))
+    short, long = (steps(lambda n=n: matcher(piece * n)(name)) for n in (2000, 4000))
     assert long < 2.5 * short + 100
     if piece[:1] == b"*" and len(piece) > 1 and piece != b"**":
-        assert calls(lambda: matcher(piece * 500_000)(name)) < 1.5 * long + 100
+        assert steps(lambda: matcher(piece * 500_000)(name)) < 1.5 * long + 100
 
 
 def test_what_would_keep_everybody_waiting_is_refused() -> None:
@@ -167,7 +151,7 @@ def test_hostile_patterns_of_one_do_not_stop_the_publishing_of_another() -> None
     for number in range(300):
         hostile.raw("PSUBSCRIBE", b"*" + b"[ab]" * 300 + b"c%d*" % number, b"*a" * 5000 + b"%d" % number)
     assert other.call("PUBLISH", "orders.new", "x") == 0
-    assert calls(lambda: other.call("PUBLISH", "orders.new", "x")) < 5000
+    assert steps(lambda: other.call("PUBLISH", "orders.new", "x")) < 5000
     assert other.call("PUBLISH", b"a" * 1_000_000, "x") == TOO_COMPLEX
     assert hostile.inbox == []
 

@@ -348,4 +348,12 @@ FAULTS = (
         "        if size > limits.CHANGE_MAX:\n",
         "tests/node/test_large_changes.py::test_a_transaction_is_refused_what_is_too_much",
     ),
+    Fault(
+        "expired-key-breaks-a-watch",
+        "A key whose time has come is none for WATCH, in whichever database.",
+        "commands/keys.py",
+        "        ctx.lookup(key, one)\n        ctx.lookup(key, two)\n",
+        "",
+        "tests/server/test_watch_live.py::test_a_key_whose_time_has_come_is_none_for_watch",
+    ),
 )

@@ -184,8 +184,8 @@ FAULTS = (
         "burial-not-watched",
         "A dead letter is written once, whoever else buries.",
         "spark/verdicts.py",
-        '        looks: list[Command] = [("WATCH", self._dead), ("TYPE", self._dead)]\n',
-        '        looks: list[Command] = [("PING",), ("TYPE", self._dead)]\n',
+        'looks: list[Command] = [("WATCH", self._dead), ',
+        'looks: list[Command] = [("PING",), ',
         "tests/spark/test_recovery.py::test_an_entry_is_buried_once_whoever_else_buries",
     ),
     Fault(

@@ -154,4 +154,13 @@ FAULTS = (
         "    for op, *arguments in _unpack(position, payload)[1]:\n        if op not in _OPS or op == 'xmake':\n",
         "tests/cli/test_upkeep.py::test_a_healthy_log_with_a_snapshot_of_every_kind_is_called_healthy",
     ),
+    Fault(
+        "data-taken-for-the-copy",
+        "What was there before a restore is never removed, whatever ends the restore.",
+        "upkeep/copying.py",
+        "        if _identity(aside) == made:  #",
+        "        if _identity(aside):  #",
+        f"{BACKUP}::test_an_exchange_that_is_broken_off_never_costs_the_data_that_was_there",
+        (*ASSERTION, "StorageError"),
+    ),
 )

@@ -331,6 +331,14 @@ FAULTS = (
         "tests/worker/test_failures_told.py::test_no_control_character_of_others_reaches_the_log[redis]",
     ),
     Fault(
+        "health-for-any-host",
+        "The health endpoint answers only requests for itself.",
+        "worker/health.py",
+        'name.endswith(".localhost"):\n',
+        'name.endswith(""):\n',
+        "tests/worker/test_health.py::test_the_endpoint_answers_only_requests_for_itself[redis-evil.example-403]",
+    ),
+    Fault(
         "once-again",
         "An effect by `once` is there once, however often the entry is delivered.",
         "worker/once.py",

@@ -1,11 +1,15 @@
-"""Any sequence of appends, commits, kills, power cuts and restarts, against a list."""
+"""Any sequence of appends, commits, rewritings that may fail, kills, power cuts and restarts, against a list."""
+
+import contextlib
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from millstream.errors import DiskError, LogCorruptError
 from millstream.persistence.log import Log
-from millstream.persistence.simdisk import Crash, SimDisk
+from millstream.persistence.rewrite import contents, make
+from millstream.persistence.simdisk import Crash, Fault, SimDisk
 from persistence.reference import HOME, Ledger, entropy
 
 PAYLOADS = st.one_of(st.binary(max_size=40), st.integers(0, 2000).map(bytes))
@@ -61,6 +65,25 @@ class LogMachine(RuleBasedStateMachine):
         """No clean stop."""
         self.disk = self.disk.reboot(crash, seed)
         self.open()
+
+    @rule(fault=st.sampled_from([None, *Fault]), step=st.integers(1, 45), crash=st.sampled_from(Crash))
+    def rewrite(self, fault: Fault | None, step: int, crash: Crash) -> None:
+        """A rewriting, one operation of which may fail, and the sweep behind it in any case."""
+        self.disk.faults = {self.disk.operations + step: fault} if fault else {}
+        with contextlib.suppress(OSError, DiskError, LogCorruptError):
+            rewrite = self.log.seal_off()
+            if rewrite is not None:
+                make(self.disk, HOME, rewrite, list(contents(self.disk, HOME, rewrite)))
+                self.log.adopt(rewrite)
+        self.disk.faults = {}
+        with contextlib.suppress(DiskError):
+            self.log.sweep()
+        self.ledger.durable = max(self.ledger.durable, self.log.durable)
+        try:
+            self.log.write()
+        except DiskError:
+            self.disk = self.disk.reboot(crash, step)
+            self.open()
 
     @invariant()
     def positions_are_in_order(self) -> None:

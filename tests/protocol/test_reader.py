@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from millstream.errors import ProtocolError
 from millstream.protocol import limits
+from millstream.protocol import reader as reader_module
 from millstream.protocol.reader import CommandReader, QueryBufferError
 from support import campaign
 
@@ -293,3 +294,18 @@ def test_memory_is_bounded_whatever_the_damage() -> None:
 def test_a_million_mutated_inputs() -> None:
     """Bar C1: a million damaged inputs raise nothing but ProtocolError, mean the same however cut, and cost little."""
     campaign.run("parser", damaged_inputs, range(1, 51))
+
+
+def test_a_command_of_very_many_words_is_read_in_turns() -> None:
+    """However much has come while nothing was read, a turn reads so many words, and says that there are more."""
+    words = [b"w"] * (3 * reader_module._WORDS_AT_ONCE)
+    reader = CommandReader()
+    reader.feed(packed(*words) + packed(b"PING"))
+    turns = 0
+    while (found := reader.next()) is None:
+        assert reader.has_more
+        turns += 1
+    assert (found, turns) == (words, 2)
+    assert reader.next() == [b"PING"]
+    assert reader.next() is None
+    assert not reader.has_more

@@ -47,7 +47,7 @@ WORK = [
     "DEL word",
 ]
 LOOKS = ["GET calm", "GET word", "XRANGE s - +", "XPENDING s g", "EXISTS s", "XLEN other", "DBSIZE"]
-FULL = {Fault.ENOSPC, Fault.EDQUOT}
+FULL = {Fault.ENOSPC, Fault.EDQUOT, Fault.EMFILE}
 # Names are lost, or data, only by a disk that lies; here it tells the truth until the power goes
 CRASHES = [Crash.PROCESS, Crash.DROPPED, Crash.TORN, Crash.REORDERED]
 

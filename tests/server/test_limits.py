@@ -15,6 +15,7 @@ from millstream.clock import Now, SystemClock
 from millstream.commands.config import Config
 from millstream.protocol import limits
 from millstream.server import app
+from millstream.server.machine import peak_resident
 from millstream.server.thread import ServerThread
 from support.waiting import eventually
 from support.wire import Wire, pack
@@ -200,6 +201,26 @@ def test_output_hard_limit() -> None:
             assert other.ask("PING") == b"PONG"
             assert len(patient.read()) == BIG
             assert slow.is_closed()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param([["MGET", *["k"] * 20_000]], id="one string often"),
+        pytest.param([["MULTI"], *[["GETRANGE", "k", 0, -2]] * 20_000, ["SET", "done", 1], ["EXEC"]], id="transaction"),
+    ],
+)
+def test_a_reply_above_the_hard_limit_is_not_made(words: list[list[str | int]]) -> None:
+    """Little that is asked for cannot make the server hold much: its client is cut before, what it changes is done."""
+    with ServerThread(parameters={"client-output-buffer-limit": "normal 8mb 0 0"}) as server, Wire(server.url) as other:
+        other.ask("SET", "k", b"x" * 50_000)
+        before = peak_resident()
+        with Wire(server.url) as greedy:
+            greedy.socket.sendall(b"".join(pack(*each) for each in words))
+            assert greedy.is_closed()
+        assert CUT % 1 in other.ask("INFO", "stats")
+        assert other.ask("EXISTS", "done") == (len(words) > 1)
+        assert peak_resident() - before < 200 * 1024 * 1024  # written out it would be 1,000 MB
 
 
 def test_output_soft_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -182,6 +182,20 @@ def test_a_server_tells_what_monitors_ask_for() -> None:
         assert told["number_of_cached_scripts"] == told["used_memory_lua"] == "0"
 
 
+def test_resetting_begins_every_count_anew() -> None:
+    """CONFIG RESETSTAT sets bytes, refusals and lookups to zero as it does in Redis; what is so now stays."""
+    with ServerThread() as server, Wire(server.url) as wire:
+        wire.ask("SET", "k", "x" * 100_000)
+        wire.ask("GET", "k")
+        before = section(wire.ask("INFO"))
+        assert int(before["total_net_input_bytes"]) > 100_000
+        wire.ask("CONFIG", "RESETSTAT")
+        after = section(wire.ask("INFO"))
+        counts = ("total_net_input_bytes", "total_net_output_bytes", "total_commands_processed", "keyspace_hits")
+        assert all(int(after[name]) < 100 for name in counts)
+        assert (after["connected_clients"], after["run_id"]) == ("1", before["run_id"])
+
+
 def test_an_embedded_store_tells_no_rates() -> None:
     """Where nobody measures how much comes in, INFO has no figure for it."""
     assert "instantaneous_ops_per_sec" not in section(World().client(2).call("INFO", "stats"))

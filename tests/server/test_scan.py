@@ -1,8 +1,12 @@
 """SCAN's promise, over any mixture of walks and changes."""
 
+import contextlib
+from collections.abc import Iterator
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millstream.engine import scanning
 from millstream.engine.scanning import ScanOrder, place
 from millstream.server.thread import ServerThread
 from support.wire import Wire
@@ -30,10 +34,30 @@ class Walk:
         self.seen: set[bytes] = set()
 
 
-@given(st.sets(st.sampled_from(KEYS)), steps)
-@settings(max_examples=400, deadline=None)
-def test_what_lasts_is_seen(first: set[bytes], changes: list[tuple[object, ...]]) -> None:
-    """A key that is there from the first to the last step of a walk is answered, whatever others do meanwhile."""
+@given(st.sets(st.sampled_from(KEYS)), steps, st.sampled_from([scanning.SLICE, 20, 7]), st.sampled_from([2**30, 3]))
+@settings(max_examples=600, deadline=None)
+def test_what_lasts_is_seen(first: set[bytes], changes: list[tuple[object, ...]], at_once: int, numbers: int) -> None:
+    """A key that is there from the first to the last step of a walk is answered, whatever others do meanwhile.
+
+    That holds however few keys are put in order at one step, and when the orders' numbers begin anew.
+    """
+    with sized(at_once, numbers):
+        walked(first, changes)
+
+
+@contextlib.contextmanager
+def sized(at_once: int, numbers: int) -> Iterator[None]:
+    """Other sizes of the module for a while."""
+    before = scanning.SLICE, scanning._NUMBERS
+    scanning.SLICE, scanning._NUMBERS = at_once, numbers
+    try:
+        yield
+    finally:
+        scanning.SLICE, scanning._NUMBERS = before
+
+
+def walked(first: set[bytes], changes: list[tuple[object, ...]]) -> None:
+    """Three walks and the changes beside them."""
     keys = dict.fromkeys(sorted(first))
     order = ScanOrder()
     walks = [Walk(keys) for _ in range(3)]
@@ -101,3 +125,17 @@ def test_filters_and_databases() -> None:
         cursor, _ = wire.ask("SCAN", 0, "COUNT", 1)
         wire.ask("SWAPDB", 0, 1)
         assert wire.ask("SCAN", cursor) == [b"0", []]
+
+
+def test_a_walk_begins_soon_however_many_keys_there_are() -> None:
+    """A step puts so many keys in order and no more, and answers none before all are; a large COUNT is a wish."""
+    keys = dict.fromkeys(b"%d" % number for number in range(3 * scanning.SLICE))
+    order, cursor, seen, sizes = ScanOrder(), 0, [], []
+    while True:
+        cursor, found = order.step(keys, cursor, 10**9)
+        seen += found
+        sizes.append(len(found))
+        if not cursor:
+            break
+    assert sizes == [0, 0] + [scanning.MOST] * (len(keys) // scanning.MOST)
+    assert sorted(seen) == sorted(keys)

@@ -6,6 +6,7 @@ from conformance.pipe import Pipe
 from millstream.replies import Error
 from support.inprocess import World, to_words
 from support.servers import ServerProcess
+from support.steps import steps
 
 pytestmark = pytest.mark.realserver
 
@@ -121,3 +122,55 @@ def test_the_same_commands_break_a_watch(real_redis: ServerProcess) -> None:
         watcher.close()
     assert found == wanted
     assert len({broken for _, broken in wanted.values()}) == 2
+
+
+# What stands in databases 0 and 1 when WATCH comes; "PXAT 1" makes a key whose time has come and that nobody has seen
+EXPIRED = (
+    "",
+    "SET k v",
+    "SET k v PXAT 1",
+    "SELECT 1, SET k v",
+    "SELECT 1, SET k v PXAT 1",
+    "SET k v PXAT 1, SELECT 1, SET k w PXAT 1",
+    "SET k v PXAT 1, SELECT 1, SET k w",
+    "SET k v, SELECT 1, SET k w PXAT 1",
+    "SET o v PXAT 1, SET k v",
+    "SET o v, SET k v PXAT 1",
+)
+MOVES = (
+    *("SWAPDB 0 1", "SWAPDB 1 0", "SWAPDB 0 2", "FLUSHDB", "FLUSHALL", "COPY o k REPLACE", "COPY k k DB 1 REPLACE"),
+    *("MOVE k 1", "RENAME o k", "RENAME k o", "DEL k", "GET k", "EXPIRE k 100", "PERSIST k", "SET k 1 XX", "SET k 1"),
+)
+
+
+def test_a_key_whose_time_has_come_is_none_for_watch(real_redis: ServerProcess) -> None:
+    """Databases exchanged, flushed, copied between: a missing key that becomes an expired one breaks no WATCH.
+
+    Each case is one session and one write to the socket, so that nothing expires unasked in between.
+    """
+    pipe, found, wanted = Pipe(real_redis.port), {}, {}
+    try:
+        for keys in EXPIRED:
+            for watched in ("0", "1"):
+                for line in MOVES:
+                    lines = ["SELECT 0", "FLUSHALL", *filter(None, keys.split(", ")), f"SELECT {watched}", "WATCH k"]
+                    lines += ["SELECT 0", line, "MULTI", "EXEC"]
+                    words = [to_words(each.split()) for each in lines]
+                    client = World().client()
+                    wanted[keys, watched, line] = pipe.ask(words)[-1]
+                    found[keys, watched, line] = [client.call(*each) for each in words][-1]
+    finally:
+        pipe.close()
+    assert found == wanted
+
+
+def test_exchanging_databases_costs_what_is_watched_or_waited_for() -> None:
+    """SWAPDB and FLUSHDB look at no key that nobody is concerned with, however many there are."""
+    small, large = (costs_of_exchanging(count) for count in (100, 10_000))
+    assert all(more < less + 100 for less, more in zip(small, large, strict=True)), (small, large)
+
+
+def costs_of_exchanging(count: int) -> list[int]:
+    client = World().client()
+    client.call("MSET", *[word for number in range(count) for word in (f"k{number}", "v")])
+    return [steps(lambda line=line: client.call(*line.split())) for line in ("SWAPDB 0 1", "SWAPDB 0 1", "FLUSHALL")]

@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator["SparkSession"]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     """The session that ``millstream.spark.session`` makes, with the quick compiler."""
     from millstream.spark import session
 
-    made = session("tests", quick=True, spark__log__level="ERROR")
+    tables = str(tmp_path_factory.mktemp("warehouse"))
+    made = session("tests", quick=True, spark__log__level="ERROR", spark__sql__warehouse__dir=tables)
     yield made
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # PySpark leaves its gateway's sockets to the collector

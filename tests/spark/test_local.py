@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from support.servers import ServerProcess
+
 
 @pytest.fixture
 def fresh() -> "Iterator[None]":
@@ -142,6 +144,29 @@ def test_the_session_has_the_promised_settings(spark: "SparkSession") -> None:
     )
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.sparkContext.uiWebUrl is None
+
+
+@pytest.mark.spark
+@pytest.mark.realserver
+def test_a_command_prints_its_answer_alone(real_redis: "ServerProcess") -> None:
+    """No warning of Java's or of Spark's logging stands before it: nobody could do anything about them."""
+    with real_redis.client() as client:
+        client.flushall()
+        client.xgroup_create("s", "g", "0", mkstream=True)
+    words = [str(Path(sys.executable).with_name("millstream")), "sql", "SELECT count(*) AS n FROM groups", "-o", "csv"]
+    ended = subprocess.run([*words, "--url", real_redis.url], capture_output=True, text=True, check=False, timeout=120)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "n\n1\n", "")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("quiet", ["False", "True"])
+def test_a_start_that_fails_shows_what_java_said(quiet: str) -> None:
+    """Also where it is kept back otherwise; it stands above the line that says what to correct."""
+    code = f"import millstream.spark; millstream.spark.session(quiet={quiet}, spark__driver__memory='a lot')"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    assert ended.returncode == 1
+    assert "Spark did not start" in ended.stderr.splitlines()[-1]
+    assert "a lot" in ended.stderr.partition("Traceback")[0]
 
 
 def test_a_master_that_is_none_is_named() -> None:

@@ -6,6 +6,7 @@ from millstream.client.url import find_url
 from millstream.errors import ConfigError
 from millstream.spark.offsets import MAX_PART, Id
 from millstream.spark.options import parse
+from millstream.spark.source import MillstreamSource
 
 GOOD = {"url": "redis://h:1/0", "stream": "orders"}
 
@@ -120,6 +121,14 @@ def test_places_are_exclusive_starts_and_times_are_inclusive() -> None:
     assert found.ending == {"orders": "latest"}
     for text in ("1767225600000", "2026-01-01T00:00:00Z", "2026-01-01", "2026-01-01T01:00:00+01:00"):
         assert parse(GOOD | {"startingTimestamp": text}).starting == {"*": Id(1_767_225_599_999, MAX_PART)}
+
+
+def test_options_of_a_batch_and_of_a_stream_are_told_apart_at_load() -> None:
+    """No query could take both, so it is said before one is started."""
+    with pytest.raises(
+        ConfigError, match=r"'endingOffsets' is for spark.read, and option 'maxEntriesPerTrigger' for spark.readStream"
+    ):
+        MillstreamSource(GOOD | {"endingOffsets": "latest", "maxEntriesPerTrigger": "5"})
 
 
 def test_the_url_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

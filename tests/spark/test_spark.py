@@ -414,6 +414,27 @@ def test_a_stream_restored_from_a_backup_ends_its_query(
     assert written() == ids
 
 
+def test_a_view_in_sql_reads_and_a_table_says_why_it_cannot(
+    real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark gives a table's options to nobody: it would be read from, or written to, whatever server is the default."""
+    for variable in ("MILLSTREAM_URL", "REDIS_URL"):
+        monkeypatch.delenv(variable, raising=False)
+    fill(client, "s", 3)
+    using = f"USING millstream OPTIONS (url '{real_redis.url}', stream 's')"
+    spark.sql(f"CREATE TEMPORARY VIEW entries_of_s {using}")
+    assert spark.sql("SELECT count(*) FROM entries_of_s").collect() == [(3,)]
+    spark.catalog.dropTempView("entries_of_s")
+    told = "CREATE TEMPORARY VIEW orders USING millstream OPTIONS"
+    with pytest.raises(AnalysisException, match=told):
+        spark.sql(f"CREATE TABLE table_of_s {using}")
+    # Of a table that names its columns Spark asks nobody; then it reads and writes with no option at all.
+    with pytest.raises(AnalysisException, match=told):
+        spark.read.format("millstream").schema("n string").load().collect()
+    with pytest.raises(AnalysisException, match=told):
+        spark.sql("SELECT 's' AS stream, '4' AS n").write.format("millstream").mode("append").save()
+
+
 def test_looking_for_the_format_is_cheap() -> None:
     """Spark imports the package when any Python source is looked for: it must not bring Redis, Arrow or numpy along."""
     code = (

@@ -113,7 +113,10 @@ THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "hiredis": (frozenset({"protocol", "engine", "node", "client", "spark", "transfer"}), ""),
     "lupa": (frozenset({"node"}), "server"),
     "msgpack": (frozenset({"persistence", "node", "upkeep"}), ""),
-    "redis": (frozenset({"embedded", "client", "worker", "spark", "demo", "testing", "transfer", "upkeep"}), ""),
+    "redis": (
+        frozenset({"embedded", "client", "worker", "compat", "spark", "demo", "testing", "transfer", "upkeep"}),
+        "",
+    ),
     "msgspec": (frozenset({"worker"}), "dev"),  # only where a handler's own annotations are its structs
     "opentelemetry": (frozenset({"worker"}), "otel"),
     "pytest": (frozenset({"testing"}), "dev"),

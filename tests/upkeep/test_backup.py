@@ -1,5 +1,6 @@
 """Backup and restore: whole or not at all, whatever happens in between, and at any moment of the log."""
 
+import errno
 import os
 import shutil
 import signal
@@ -309,6 +310,51 @@ def test_data_is_set_aside_in_one_step(
         found[at_place, *(len(numbers(path)) for path in place.parent.glob("data.before-*"))] = None
     between = [] if swaps else [(0, 22)]
     assert [*found] == [(22,), (22, 20), *between, (20, 22)]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.EIO, "Input/output error")], ids=repr)
+@pytest.mark.parametrize("happens", [True, False])
+def test_an_exchange_that_is_broken_off_never_costs_the_data_that_was_there(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, happens: bool
+) -> None:
+    """Ctrl-C or an error right behind the step, or in its place: what was set aside is never taken for the copy."""
+
+    def broken_off(one: Path, other: Path) -> bool:
+        if happens:
+            exchange(one, other)
+        raise error
+
+    back_up(home, tmp_path / "backup")
+    write_log(tmp_path / "place", [xadd(number) for number in range(1, 23)])
+    monkeypatch.setattr(copying, "exchange", broken_off)
+    with pytest.raises((KeyboardInterrupt, DiskError)):
+        restore(tmp_path / "backup", tmp_path / "place", force=True)
+    aside = [len(numbers(path)) for path in tmp_path.glob("place.before-*")]
+    assert (len(numbers(tmp_path / "place")), aside) == ((20, [22]) if happens else (22, []))
+    assert not list(tmp_path.glob("*.partial-*"))
+
+
+@pytest.mark.parametrize("step", ["sync_directory", "rename"])
+def test_data_goes_back_to_its_place_where_the_copy_cannot_have_it(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Where names cannot change places in one step, a failure between the two leaves the place as it was."""
+    back_up(home, tmp_path / "backup")
+    write_log(tmp_path / "place", [xadd(number) for number in range(1, 23)])
+    monkeypatch.setattr(copying, "exchange", lambda one, other: False)
+    real = getattr(RealDisk, step)
+
+    def failing(self: RealDisk, *paths: Path) -> None:
+        if not (tmp_path / "place").exists() and paths[-1] in {tmp_path, tmp_path / "place"}:
+            monkeypatch.undo()
+            raise OSError(errno.EIO, "Input/output error")
+        real(self, *paths)
+
+    monkeypatch.setattr(RealDisk, step, failing)
+    with pytest.raises(DiskError, match="Input/output error"):
+        restore(tmp_path / "backup", tmp_path / "place", force=True)
+    assert len(numbers(tmp_path / "place")) == 22
+    assert [path.name for path in tmp_path.iterdir() if "place" in path.name] == ["place"]
 
 
 def test_names_change_places_or_nothing_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

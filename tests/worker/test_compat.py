@@ -10,9 +10,13 @@ from millstream import App, Retry
 from millstream.compat.faststream import (
     AckMessage,
     AckPolicy,
+    Depends,
     FastStream,
+    Logger,
     NackMessage,
+    Redis,
     RedisBroker,
+    RedisStreamMessage,
     RejectMessage,
     StreamMessage,
     StreamSub,
@@ -166,3 +170,99 @@ def test_a_stream_without_a_group_is_refused() -> None:
         RedisBroker().subscriber(stream="s")
     with pytest.raises(TypeError):
         RedisBroker().subscriber("channel")  # type: ignore[misc] # that is the test
+
+
+GUIDE = """
+from millstream.compat.faststream import AckPolicy, FastStream, Logger
+from millstream.compat.faststream import RedisBroker, RedisStreamMessage, StreamSub, Redis
+
+broker = RedisBroker()
+app = FastStream(broker)
+events = []
+
+@broker.subscriber(
+    stream=StreamSub("tasks", group="workers", consumer="failover", min_idle_time=20000),
+    ack_policy=AckPolicy.MANUAL,
+)
+async def handle(msg: RedisStreamMessage, logger: Logger, redis: Redis):
+    try:
+        logger.info(f"Processing: {msg.body}")
+        events.append(msg.body)
+        await msg.ack(redis=redis, group="workers")
+    except Exception as error:
+        logger.error(f"Failed: {error}")
+
+@broker.subscriber(stream=StreamSub("orders", group="processors", consumer="one", claim_min_idle_time=5000))
+async def order(order_id: str, message: RedisStreamMessage, logger: Logger):
+    if message.raw_message.get("delivery_counts", [0])[0]:
+        logger.info(f"Recovering {order_id}")
+    else:
+        events.append(order_id)
+
+@app.on_startup
+async def begin():
+    events.append("on_startup")
+
+@app.after_startup
+async def publish():
+    events.append("after_startup")
+    await broker.publish("task-1", stream="tasks")
+    await broker.publish("order-1", stream="orders")
+
+@app.on_shutdown
+async def end():
+    events.append("on_shutdown")
+
+@app.after_shutdown
+async def ended():
+    events.append("after_shutdown")
+"""
+
+
+async def test_a_program_written_after_the_guide_runs_by_its_imports(
+    server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Hooks, logger, client, message and its methods are there under FastStream's names and do what they do there."""
+    caplog.set_level(logging.INFO)
+    monkeypatch.setenv("MILLSTREAM_URL", server.url)
+    names: dict[str, Any] = {"__name__": "shop"}
+    exec(compile(GUIDE, "shop.py", "exec"), names)
+    events = names["events"]
+    async with names["app"].running():
+        await aeventually(lambda: len(events) == 4)
+        await aeventually(all_done(client, "tasks", "workers"))
+    assert events[:2] == ["on_startup", "after_startup"]
+    assert set(events[2:4]) == {b"task-1", "order-1"}
+    assert events[4:] == ["on_shutdown", "after_shutdown"]
+    assert ("shop", "Processing: b'task-1'") in [(record.name, record.getMessage()) for record in caplog.records]
+
+
+async def test_a_message_has_what_theirs_has(server: ServerProcess, client: redis.Redis) -> None:
+    """Body, content, headers and ids, of an envelope and of plain fields; outcomes take their arguments."""
+    broker, seen = RedisBroker(server.url), []
+    FastStream(broker)
+
+    async def session() -> str:
+        return "session"
+
+    @broker.subscriber(stream=sub("s"), ack_policy=AckPolicy.MANUAL, retry=QUICK)
+    async def handle(msg: RedisStreamMessage, redis: Redis, logger: Logger, db: str = Depends(session)) -> None:
+        seen.append((msg.body, await msg.decode(), msg.content_type, msg.message_id == msg.id, db))
+        if b"x" not in msg.raw:
+            await msg.ack(redis=redis, group="g")
+        elif msg.raw_message["delivery_counts"] == [0]:
+            await msg.nack(redis=redis)
+        else:
+            assert msg.correlation_id == msg.id
+            await msg.reject(redis=redis, group="g")
+
+    await broker.start()
+    try:
+        await broker.publish({"id": 7}, stream="s")
+        await aeventually(lambda: len(seen) == 1)
+        client.xadd("s", {"x": "1", "y": "2"})
+        await aeventually(lambda: client.xlen("s:dead") == 1)
+    finally:
+        await broker.stop()
+    assert seen[0] == (b'{"id":7}', {"id": 7}, "application/json", True, "session")
+    assert seen[1:] == [(b'{"x": "1", "y": "2"}', {"x": "1", "y": "2"}, None, True, "session")] * 2

@@ -38,4 +38,4 @@ def test_a_block_of_python_runs(text: str, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     whole = "app = App(" in text or "app = FastStream(" in text
     code = text if whole and "import" in text else AROUND + text
-    exec(compile(code, "document", "exec"), {})
+    exec(compile(code, "document", "exec"), {"__name__": "document"})

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import sys
 import urllib.error
 import urllib.request
@@ -368,6 +369,48 @@ async def test_the_endpoint_answers_only_what_it_knows(server: ServerProcess, mo
         with pytest.raises(HealthError, match="cannot answer at"):
             async with serving(app, "127.0.0.1", port):
                 pass
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200),
+        ("LOCALHOST.:9100", 200),
+        ("app.localhost", 200),
+        ("127.0.0.1:9100", 200),
+        ("[::1]:9100", 200),
+        ("10.1.2.3", 200),
+        (socket.gethostname(), 200),
+        ("worker.jobs.svc:9100", 200),
+        ("", 200),
+        ("evil.example", 403),
+        ("evil.example:9100", 403),
+        ("127.0.0.1.evil.example", 403),
+        ("localhost.evil.example", 403),
+        ("[evil.example]", 403),
+    ],
+)
+async def test_the_endpoint_answers_only_requests_for_itself(server: ServerProcess, host: str, status: int) -> None:
+    """A name that somebody made point here gets nothing: no page of a browser reads it by DNS rebinding."""
+    app = App(server.url)
+    async with serving(app, "127.0.0.1", 0, ["worker.jobs.svc"]) as port:
+        for path in ("/healthz", "/readyz", "/metrics", "/"):
+            found, body = await aget(port, path, Host=host)
+            assert (found == 403) is (status == 403), (path, found)
+        if status == 403:
+            assert "--health-allow" in body
+            assert "subscribers" not in body
+
+
+def test_allowed_names_reach_the_workers_of_run(server: ServerProcess, tasks: Any) -> None:
+    """``millstream run --health-allow`` holds in its processes."""
+    target = tasks.app(
+        "from millstream import App\napp = App()\n@app.subscriber('jobs')\nasync def work(x: int): ...\n"
+    )
+    port = free_port()
+    tasks.run(target, server.url, "--health-port", str(port), "--health-allow", "worker.jobs.svc")
+    eventually(lambda: get(port, "/readyz", Host="worker.jobs.svc")[0] == 200)
+    assert get(port, "/readyz", Host="evil.example")[0] == 403
 
 
 def test_each_worker_of_run_has_its_own_port(server: ServerProcess, client: redis.Redis, tasks: Any) -> None:

@@ -184,5 +184,5 @@ async def test_claims_are_taken_though_others_of_our_name_stand_between(
 
     async with app.running():
         await aeventually(lambda: len(seen) >= len(ghosts))
-    assert sorted(seen) == [(entry, 2) for entry in ghosts]
+    assert sorted(seen) == sorted((entry, 2) for entry in ghosts)  # as text, where one millisecond had ten
     assert pending(client, "s", "g") == dict.fromkeys(mine, ("fixed", 1))

@@ -9,7 +9,7 @@ from millstream import App, BatchError, Message, Nack, Reject, Retry, StreamSub
 from millstream.client.manual import StoreClock, manual_store
 from millstream.client.url import sync_client
 from millstream.testing import WorkerUnderTest
-from millstream.worker import testing
+from millstream.worker import envelope, testing
 from millstream.worker.membership import Held
 
 SLOW = Retry(max_deliveries=3, base=60, backoff="constant", jitter=False)
@@ -195,3 +195,52 @@ async def test_the_fixture_runs_an_app_on_the_tests_own_store(
         await broker.publish("s", {"x": 1})
         await broker.run_until_idle()
     assert seen == [1]
+
+
+class Counting(StoreClock):
+    """Counts how often it is turned."""
+
+    turns = 0
+
+    def advance(self, ms: int) -> None:
+        self.turns += 1
+        super().advance(ms)
+
+
+@pytest.mark.parametrize(("publish", "most"), [(False, 1), (True, 700)], ids=["nothing waits", "retries wait"])
+async def test_time_goes_in_steps_only_as_small_as_what_waits(publish: bool, most: int) -> None:
+    """Ten minutes with nothing pending are one step; with retries minutes away, one for each ``min_idle_time``."""
+    app, runs = App(), []
+
+    @app.subscriber(
+        StreamSub("s", group="g", min_idle_time=1_000),
+        retry=Retry(max_deliveries=3, base=250, backoff="constant", jitter=False),
+    )
+    async def handle(msg: Message) -> None:
+        runs.append(msg.delivery_count)
+        raise ValueError("again")
+
+    clock = Counting()
+    with manual_store(clock) as url:
+        async with testing.run(app, raise_errors=False, url=url, clock=clock) as broker:
+            if publish:
+                await broker.publish("s", {"x": 1})
+            await broker.run_until_idle()
+            await broker.advance(249)
+            assert runs == [1] * publish
+            await broker.advance(351)
+    assert runs == [1, 2, 3] * publish
+    assert clock.turns <= 2 * most
+
+
+async def test_the_client_reads_envelopes_and_any_other_bytes() -> None:
+    """What is no text comes back byte for byte, and the store's idle times are seen beside it."""
+    app = App()
+    async with testing.run(app) as broker:
+        await broker.publish("s", {"id": 7}, headers={"a": "b"})
+        await broker.publish("s", {"raw": b"\xff\x00"})
+        await broker.run_until_idle()
+        (_, first), (_, second) = broker.client.xrange("s")
+        body = envelope.parse(first["__data__"].encode("utf-8", "surrogateescape"))
+        assert (body.headers["a"], body.body) == ("b", b'{"id":7}')
+        assert second["raw"].encode("utf-8", "surrogateescape") == b"\xff\x00"

@@ -143,7 +143,7 @@ def _run(settings: "Settings", master: str, output: Output) -> None:
     from millstream.spark import local  # noqa: PLC0415 - help does not wait for Spark
     from millstream.spark.archiving.job import run  # noqa: PLC0415 - as above
 
-    spark = local.session("millstream archive", master=master, spark__log__level="OFF")
+    spark = local.session("millstream archive", quiet=True, master=master, spark__log__level="OFF")
     # After Spark, which has its own idea of Ctrl-C.
     with ended_by_signal() as ended, output.progress({"archived": "archiving"}, unit="entries") as tell:
         report = run(settings, spark, ended, tell)

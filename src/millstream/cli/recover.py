@@ -108,4 +108,4 @@ def _function(spec: str) -> "Callable[..., Any]":
 def _session() -> Any:
     from millstream.spark import session  # noqa: PLC0415 - as above
 
-    return session("millstream recover", spark__log__level="ERROR")
+    return session("millstream recover", quiet=True, spark__log__level="ERROR")

@@ -75,6 +75,12 @@ server cannot be reached, 78 there is no such app or it is set up wrongly, 1 any
     help="A setting of the Spark session, as for spark-submit.",
 )
 @click.option("--health-host", default="127.0.0.1", show_default=True, help="Address for --health-port.")
+@click.option(
+    "--health-allow",
+    multiple=True,
+    metavar="NAME",
+    help="Answer at --health-port to this name too, beside addresses, loopback names and this machine's; * is any.",
+)
 def run(  # noqa: PLR0917 - click passes every option by name
     target: str,
     url: str | None,
@@ -83,6 +89,7 @@ def run(  # noqa: PLR0917 - click passes every option by name
     log_level: str,
     health_port: int | None,
     health_host: str,
+    health_allow: tuple[str, ...],
     app_dir: str | None,
     reload: bool,
     master: str | None,
@@ -107,6 +114,7 @@ def run(  # noqa: PLR0917 - click passes every option by name
         if health_port + workers - 1 > 65535:
             raise click.UsageError(f"--health-port {health_port}: {workers} workers need as many ports, up to 65535")
         environment["MILLSTREAM_HEALTH"] = f"{health_host}:{health_port}"
+        environment["MILLSTREAM_HEALTH_ALLOW"] = " ".join(health_allow)
     if url:
         try:
             environment["MILLSTREAM_RUN_URL"] = check_remote(url)

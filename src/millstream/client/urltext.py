@@ -14,7 +14,12 @@ _ENCODED = "in a password, / ? # @ [ ] are written percent-encoded: %2F %3F %23 
 
 def find_url(given: str | None = None) -> str:
     """The URL that is meant: the one given, else ``MILLSTREAM_URL`` or ``REDIS_URL``, else a server on this machine."""
-    return given or os.environ.get("MILLSTREAM_URL") or os.environ.get("REDIS_URL") or DEFAULT_URL
+    return given or url_of_environment() or DEFAULT_URL
+
+
+def url_of_environment() -> str | None:
+    """What ``MILLSTREAM_URL`` or else ``REDIS_URL`` says; None where neither is set."""
+    return os.environ.get("MILLSTREAM_URL") or os.environ.get("REDIS_URL") or None
 
 
 def wrong(url: str) -> str | None:

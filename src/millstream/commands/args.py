@@ -43,10 +43,14 @@ def is_sign(word: bytes, sign: bytes) -> bool:
     return word == sign or (word[1:2] == b"\0" and word[:1] == sign)
 
 
+# Digits of the largest number of 64 bits; int() itself refuses thousands, and takes its time for hundreds
+_DIGITS = 19
+
+
 def read_integer(word: bytes) -> int | None:
     """A whole number as Redis's strict reader takes it: no ``+``, no leading zero, no blanks, 64 bits; else None."""
     digits = word[1:] if word[:1] == b"-" else word
-    if not digits.isdigit() or (digits[:1] == b"0" and word != b"0"):
+    if len(digits) > _DIGITS or not digits.isdigit() or (digits[:1] == b"0" and word != b"0"):
         return None
     value = int(word)
     return value if LLONG_MIN <= value <= LLONG_MAX else None

@@ -154,6 +154,10 @@ class Host(Protocol):
         """Forget what a session watches."""
         ...
 
+    def concerned(self, db: int) -> list[bytes]:
+        """The keys of a database that somebody watches or waits for, whether or not they exist."""
+        ...
+
     def break_watches(self, db: int, key: bytes) -> None:
         """A key changed: EXEC fails for those who watch it."""
         ...

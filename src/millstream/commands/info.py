@@ -57,6 +57,12 @@ class ShellFacts:
     internal_errors: int = 0
     rates: tuple[float, float, float] | None = None
 
+    def reset(self) -> None:
+        """CONFIG RESETSTAT: count anew."""
+        self.rejected_connections = self.denied_connections = self.protocol_errors = self.cross_protocol = 0
+        self.query_buffer_closed = self.output_buffer_closed = self.internal_errors = 0
+        self.input_bytes = self.output_bytes = 0
+
 
 @dataclass(slots=True)
 class MachineFacts:
@@ -348,8 +354,11 @@ def _stats(facts: InfoFacts) -> Rows:
         yield "instantaneous_input_kbps", f"{shell.rates[1] / 1024:.2f}"
         yield "instantaneous_output_kbps", f"{shell.rates[2] / 1024:.2f}"
     yield "rejected_connections", shell.rejected_connections
+    for kind in ("full", "partial_ok", "partial_err"):  # no replica ever asked
+        yield f"sync_{kind}", 0
     yield "expired_keys", facts.expired_keys
     yield "evicted_keys", 0
+    yield "evicted_clients", 0
     yield "keyspace_hits", facts.hits
     yield "keyspace_misses", facts.misses
     yield "pubsub_channels", facts.pubsub_channels

@@ -339,10 +339,15 @@ def swapdb(ctx: Context, argv: list[bytes]) -> Reply:
     ctx.dirty += 1
     if one is two:
         return OK
+    keys = dict.fromkeys([*ctx.host.concerned(one.index), *ctx.host.concerned(two.index)])
+    for key in keys:  # for WATCH a key whose time has come is none, in whichever database it is
+        ctx.lookup(key, one)
+        ctx.lookup(key, two)
     ctx.commit(("swap", one.index, two.index))
-    for key in one.keys.keys() | two.keys.keys():
-        ctx.signal(key, database=one)
-        ctx.signal(key, database=two)
+    for key in keys:
+        if key in one.keys or key in two.keys:
+            ctx.signal(key, database=one)
+            ctx.signal(key, database=two)
     return OK
 
 
@@ -350,12 +355,13 @@ def _flush(ctx: Context, databases: list[Database], argv: list[bytes]) -> Reply:
     if len(argv) > 2 or (len(argv) == 2 and keyword(argv[1]) not in {b"ASYNC", b"SYNC"}):
         raise SYNTAX
     for base in databases:
-        gone = list(base.keys)
+        gone = base.keys
         if gone:
             ctx.commit(("flush", base.index))
             ctx.dirty += len(gone)
-            for key in gone:
-                ctx.signal(key, database=base)
+            for key in ctx.host.concerned(base.index):
+                if key in gone:
+                    ctx.signal(key, database=base)
     return OK
 
 

@@ -53,6 +53,7 @@ class Session:
         no_touch: CLIENT NO-TOUCH.
         closing: the server must close the connection after the replies so far.
         killed: the server must close the connection at once, with no regard to replies that were not taken.
+        overflow: bytes of a reply that was not made, since it passes what the client may leave untaken; 0 for none.
         is_unix: came in by the unix socket.
         channels: channels it listens to.
         patterns: patterns of channels it listens to.
@@ -83,6 +84,7 @@ class Session:
     no_touch: bool = False
     closing: bool = False
     killed: bool = False
+    overflow: int = 0
     is_unix: bool = False
     channels: set[bytes] = field(default_factory=set)
     patterns: set[bytes] = field(default_factory=set)

@@ -8,14 +8,14 @@ from itertools import islice
 from millstream.commands.args import bad_subcommand, integer, keyword
 from millstream.commands.context import Context
 from millstream.commands.streams_groups import group_of
-from millstream.commands.streams_read import array_of, collect
+from millstream.commands.streams_read import array_of, collect, pending_row
 from millstream.commands.streams_write import existing_stream
 from millstream.commands.table import command, container
 from millstream.engine import ids
 from millstream.engine.group import UNKNOWN, Consumer, Group
 from millstream.engine.pending import Pending
 from millstream.engine.stream import Stream
-from millstream.replies import Map, Raw, Reply, Simple
+from millstream.replies import Buffer, Map, Raw, Reply, Simple
 
 DEFAULT_FULL_COUNT = 10
 
@@ -107,8 +107,8 @@ def _group_numbers(stream: Stream, group: Group) -> list[tuple[Reply, Reply]]:
 
 def _full_group(stream: Stream, name: bytes, group: Group, count: int) -> Reply:
     shown = None if count < 0 else count
-    pending: list[Reply] = [
-        [ids.text(record.id), b"" if record.consumer is None else record.consumer.name, record.time, record.count]
+    pending: list[Buffer] = [
+        pending_row(record.id, b"" if record.consumer is None else record.consumer.name, record.time, record.count)
         for record in islice(group.pending.walk(), shown)
     ]
     consumers: list[Reply] = [_full_consumer(consumer, shown) for _, consumer in sorted(group.consumers.items())]
@@ -118,27 +118,28 @@ def _full_group(stream: Stream, name: bytes, group: Group, count: int) -> Reply:
             *_group_numbers(stream, group),
             (b"pel-count", len(group.pending)),
             (b"nacked-count", group.order.released),
-            (b"pending", pending),
+            (b"pending", array_of(len(pending), pending)),
             (b"consumers", consumers),
         ]
     )
 
 
 def _full_consumer(consumer: Consumer, shown: int | None) -> Reply:
-    rows: list[Reply] = [_own_row(record) for record in islice(consumer.pending.walk(), shown)]
+    rows: list[Buffer] = [_own_row(record) for record in islice(consumer.pending.walk(), shown)]
     return Map(
         [
             (b"name", consumer.name),
             (b"seen-time", consumer.seen),
             (b"active-time", consumer.active),
             (b"pel-count", len(consumer.pending)),
-            (b"pending", rows),
+            (b"pending", array_of(len(rows), rows)),
         ]
     )
 
 
-def _own_row(record: Pending) -> Reply:
-    return [ids.text(record.id), record.time, record.count]
+def _own_row(record: Pending) -> bytes:
+    name = ids.text(record.id)
+    return b"*3\r\n$%d\r\n%b\r\n:%d\r\n:%d\r\n" % (len(name), name, record.time, record.count)
 
 
 @command(

@@ -19,7 +19,7 @@ from millstream.commands.args import (
     shown,
 )
 from millstream.commands.context import Context
-from millstream.commands.streams_read import array_of, attend, no_group, note_seen
+from millstream.commands.streams_read import array_of, attend, no_group, note_seen, pending_row
 from millstream.commands.streams_write import delete_entries, parse_id_block, unreference
 from millstream.commands.table import command
 from millstream.engine import ids
@@ -32,6 +32,8 @@ from millstream.replies import NIL_ARRAY, Buffer, Reply
 # Redis: XAUTOCLAIM looks at this many records for each one it may claim
 ATTEMPTS = 10
 MAX_AUTOCLAIM_COUNT = LLONG_MAX // 16
+# Redis keeps XNACK's number of ids in an int, but not that of XACKDEL and XDELEX
+INT_MAX = 2**31 - 1
 
 
 def find_group(ctx: Context, key: bytes, name: bytes) -> tuple[Stream, Group] | None:
@@ -132,7 +134,7 @@ def _parse_nack(argv: list[bytes]) -> _Nack:
         more = len(argv) - at - 1
         if word == b"IDS" and more:
             count = read_integer(argv[at + 1])
-            if count is None or count <= 0:
+            if count is None or not 0 < count <= INT_MAX:
                 raise CommandError("ERR numids must be a positive integer")
             if count > more - 1:
                 raise CommandError("ERR number of IDs doesn't match numids")
@@ -245,17 +247,17 @@ def _pending_summary(group: Group) -> Reply:
 
 
 def _pending_rows(records: Iterator[Pending], end: int, count: int, min_idle: int, now: int) -> Reply:
-    rows: list[Reply] = []
+    rows: list[Buffer] = []
     for record in records:
         if record.id > end or len(rows) >= count:
             break
         if record.consumer is None:
-            rows.append([ids.text(record.id), b"", -1, record.count])
+            rows.append(pending_row(record.id, b"", -1, record.count))
             continue
         idle = max(now - record.time, 0)
         if idle >= min_idle:
-            rows.append([ids.text(record.id), record.consumer.name, idle, record.count])
-    return rows
+            rows.append(pending_row(record.id, record.consumer.name, idle, record.count))
+    return array_of(len(rows), rows)
 
 
 @dataclass(slots=True)
@@ -341,16 +343,21 @@ def xclaim(ctx: Context, argv: list[bytes]) -> Reply:
     attend(ctx, key, name, group, consumer)
     before = ctx.dirty
     claimer = _Claimer(ctx, argv, stream, options)
+    gone: dict[int, None] = {}
     for entry in wanted:
+        claimer.settle(entry)
         record = group.pending.get(entry)
         if entry not in stream.entries:
             if record is not None:
-                _forget(ctx, key, name, [entry])
+                gone[entry] = None
         elif record is None:
             if options.force:
                 claimer.take(entry, 1)  # Redis creates the record as delivered once
         elif _is_stale(record, min_idle, ctx.now.wall):
             claimer.take(entry, record.count)
+    claimer.flush()
+    if gone:
+        _forget(ctx, key, name, list(gone))
     if moved and ctx.dirty == before:
         ctx.dirty += 1  # Redis counts a claim together with the position it moves as one change
     note_seen(ctx, key, name, group, consumer)
@@ -363,9 +370,9 @@ def _is_stale(record: Pending, min_idle: int, now: int) -> bool:
 
 
 class _Claimer:
-    """Moves entries to a consumer one by one and gathers the reply."""
+    """Moves entries to a consumer, all in one transition, and gathers the reply."""
 
-    __slots__ = ("_consumer", "_count", "_ctx", "_key", "_name", "_options", "_rows", "_stream")
+    __slots__ = ("_consumer", "_count", "_ctx", "_key", "_name", "_options", "_rows", "_stream", "_taken")
 
     def __init__(self, ctx: Context, argv: list[bytes], stream: Stream, options: _Claim) -> None:
         self._ctx = ctx
@@ -374,18 +381,31 @@ class _Claimer:
         self._options = options
         self._count = 0
         self._rows: list[Buffer] = []
+        self._taken: dict[int, int] = {}  # entry -> its count, not committed yet
+
+    def settle(self, entry: int) -> None:
+        """What was taken of this entry before must show: it is named twice."""
+        if entry in self._taken:
+            self.flush()
+
+    def flush(self) -> None:
+        """Commit what was taken."""
+        if not self._taken:
+            return
+        place = (self._ctx.db.index, self._key, self._name, self._consumer)
+        packed, counts = ids.pack_all(list(self._taken)), list(self._taken.values())
+        self._ctx.commit(("gclaim", *place, self._ctx.now.wall, self._options.time, packed, counts))
+        self._ctx.dirty += len(counts)
+        self._taken = {}
 
     def take(self, entry: int, count: int) -> None:
         """Claim one entry that exists; ``count`` are its deliveries so far."""
-        options, ctx = self._options, self._ctx
+        options = self._options
         if options.retry_count is not None and options.retry_count >= 0:
             count = options.retry_count
         elif not options.just_id:
             count = next_count(count)
-        now = ctx.now.wall
-        packed = ids.pack(entry)
-        ctx.commit(("gclaim", ctx.db.index, self._key, self._name, self._consumer, now, options.time, packed, [count]))
-        ctx.dirty += 1
+        self._taken[entry] = count
         self._count += 1
         if options.just_id:
             text = ids.text(entry)
@@ -439,6 +459,7 @@ def xautoclaim(ctx: Context, argv: list[bytes]) -> Reply:
             left -= 1
     for record in scanned:
         claimer.take(record.id, record.count)
+    claimer.flush()
     if gone:
         _forget(ctx, key, name, gone)
     note_seen(ctx, key, name, group, consumer)

@@ -53,6 +53,15 @@ def array_of(count: int, buffers: list[Buffer]) -> Raw:
     return Raw(buffers)
 
 
+def pending_row(entry: int, consumer: bytes, time: int, count: int) -> bytes:
+    """A pending entry as XPENDING and XINFO show it: ``[id, consumer, time or idle time, deliveries]``.
+
+    In wire form at once, as entries are: there may be hundreds of thousands in one reply.
+    """
+    name = ids.text(entry)
+    return b"*4\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n:%d\r\n:%d\r\n" % (len(name), name, len(consumer), consumer, time, count)
+
+
 def _range(ctx: Context, argv: list[bytes], *, backwards: bool) -> Reply:
     first, second = (argv[3], argv[2]) if backwards else (argv[2], argv[3])
     start, end = range_start(first), range_end(second)

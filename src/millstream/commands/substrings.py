@@ -16,9 +16,12 @@ def _part(ctx: Context, argv: list[bytes]) -> bytes:
     start, end = integer(argv[2]), integer(argv[3])
     value = ctx.lookup_as(argv[1], StringValue)
     size = 0 if value is None else value.size
+    if value is None or 0 > start > end:
+        return b""
+    # Redis takes an end before the first byte for the first byte; 8.0 changed that, and took it back before its release
     start = max(start + size, 0) if start < 0 else start
-    end = end + size if end < 0 else end
-    return b"" if value is None or end < 0 else value.part(start, end + 1)
+    end = max(end + size, 0) if end < 0 else end
+    return value.part(start, end + 1)
 
 
 @command(

@@ -2,7 +2,7 @@
 
 ::
 
-    from millstream.compat.faststream import AckPolicy, FastStream, NackMessage, RedisBroker, StreamSub
+    from millstream.compat.faststream import AckPolicy, FastStream, Logger, NackMessage, RedisBroker, StreamSub
 
 What is here takes the same arguments and does what FastStream's documents say. What is not here (lists, channels,
 requests and replies, routers, parsers and decoders of one's own, a stream read without a group) raises at once; nothing
@@ -10,26 +10,38 @@ is quietly different but what docs/from-faststream.md names.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import Enum
+from logging import Logger
 from typing import Any, TypeVar
+
+from redis.asyncio import Redis
 
 from millstream.client.url import find_url
 from millstream.errors import ConfigError
+from millstream.worker import envelope
 from millstream.worker.app import App, Publisher
+from millstream.worker.convert import as_text, lenient
+from millstream.worker.depends import Depends
 from millstream.worker.message import Message as StreamMessage
 from millstream.worker.message import Nack as NackMessage
 from millstream.worker.message import Reject as RejectMessage
 from millstream.worker.middleware import Middleware, Run, RunBatch
+from millstream.worker.payload import unwrap
 from millstream.worker.policy import Retry
 from millstream.worker.subscription import StreamSub as OurSub
 
 __all__ = [
     "AckMessage",
     "AckPolicy",
+    "Depends",
     "FastStream",
+    "Logger",
     "NackMessage",
+    "Redis",
     "RedisBroker",
+    "RedisStreamMessage",
     "RejectMessage",
     "StreamMessage",
     "StreamSub",
@@ -40,6 +52,66 @@ Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 class AckMessage(Exception):  # noqa: N818 - FastStream's name
     """Raise it: the entry is done, whatever was left to do."""
+
+
+class RedisStreamMessage(StreamMessage):
+    """FastStream's message of a stream: ours, with its names.
+
+    ``ack``, ``nack`` and ``reject`` take its arguments (``redis=``, ``group=``) and need none of them.
+    """
+
+    __slots__ = ()
+
+    @property
+    def body(self) -> bytes:
+        """What was published, as bytes; of an entry of plain fields these as JSON."""
+        flat = self.raw
+        if len(flat) == 2:
+            return envelope.parse(flat[1]).body if flat[0] == envelope.FIELD else flat[1]
+        return json.dumps(as_text(self.fields), default=repr).encode()
+
+    async def decode(self) -> Any:
+        """What was published: what its JSON says, text, or bytes."""
+        content = unwrap(self.raw)
+        return as_text(content) if isinstance(content, Mapping) else lenient(content)
+
+    @property
+    def message_id(self) -> str:
+        """The entry's id."""
+        return self.id
+
+    @property
+    def correlation_id(self) -> str:
+        """The header of that name; the entry's id where there is none."""
+        return self.headers.get("correlation_id", self.id)
+
+    @property
+    def content_type(self) -> str | None:
+        """The header of that name, if there is one."""
+        return self.headers.get("content-type")
+
+    @property
+    def raw_message(self) -> dict[str, Any]:
+        """The delivery as FastStream has it: stream, ids, earlier deliveries of each, fields."""
+        return {
+            "type": "stream",
+            "channel": self.stream,
+            "message_ids": [self.id],
+            "delivery_counts": [self.delivery_count - 1],
+            "data": self.fields,
+        }
+
+    def ack(self, **_: Any) -> Awaitable[None]:
+        """As :meth:`millstream.Message.ack`."""
+        return super().ack()
+
+    def nack(self, delay: float | None = None, **_: Any) -> Awaitable[None]:
+        """As :meth:`millstream.Message.nack`."""
+        return super().nack(delay)
+
+    def reject(self, reason: str = "", **_: Any) -> Awaitable[None]:
+        """As :meth:`millstream.Message.reject`."""
+        return super().reject(reason)
 
 
 class AckPolicy(Enum):

@@ -93,6 +93,8 @@ class Channel:
                 self.put([error_line(f"ERR {error}")], 0)
                 break
             if argv is None:
+                if self._reader.has_more:
+                    continue
                 break
             session.held = None
             outcome = store.execute(session, argv)

@@ -60,17 +60,13 @@ def _hash_delete(space: Keyspace, db: int, key: bytes, fields: list[bytes]) -> N
 @transition("zadd")
 def _zset_add(space: Keyspace, db: int, key: bytes, members: list[bytes], scores: bytes) -> None:
     """Set members' scores, new or not."""
-    value = _made(space, db, key, ZSetValue)
-    for member, score in zip(members, unpack_scores(scores), strict=True):
-        value.put(member, score)
+    _made(space, db, key, ZSetValue).put_all(dict(zip(members, unpack_scores(scores), strict=True)))
 
 
 @transition("zrem")
 def _zset_remove(space: Keyspace, db: int, key: bytes, members: list[bytes]) -> None:
     """Delete members that exist."""
-    value = _found(space, db, key, ZSetValue)
-    for member in members:
-        value.drop(member)
+    _found(space, db, key, ZSetValue).drop_all(members)
 
 
 @transition("lpush")

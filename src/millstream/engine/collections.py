@@ -9,7 +9,7 @@ small one.
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, ClassVar
 
@@ -20,6 +20,8 @@ HASH_ENTRIES, HASH_VALUE = 512, 64
 ZSET_ENTRIES, ZSET_VALUE = 128, 64
 SET_ENTRIES, SET_VALUE = 128, 64
 INTSET_ENTRIES = 512
+# Changes of a sorted set that are made together, if there are so many and not less than such a part of its members
+_TOGETHER, _SHARE = 32, 200
 # Bytes of a list's listpack; it becomes small again at half of them
 LIST_BYTES = 8192
 
@@ -138,6 +140,33 @@ class ZSetValue(Collection):
     def drop(self, member: bytes) -> None:
         """Delete a member that exists."""
         del self._order[bisect_left(self._order, (self.scores.pop(member), member))]
+
+    def put_all(self, scores: Mapping[bytes, float]) -> None:
+        """Set the scores of several members; none is a NaN."""
+        if not self._is_much(len(scores)):
+            for member, score in scores.items():
+                self.put(member, score)
+            return
+        if not self.scores.keys().isdisjoint(scores):
+            self._order = [place for place in self._order if place[1] not in scores]
+        self._order.extend((score, member) for member, score in scores.items())
+        self._order.sort()
+        self.scores.update(scores)
+        self._is_big = self._is_big or len(self.scores) > ZSET_ENTRIES or any(len(one) > ZSET_VALUE for one in scores)
+
+    def drop_all(self, members: Sequence[bytes]) -> None:
+        """Delete members that exist."""
+        if not self._is_much(len(members)):
+            for member in members:
+                self.drop(member)
+            return
+        for member in members:
+            del self.scores[member]
+        self._order = [place for place in self._order if place[1] in self.scores]
+
+    def _is_much(self, changes: int) -> bool:
+        """Whether so many changes cost less together: each alone moves half of all places."""
+        return changes >= _TOGETHER and changes * _SHARE > len(self.scores)
 
     def rank(self, member: bytes) -> int:
         """How many members stand before one that exists."""

@@ -13,6 +13,7 @@ with nothing but tombstones. All this shows in Redis (node counts, ``~`` trimmin
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from typing import Any, cast
 
 from hiredis import pack_command
@@ -304,7 +305,8 @@ class EntryStore:
 
     def emptied(self, bound: int) -> list[int]:
         """Indexes of blocks that end below ``bound`` and have no live entry."""
-        return [at for at, block in enumerate(self.blocks) if not block.live and block.ids[-1] < bound]
+        below = takewhile(lambda block: block.ids[-1] < bound, self.blocks)
+        return [at for at, block in enumerate(below) if not block.live]
 
     def drop_emptied(self, bound: int) -> None:
         """Drop the blocks that end below ``bound`` and have no live entry."""

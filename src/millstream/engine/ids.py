@@ -47,18 +47,24 @@ def unpack_all(packed: bytes) -> list[int]:
     return [int.from_bytes(packed[i : i + 16], "big") for i in range(0, len(packed), 16)]
 
 
+def _unsigned(digits: bytes) -> int | None:
+    """A number that fits 64 bits, however many zeros are before it."""
+    digits = digits.lstrip(b"0")
+    if len(digits) > 20:  # int() itself refuses thousands
+        return None
+    value = int(digits or b"0")
+    return value if value <= MAX64 else None
+
+
 def half(word: bytes) -> int | None:
     """One half of an id, or a cursor, as C's ``strtoull`` reads it after Redis's own strict reader refused it."""
     if word.isdigit():
-        value = int(word)
-        return value if value <= MAX64 else None
-    if _CANONICAL_NEGATIVE.match(word) and int(word) >= -(2**63):
+        return _unsigned(word)
+    if len(word) <= 20 and _CANONICAL_NEGATIVE.match(word) and int(word) >= -(2**63):
         return None
     found = _STRTOULL.match(word)
-    if found is None:
-        return None
-    value = int(found[2])
-    if value > MAX64:
+    value = None if found is None else _unsigned(found[2])
+    if found is None or value is None:
         return None
     return -value & MAX64 if found[1] == b"-" else value
 

@@ -9,9 +9,10 @@ XREADGROUP CLAIM walks the time order from its head; XAUTOCLAIM and XPENDING wal
 from the stream.
 """
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
+
+from millstream.engine.ordered import Ordered
 
 if TYPE_CHECKING:
     from millstream.engine.group import Consumer
@@ -44,18 +45,13 @@ class Pending:
 
 
 class IdIndex:
-    """Records by id, in id order.
+    """Records by id, in id order."""
 
-    Ids mostly arrive ascending and leave from the front, so the order is a list in which ids that left stay behind as
-    stale until they are half of it: adding and removing cost a dictionary operation, and walking skips the stale.
-    """
-
-    __slots__ = ("_head", "_order", "by_id")
+    __slots__ = ("_order", "by_id")
 
     def __init__(self) -> None:
         self.by_id: dict[int, Pending] = {}
-        self._order: list[int] = []
-        self._head = 0  # everything before this position is stale
+        self._order = Ordered()
 
     def __len__(self) -> int:
         return len(self.by_id)
@@ -69,76 +65,52 @@ class IdIndex:
 
     def add(self, record: Pending) -> None:
         """Add a record whose id is not there."""
-        entry_id = record.id
-        order = self._order
-        if not order or entry_id > order[-1]:
-            order.append(entry_id)
-        else:
-            at = bisect_left(order, entry_id)
-            if at == len(order) or order[at] != entry_id:
-                order.insert(at, entry_id)
-            self._head = min(self._head, at)
-        self.by_id[entry_id] = record
+        self._order.add(record.id)
+        self.by_id[record.id] = record
 
     def sort(self) -> None:
         """Make the order anew, after records were put into ``by_id`` in any other."""
-        self._order = sorted(self.by_id)
-        self._head = 0
+        self._order = Ordered(sorted(self.by_id))
 
     def remove(self, entry_id: int) -> None:
         """Remove the record of this id, which must be there."""
         del self.by_id[entry_id]
-        order, head = self._order, self._head
-        if order[head] == entry_id:
-            while head < len(order) and order[head] not in self.by_id:
-                head += 1
-            self._head = head
-        if len(order) > 64 and len(order) > 2 * len(self.by_id):
-            self._order = [entry_id for entry_id in order if entry_id in self.by_id]
-            self._head = 0
+        self._order.remove(entry_id)
 
     def walk(self, start: int = 0) -> Iterator[Pending]:
         """Records with ids from ``start`` on, ascending. The index must not change meanwhile."""
-        by_id, order = self.by_id, self._order
-        for at in range(bisect_left(order, start, self._head), len(order)):
-            record = by_id.get(order[at])
-            if record is not None:
-                yield record
+        return map(self.by_id.__getitem__, self._order.walk(start))
 
     def first(self) -> int:
         """The smallest id; there must be one."""
-        return next(self.walk()).id
+        return self._order.first()
 
     def last(self) -> int:
         """The largest id; there must be one."""
-        order = self._order
-        at = len(order) - 1
-        while order[at] not in self.by_id:
-            at -= 1
-        return order[at]
+        return self._order.last()
 
     def after(self, entry_id: int) -> int | None:
         """The next id above this one, or None."""
-        order = self._order
-        for at in range(bisect_right(order, entry_id, self._head), len(order)):
-            if order[at] in self.by_id:
-                return order[at]
-        return None
+        return next(self._order.walk(entry_id + 1), None)
 
 
 class TimeOrder:
     """A group's records by time, with the NACK zone at the head.
+
+    A linked list, with the last owned record of each time by that time, so that a record finds its place at once
+    wherever it belongs: a delivery time may lie in the past (XCLAIM with IDLE or TIME, a clock that was set back).
 
     Attributes:
         head: the record claimed first.
         released: length of the NACK zone.
     """
 
-    __slots__ = ("_tail", "_zone_end", "head", "released")
+    __slots__ = ("_ends", "_times", "_zone_end", "head", "released")
 
     def __init__(self) -> None:
         self.head: Pending | None = None
-        self._tail: Pending | None = None
+        self._ends: dict[int, Pending] = {}
+        self._times = Ordered()
         self._zone_end: Pending | None = None
         self.released = 0
 
@@ -150,11 +122,14 @@ class TimeOrder:
 
     def insert(self, record: Pending) -> None:
         """Put an owned record behind all that were delivered no later; never inside the zone."""
-        at = self._tail
         time = record.time
-        while at is not None and at is not self._zone_end and at.time > time:
-            at = at.before
-        self._link(record, at)
+        before = self._ends.get(time)
+        if before is None:
+            earlier = self._times.at_most(time)
+            before = self._zone_end if earlier is None else self._ends[earlier]
+            self._times.add(time)
+        self._ends[time] = record
+        self._link(record, before)
 
     def release(self, record: Pending) -> None:
         """Put a released record at the end of the zone."""
@@ -169,24 +144,26 @@ class TimeOrder:
             self.head = record
         else:
             before.after = record
-        if after is None:
-            self._tail = record
-        else:
+        if after is not None:
             after.before = record
 
     def remove(self, record: Pending) -> None:
-        """Take a record out; ``record.consumer`` must still tell whether it was released."""
+        """Take a record out; ``record.consumer`` and ``record.time`` must still be what they were in the order."""
+        before, after = record.before, record.after
         if record.consumer is None:
             self.released -= 1
             if self._zone_end is record:
-                self._zone_end = record.before
-        before, after = record.before, record.after
+                self._zone_end = before
+        elif self._ends[record.time] is record:
+            if before is not None and before.time == record.time and before.consumer is not None:
+                self._ends[record.time] = before
+            else:
+                del self._ends[record.time]
+                self._times.remove(record.time)
         if before is None:
             self.head = after
         else:
             before.after = after
-        if after is None:
-            self._tail = before
-        else:
+        if after is not None:
             after.before = before
         record.before = record.after = None

@@ -1,12 +1,28 @@
 """The order in which SCAN walks a database: by a checksum of the key, so that a cursor is a place among all keys.
 
 PURE. A cursor means "what stands from here on", whatever was added or deleted meanwhile, so every key that is there
-during the whole walk is answered. Sorting is done once a walk and kept, not at every step.
+during the whole walk is answered.
+
+Finding the order of millions of keys takes longer than anybody should wait, so it is done a slice at each step of a
+walk, and the walk is answered nothing until it is done, which SCAN may do. All walks share one order. A key that was
+there when a walk began and still is must be in the order that it is answered from; so a walk that begins while an order
+is being made, from keys that were listed before, waits for the one after that. A cursor's upper half says for which:
+the number of the order, the lower half the place.
 """
 
 import zlib
-from bisect import bisect_left
 from collections.abc import Mapping
+
+SLICE = 20_000
+"""Keys put in order at one step of a walk: some milliseconds."""
+MOST = 10_000
+"""Keys answered at one step, whatever the client asks for: its COUNT is a wish, also with Redis."""
+
+# Keys that stand together unsorted, about, until a walk comes to them
+_TOGETHER = 32
+_PLACES = 33  # bits of a place
+# Orders until their numbers begin anew: a cursor fits 63 bits, and one of before waits for the next order at most
+_NUMBERS = 2**30
 
 
 def place(key: bytes) -> int:
@@ -14,19 +30,61 @@ def place(key: bytes) -> int:
     return zlib.crc32(key) + 1
 
 
-class ScanOrder:
-    """The sorted keys of one database, as some walk found them when it began.
+class _Order:
+    """Keys in order, or on the way there.
 
-    Every walk under way shares it. It is made anew when a walk begins, so a key that was there when *this* walk began
-    and still is must be in it; keys that came or went since may be missing or too many.
+    Args:
+        number: which one it is.
+        keys: all of them, as they are now.
     """
 
-    __slots__ = ("_keys", "_places", "_sorted")
+    __slots__ = ("_done", "_groups", "_listed", "_shift", "keys", "number")
+
+    def __init__(self, number: int, keys: Mapping[bytes, object]) -> None:
+        self.number = number
+        self.keys = keys
+        self._listed = list(keys)
+        self._done = 0
+        bits = (len(self._listed) // _TOGETHER).bit_length()
+        self._shift = _PLACES - bits
+        self._groups: list[list[bytes]] = [[] for _ in range((2**32 >> self._shift) + 1)]
+
+    def go_on(self) -> bool:
+        """Put a slice of the keys in order; whether all are."""
+        groups, shift, crc32 = self._groups, self._shift, zlib.crc32
+        for key in self._listed[self._done : self._done + SLICE]:
+            groups[crc32(key) + 1 >> shift].append(key)
+        self._done += SLICE
+        if self._done < len(self._listed):
+            return False
+        self._listed = []
+        return True
+
+    def between(self, first: int, count: int) -> tuple[int, list[bytes]]:
+        """So many keys from a place on, a place as a whole; and the place of the next key, 0 if there is none."""
+        found: list[tuple[int, bytes]] = []
+        for group in range(first >> self._shift, len(self._groups)):
+            here = sorted((at, key) for key in self._groups[group] if (at := place(key)) >= first)
+            if len(found) >= count and here and here[0][0] > found[count - 1][0]:
+                found.append(here[0])
+                break
+            found += here
+        last = count
+        while 0 < last < len(found) and found[last][0] == found[last - 1][0]:
+            last += 1
+        following = found[last][0] if last < len(found) else 0
+        return following, [key for _, key in found[:last]]
+
+
+class ScanOrder:
+    """See the module's text."""
+
+    __slots__ = ("_last", "_made", "_making")
 
     def __init__(self) -> None:
-        self._keys: Mapping[bytes, object] | None = None
-        self._places: list[int] = []
-        self._sorted: list[bytes] = []
+        self._made: _Order | None = None
+        self._making: _Order | None = None
+        self._last = 0  # number of the order begun last
 
     def step(self, keys: Mapping[bytes, object], cursor: int, count: int) -> tuple[int, list[bytes]]:
         """One step of a walk.
@@ -34,22 +92,36 @@ class ScanOrder:
         Args:
             keys: the database's keys; another mapping than last time (after a flush or swap) is another database.
             cursor: 0 to begin, else what the step before returned.
-            count: keys wanted; more come where many share a place.
+            count: keys wanted; more come where many share a place, none while the order is found.
 
         Returns:
             The next cursor, 0 at the end, and keys of which some may be gone.
         """
-        if cursor == 0 or self._keys is not keys:
-            placed = sorted((place(key), key) for key in keys)
-            self._places = [found for found, _ in placed]
-            self._sorted = [key for _, key in placed]
-            self._keys = keys
-        first = bisect_left(self._places, cursor)
-        last = first + count
-        if last < len(self._places):  # a place is answered as a whole
-            last = bisect_left(self._places, self._places[last - 1] + 1)
-        found = self._sorted[first:last]
-        if last < len(self._places):
-            return self._places[last], found
-        self._keys, self._places, self._sorted = None, [], []
+        number, first = cursor >> _PLACES, cursor & ((1 << _PLACES) - 1)
+        if cursor == 0:
+            first = 1
+        if cursor == 0 or number > self._last + 1:  # the next order to be begun has all keys that are there now
+            number = self._last + 1
+        order = self._order(keys, number)
+        if order is None:
+            return number << _PLACES | first, []
+        following, found = order.between(first, min(count, MOST))
+        if following:
+            return number << _PLACES | following, found
+        self._made = None
         return 0, found
+
+    def _order(self, keys: Mapping[bytes, object], number: int) -> _Order | None:
+        """The order of that number or a later one, if it is made by now."""
+        made, making = self._made, self._making
+        if made is not None and made.keys is keys and made.number >= number:
+            return made
+        if making is None or making.keys is not keys:
+            if self._last == _NUMBERS:
+                self._last, self._made = 0, None
+            self._last += 1
+            self._making = making = _Order(self._last, keys)
+        if not making.go_on():
+            return None
+        self._making, self._made = None, making
+        return making if making.number >= number else None

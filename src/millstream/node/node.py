@@ -41,7 +41,7 @@ from millstream.node.pausing import Pause
 from millstream.node.scripts import Scripts
 from millstream.node.stats import Stats
 from millstream.protocol import limits
-from millstream.protocol.encoder import encode
+from millstream.protocol.encoder import encode, weight
 from millstream.replies import NIL_ARRAY, QUEUED, Buffer, Error, Many, Push, Raw, Reply
 
 if TYPE_CHECKING:
@@ -61,6 +61,8 @@ _COUNTED = frozenset(
 )
 # Transitions after which entries may be claimable earlier than those who wait with CLAIM know
 _STALE_LATER = frozenset({"gread", "gclaim"})
+# Items of a reply that are written out without being counted before
+_FEW = 1024
 # Bytes that a word takes in a record beside itself, at most
 _WORD_OVERHEAD = 16
 _TOO_LARGE = (
@@ -149,6 +151,8 @@ class Node:
         stopping: SHUTDOWN was asked for; the shell ends the process.
         outage: why writes are refused, None while they are taken.
         surroundings: what INFO shows of the shell, the machine and the log; the shell fills it in.
+        limits_replies: replies above the hard limit of ``client-output-buffer-limit`` are not made, since the shell
+            would cut their client: see :attr:`~millstream.commands.session.Session.overflow`.
         rewriter: makes the log smaller; the shell provides it where there is a log.
     """
 
@@ -162,6 +166,7 @@ class Node:
         self.outbox: list[tuple[Session, Outcome]] = []
         self.stopping = False
         self.outage: Outage | None = None
+        self.limits_replies = False
         self.surroundings = Surroundings()
         self.rewriter: Rewriter | None = None
         self.waits = Waits()
@@ -439,6 +444,7 @@ class Node:
             return NIL_ARRAY
         replies: list[Reply] = []
         shows_soft, settled, resp = False, 0, session.resp
+        ceiling, size = self._ceiling(session), 0
         for argv in queue:
             ctx.db = self.keyspace.databases[session.db]  # SELECT inside the transaction
             row = resolve(argv)
@@ -448,7 +454,14 @@ class Node:
             if session.resp != resp:  # by HELLO: what was answered before stays in the protocol of its time
                 replies[settled:] = [Raw(encode(each, resp)) for each in replies[settled:]]
                 settled, resp = len(replies), session.resp
+            if ceiling:
+                size += weight(reply)
+                if size > ceiling:  # the rest is done, as the whole transaction must be, and not kept to be shown
+                    replies, settled = [], 0
+                    continue
             replies.append(reply)
+        if ceiling and size > ceiling:
+            session.overflow = size
         if self._log is not None and not self.is_holding and shows_soft:
             # It shows what is logged softly, before this transaction and in it
             self._hard, self._is_hard = self._log.appended, bool(self._steps)
@@ -495,7 +508,20 @@ class Node:
         else:
             shows_soft = row is not None and shows_times(row) and not self.is_holding
             barrier = log_.appended if shows_soft else self._hard
+        if type(reply) is list and len(reply) > _FEW and (ceiling := self._ceiling(session)):
+            size = weight(reply)
+            if size > ceiling:  # many of it may be one and the same string, which writing it out would copy
+                session.overflow = size
+        if session.overflow:
+            return None
         return Outcome(encode(reply, session.resp), barrier)
+
+    def _ceiling(self, session: Session) -> int:
+        """Bytes above which a reply is not made; 0 for no such limit."""
+        if not self.limits_replies:
+            return 0
+        limits = self.config.output_limits
+        return (limits.pubsub if session.is_subscribed else limits.normal).hard
 
     @staticmethod
     def _is_muted(session: Session) -> bool:
@@ -588,6 +614,10 @@ class Node:
 
     # ------------------------------------------------------------------ waiting
 
+    def concerned(self, db: int) -> list[bytes]:
+        """The keys of a database that somebody watches or waits for."""
+        return [key for places in (self._watchers, self.waits.lines.places()) for index, key in places if index == db]
+
     def break_watches(self, db: int, key: bytes) -> None:
         """Break the watches on a key."""
         if self._watchers:
@@ -643,6 +673,8 @@ class Node:
         outcome = self._outcome(session, reply, row)
         if outcome is not None:
             self.outbox.append((session, outcome))
+        elif session.overflow:
+            self.kill(session)
 
     def unblock(self, session_id: int, error: bool) -> bool:
         """CLIENT UNBLOCK: end a session's wait with null or an error; False if it does not wait."""
@@ -788,6 +820,7 @@ class Node:
     def reset_stats(self) -> None:
         """CONFIG RESETSTAT."""
         self.stats.reset()
+        self.surroundings.shell.reset()
         self.accounts.reset_counts()
 
     def last_save(self) -> int:

@@ -92,7 +92,7 @@ class _Run:
     """The script that runs now.
 
     Attributes:
-        words: of the next command, as far as they have come.
+        words: of the next command, as far as they have come, if they come in parts.
     """
 
     ctx: Context
@@ -311,24 +311,24 @@ class Scripts:
     def _functions(self, to_lua: "_Values") -> dict[str, Callable[..., Any]]:
         """What the sandbox calls and what needs the script that runs."""
 
-        def words(*some: bytes | float) -> None:
-            run = self._run
-            assert run is not None
-            run.words += [word if type(word) is bytes else _text(word) for word in some]  # type: ignore[arg-type]
+        def words(*first: bytes | float) -> None:
+            assert self._run is not None
+            self._run.words = list(map(_word_of, first))
 
-        def whole(*last: bytes | float) -> tuple[_Run, list[bytes]]:
-            words(*last)
-            run = self._run
-            assert run is not None
-            argv, run.words = run.words, []
-            return run, argv
+        def more_words(*some: bytes | float) -> None:
+            assert self._run is not None
+            self._run.words += map(_word_of, some)
 
-        def call(*last: bytes | float) -> Any:
-            run, argv = whole(*last)
+        def whole(*all_of_them: bytes | float) -> tuple[_Run, list[bytes]]:
+            assert self._run is not None
+            return self._run, list(map(_word_of, all_of_them)) or self._run.words
+
+        def call(*all_of_them: bytes | float) -> Any:
+            run, argv = whole(*all_of_them)
             return to_lua.convert(self._command(run, argv), run.resp)
 
-        def allows(*last: bytes | float) -> bool | None:
-            run, argv = whole(*last)
+        def allows(*all_of_them: bytes | float) -> bool | None:
+            run, argv = whole(*all_of_them)
             row = find(argv)
             if row is None or (row.handler is None and len(argv) > 1):
                 return None
@@ -345,6 +345,7 @@ class Scripts:
             "look": lambda: None,
             "resp": lambda: 2 if self._run is None else self._run.resp,
             "words": words,
+            "more_words": more_words,
             "call": call,
             "allows": allows,
             "set_resp": set_resp,
@@ -492,8 +493,14 @@ def _null(value: object, resp: int) -> bool | None:  # noqa: ARG001 - one signat
     return None if resp == 3 else False
 
 
+def _word_of(word: bytes | float) -> bytes:
+    """A word of a command; a number's is its shortest digits, as Redis has it since 7.2."""
+    if isinstance(word, bytes):
+        return word
+    return _text(word)
+
+
 def _text(number: float) -> bytes:
-    """A number among the words of a command: its shortest digits, as Redis has it since 7.2."""
     if math.isnan(number) and math.copysign(1, number) < 0:
         return b"-nan"
     return doubles.text(number)

@@ -278,7 +278,7 @@ class _Home:
     __slots__ = ("_listing", "_reserve", "_spare", "fd", "identity", "path")
 
     def __init__(self, directory: Path, reserve: int = 0) -> None:
-        self.path = directory.absolute()  # the process may go to another directory
+        self.path = str(directory.absolute())  # the process may go to another directory
         self.fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         self.identity = _identity(os.fstat(self.fd))
         self._reserve = reserve
@@ -380,14 +380,15 @@ class RealLock:
         """See :class:`DiskLock`."""
         if reason := self._home.displaced():
             return reason
-        path = self._home.path / self._name
         try:
             there = os.stat(self._name, dir_fd=self._home.fd)
         except FileNotFoundError:
-            return f"{path}, which keeps other processes out, was removed"
+            return f"{self._home.path}/{self._name}, which keeps other processes out, was removed"
         except OSError:
             return ""
-        return "" if _identity(there) == self._identity else f"{path} was replaced, so other processes may write here"
+        if _identity(there) == self._identity:
+            return ""
+        return f"{self._home.path}/{self._name} was replaced, so other processes may write here"
 
     def write(self, data: bytes) -> None:
         """See :class:`DiskLock`."""

@@ -4,6 +4,7 @@ Its content is one line of JSON, ``{"pid": 4711, "address": "unix:/run/millstrea
 the owner can be reached. It is left in place at the end, so its content alone does not mean that the owner still lives.
 """
 
+import errno
 import json
 import os
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from millstream.errors import LogLockedError
 from millstream.persistence.disk import Disk, DiskLock
 
 NAME = "lock"
+
+_TRIES = 100  # of a lock whose file somebody removes meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ def take_lock(disk: Disk, directory: Path) -> DiskLock:
         LogLockedError: another process has it.
         OSError: it cannot be taken.
     """
-    while True:
+    for _ in range(_TRIES):
         try:
             lock = disk.lock(directory / NAME)
         except BlockingIOError:
@@ -71,7 +74,9 @@ def take_lock(disk: Disk, directory: Path) -> DiskLock:
         except BaseException:
             lock.release()
             raise
+        reason = lock.displaced()
         lock.release()  # between opening it and locking it somebody removed the file, or moved the directory
+    raise OSError(errno.EAGAIN, f"{reason}, again and again: end what does that")
 
 
 def _sentence(directory: Path, owner: Owner | None) -> str:

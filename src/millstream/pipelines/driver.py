@@ -25,7 +25,7 @@ from millstream.ending import Ending
 from millstream.errors import ConfigError
 from millstream.pipelines.board import Board
 from millstream.worker.child import prepared
-from millstream.worker.health import HealthError, serving
+from millstream.worker.health import ALLOW_VARIABLE, HealthError, serving
 from millstream.worker.logs import logger
 from millstream.worker.process import EXIT_CLEAN, EXIT_CONFIG, EXIT_DISMISSED
 
@@ -165,7 +165,7 @@ def _endpoint(board: Board) -> Iterator[None]:
         return
     with asyncio.Runner() as runner, contextlib.ExitStack() as stack:
         loop = runner.get_loop()
-        endpoint = serving(board, host, int(port))
+        endpoint = serving(board, host, int(port), os.environ.get(ALLOW_VARIABLE, "").split())
         loop.run_until_complete(endpoint.__aenter__())
         thread = threading.Thread(target=loop.run_forever, name="health", daemon=True)
         thread.start()

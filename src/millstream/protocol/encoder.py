@@ -61,6 +61,33 @@ def _join(buffers: list[Buffer]) -> list[Buffer]:
     return joined
 
 
+def weight(value: Reply) -> int:
+    """Bytes that a reply takes, without what is around its strings; a reply of long strings takes hardly more."""
+    if isinstance(value, bytes):
+        return len(value)
+    if isinstance(value, list):
+        return _weight_of(value)
+    if isinstance(value, Raw):
+        return sum(map(len, value.buffers))
+    if isinstance(value, Set | Push):
+        return _weight_of(value.items)
+    if isinstance(value, Many):
+        return _weight_of(value.values)
+    if isinstance(value, Map):
+        return sum([_weight_of(pair) for pair in value.pairs])
+    return len(value.text) if isinstance(value, Verbatim) else 0
+
+
+def _weight_of(items: Sequence[Reply]) -> int:
+    total = 0
+    for item in items:
+        if type(item) is bytes:
+            total += len(item)
+        elif type(item) is not int:
+            total += weight(item)
+    return total
+
+
 def error_line(text: str) -> bytes:
     """A whole error reply; line breaks in the text become blanks, so that it stays one line."""
     return b"-%b\r\n" % text.translate(_LINE_BREAKS).encode("utf-8", "surrogateescape")

@@ -36,6 +36,8 @@ _FAST_MAX = 1024 * 1024
 _LARGE_WORD = 64 * 1024
 # An unfinished command is looked for from the end of a chunk by its "*" and digit; a "*" alone is often an argument.
 _CUTS_TRIED = 8
+# Words of one command that are read in one turn, some milliseconds: very many may have come while the peer waited.
+_WORDS_AT_ONCE = 10_000
 # What a bytes object and its place in the list take besides the bytes: many tiny words weigh what they weigh.
 _WORD_OVERHEAD = 48
 
@@ -49,15 +51,29 @@ class CommandReader:
 
     Attributes:
         trusted: the peer is authenticated, or no password is set; until then the smaller limits hold.
+        has_more: :meth:`next` answered None because it has read enough for one turn; more may be here.
     """
 
-    __slots__ = ("_buffer", "_bulk", "_fast", "_held", "_left", "_ready", "_scanned", "_tried", "_words", "trusted")
+    __slots__ = (
+        "_buffer",
+        "_bulk",
+        "_fast",
+        "_held",
+        "_left",
+        "_ready",
+        "_scanned",
+        "_tried",
+        "_words",
+        "has_more",
+        "trusted",
+    )
 
     def __init__(self, *, trusted: bool = True) -> None:
         self.trusted = trusted
         self._buffer = bytearray()
         self._ready: deque[list[bytes]] = deque()
         self._fast = hiredis.Reader()
+        self.has_more = False
         self._left = 0  # words still to come of the command being read; 0 between commands
         self._words: list[bytes] = []
         self._held = 0  # what those words take in memory
@@ -86,11 +102,12 @@ class CommandReader:
                 raise QueryBufferError("query buffer limit reached")
 
     def next(self) -> list[bytes] | None:
-        """The next command's words, or None until more bytes are fed.
+        """The next command's words, or None: until more bytes are fed, or, if :attr:`has_more`, until asked again.
 
         Raises:
             ProtocolError: the bytes are not RESP, with Redis's text; nothing can be read after it.
         """
+        self.has_more = False
         if self._ready:
             return self._ready.popleft()
         while self._buffer:
@@ -213,7 +230,12 @@ class CommandReader:
 
     def _read_words(self) -> list[bytes] | None:
         """Go on with the words of a command; returns them when the last is here."""
+        turn = _WORDS_AT_ONCE
         while self._left:
+            turn -= 1
+            if turn < 0:
+                self.has_more = True
+                return None
             if self._bulk < 0 and (not self._buffer or not self._read_length()):
                 return None
             if len(self._buffer) < self._bulk + 2:

@@ -203,6 +203,7 @@ class Server:
         self.facts.started = self.clock.now().wall
         self.facts.run_id = secrets.token_hex(20)
         self.facts.event_loop = type(self.loop).__module__.partition(".")[0]
+        self.node.limits_replies = True
         around = self.node.surroundings
         around.shell = self.facts
         around.machine = self._read_machine

@@ -191,6 +191,8 @@ class Connection(asyncio.Protocol):
             for count in range(1, _BURST + 1):
                 argv = session.held or reader.next()
                 if argv is None:
+                    if reader.has_more:  # a command of very many words: others have their turn before the rest of it
+                        self._go_on_later()
                     return
                 session.held = None
                 outcome = self._execute(argv, now)
@@ -208,8 +210,7 @@ class Connection(asyncio.Protocol):
                 if not count % _CLOCK_EVERY:
                     now = server.clock.now()
             else:
-                self._again = True
-                server.loop.call_soon(self._run)
+                self._go_on_later()
         finally:
             if out:
                 self._send(out, barrier)
@@ -232,6 +233,8 @@ class Connection(asyncio.Protocol):
             server.facts.internal_errors += 1
             self._ending = True
             return Outcome([error_line("ERR internal error; the server's log has the details")], 0)
+        if session.overflow:
+            self._cut_slow(session.overflow)
         if session.queue is not None:
             self._count_queued(argv)
         elif self._queued:
@@ -366,8 +369,12 @@ class Connection(asyncio.Protocol):
             if self._paused:
                 self._paused = False
                 self._transport.resume_reading()
-            self._again = True
-            self._server.loop.call_soon(self._run)
+            self._go_on_later()
+
+    def _go_on_later(self) -> None:
+        """Run on once others have had their turn."""
+        self._again = True
+        self._server.loop.call_soon(self._run)
 
     def finish(self) -> None:
         """The server stops: run nothing more, send what may be sent, close."""

@@ -25,11 +25,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream.errors import ConfigError
 from millstream.spark import handover, nursery
+from millstream.spark.quiet import held_back
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -208,12 +210,13 @@ def _nursery() -> nursery.Nursery | None:
         return None
 
 
-def session(app_name: str = "millstream", *, quick: bool = False, **confs: str) -> "SparkSession":
+def session(app_name: str = "millstream", *, quick: bool = False, quiet: bool = False, **confs: str) -> "SparkSession":
     """A local Spark session with the settings above; an active one is used as it is.
 
     Args:
         app_name: shown in Spark's logs.
         quick: for tests and short commands, see :func:`java_options`.
+        quiet: keep what Java says while it starts to itself, unless it does not start. For commands.
         confs: more settings, with ``__`` for the dots of their names: ``spark__sql__session__timeZone="UTC"``; they
             win over the ones chosen here. ``master`` is short for ``spark__master``.
 
@@ -253,9 +256,28 @@ def session(app_name: str = "millstream", *, quick: bool = False, **confs: str) 
         builder = builder.config(name, value)
     try:
         with early.announced() if early is not None else contextlib.nullcontext():
-            return builder.getOrCreate()
+            if not quiet:
+                return builder.getOrCreate()
+            with held_back() as errors:
+                _launch(chosen, errors)
+                return builder.getOrCreate()
     except PySparkException as reason:
         raise ConfigError(
             f"Spark did not start ({str(reason).splitlines()[0].strip()}; what Java said stands above): correct the "
             f"master, {chosen['spark.master']!r}, or the other settings"
         ) from None
+
+
+def _launch(chosen: Mapping[str, str], errors: int) -> None:
+    """Start the Java process that the session will use, unless there is one.
+
+    Args:
+        chosen: settings of the session.
+        errors: descriptor of its standard error.
+    """
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - as above
+    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415 - as above
+
+    if SparkContext._gateway is None:  # noqa: SLF001 - no other way to see it
+        conf = SparkConf(loadDefaults=False).setAll(list(chosen.items()))
+        SparkContext._ensure_initialized(gateway=launch_gateway(conf, {"stderr": errors}))  # noqa: SLF001 - as above

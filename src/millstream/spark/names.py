@@ -1,7 +1,9 @@
 """Every name that Spark's part gives a meaning to, once: options with where they do something, and columns.
 
-Imported with the source itself, so it imports nothing.
+Imported with the source itself, so it imports next to nothing.
 """
+
+from collections.abc import Mapping
 
 BATCH, STREAM, VIEW, GROUP, WRITE, APPEND = "batch", "stream", "view", "group", "write", "append"
 """Where an option does something: ``read``, ``readStream``, a view, mode ``group``, any write, a write of a batch."""
@@ -43,11 +45,11 @@ _USES = {
     "txnVersion": (APPEND,),
 }
 
-PASSED_ON = ("provider",)
-"""What Spark hands on beside the options a user gave (lower case): the format of a table, of CREATE TABLE ... USING."""
+PASSED_TO_SINKS = ("checkpointlocation", "queryname")
+"""Options of a streaming query that Spark hands on to its sink, in lower case."""
 
-PASSED_TO_SINKS = (*PASSED_ON, "checkpointlocation", "queryname")
-"""The same of a streaming query's sink."""
+PROVIDER = "provider"
+"""By what Spark hands on the format of a table."""
 
 STREAM_COLUMN, ID, TIMESTAMP, FIELDS = ENTRY = ("stream", "id", "timestamp", "fields")
 """Columns of every entry."""
@@ -62,6 +64,11 @@ DELIVERIES = "deliveries"
 def options(*uses: str) -> tuple[str, ...]:
     """The options that do something in one of these."""
     return tuple(name for name, known in _USES.items() if set(known) & set(uses))
+
+
+def of_a_table(raw: Mapping[str, str]) -> bool:
+    """Whether these are what Spark hands on for ``CREATE TABLE ... USING``: the format and the properties too."""
+    return PROVIDER in {name.lower() for name in raw}
 
 
 def others(use: str) -> tuple[str, ...]:

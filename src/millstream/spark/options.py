@@ -101,7 +101,7 @@ def parse(raw: Mapping[str, str]) -> Options:
     Raises:
         ConfigError: one is unknown, has a value that cannot be meant, or contradicts another.
     """
-    given = {name.lower(): value for name, value in raw.items() if name.lower() not in names.PASSED_ON}
+    given = {name.lower(): value for name, value in raw.items()}
     check_names(given, names.options(names.BATCH, names.STREAM, names.VIEW, names.GROUP), "load()")
     streams, pattern = _which(given)
     limits = {
@@ -137,6 +137,24 @@ def parse(raw: Mapping[str, str]) -> Options:
             "option 'endingOffsets' is 'earliest', which would read nothing: use 'latest' or a JSON of ids"
         )
     _check_together(found)
+    return found
+
+
+def parse_entries(raw: Mapping[str, str]) -> Options:
+    """The options of a read of entries by ``spark.read`` or ``spark.readStream``: which of them is not known yet.
+
+    Raises:
+        ConfigError: as :func:`parse`, or no read of either kind takes them all.
+    """
+    found = parse(raw)
+    of_batches, of_streams = (
+        next((name for name in names.others(other) if name in names.options(use) and name.lower() in found.given), None)
+        for use, other in ((names.BATCH, names.STREAM), (names.STREAM, names.BATCH))
+    )
+    if of_batches and of_streams:
+        raise ConfigError(
+            f"option {of_batches!r} is for spark.read, and option {of_streams!r} for spark.readStream: leave one out"
+        )
     return found
 
 

@@ -24,6 +24,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from millstream.client import urltext
 from millstream.errors import ConfigError, MillstreamError
 from millstream.spark import faces, names, sinkoptions
 from millstream.spark import options as opts
@@ -36,6 +37,13 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+
+_NO_TABLE = (
+    "Spark keeps the options of a table (CREATE TABLE ... USING millstream) to itself when the table is read or "
+    "written: make a view, CREATE TEMPORARY VIEW orders USING millstream OPTIONS (url 'redis://127.0.0.1:6379/0', "
+    "stream 'orders')"
+)
+"""Found with Spark 4.3: a Python data source is then given no option at all, and would use the default server."""
 
 
 def _attempt(parse: Callable[[Mapping[str, str]], T], given: Mapping[str, str]) -> T | ConfigError:
@@ -62,6 +70,8 @@ class MillstreamSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
+        if names.of_a_table(options):
+            raise ConfigError(_NO_TABLE)
         nothing = ConfigError("options 'view' and 'mode' are for reading: leave them out of a write")
         self._reading: opts.Options | ConfigError = nothing
         self._writing: sinkoptions.SinkOptions | ConfigError = nothing
@@ -74,8 +84,14 @@ class MillstreamSource(DataSource):
         # Also where the environment is looked at: this runs on the driver's machine, readers may not. Spark does not
         # say whether it is going to read or to write, so that only what is wrong for both is an error already here.
         # A query's name is such a case: Spark hands it on to the sink, and of the reads only mode 'group' takes one.
-        self._reading = chosen if isinstance(chosen, ConfigError) else _attempt(opts.parse, options)
+        self._reading = chosen if isinstance(chosen, ConfigError) else _attempt(opts.parse_entries, options)
         self._writing = _attempt(sinkoptions.parse, options)
+        if not options:
+            told = "option 'stream' is missing: say .option('stream', 'orders')"
+            nothing = ConfigError(f"{told}. If this is a table: {_NO_TABLE}")
+            self._reading = nothing
+            self._writing = self._writing if urltext.url_of_environment() else nothing
+            return
         if isinstance(self._reading, ConfigError) and isinstance(self._writing, ConfigError):
             raise self._likelier(options)
 

@@ -48,7 +48,7 @@ def run(query: str, options: Mapping[str, str]) -> Found:
 
     # PySpark logs an error once more, as JSON with its frames; the one line that is shown says it.
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
-    spark = session("millstream sql", quick=True, spark__log__level="OFF")
+    spark = session("millstream sql", quick=True, quiet=True, spark__log__level="OFF")
     try:
         for table in ("entries", *VIEWS):
             if re.search(rf"\b{table}\b", query, re.IGNORECASE):

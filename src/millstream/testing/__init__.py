@@ -72,7 +72,7 @@ def millstream_url(millstream_clock: Clock) -> Iterator[str]:
 @pytest.fixture
 def millstream_memory(millstream_url: str) -> Iterator[redis.Redis]:
     """A client of ``millstream_url`` with text for replies."""
-    with sync_client(millstream_url, decode_responses=True) as client:
+    with sync_client(millstream_url, decode_responses=True, encoding_errors="surrogateescape") as client:
         yield client
 
 

@@ -65,6 +65,7 @@ def staged(disk: Disk, final: Path, aside: Path | None = None) -> Iterator[Path]
     """
     partial = partial_of(final)
     disk.make_directory(partial)
+    made = _identity(partial)
     try:
         yield partial
         disk.sync_directory(partial)
@@ -72,18 +73,28 @@ def staged(disk: Disk, final: Path, aside: Path | None = None) -> Iterator[Path]
             if aside is None:
                 disk.rename(partial, final)
             else:
-                _replace(disk, partial, final, aside)
+                _replace(disk, partial, final, aside, made)
         except OSError as error:
             if error.errno in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
                 raise StorageError(f"{final} was made by somebody else meanwhile; it was left alone") from error
             raise
     except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)  # what went wrong is told; a copy that stays cannot pass for whole
+        if _identity(partial) == made:  # names change places here: never remove what was there before
+            shutil.rmtree(partial, ignore_errors=True)  # what went wrong is told; one that stays cannot pass for whole
         raise
     disk.sync_directory(final.parent)
 
 
-def _replace(disk: Disk, partial: Path, final: Path, aside: Path) -> None:
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What tells a directory from every other one, whatever its name; None if there is none."""
+    try:
+        facts = path.lstat()
+    except OSError:
+        return None
+    return facts.st_dev, facts.st_ino
+
+
+def _replace(disk: Disk, partial: Path, final: Path, aside: Path, made: tuple[int, int] | None) -> None:
     """Let a directory take the place of another, which gets a name of its own.
 
     The new one has that name first, and then the two change names in one step: a server that is started in between
@@ -95,12 +106,18 @@ def _replace(disk: Disk, partial: Path, final: Path, aside: Path) -> None:
         if exchange(aside, final):
             return
     except BaseException:
-        disk.rename(aside, partial)  # which the caller removes
+        if _identity(aside) == made:  # else the names have changed places, whatever was told, and all is there
+            disk.rename(aside, partial)  # which the caller removes
         raise
     disk.rename(aside, partial)
     disk.rename(final, aside)
-    disk.sync_directory(final.parent)
-    disk.rename(partial, final)
+    try:
+        disk.sync_directory(final.parent)
+        disk.rename(partial, final)
+    except BaseException:
+        if _identity(final) is None:
+            disk.rename(aside, final)
+        raise
 
 
 def copy_log(disk: Disk, source: Disk, directory: Path, into: Path, plan: Plan, tell: Progress | None) -> int:

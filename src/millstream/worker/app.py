@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
+import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -32,6 +33,7 @@ from millstream.worker.publishing import fields_of, need_idmp, trimming, xadd
 from millstream.worker.reaper import DEFAULT_AFTER
 from millstream.worker.sending import Sender
 from millstream.worker.solitude import Solitude
+from millstream.worker.starting import start_patiently
 from millstream.worker.subscription import AckMode, OnAck, ReadMode, StreamSub, Subscription
 
 if TYPE_CHECKING:
@@ -115,6 +117,8 @@ class App:
         self._subscriptions: list[Subscription] = []
         self._pipelines: dict[str, Pipeline] = {}
         self._on_startup: list[Hook] = []
+        self._after_startup: list[Hook] = []
+        self._after_shutdown: list[Hook] = []
         self._on_shutdown: list[Hook] = []
         self._sender: Sender | None = None
         self._background: Background | None = None
@@ -215,9 +219,14 @@ class App:
         if max_records is not None:
             where = dataclasses.replace(where, max_records=max_records)
         around = checked(middlewares)
-        context: dict[type, Callable[[], Any]] = {App: lambda: self, Redis: lambda: self.client}
 
         def register(handler: Handler) -> Handler:
+            own_logger = logging.getLogger(getattr(handler, "__module__", None) or "millstream.handlers")
+            context: dict[type, Callable[[], Any]] = {
+                App: lambda: self,
+                Redis: lambda: self.client,
+                logging.Logger: lambda: own_logger,
+            }
             if dependencies_of(handler) and self._provider is None:
                 self._provider = new_provider()
             self._subscriptions.append(
@@ -299,6 +308,16 @@ class App:
     def on_startup(self, hook: Hook) -> Hook:
         """Run a function, async or not, before the first entry is read."""
         self._on_startup.append(hook)
+        return hook
+
+    def after_startup(self, hook: Hook) -> Hook:
+        """Run a function, async or not, once the subscribers read."""
+        self._after_startup.append(hook)
+        return hook
+
+    def after_shutdown(self, hook: Hook) -> Hook:
+        """Run a function, async or not, after the app has disconnected."""
+        self._after_shutdown.append(hook)
         return hook
 
     def on_shutdown(self, hook: Hook) -> Hook:
@@ -466,6 +485,7 @@ class App:
         grace: float | None = None,
         clock: Clock | None = None,
         watch: Middleware | None = None,
+        patience: float | None = 30.0,
     ) -> "AsyncIterator[App]":
         """The subscribers at work, for as long as the block lasts; for tests and for embedding in another program.
 
@@ -474,13 +494,20 @@ class App:
             grace: as for :meth:`stop`.
             clock: where time comes from, for this block.
             watch: a middleware outside all others, for this block.
+            patience: seconds for which a server that cannot be reached yet is tried again, with one line in the log;
+                None has no end, 0 tries once.
+
+        Raises:
+            Disconnected: the server could not be reached in that time.
+            AccessDenied: it does not let us in.
+            UsageError: as for :meth:`start`, like the others.
         """
         before = self._url, self._clock, self.middlewares
         self._url, self._clock = url or self._url, clock or self._clock
         if watch is not None:
             self.middlewares = (watch, *self.middlewares)
         try:
-            await self.start()
+            await start_patiently(self, patience)
             try:
                 yield self
             finally:
@@ -489,11 +516,11 @@ class App:
             self._url, self._clock, self.middlewares = before
 
     async def start(self) -> None:
-        """Connect, make the groups, run the startup hooks, begin to read.
+        """Connect, make the groups, run the startup hooks, begin to read; tried once, unlike :meth:`running`.
 
         Raises:
             UsageError: it runs already.
-        ConfigError: on a cluster, a stream and its dead-letter stream are not in one slot.
+            ConfigError: on a cluster, a stream and its dead-letter stream are not in one slot.
             Disconnected: the server cannot be reached.
             FatalError: a group cannot be made.
         """
@@ -540,6 +567,11 @@ class App:
             loop.start()
         self._attendance.start()
         self._reading = True
+        try:
+            await _run_hooks(self._after_startup)
+        except BaseException:
+            await self.stop(0)
+            raise
 
     def _check_slots(self) -> None:
         """On a cluster, a stream and what is kept beside it are in one slot, or there could be no transaction.
@@ -571,8 +603,9 @@ class App:
                 log.error("a subscriber did not stop cleanly", exc_info=result)
         if self._reading:
             log.info("stopped: %s", self.stats())
+        hooked = self._hooked
         try:
-            if self._hooked:
+            if hooked:
                 await _run_all_hooks(self._on_shutdown)
         finally:
             self._reading = self._hooked = False
@@ -581,6 +614,8 @@ class App:
             if private is not None:
                 await private.close()
             await self.close()
+            if hooked:
+                await _run_all_hooks(self._after_shutdown)
         return all(result is True for result in results)
 
     async def wait(self) -> None:
@@ -611,16 +646,19 @@ class App:
         if self._background is not None:
             await asyncio.to_thread(self.close_sync)
 
-    def run(self, url: str | None = None, *, health: tuple[str, int] | None = None) -> None:
+    def run(
+        self, url: str | None = None, *, health: tuple[str, int] | None = None, health_allow: Iterable[str] = ()
+    ) -> None:
         """Run in this process until SIGTERM or SIGINT; raises SystemExit with the exit code.
 
         Args:
             url: the server, if not the app's own.
             health: host and port for ``/healthz``, ``/readyz`` and ``/metrics``.
+            health_allow: names by which they may be asked, beside addresses, loopback names and this machine's.
         """
         if url is not None:
             self.url = url
-        raise SystemExit(run_in_process(self, health=health))
+        raise SystemExit(run_in_process(self, health=health, health_allow=health_allow))
 
     def stats(self) -> dict[str, dict[str, int]]:
         """Counters of each subscriber in this process, by the handler's name."""

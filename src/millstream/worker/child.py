@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from millstream.client.url import check_remote
 from millstream.errors import ConfigError
+from millstream.worker.health import ALLOW_VARIABLE
 from millstream.worker.process import EXIT_CLEAN, EXIT_CONFIG, find_app, run_in_process
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def main(target: str) -> int:
         lifeline=int(lifeline) if lifeline else None,
         ready=lambda: _say(READY + pipelines),
         health=_health(os.environ),
+        health_allow=os.environ.get(ALLOW_VARIABLE, "").split(),
     )
 
 

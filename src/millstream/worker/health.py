@@ -6,9 +6,11 @@ kill a worker, which goes on trying: ``/healthz`` stays 200 and ``/readyz`` beco
 
 import asyncio
 import contextlib
+import ipaddress
 import json
 import logging
-from collections.abc import AsyncIterator, Sequence
+import socket
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Protocol
 from urllib.parse import parse_qs
 
@@ -16,10 +18,14 @@ from millstream.errors import MillstreamError
 
 log = logging.getLogger("millstream.worker")
 
+#: Where ``millstream run`` tells its processes which names are allowed, separated by spaces.
+ALLOW_VARIABLE = "MILLSTREAM_HEALTH_ALLOW"
+
 _PATIENCE = 5.0
 _REASONS = {
     200: "OK",
     400: "Bad Request",
+    403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
     500: "Internal Server Error",
@@ -27,6 +33,10 @@ _REASONS = {
     503: "Service Unavailable",
 }
 _TEXT = "text/plain; charset=utf-8"
+_NOT_FOR_US = (
+    b"This Host is not one of this endpoint's names. Ask by address, or allow the name: --health-allow NAME, "
+    b"app.run(health_allow=[...]).\n"
+)
 
 Answer = tuple[int, str, bytes]
 
@@ -77,17 +87,51 @@ class HealthError(MillstreamError):
     """The endpoint cannot listen where it is told to."""
 
 
+def allowed_names(host: str, allow: Iterable[str] = ()) -> frozenset[str]:
+    """The names by which the endpoint may be asked, beside addresses and loopback names.
+
+    A page in a browser can have its own name point at this machine (DNS rebinding) and then read what answers here; the
+    ``Host`` of such a request is that name. Addresses are safe, since no name stands in front of them.
+
+    Args:
+        host: where the endpoint listens.
+        allow: more names; ``*`` is any.
+    """
+    own = {host, socket.gethostname(), socket.gethostname().partition(".")[0], "localhost"}
+    return frozenset(name.lower().rstrip(".") for name in (*own, *allow))
+
+
+def _is_allowed(host: str, names: frozenset[str]) -> bool:
+    """Whether a request with this ``Host`` is meant for us; one without is no browser's."""
+    name = host.lower()
+    name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0].rstrip(".")
+    if not name or "*" in names or name in names or name.endswith(".localhost"):
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
 @contextlib.asynccontextmanager
-async def serving(app: Watched, host: str, port: int) -> AsyncIterator[int]:
+async def serving(app: Watched, host: str, port: int, allow: Iterable[str] = ()) -> AsyncIterator[int]:
     """Answers about ``app`` for as long as the block lasts; gives the port, which is chosen when it is 0.
+
+    Args:
+        app: what is answered about.
+        host: address to listen at.
+        port: likewise.
+        allow: names by which it may be asked, see :func:`allowed_names`.
 
     Raises:
         HealthError: the address is taken or not ours.
     """
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await _converse(app, reader, writer)
+        await _converse(app, names, reader, writer)
 
+    names = allowed_names(host, allow)
     try:
         server = await asyncio.start_server(answer, host, port, limit=16_384)
     except OSError as error:
@@ -98,7 +142,9 @@ async def serving(app: Watched, host: str, port: int) -> AsyncIterator[int]:
         server.close()
 
 
-async def _converse(app: Watched, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _converse(
+    app: Watched, names: frozenset[str], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
     """One request, one answer, and the connection is closed."""
     with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError):
         async with asyncio.timeout(_PATIENCE):
@@ -107,7 +153,10 @@ async def _converse(app: Watched, reader: asyncio.StreamReader, writer: asyncio.
             method, _, rest = request.partition(" ")
             pairs = (line.partition(":") for line in lines)
             headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
-            status, kind, body = await _answer(app, method, rest.partition(" ")[0], headers.get("accept", ""))
+            if _is_allowed(headers.get("host", ""), names):
+                status, kind, body = await _answer(app, method, rest.partition(" ")[0], headers.get("accept", ""))
+            else:
+                status, kind, body = 403, _TEXT, _NOT_FOR_US
             writer.write(
                 f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
                 "Cache-Control: no-store\r\nConnection: close\r\n\r\n".encode()

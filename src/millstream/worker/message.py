@@ -5,7 +5,7 @@ import math
 import sys
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from millstream.errors import MillstreamError, UsageError
 from millstream.worker.settle import State
@@ -48,6 +48,9 @@ def _seconds(delay: object) -> float:
     if not math.isfinite(seconds):
         raise UsageError(f"Nack(delay={delay!r}): a number of seconds, such as 5 or 0.5; for dead at once raise Reject")
     return seconds
+
+
+Kind = TypeVar("Kind", bound="Message")
 
 
 class Message:
@@ -128,6 +131,10 @@ class Message:
         For a table of what is done, or another service's idempotency header; :func:`millstream.once` goes by it too.
         """
         return f"{self.stream}/{self.group}/{self.origin}"
+
+    def seen_as(self, kind: "type[Kind]") -> "Kind":
+        """The same delivery as a message of another library's shape; what is settled by one is by both."""
+        return kind(self._held, self._outcomes)
 
     @property
     def settled(self) -> bool:

@@ -2,7 +2,7 @@
 
 What a handler gets, by its annotations:
 
-* ``msg: Message``: the message itself, wherever it stands in the signature;
+* ``msg: Message``, or a kind of it: the message itself, wherever it stands in the signature;
 * one ``dict``, dataclass or pydantic model, or a parameter without annotation: the whole entry;
 * ``str``, ``int``, ``float``, ``bool``, ``bytes``, dates and so on: the field of that name; if it is the only
   parameter and the entry has a single field, that field whatever its name;
@@ -68,6 +68,7 @@ class Binder:
         batch: bool = False,
     ) -> None:
         self._message_name: str | None = None
+        self._message_kind: type[Message] = Message
         self._parameters: list[_Parameter] = []
         self.annotations: dict[str, Any] = {}
         self.context: dict[str, type] = {}
@@ -88,8 +89,8 @@ class Binder:
             if batch:
                 annotation = _element(annotation, f"{name}: parameter {parameter.name}")
             self.annotations[parameter.name] = annotation
-            if annotation is Message:
-                self._message_name = parameter.name
+            if isinstance(annotation, type) and issubclass(annotation, Message):
+                self._message_name, self._message_kind = parameter.name, annotation
                 continue
             self._parameters.append(
                 _Parameter(
@@ -112,6 +113,8 @@ class Binder:
         """
         arguments: dict[str, Any] = {}
         if self._message_name is not None:
+            if message is not None and type(message) is not self._message_kind:
+                message = message.seen_as(self._message_kind)
             arguments[self._message_name] = message
         if not self._parameters:
             return arguments

@@ -1,14 +1,12 @@
 """One worker process: signals in, exit code out; and how an app is found by its name."""
 
 import asyncio
-import contextlib
 import importlib
 import logging
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +16,7 @@ from millstream.ending import Ending
 from millstream.errors import ConfigError, MillstreamError
 from millstream.worker.health import HealthError, serving
 from millstream.worker.logs import logger
+from millstream.worker.starting import start_patiently
 
 if TYPE_CHECKING:
     from millstream.worker.app import App
@@ -81,6 +80,7 @@ def run_in_process(
     lifeline: int | None = None,
     ready: Callable[[], None] | None = None,
     health: tuple[str, int] | None = None,
+    health_allow: Iterable[str] = (),
 ) -> int:
     """Run an app until SIGTERM or SIGINT and return the exit code; a second signal ends the process at once.
 
@@ -89,20 +89,25 @@ def run_in_process(
         lifeline: a file descriptor that becomes readable when the process that started us is gone: then stop as well.
         ready: called once the groups exist and reading begins.
         health: host and port for ``/healthz``, ``/readyz`` and ``/metrics``.
+        health_allow: names by which they may be asked, see :func:`millstream.worker.health.allowed_names`.
     """
     if not logging.getLogger().handlers:
         logging.basicConfig(format="%(asctime)s %(levelname)s [%(process)d] %(name)s: %(message)s", level=logging.INFO)
-    return asyncio.run(_run_watched(app, lifeline, ready, health))
+    return asyncio.run(_run_watched(app, lifeline, ready, health, health_allow))
 
 
 async def _run_watched(
-    app: "App", lifeline: int | None, ready: Callable[[], None] | None, health: tuple[str, int] | None
+    app: "App",
+    lifeline: int | None,
+    ready: Callable[[], None] | None,
+    health: tuple[str, int] | None,
+    health_allow: Iterable[str],
 ) -> int:
     """Run with the health endpoint, if one is wanted, from before the first connection until after the last."""
     if health is None:
         return await _run(app, lifeline, ready)
     try:
-        async with serving(app, *health):
+        async with serving(app, *health, allow=health_allow):
             return await _run(app, lifeline, ready)
     except HealthError as error:
         log.error("%s", error)  # noqa: TRY400 - the user's mistake, not ours: no traceback
@@ -151,25 +156,11 @@ async def _run(app: "App", lifeline: int | None, ready: Callable[[], None] | Non
 
 async def _start(app: "App", stopping: asyncio.Event) -> int | None:
     """Connect, trying for a while; an exit code if that was the end of it."""
-    deadline = time.monotonic() + CONNECT_SECONDS
-    said = False
-    while True:
-        try:
-            await app.start()
-        except (Disconnected, AccessDenied) as error:
-            url = without_password(app.url)
-            if time.monotonic() > deadline or isinstance(error, AccessDenied):
-                log.critical("cannot reach %s: %s", url, error)
-                return EXIT_UNREACHABLE
-            if not said:
-                said = True
-                log.warning("cannot reach %s yet: %s", url, error)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stopping.wait(), 0.25)
-            if stopping.is_set():
-                return EXIT_CLEAN
-        else:
-            return None
+    try:
+        return None if await start_patiently(app, CONNECT_SECONDS, stopping) else EXIT_CLEAN
+    except (Disconnected, AccessDenied) as error:
+        log.critical("cannot reach %s: %s", without_password(app.url), error)
+        return EXIT_UNREACHABLE
 
 
 async def _until_stopped(app: "App", stopping: asyncio.Event, *, supervised: bool) -> int:

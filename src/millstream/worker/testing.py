@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import redis
 
 _TURNS = 8
+_PENDING_LIMIT = 100_000
 _LOOK = 0.001
 
 
@@ -70,7 +71,8 @@ class Broker:
         app: the app.
         url: of its store.
         clock: the time of store and worker; :meth:`advance` is the way to turn it.
-        client: a blocking redis-py client of the store, with text for replies.
+        client: a blocking redis-py client of the store, with text for replies; bytes that are no UTF-8, as in
+            FastStream's envelopes, are as ``surrogateescape`` has them.
         errors: what handlers raised so far, Nack and Reject apart.
     """
 
@@ -115,21 +117,43 @@ class Broker:
         self._raise()
 
     async def advance(self, seconds: float) -> None:
-        """Let time pass, in steps so small that leases are renewed as in life, and do whatever becomes due.
+        """Let time pass, as fast as it goes, and do whatever becomes due; leases are renewed as in life.
 
         Raises:
             StillBusyError: see :meth:`run_until_idle`.
             Exception: the same.
         """
         left = round(seconds * 1000)
-        step = min((one.subscription.min_idle // 4 for one in self.app.loops), default=left)
+        await self.run_until_idle()  # what is on its way now is not of a later time
         while left > 0:
-            part = min(max(step, 1), left)
+            part = min(self._step(left), left)
             self.clock.advance(part)
             left -= part
             for one in self.app.loops:
                 await one.renew()
-            await self.run_until_idle()
+            if any(map(self._busy, self.app.loops)):
+                await self.run_until_idle()
+        await self.run_until_idle()
+
+    def _step(self, left: int) -> int:
+        """Milliseconds in which nothing becomes due; all that are left if nothing waits.
+
+        While a handler holds an entry its lease is renewed, and the steps are those of life.
+        """
+        return min((self._quiet_for(one, left) for one in self.app.loops), default=left)
+
+    def _quiet_for(self, loop: SubscriberLoop, left: int) -> int:
+        min_idle = loop.subscription.min_idle
+        if loop.member.held:
+            return max(min_idle // 4, 1)
+        try:
+            rows: Any = self.client.xpending_range(
+                loop.subscription.sub.stream, loop.subscription.group, "-", "+", _PENDING_LIMIT
+            )
+        except ResponseError:
+            return max(min_idle // 4, 1)  # the group is gone, and is made anew
+        # one short of when the first may be claimed: a distant retry is put off again before that
+        return max(min((min_idle - row["time_since_delivered"] for row in rows), default=left + 1) - 1, 1)
 
     def _raise(self) -> None:
         fresh, self._told = self.errors[self._told :], len(self.errors)
@@ -152,7 +176,7 @@ class Broker:
                 return f"{name}: the group {group} is gone and will be made anew"
             if subscription.read != "claimed" and self.client.xrange(stream, f"({last}", count=1):
                 return f"{name}: entries of {stream} are not read yet"
-            rows: Any = self.client.xpending_range(stream, group, "-", "+", 100_000)
+            rows: Any = self.client.xpending_range(stream, group, "-", "+", _PENDING_LIMIT)
         except ResponseError as error:
             return f"{name}: {error}"
         left = loop.left()
@@ -180,7 +204,7 @@ async def run(
     with contextlib.ExitStack() as stack:
         time = clock or StoreClock()
         where = url or stack.enter_context(manual_store(time))
-        client = stack.enter_context(sync_client(where, decode_responses=True))
+        client = stack.enter_context(sync_client(where, decode_responses=True, encoding_errors="surrogateescape"))
         async with app.running(where, grace=1.0, clock=time, watch=watch):
             broker = Broker(app, where, time, client, watch)
             broker.raise_errors = raise_errors

@@ -3,7 +3,7 @@
 
 local char, find, format, gsub, lower, sub =
   string.char, string.find, string.format, string.gsub, string.lower, string.sub
-local concat, floor = table.concat, math.floor
+local concat, floor, min = table.concat, math.floor, math.min
 local error, next, pcall, rawget, select, tonumber, type = error, next, pcall, rawget, select, tonumber, type
 
 local cjson = {}
@@ -15,6 +15,8 @@ cjson.null = null
 local MAX_DEPTH = 1000
 -- An array with more gaps than this, and less than half full, is refused
 local SPARSE_SAFE, SPARSE_RATIO = 10, 2
+-- Bytes that one call of C may look at
+local WINDOW = 65536
 
 ---------------------------------------------------------------------- encode
 
@@ -27,8 +29,19 @@ for code = 0, 31 do
   ESCAPES[one] = ESCAPES[one] or format('\\u%04x', code)
 end
 
+local function escaped(text)
+  return (gsub(text, '[%z\1-\31"\\/\127]', ESCAPES))
+end
+
 local function quoted(text)
-  return '"' .. gsub(text, '[%z\1-\31"\\/\127]', ESCAPES) .. '"'
+  if #text <= WINDOW then
+    return '"' .. escaped(text) .. '"'
+  end
+  local parts = {}
+  for at = 1, #text, WINDOW do
+    parts[#parts + 1] = escaped(sub(text, at, at + WINDOW - 1))
+  end
+  return '"' .. concat(parts) .. '"'
 end
 
 local function refuse(kind, reason)
@@ -137,8 +150,25 @@ local function unexpected(wanted, text, at)
   error('Expected ' .. wanted .. ' but found ' .. token_at(text, at) .. ' at character ' .. at, 0)
 end
 
+-- The first byte of a class from a place on. A long text is searched in parts, each longer than the one before, so that
+-- the clock is looked at between them and the next word of many costs little
+local function seek(text, class, at)
+  if #text - at < WINDOW then
+    return find(text, class, at)
+  end
+  local size = 64
+  while at <= #text do
+    local found = find(sub(text, at, at + size - 1), class)
+    if found then
+      return at + found - 1
+    end
+    at = at + size
+    size = min(4 * size, WINDOW)
+  end
+end
+
 local function skip(text, at)
-  return find(text, '[^ \t\r\n]', at) or #text + 1
+  return seek(text, '[^ \t\r\n]', at) or #text + 1
 end
 
 local function utf8(code)
@@ -181,7 +211,7 @@ end
 local function read_string(text, at)
   local parts, from = {}, at + 1
   while true do
-    local stop = find(text, '[%z\1-\31"\\]', from)
+    local stop = seek(text, '[%z\1-\31"\\]', from)
     local what = stop and sub(text, stop, stop)
     if what == '"' then
       parts[#parts + 1] = sub(text, from, stop - 1)

@@ -5,19 +5,25 @@
 -- Rules for this file: a function of C is called with `plain_pcall` and through `settled`, directly from the function
 -- that a script calls, so that the place of an error is the script's.
 
-local spend, look, ask, frozen, price_of, slow, chance = ...
+local spend, look, ask, frozen, patterns, chance = ...
 
 local plain_pcall, error, getinfo, plain_getmetatable = pcall, error, debug.getinfo, debug.getmetatable
 local collectgarbage = collectgarbage
 local next, pairs, rawget, rawset, select, setmetatable = next, pairs, rawget, rawset, select, setmetatable
 local plain_tostring, tonumber, type, plain_unpack = tostring, tonumber, type, unpack
-local find, format, gsub, match, sub = string.find, string.format, string.gsub, string.match, string.sub
+local find, format, gsub, sub = string.find, string.format, string.gsub, string.sub
+local match, gmatch = string.match, string.gmatch
 local floor, ceil = math.floor, math.ceil
+local price_of, quick_length, slow = patterns.price, patterns.quick_length, patterns.slow
 
 -- Steps one call of Lua's own matcher may take at most, a few tenths of a second
 local STEPS = 2 ^ 25
 -- Items that one call of C may move
 local ITEMS = 1000
+-- Patterns that stand for themselves are remembered up to this length
+local LEARNED = 64
+-- Items that Lua's own sort gets at most, and the bytes of each
+local SORTED, SORTED_TEXT = 4000, 100
 -- Values that fit on the stack of one call, Lua's LUAI_MAXCSTACK
 local STACK = 8000
 
@@ -131,36 +137,39 @@ for _, name in pairs({ 'upper', 'lower', 'reverse' }) do
 end
 
 local function measured(ok, text, ...)
-  if ok then
+  if ok and #text > ITEMS then
     spend(#text)
   end
   return ok, text, ...
 end
 
-function strings.format(...)
-  return settled(measured(plain_pcall(format, ...)))
+-- A function of C that makes one text
+local function making(native)
+  return function(...)
+    local ok, text = plain_pcall(native, ...)
+    if not ok then
+      settled(ok, text)
+    elseif #text > ITEMS then
+      spend(#text)
+    end
+    return text
+  end
 end
+
+strings.format = making(format)
 
 local repeated = string.rep
 
 function strings.rep(...)
   local text, count = ...
   text, count = as_text(text), as_int(count)
-  if not text or not count or (text ~= '' and #text * count < 4096) then
-    return settled(plain_pcall(repeated, ...))
-  end
-  local made = ''
-  while text ~= '' and count > 0 do -- doubling: a copy of memory each time, and the clock between two
-    if count % 2 == 1 then
-      made = made .. text
+  if text and count then
+    if text == '' or count <= 0 then
+      return ''
     end
-    count = floor(count / 2)
-    if count > 0 then
-      text = text .. text
-      look()
-    end
+    spend(#text * count) -- what is made is bounded by the memory
   end
-  return made
+  return settled(plain_pcall(repeated, ...))
 end
 
 -- Whether a pattern is searched for as it stands. Lua looks for signs before the first zero byte only
@@ -187,46 +196,85 @@ local function plain_find(text, pattern, init)
   end
 end
 
-function strings.find(...)
+local function general_find(...)
   local text, pattern, init, plain = ...
   text, pattern, init = as_text(text), as_text(pattern), as_optional(init, 1)
   if not text or not pattern or not init then
-    return settled(plain_pcall(find, ...))
+    return plain_pcall(find, ...)
   elseif plain or is_plain(pattern) then
     if #text * #pattern > STEPS then
-      return settled(plain_pcall(plain_find, text, pattern, init))
+      return plain_pcall(plain_find, text, pattern, init)
     end
     spend(#text * #pattern)
+    if not plain and #pattern < LEARNED then
+      price_of(#text, pattern, true) -- the next time it is quick
+    end
   elseif is_costly(text, pattern, true) then
-    return settled(plain_pcall(slow.find, text, pattern, init))
+    return plain_pcall(slow.find, text, pattern, init)
   end
-  return settled(plain_pcall(find, ...))
+  return plain_pcall(find, ...)
 end
 
-for name, may_anchor in pairs({ match = true, gmatch = false }) do
-  local native, slowly = string[name], slow[name]
-  strings[name] = function(...)
-    local text, pattern, init = ...
-    text, pattern, init = as_text(text), as_text(pattern), may_anchor and as_optional(init, 1) or 1
-    if text and pattern and init and is_costly(text, pattern, may_anchor) then
-      return settled(plain_pcall(slowly, text, pattern, init))
+-- Most calls search a short text by a sound pattern: that costs nothing worth counting, and cannot fail
+local function is_quick(text, pattern)
+  return type(text) == 'string' and #text <= (quick_length[pattern] or -1)
+end
+
+function strings.find(...)
+  local text, pattern, init, plain = ...
+  if init == nil and is_quick(text, pattern) then
+    return find(text, pattern)
+  elseif plain and type(init) == 'number' and type(text) == 'string' and type(pattern) == 'string' then
+    if #text * #pattern <= ITEMS then
+      return find(text, pattern, init, true)
     end
-    return settled(plain_pcall(native, ...))
   end
+  return settled(general_find(...))
+end
+
+local function general_match(native, slowly, may_anchor, ...)
+  local text, pattern, init = ...
+  text, pattern, init = as_text(text), as_text(pattern), may_anchor and as_optional(init, 1) or 1
+  if text and pattern and init and is_costly(text, pattern, may_anchor) then
+    return plain_pcall(slowly, text, pattern, init)
+  end
+  return plain_pcall(native, ...)
+end
+
+function strings.match(...)
+  local text, pattern, init = ...
+  if init == nil and is_quick(text, pattern) then
+    return match(text, pattern)
+  end
+  return settled(general_match(match, slow.match, true, ...))
+end
+
+function strings.gmatch(...)
+  return settled(general_match(gmatch, slow.gmatch, false, ...))
 end
 
 strings.gfind = strings.gmatch -- Lua 5.0's name, which Redis has too
 
 local REPLACEMENTS = { string = true, number = true, ['function'] = true, table = true }
 
-function strings.gsub(...)
+local function general_gsub(...)
   local text, pattern, with, most = ...
   text, pattern = as_text(text), as_text(pattern)
   most = text and as_optional(most, #text + 1)
   if text and pattern and most and REPLACEMENTS[type(with)] and is_costly(text, pattern, true) then
-    return settled(plain_pcall(slow.gsub, text, pattern, as_text(with) or with, most))
+    return plain_pcall(slow.gsub, text, pattern, as_text(with) or with, most)
   end
-  return settled(measured(plain_pcall(gsub, ...)))
+  return plain_pcall(gsub, ...)
+end
+
+function strings.gsub(...)
+  local text, pattern, with, most = ...
+  if most == nil and is_quick(text, pattern) and type(with) == 'string' and #with <= ITEMS then
+    if not find(with, '%', 1, true) then
+      return gsub(text, pattern, with)
+    end
+  end
+  return settled(measured(general_gsub(...)))
 end
 
 ---------------------------------------------------------------------- tables
@@ -235,11 +283,11 @@ local tables = {}
 for name, value in pairs(table) do
   tables[name] = value
 end
-local concat, insert, remove = table.concat, table.insert, table.remove
+local concat, insert, remove, sort = table.concat, table.insert, table.remove, table.sort
 
 function tables.concat(...)
   local list = ...
-  if type(list) == 'table' then
+  if type(list) == 'table' and #list > ITEMS then
     spend(#list)
   end
   return settled(measured(plain_pcall(concat, ...)))
@@ -251,6 +299,8 @@ function tables.insert(...)
     local count = select('#', ...)
     if frozen[list] and (count == 2 or count == 3) then
       readonly()
+    elseif count == 2 then
+      return insert(list, place) -- at the end
     end
     place = count == 3 and as_int(place)
     local last = #list + 1
@@ -394,8 +444,25 @@ local function quicksort(list, from, to, less)
   end
 end
 
+-- Whether Lua's own sort is quick at worst, with the square of the number of comparisons, and cannot fail
+local function is_simple(list, count)
+  local kind = type(rawget(list, 1))
+  for at = 1, count do
+    local value = rawget(list, at)
+    if type(value) ~= kind or value ~= value or (kind == 'string' and #value > SORTED_TEXT) then
+      return false
+    end
+  end
+  return kind == 'number' or kind == 'string'
+end
+
 rewritten('sort', function(list, less)
-  quicksort(list, 1, #list, less or is_less)
+  local count = #list
+  if not less and count <= SORTED and is_simple(list, count) then
+    spend(count * count)
+    return sort(list)
+  end
+  quicksort(list, 1, count, less or is_less)
 end)
 
 ---------------------------------------------------------------------- numbers

@@ -4,7 +4,8 @@
 -- looked at as in any Lua code. A port of lstrlib.c of Lua 5.1.5; it must find what that finds.
 
 local byte, char, find, sub = string.byte, string.char, string.find, string.sub
-local concat, error, max, type, HUGE = table.concat, error, math.max, type, math.huge
+local concat, error, next, type = table.concat, error, next, type
+local floor, max, HUGE = math.floor, math.max, math.huge
 
 -- Quantifiers in one pattern: each is a level of recursion
 local TOO_MANY = 2000
@@ -12,6 +13,8 @@ local TOO_MANY = 2000
 local MAX_CAPTURES = 32
 -- Patterns whose form is remembered
 local REMEMBERED = 200
+-- Steps that need not be counted
+local QUICK = 2 ^ 14
 
 ---------------------------------------------------------------------- the form of a pattern
 
@@ -91,6 +94,24 @@ local function node_at(pattern, at)
   return node, stop
 end
 
+-- Whether matching can fail with an error: at a node that is wrong, or at captures that are
+local function is_sound(nodes)
+  local open, opened = 0, 0
+  for at = 1, #nodes do
+    local kind = nodes[at].kind
+    if kind == OPEN then
+      opened = opened + 1
+      open = open + (nodes[at].is_place and 0 or 1)
+    elseif kind == CLOSE then
+      open = open - 1
+    end
+    if kind == BAD or kind == BACK or open < 0 then
+      return false
+    end
+  end
+  return open == 0 and opened <= MAX_CAPTURES
+end
+
 -- How often the subject's length is a factor of the cost, and how often 2 is
 local function weigh(form)
   local nodes, powers, twos, is_last = form.nodes, 0, 0, true
@@ -103,7 +124,7 @@ local function weigh(form)
     end
     is_last = is_last and (node.kind == OPEN or node.kind == CLOSE)
   end
-  form.powers, form.twos = powers, twos
+  form.powers, form.twos, form.is_sound = powers, twos, is_sound(nodes)
 end
 
 local function read(pattern, may_anchor)
@@ -126,7 +147,24 @@ local function read(pattern, may_anchor)
   return form
 end
 
+-- The forms of patterns, and for sound ones the length of text up to which they cost nothing worth counting
 local forms, count = {}, 0
+local quick_length = {}
+
+local function learn(pattern, form)
+  if form.is_sound then
+    local most = (QUICK / (form.length + 1) / 2 ^ form.twos) ^ (1 / max(form.powers + 1, 1))
+    quick_length[pattern] = floor(most) - 1
+  end
+end
+
+-- Nothing of one script's is left for the next
+local function forget()
+  forms, count = {}, 0
+  for pattern in next, quick_length do
+    quick_length[pattern] = nil
+  end
+end
 
 local function form_of(pattern, may_anchor)
   local key = may_anchor and pattern or '\0' .. pattern
@@ -135,16 +173,19 @@ local function form_of(pattern, may_anchor)
     form = read(pattern, may_anchor)
     if #pattern < 1000 then
       if count >= REMEMBERED then
-        forms, count = {}, 0
+        forget()
       end
       forms[key], count = form, count + 1
+      if may_anchor then
+        learn(pattern, form)
+      end
     end
   end
   return form
 end
 
 -- Steps that a pattern may take at most over a subject of that length
-local function cost(length, pattern, may_anchor)
+local function price(length, pattern, may_anchor)
   local form = form_of(pattern, may_anchor)
   if form.is_too_much then
     return HUGE
@@ -463,9 +504,4 @@ function slow.gsub(text, pattern, with, most)
   return concat(parts) .. sub(text, here), done
 end
 
--- Nothing of one script's is left for the next
-local function forget()
-  forms, count = {}, 0
-end
-
-return { cost = cost, slow = slow, forget = forget }
+return { price = price, quick_length = quick_length, slow = slow, forget = forget }

@@ -37,13 +37,25 @@ local function stop(text)
   error(stopped, 0)
 end
 
--- What a call of the host came to. `state` is 0, or else `value` says why the script must end; a call that failed brought
--- an object of the host instead, which is dropped here
+-- The memory limit is off: in the host, and after a call that Lua's stack had no room to come back from
+local is_loose = false
+
+local function tighten()
+  if is_loose then
+    host.arm()
+    is_loose = false
+  end
+end
+
+-- What a call of the host came to. `state` is 0, or else `value` says why the script must end. Where the call failed,
+-- `state` is what Lua says of its stack or its memory, or else an object of the host's, which is dropped here
 local function answered(ran, state, value)
-  local armed = plain_pcall(host.arm)
+  tighten()
   if stopped then
     error(stopped, 0)
-  elseif not ran or not armed then
+  elseif not ran and type(state) == 'string' and state ~= 'error during Python call' then
+    error(state, 0)
+  elseif not ran then
     stop('ERR internal error: a function of the server failed')
   elseif state ~= 0 then
     stop(value)
@@ -52,6 +64,7 @@ local function answered(ran, state, value)
 end
 
 local function ask(name, ...)
+  is_loose = true
   return answered(plain_pcall(host[name], ...))
 end
 
@@ -101,6 +114,7 @@ end
 
 -- What nothing catches: the end of the time, and of the memory
 local function go_on(ok, ...)
+  tighten()
   if not ok and not stopped then
     if (...) == 'not enough memory' then
       stop('ERR not enough memory')
@@ -138,7 +152,9 @@ local function fail(text)
   error({ err = text })
 end
 
-local function words_of(...)
+-- Words for the host, the last of them with the call; a function of C takes no more than 8000 arguments, so that many
+-- words go in parts. Nil and the error if they are none
+local function ask_words(name, ...)
   local count = select('#', ...)
   if count == 0 then
     return nil, 'ERR Please specify at least one argument for this redis lib call'
@@ -150,25 +166,21 @@ local function words_of(...)
       return nil, 'ERR Lua redis lib command arguments must be strings or integers'
     end
   end
-  return words, count
-end
-
--- A function of C takes no more than 8000 arguments: many words go in parts
-local function ask_words(name, words, count)
-  local from = 1
-  while count - from >= CHUNK do
-    ask('words', unpack(words, from, from + CHUNK - 1))
-    from = from + CHUNK
+  if count <= CHUNK then
+    return ask(name, ...)
   end
-  return ask(name, unpack(words, from, count))
+  for from = 1, count, CHUNK do
+    ask(from == 1 and 'words' or 'more_words', unpack(words, from, from + CHUNK - 1 < count and from + CHUNK - 1 or count))
+  end
+  return ask(name)
 end
 
 local function command(...)
-  local words, count = words_of(...)
-  if not words then
-    return { err = count }
+  local reply, problem = ask_words('call', ...)
+  if problem then
+    return { err = problem }
   end
-  return ask_words('call', words, count)
+  return reply
 end
 
 function redis.call(...)
@@ -182,12 +194,10 @@ end
 redis.pcall = command
 
 function redis.acl_check_cmd(...)
-  local words, count = words_of(...)
-  if not words then
-    fail(count)
-  end
-  local allowed = ask_words('allows', words, count)
-  if allowed == nil then
+  local allowed, problem = ask_words('allows', ...)
+  if problem then
+    fail(problem)
+  elseif allowed == nil then
     fail('ERR Invalid command passed to redis.acl_check_cmd()')
   end
   return allowed
@@ -313,7 +323,7 @@ end
 
 ---------------------------------------------------------------------- what of Lua a script may use
 
-local made = natives(spend, look, ask, frozen, patterns.cost, patterns.slow, chance)
+local made = natives(spend, look, ask, frozen, patterns, chance)
 local settled = made.settled
 local globals = {
   _VERSION = _VERSION,
@@ -364,6 +374,7 @@ function globals.xpcall(...)
     error("bad argument #2 to 'xpcall' (value expected)", 2)
   end
   return go_on(plain_xpcall(body, function(problem)
+    tighten()
     if stopped then
       return stopped
     end
@@ -393,7 +404,9 @@ end
 
 function globals.loadstring(...)
   local text, name = ...
-  if type(text) ~= 'string' then
+  if type(text) == 'number' then
+    text = tostring(text)
+  elseif type(text) ~= 'string' then
     settled(plain_pcall(loadstring, ...))
   end
   return compile(text, type(name) == 'string' and name or text)
@@ -619,7 +632,7 @@ end
 
 -- Before anything of a script's: the limits hold, and nothing of the one before is left
 local function begin()
-  stopped, work, ticks, second = nil, 0, 0, time()
+  stopped, is_loose, work, ticks, second = nil, false, 0, 0, time()
   patterns.forget()
   made.forget()
   host.arm()

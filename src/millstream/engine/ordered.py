@@ -1,0 +1,86 @@
+"""Whole numbers in order: added and removed anywhere at the cost of a short list, however many there are.
+
+PURE. The numbers lie in ascending pieces of bounded length, none of them empty; a number is found by bisecting the last
+numbers of the pieces, and then its piece. Most arrive at the end and leave at the front, which is cheaper still.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+
+# Numbers in a piece; one that grows to twice this is cut in two
+PIECE = 512
+
+
+class Ordered:
+    """Different whole numbers, ascending."""
+
+    __slots__ = ("_lasts", "_pieces")
+
+    def __init__(self, ascending: Iterable[int] = ()) -> None:
+        numbers = list(ascending)
+        self._pieces = [numbers[at : at + PIECE] for at in range(0, len(numbers), PIECE)]
+        self._lasts = [piece[-1] for piece in self._pieces]
+
+    def __len__(self) -> int:
+        return sum(map(len, self._pieces))
+
+    def add(self, number: int) -> None:
+        """Add a number that is not there."""
+        pieces, lasts = self._pieces, self._lasts
+        if not lasts or number > lasts[-1]:
+            if lasts and len(pieces[-1]) < PIECE:
+                pieces[-1].append(number)
+                lasts[-1] = number
+            else:
+                pieces.append([number])
+                lasts.append(number)
+            return
+        index = bisect_left(lasts, number)
+        piece = pieces[index]
+        piece.insert(bisect_left(piece, number), number)
+        if len(piece) >= 2 * PIECE:
+            pieces[index : index + 1] = [piece[:PIECE], piece[PIECE:]]
+            lasts.insert(index, piece[PIECE - 1])
+
+    def remove(self, number: int) -> None:
+        """Remove a number that is there."""
+        pieces, lasts = self._pieces, self._lasts
+        index = at = 0
+        if pieces[0][0] != number:
+            index = bisect_left(lasts, number)
+            at = bisect_left(pieces[index], number)
+        piece = pieces[index]
+        del piece[at]
+        if not piece:
+            del pieces[index], lasts[index]
+        elif at == len(piece):
+            lasts[index] = piece[-1]
+
+    def first(self) -> int:
+        """The smallest; there must be one."""
+        return self._pieces[0][0]
+
+    def last(self) -> int:
+        """The largest; there must be one."""
+        return self._lasts[-1]
+
+    def at_most(self, bound: int) -> int | None:
+        """The largest that is not above ``bound``, if there is one."""
+        pieces, lasts = self._pieces, self._lasts
+        if lasts and lasts[-1] <= bound:
+            return lasts[-1]
+        index = bisect_left(lasts, bound)
+        at = bisect_right(pieces[index], bound) if pieces else 0
+        if at:
+            return pieces[index][at - 1]
+        return lasts[index - 1] if index else None
+
+    def walk(self, start: int) -> Iterator[int]:
+        """Those from ``start`` on. They must not change meanwhile."""
+        index = bisect_left(self._lasts, start)
+        if index == len(self._pieces):
+            return
+        piece = self._pieces[index]
+        yield from piece[bisect_left(piece, start) :]
+        for later in range(index + 1, len(self._pieces)):
+            yield from self._pieces[later]

@@ -1,0 +1,58 @@
+"""What Java says while it starts, kept until it is known whether that matters.
+
+Java and Spark print warnings (incubator modules, logging profiles, native libraries) before any setting of logs counts.
+In a command they stand before the answer and mean nothing; where the start fails they are the explanation.
+"""
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_STDERR = 2
+_CHUNK = 1 << 16
+
+
+class _Relay:
+    """Reads what comes through a pipe: keeps it at first, and passes it on to standard error later.
+
+    Args:
+        pipe: descriptor to read from; closed at the end.
+    """
+
+    def __init__(self, pipe: int) -> None:
+        self._pipe = pipe
+        self._kept: bytes | None = b""
+        self._lock = threading.Lock()
+        threading.Thread(target=self._work, name="java's standard error", daemon=True).start()
+
+    def _work(self) -> None:
+        while chunk := os.read(self._pipe, _CHUNK):
+            with self._lock:
+                if self._kept is None:
+                    os.write(_STDERR, chunk)
+                else:
+                    self._kept += chunk
+        os.close(self._pipe)
+
+    def open(self, *, show: bool) -> None:
+        """From now on pass on; what was kept is shown first, or forgotten."""
+        with self._lock:
+            if show and self._kept:
+                os.write(_STDERR, self._kept)
+            self._kept = None
+
+
+@contextmanager
+def held_back() -> Iterator[int]:
+    """The standard error for a Java that is started inside the block: passed on once the block has ended well."""
+    reader, writer = os.pipe()
+    relay = _Relay(reader)
+    try:
+        yield writer
+    except BaseException:
+        relay.open(show=True)
+        raise
+    finally:
+        os.close(writer)
+    relay.open(show=False)

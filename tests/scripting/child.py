@@ -1,0 +1,54 @@
+"""Runs scripts in a process of its own, so that one that ends it ends no test: a JSON list of scripts a line comes in.
+
+For each line a line goes out: the replies as text, whether a script left something behind for others, and the most
+seconds of processor time that one took. Arguments: the time limit in milliseconds.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from millstream.node import scripts
+from scripting.hostile import FINGERPRINT, LEAK
+from support.inprocess import Client, World
+
+# A quarter of the server's, so that what fills it takes no second
+scripts.MEMORY = 64 * 1024 * 1024
+
+
+def fingerprint(client: Client) -> object:
+    """What a script finds that has nothing but the shared things."""
+    limit = client.call("CONFIG", "GET", "busy-reply-threshold")
+    assert isinstance(limit, list)
+    client.call("CONFIG", "SET", "busy-reply-threshold", "0")
+    outcome = client.call("EVAL", FINGERPRINT, "0")
+    assert isinstance(outcome, bytes), outcome
+    client.call("CONFIG", "SET", *limit)
+    return outcome
+
+
+def main(limit: str) -> None:
+    """Answer until there is no more."""
+    world = World({"busy-reply-threshold": limit})
+    client = world.client()
+    clean = fingerprint(client)
+    for line in sys.stdin:
+        replies, slowest, trace = [], 0.0, None
+        for source in json.loads(line):
+            words = [b"EVAL", source.encode("latin-1"), b"1", b"key", b"arg"]
+            started = time.process_time()
+            outcome = world.node.execute(client.session, words, world.clock.now())
+            slowest = max(slowest, time.process_time() - started)
+            assert outcome is not None
+            replies.append(b"".join(outcome.buffers)[:500].decode("latin-1"))
+            if fingerprint(client) != clean or client.call("EXISTS", LEAK):
+                trace = source
+                break
+        print(json.dumps({"replies": replies, "left_by": trace, "slowest": slowest}), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,90 @@
+"""System calls of a real process that fail: a library for it to preload, made by the system's C compiler.
+
+See ``callfaults.c`` for what it does. Linux only.
+"""
+
+import errno
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from support.needs import lacking, program
+
+SOURCE = Path(__file__).with_suffix(".c")
+
+SHORT = 0
+"""Half of a write is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallFault:
+    """One fault.
+
+    Attributes:
+        who: ``server``, or ``child`` for the process that makes snapshots.
+        call: ``open``, ``write``, ``fsync``, ``rename``, ``unlink`` or ``ftruncate``.
+        at: which of these calls on the directory, from 1.
+        how: an errno; 0 for half of a write; negative for an errno that is reported though the call was done.
+        times: how many calls in a row fail.
+    """
+
+    who: str
+    call: str
+    at: int
+    how: int
+    times: int = 1
+
+    def __str__(self) -> str:
+        name = "short" if self.how == SHORT else errno.errorcode[abs(self.how)]
+        return f"{self.who} {self.call} {self.at} {name}{'-late' if self.how < 0 else ''} x{self.times}"
+
+
+@cache
+def library(folder: Path) -> Path:
+    """The library, made in a folder; the test is skipped (failed under CI) where there is no compiler."""
+    if sys.platform != "linux":
+        pytest.skip("libraries are preloaded so on Linux only")
+    made = folder / "callfaults.so"
+    words = [program("cc"), "-O1", "-shared", "-fPIC", "-o", made, SOURCE, "-ldl"]
+    compiled = subprocess.run(words, capture_output=True, text=True, check=False)
+    if compiled.returncode:
+        lacking(f"the C compiler makes no library here (packages gcc and libc6-dev): {compiled.stderr[-500:]}")
+    return made
+
+
+def preloading(made: Path, directory: Path, trace: Path, fault: CallFault | None) -> list[str]:
+    """What stands before a command so that the calls of its process on a directory are counted, and one fails."""
+    words = ["env", f"LD_PRELOAD={made}", f"CALLFAULTS_DIR={directory}", f"CALLFAULTS_TRACE={trace}"]
+    if fault is not None:
+        words += [f"CALLFAULTS_WHO={fault.who}", f"CALLFAULTS_CALL={fault.call}", f"CALLFAULTS_AT={fault.at}"]
+        words += [f"CALLFAULTS_TIMES={fault.times}", f"CALLFAULTS_HOW={fault.how}"]
+    return words
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call that was counted.
+
+    Attributes:
+        who: as in :class:`CallFault`.
+        call: the same.
+        at: the same.
+        name: the file, if the call names one.
+        failed: it was made to fail.
+    """
+
+    who: str
+    call: str
+    at: int
+    name: str
+    failed: bool
+
+
+def calls(trace: Path) -> list[Call]:
+    """What a process did, in order."""
+    rows = [line.split() for line in trace.read_text().splitlines()] if trace.exists() else []
+    return [Call(row[0], row[1], int(row[2]), Path(row[3]).name, row[-1] == "FAILS") for row in rows]

@@ -1,0 +1,30 @@
+"""What an act costs in steps, which are the same on any machine: lines that run, and built-in functions called."""
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+
+def steps(act: Callable[[], object]) -> int:
+    """How many lines of Python an act runs, each turn of a loop anew, and how many built-in functions it calls."""
+    count = 0
+
+    def line(_frame: FrameType, event: str, _arg: object) -> Any:
+        nonlocal count
+        count += event == "line"
+        return line
+
+    def call(_frame: FrameType, event: str, _arg: object) -> None:
+        nonlocal count
+        count += event == "c_call"
+
+    before = sys.gettrace()
+    sys.setprofile(call)
+    sys.settrace(line)
+    try:
+        act()
+    finally:
+        sys.settrace(before)
+        sys.setprofile(None)
+    return count
