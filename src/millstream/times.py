@@ -1,8 +1,8 @@
 """Times and lengths of time as people write them: one spelling in every subcommand and every option. Pure.
 
-A length is ``500ms``, ``30s``, ``10m``, ``12h``, ``7d``, also together (``1h30m``), with a point (``1.5h``) or in words
-(``10 minutes``). A time is ISO 8601 (UTC unless it names a zone), a length before now (``10m``, ``10m ago``), ``now``,
-milliseconds since 1970, or an entry's id, which begins with them.
+A length is ``500ms``, ``30s``, ``10m``, ``12h``, ``7d``, also together (``1h30m``), with a point (``1.5h``). A time is
+ISO 8601 (UTC unless it names a zone), a length before now (``10m``, ``10m ago``), ``now``, milliseconds since 1970, or
+an entry's id, which begins with them.
 """
 
 import re
@@ -11,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 from millstream.errors import ConfigError
 
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_WORDS = {"millisecond": "ms", "sec": "s", "second": "s", "min": "m", "minute": "m", "hour": "h", "day": "d"}
 _PIECE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([a-z]+)\s*", re.ASCII)
 _ID = re.compile(r"(\d{10,20})-\d{1,20}", re.ASCII)
 _CENTURY = 100 * 366 * _UNITS["d"]
@@ -40,7 +39,7 @@ def span(text: str, bare: str | None = None) -> int:
         text += bare
     total, at = 0.0, 0
     while found := _PIECE.match(text, at):
-        unit = _unit(found[2])
+        unit = _UNITS.get(found[2])
         if unit is None:
             break
         total, at = total + float(found[1]) * unit, found.end()
@@ -110,8 +109,3 @@ def _number(text: str) -> int:
     if len(text) > 20:  # no entry's id goes so far
         raise ValueError(INSTANT)
     return int(text)
-
-
-def _unit(word: str) -> int | None:
-    """Milliseconds of a unit: its letter, or its word, one or many."""
-    return _UNITS.get(word) or _UNITS.get(_WORDS.get(word.removesuffix("s"), ""))

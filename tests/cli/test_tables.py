@@ -74,8 +74,8 @@ def test_what_matters_least_goes_first() -> None:
     assert fit(needs, 200) == {0: 20, 1: 24, 2: 90, 3: 10}
     assert fit(needs, 100) == {0: 20, 1: 24, 2: 40, 3: 10}
     assert fit(needs, 83) == {0: 20, 2: 49, 3: 10}
-    assert fit(needs, 50) == {0: 20, 2: 28}
-    assert fit(needs, 10) == {0: 20, 2: 24}
+    assert fit(needs, 60) == {0: 20, 2: 38}
+    assert fit(needs, 10) == {0: 20, 2: 30}
 
 
 def test_a_pipe_has_no_width() -> None:

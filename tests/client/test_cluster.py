@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import redis
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from redis.exceptions import ResponseError
 
 import millstream
@@ -16,6 +16,7 @@ import worker.test_contract as contract
 from millstream import App, Message, Nack, Retry, StreamSub, once
 from millstream.cli.main import main
 from millstream.client.cluster import ClusterLine, parse_cluster
+from millstream.client.deadletter import DeadLetter, pack
 from millstream.client.line import Disconnected
 from millstream.client.slots import beside, slot_of, tag_of
 from millstream.client.url import sync_client
@@ -308,3 +309,24 @@ def test_parts_that_need_one_server_say_so() -> None:
     """Spark, transfers and upkeep use the plain client: a cluster's URL is an error there that says where it works."""
     with pytest.raises(ConfigError, match="needs one server"):
         sync_client("redis+cluster://a:1")
+
+
+def test_dead_letters_are_found_on_every_node(three: Three, client: Any) -> None:
+    """Under any name, by the stream they came from; put back; and a name that nothing has is an error there too."""
+    values: Any = {"consumer": "c", "deliveries": 5, "reason": "error", "error": "E", "traceback": "", "group": "g"}
+    for stream, key in (("{a}", "{a}:dead"), ("{b}", "failed{b}"), ("{c}", "{c}:dead")):
+        letter = DeadLetter((b"n", b"1"), stream, "1-0", published_ms=1, died_ms=2, **values)
+        client.xgroup_create(stream, "g", 0, mkstream=True)
+        client.execute_command("XADD", key, "5-5", *pack(letter))
+
+    def dead(*words: str) -> Result:
+        return CliRunner().invoke(main, ["dead", *words, "--url", three.url])
+
+    rows = json.loads(dead("ls", "-o", "json").stdout)
+    assert [(row["key"], row["streams"]) for row in rows] == [
+        ("failed{b}", ["{b}"]), ("{a}:dead", ["{a}"]), ("{c}:dead", ["{c}"])
+    ]  # fmt: skip
+    assert dead("retry", "{b}", "5-5").exit_code == 0
+    assert (client.xlen("{b}"), client.xlen("failed{b}")) == (1, 0)
+    nowhere = dead("ls", "nowhere")
+    assert (nowhere.exit_code, "neither a stream 'nowhere'" in nowhere.stderr) == (2, True)

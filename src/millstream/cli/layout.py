@@ -11,7 +11,7 @@ from dataclasses import dataclass
 GAP = 2
 """Blanks between two columns."""
 
-PROSE = 24
+PROSE = 30
 """Narrowest that a column of prose is made."""
 
 

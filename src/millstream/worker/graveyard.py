@@ -291,10 +291,10 @@ async def locate(line: Line, stream: str) -> str:
         UsageError: there is none of that name, or several have letters of it; the text names them.
     """
     usual = dead_key(stream)
-    near = line.near(usual)
-    (there,) = await near.calls([("TYPE", usual)])
+    (there,) = await line.near(usual).calls([("TYPE", usual)])
     if there == b"stream":
         return usual
+    near = line.near(stream)  # on a cluster perhaps another node
     if await _places(near, [stream.encode(errors="surrogateescape")]):
         return stream
     found = [place.key for place in await graveyards(line) if stream in place.streams]

@@ -3,30 +3,29 @@
 from redis.exceptions import ResponseError
 
 from millstream.client.line import Line
-from millstream.errors import MillstreamError, UsageError
+from millstream.errors import MillstreamError
 
 _SHOWN = 10
 
 
-class LookupRefused(MillstreamError):  # noqa: N818 - a state of the server
-    """The server did not tell what is there; the text is its own."""
+class NotThereError(MillstreamError):
+    """Nothing has that name, or the server does not tell what is there; the text says which."""
 
 
 async def groups(line: Line, stream: str) -> list[str]:
     """Names of a stream's groups.
 
     Raises:
-        UsageError: nothing is at that key, or no stream.
-        LookupRefused: the server refused.
+        NotThereError: nothing is at that key, or no stream, or the server refused.
         Disconnected: it cannot be reached.
     """
     reply = (await line.near(stream).calls([("XINFO", "GROUPS", stream)]))[0]
     if isinstance(reply, ResponseError):
         if "no such key" in str(reply):
-            raise UsageError(f"there is no stream {stream!r}: look at the name, and at the database in the URL")
+            raise NotThereError(f"there is no stream {stream!r}: look at the name, and at the database in the URL")
         if str(reply).startswith("WRONGTYPE"):
-            raise UsageError(f"the key {stream!r} holds no stream")
-        raise LookupRefused(f"{stream}: {reply}")
+            raise NotThereError(f"the key {stream!r} holds no stream")
+        raise NotThereError(f"{stream}: {reply}")
     return [dict(zip(row[::2], row[1::2], strict=True))[b"name"].decode(errors="surrogateescape") for row in reply]
 
 
@@ -34,12 +33,11 @@ async def require_group(line: Line, stream: str, group: str) -> None:
     """Raise unless a stream has a group.
 
     Raises:
-        UsageError: it has not; the text names the groups that it has.
-        LookupRefused: the server refused.
+        NotThereError: it has not; the text names the groups that it has.
         Disconnected: it cannot be reached.
     """
     found = await groups(line, stream)
     if group not in found:
         more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
         has = f"its groups are: {', '.join(sorted(found)[:_SHOWN])}{more}" if found else "it has none"
-        raise UsageError(f"the stream {stream!r} has no group {group!r}; {has}")
+        raise NotThereError(f"the stream {stream!r} has no group {group!r}; {has}")
