@@ -21,7 +21,7 @@ from millstream.commands.accounts import Accounts, Refusal
 from millstream.commands.clients import describe
 from millstream.commands.config import Config
 from millstream.commands.context import Blocked, Context
-from millstream.commands.events import messages
+from millstream.commands.events import messages, tells_misses
 from millstream.commands.info import render
 from millstream.commands.permissions import Denial, User
 from millstream.commands.pubsub import ALLOWED_WHILE_SUBSCRIBED
@@ -358,6 +358,7 @@ class Node:
         stats = self.stats.command(row.name)
         stats.calls += 1
         self.stats.processed += 1
+        ctx.tells_misses = "m" in self.config.events and tells_misses(row)
         started = time.perf_counter_ns()
         assert row.handler is not None
         try:
