@@ -9,9 +9,9 @@ from support.wire import Wire
 EXTRA = "KEAmn"
 LINES = """SET a 1;SET a 2;SET a 3 GET;SET none 1 XX GET;GETSET b 1;GET c;MGET a c c;GETEX c;GETDEL c;STRLEN c
 EXISTS c a;TYPE c;TTL c;OBJECT ENCODING c;TOUCH c;DUMP c;GETRANGE c 0 1;APPEND d x;APPEND d y;SETRANGE e 2 x;INCR f
-INCR f;MSET a 1 g 1;MSETNX h 1 i 1;SETNX j 1;SETNX j 1;SETEX k 100 x;LPUSH l 1;LPUSH l 2;LLEN none;LRANGE none 0 1;LPOP none
-SADD s 1;SADD s 2;SCARD none;SISMEMBER none 1;SREM none 1;HSET h1 a b;HSET h1 a c;HGET none a;HINCRBY h2 a 1;HDEL none a
-ZADD z 1 m;ZADD z 2 m;ZSCORE none m;ZRANGE none 0 1;ZREM none m;XADD x 1-1 f v;XADD x 2-1 f v;XLEN none
+INCR f;MSET a 1 g 1;MSETNX h 1 i 1;SETNX j 1;SETNX j 1;SETEX k 100 x;LPUSH l 1;LPUSH l 2;LLEN none;LRANGE none 0 1
+LPOP none;SADD s 1;SADD s 2;SCARD none;SISMEMBER none 1;SREM none 1;HSET h1 a b;HSET h1 a c;HGET none a;HINCRBY h2 a 1
+HDEL none a;ZADD z 1 m;ZADD z 2 m;ZSCORE none m;ZRANGE none 0 1;ZREM none m;XADD x 1-1 f v;XADD x 2-1 f v;XLEN none
 XRANGE none - +;XREAD STREAMS none 0;XREAD STREAMS none $;XGROUP CREATE x2 g $ MKSTREAM;XGROUP CREATE none g $
 XACK none g 1-1;XPENDING none g;XCLAIM none g c 0 1-1;XAUTOCLAIM none g c 0 0;XREADGROUP GROUP g c STREAMS none >
 XINFO STREAM none;XDEL none 1-1;XTRIM none MAXLEN 1;XSETID none 1-1;RENAME a aa;RENAME aa b;RENAMENX b g;RENAME none x
