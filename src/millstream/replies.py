@@ -142,8 +142,26 @@ class Raw:
         return f"Raw({b''.join(self.buffers)!r})"
 
 
+class Fixed:
+    """A value that never changes and is answered again and again: it is written out once for each protocol.
+
+    Attributes:
+        value: what is answered.
+        written: its bytes by protocol version, filled in by the encoder.
+    """
+
+    __slots__ = ("value", "written")
+
+    def __init__(self, value: "Reply") -> None:
+        self.value = value
+        self.written: dict[int, bytes] = {}
+
+    def __repr__(self) -> str:
+        return f"Fixed({self.value!r})"
+
+
 Reply: TypeAlias = Union[
-    bool, int, float, bytes, "list[Reply]", NilArray, Simple, Error, Map, Set, Push, Verbatim, Raw, Many, None
+    bool, int, float, bytes, "list[Reply]", NilArray, Simple, Error, Map, Set, Push, Verbatim, Raw, Many, Fixed, None
 ]
 
 OK = Simple(b"OK")

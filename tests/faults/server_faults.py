@@ -236,8 +236,8 @@ FAULTS = (
         "transaction-in-pieces",
         "A transaction is whole in the log or absent.",
         "node/node.py",
-        "            reply = self._run(ctx, row, argv) if refused is None",
-        "            self._flush(now)\n            reply = self._run(ctx, row, argv) if refused is None",
+        "            reply = self._run_queued(ctx, row, argv) if refused is None",
+        "            self._flush(now)\n            reply = self._run_queued(ctx, row, argv) if refused is None",
         "tests/node/test_transactions.py::test_a_transaction_is_one_record",
     ),
     Fault(
@@ -343,8 +343,8 @@ FAULTS = (
     Fault(
         "transactions-are-not-weighed",
         "What a transaction changes is refused before it is more than a record holds.",
-        "node/node.py",
-        "        if self._weight + size > limits.CHANGE_MAX:\n",
+        "node/weight.py",
+        "        if self._bytes + size > limits.CHANGE_MAX:\n",
         "        if size > limits.CHANGE_MAX:\n",
         "tests/node/test_large_changes.py::test_a_transaction_is_refused_what_is_too_much",
     ),

@@ -137,7 +137,7 @@ def client_list(ctx: Context, argv: list[bytes]) -> Reply:
     if word == b"TYPE" and len(argv) == 4:
         sessions = list(filter(_by_kind(argv[3]), sessions))
     elif word == b"ID" and len(argv) > 3:
-        wanted = [read_integer(each) for each in argv[3:]]
+        wanted = {read_integer(each) for each in argv[3:]}
         if not all(each is not None and each > 0 for each in wanted):
             raise CommandError("ERR Invalid client ID")
         sessions = [session for session in sessions if session.id in wanted]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from millstream.commands.args import read_integer
-from millstream.commands.events import canonical
+from millstream.commands.events import Flags, canonical
 from millstream.errors import CommandError, ConfigError
 
 
@@ -215,7 +215,7 @@ class Config:
         node_max_entries: ``stream-node-max-entries``.
         idmp_duration: ``stream-idmp-duration``.
         idmp_maxsize: ``stream-idmp-maxsize``.
-        events: ``notify-keyspace-events``.
+        events: ``notify-keyspace-events``, its letters.
         require_pass: ``requirepass``, empty for none.
         acl_file: ``aclfile``, empty for none.
         acl_log_max: ``acllog-max-len``.
@@ -256,7 +256,9 @@ class Config:
         self.node_max_entries = self._int("stream-node-max-entries")
         self.idmp_duration = self._int("stream-idmp-duration")
         self.idmp_maxsize = self._int("stream-idmp-maxsize")
-        self.events = str(self.values["notify-keyspace-events"])
+        events = self.values["notify-keyspace-events"]
+        assert isinstance(events, Flags)
+        self.events = events.letters
         self.require_pass = str(self.values["requirepass"]).encode("utf-8", "surrogateescape")
         self.acl_file = str(self.values["aclfile"])
         self.acl_log_max = self._int("acllog-max-len")

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from millstream.commands.table import Command
     from millstream.replies import Reply
 
+# Transitions that are of no key, that put one at another place, and that do so whatever is there
+_OF_DATABASES = frozenset({"flush", "swap"})
+_PLACING = frozenset({"move", "copy"})
+_REPLACING = _PLACING | {"restore"}
+
 WRONGTYPE = "WRONGTYPE Operation against a key holding the wrong kind of value"
 
 V = TypeVar("V", bound=Value)
@@ -238,11 +243,24 @@ class Context:
         now: both clocks, read once for the command or the whole transaction.
         may_block: False inside MULTI and scripts.
         dirty: changes made so far, as Redis counts them (``rdb_changes_since_last_save``).
+        tells_misses: the command reads, so that a key it does not find is an event (``keymiss``), if anybody wants it.
         failed: a script's reply has an error in it, so the call counts as failed; its errors are counted already.
         counts: whether INFO counts the keys that are looked up now as hits and misses.
     """
 
-    __slots__ = ("_journal", "_notify", "counts", "db", "dirty", "failed", "host", "may_block", "now", "session")
+    __slots__ = (
+        "_journal",
+        "_notify",
+        "counts",
+        "db",
+        "dirty",
+        "failed",
+        "host",
+        "may_block",
+        "now",
+        "session",
+        "tells_misses",
+    )
 
     def __init__(
         self,
@@ -263,6 +281,7 @@ class Context:
         self.may_block = may_block
         self.dirty = 0
         self.failed = False
+        self.tells_misses = False
         self.counts = False
 
     def commit(self, step: Transition, *, soft: bool = False) -> Any:
@@ -272,9 +291,34 @@ class Context:
             step: the transition.
             soft: no reply but XINFO's and DUMP's need wait for it to be durable (a consumer's seen time).
         """
+        if "n" in self.host.config.events and step[0] not in _OF_DATABASES:
+            return self._commit_perhaps_new(step, soft=soft)
         result = self.host.keyspace.apply(step)
         self._journal(step, soft)
         return result
+
+    def _commit_perhaps_new(self, step: Transition, *, soft: bool) -> Any:
+        """Commit, and tell of a key that was not there; one that takes another's place is always new, as in Redis."""
+        index, key = step[3:5] if step[0] in _PLACING else step[1:3]
+        database = self.host.keyspace.databases[index]
+        was_there = step[0] not in _REPLACING and key in database.keys
+        result = self.host.keyspace.apply(step)
+        self._journal(step, soft)
+        if not was_there and key in database.keys:
+            self.notify("n", "new", key, database)
+        return result
+
+    def overwritten(self, key: bytes, before: Value | None, database: Database | None = None) -> None:
+        """Tell that a key's value was replaced as a whole, and if it is of another type than ``before``."""
+        if before is not None:
+            value = (database or self.db).keys.get(key)
+            self.notify("o", "overwritten", key, database)
+            if value is not None and value.kind != before.kind:
+                self.notify("c", "type_changed", key, database)
+
+    def missed(self, key: bytes, database: Database | None = None) -> None:
+        """Tell that a key was read and is not there."""
+        self.notify("m", "keymiss", key, database)
 
     def lookup(self, key: bytes, database: Database | None = None) -> Value | None:
         """The key's value, or None; an expired key is deleted on the way, unless the disk takes no writes."""
@@ -289,6 +333,8 @@ class Context:
                 lookups.misses += 1
             else:
                 lookups.hits += 1
+        if value is None and self.tells_misses:
+            self.missed(key, db)
         return value
 
     def _delete_expired(self, key: bytes, db: Database) -> None:

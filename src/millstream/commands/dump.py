@@ -123,5 +123,6 @@ def restore(ctx: Context, argv: list[bytes]) -> Reply:
     ctx.commit(("restore", ctx.db.index, key, payload, expires_at))
     ctx.signal(key)
     ctx.notify("g", "restore", key)
+    ctx.overwritten(key, old)
     ctx.dirty += 1
     return OK

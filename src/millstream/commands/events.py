@@ -3,29 +3,51 @@
 Source: https://redis.io/docs/latest/develop/pubsub/keyspace-notifications/
 """
 
-# Letters in the order in which CONFIG GET shows them; "A" stands for the first group
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from millstream.commands.table import Command
+
+# Letters in the order in which CONFIG GET shows them; "A" stands for the first group, and hides the second, as in Redis
 _ALL = "g$lshzxetd"
-_EXTRA = "KEmn"
+_BESIDE = "noc"
+_EXTRA = "KEm"
 
 
-def canonical(flags: str) -> str:
-    """The letters as the server shows them.
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """Kinds of events that are published.
+
+    Attributes:
+        letters: of each, in Redis's order, ``A`` for the first group.
+    """
+
+    letters: str
+
+    def __str__(self) -> str:
+        """As Redis shows them: ``A`` hides the second group, though it does not stand for it."""
+        return "".join(letter for letter in self.letters if "A" not in self.letters or letter not in _BESIDE)
+
+
+def canonical(flags: str) -> Flags:
+    """The letters in order.
 
     Raises:
         ValueError: a letter is not known.
     """
-    unknown = set(flags) - set(_ALL + _EXTRA + "A")
+    unknown = set(flags) - set(_ALL + _BESIDE + _EXTRA + "A")
     if unknown:
         raise ValueError("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")
     kinds = "A" if "A" in flags or set(_ALL) <= set(flags) else "".join(kind for kind in _ALL if kind in flags)
-    return kinds + "".join(kind for kind in _EXTRA if kind in flags)
+    return Flags(kinds + "".join(kind for kind in _BESIDE + _EXTRA if kind in flags))
 
 
 def messages(flags: str, kind: str, event: str, db: int, key: bytes) -> list[tuple[bytes, bytes]]:
     """Channel and text of what to publish for one event.
 
     Args:
-        flags: :func:`canonical` letters.
+        flags: the letters of :class:`Flags`.
         kind: one letter of the event's class (``t`` for streams).
         event: its name, such as ``xadd``.
         db: database of the key.
@@ -40,3 +62,16 @@ def messages(flags: str, kind: str, event: str, db: int, key: bytes) -> list[tup
     if "E" in flags:
         found.append((b"__keyevent@%d__:%b" % (db, name), key))
     return found
+
+
+# Commands that write, and look keys up as those do that read, in Redis's source
+READERS = frozenset({"getex", "getdel", "getset", "xreadgroup", "xack", "xackdel", "xclaim", "xautoclaim"})
+# Those that read and look without telling
+_SILENT = frozenset(
+    {"object|encoding", "object|refcount", "object|idletime", "object|freq", "memory|usage", "scan", "keys"}
+)
+
+
+def tells_misses(row: "Command") -> bool:
+    """Whether a command that does not find a key says so by ``keymiss``."""
+    return ("readonly" in row.flags and row.name not in _SILENT) or row.name in READERS

@@ -3,6 +3,8 @@
 Source: https://redis.io/docs/latest/commands/command/
 """
 
+from functools import cache
+
 from millstream.commands.args import SYNTAX, keyword
 from millstream.commands.categories import categories
 from millstream.commands.context import Context
@@ -12,7 +14,7 @@ from millstream.commands.keyspecs import MOVABLE, NO_KEYS, flags_of_keys, has_ke
 from millstream.commands.table import TABLE, Command, command, every
 from millstream.errors import CommandError
 from millstream.glob import matcher
-from millstream.replies import NIL_ARRAY, Map, Reply, Set, Simple
+from millstream.replies import NIL_ARRAY, Fixed, Map, Reply, Set, Simple
 
 # Where the word STREAMS is looked for
 _AFTER_STREAMS = {"xread": 1, "xreadgroup": 4}
@@ -58,6 +60,28 @@ def flags_of(row: Command) -> list[str]:
     return sorted(row.flags.union(MORE_FLAGS.get(row.name, ())), key=FLAG_ORDER.index)
 
 
+@cache
+def described(name: str) -> Fixed:
+    """One command as COMMAND INFO answers it, by its name in the table."""
+    row = named(name.encode())
+    assert row is not None
+    return Fixed(describe(row))
+
+
+@cache
+def documented(name: str) -> Fixed:
+    """One command as COMMAND DOCS answers it, by its name in the table."""
+    row = named(name.encode())
+    assert row is not None
+    return Fixed(document(row))
+
+
+@cache
+def flag_set(words: tuple[str, ...]) -> Fixed:
+    """The flags of a key specification."""
+    return Fixed(Set([Simple(word.encode()) for word in words]))
+
+
 def describe(row: Command) -> Reply:
     """One command as COMMAND INFO answers it."""
     return [
@@ -92,7 +116,7 @@ def command_(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a hand
     """One array each, as COMMAND INFO."""
     if len(argv) > 1:
         raise CommandError(f"ERR unknown subcommand '{argv[1].decode('utf-8', 'surrogateescape')}'. Try COMMAND HELP.")
-    return [describe(row) for row in TABLE.values()]
+    return [described(row.name) for row in TABLE.values()]
 
 
 @command(
@@ -122,9 +146,9 @@ def command_count(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a
 def command_info(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Null for a name there is no command of."""
     if len(argv) == 2:
-        return [describe(row) for row in TABLE.values()]
+        return [described(row.name) for row in TABLE.values()]
     rows = [named(word) for word in argv[2:]]
-    return [NIL_ARRAY if row is None else describe(row) for row in rows]
+    return [NIL_ARRAY if row is None else described(row.name) for row in rows]
 
 
 @command(
@@ -141,7 +165,7 @@ def command_info(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a 
 def command_docs(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Names with what they do; names there is no command of are left out."""
     rows = [named(word) for word in argv[2:]] if len(argv) > 2 else list(TABLE.values())
-    return Map([(row.name.encode(), document(row)) for row in rows if row is not None])
+    return Map([(row.name.encode(), documented(row.name)) for row in rows if row is not None])
 
 
 @command(
@@ -199,7 +223,7 @@ def command_getkeys(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 -
 )
 def command_getkeysandflags(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """The keys in order, each with the flags of its key specification."""
-    return [[key, Set([Simple(word.encode()) for word in words])] for key, words in _keys(argv[2:])]
+    return [[key, flag_set(words)] for key, words in _keys(argv[2:])]
 
 
 def _keys(words: list[bytes]) -> list[tuple[bytes, tuple[str, ...]]]:

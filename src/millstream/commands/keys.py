@@ -204,11 +204,13 @@ def dbsize(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handle
 
 
 def _rename(ctx: Context, old: bytes, new: bytes) -> None:
+    before = ctx.db.keys.get(new)
     ctx.commit(("move", ctx.db.index, old, ctx.db.index, new))
     ctx.signal(old)
     ctx.signal(new)
     ctx.notify("g", "rename_from", old)
     ctx.notify("g", "rename_to", new)
+    ctx.overwritten(new, before)
     ctx.dirty += 1
 
 
@@ -278,11 +280,16 @@ def copy(ctx: Context, argv: list[bytes]) -> Reply:
     source, wanted = argv[1], argv[2]
     if target is ctx.db and source == wanted:
         raise CommandError(SAME_OBJECT)
-    if ctx.lookup(source) is None or (ctx.lookup(wanted, target) is not None and not replace):
+    if ctx.lookup(source) is None:
+        ctx.missed(source)
+        return 0
+    before = ctx.lookup(wanted, target)
+    if before is not None and not replace:
         return 0
     ctx.commit(("copy", ctx.db.index, source, target.index, wanted))
     ctx.signal(wanted, database=target)
     ctx.notify("g", "copy_to", wanted, target)
+    ctx.overwritten(wanted, before, target)
     ctx.dirty += 1
     return 1
 

@@ -327,6 +327,8 @@ def xread(ctx: Context, argv: list[bytes]) -> Reply:
     for (key, stream, after), word in zip(plan, options.words, strict=True):
         if answer.is_full():
             break
+        if stream is None and ctx.tells_misses:
+            ctx.missed(key)  # Redis looks once for the position and once for the entries
         if stream is None or stream.length == 0 or stream.entries.last_live_id <= after:
             continue
         count = 1 if word == b"+" else options.count

@@ -48,8 +48,10 @@ def get_string(ctx: Context, key: bytes) -> bytes | None:
 
 def put_string(ctx: Context, key: bytes, data: bytes, expires_at: int | None) -> None:
     """Put a string at a key whatever it held, ending waits on what it replaces."""
+    before = ctx.db.keys.get(key)
     ctx.commit(("set", ctx.db.index, key, data, expires_at))
     ctx.signal(key)
+    ctx.overwritten(key, before)
     ctx.dirty += 1
 
 
@@ -126,6 +128,8 @@ def set_(ctx: Context, argv: list[bytes]) -> Reply:
         word, unit, absolute = options.expires
         expires_at = expiry(ctx, word, unit, "set", absolute=absolute)
     found = get_string(ctx, key) if options.get else ctx.lookup(key)
+    if found is None and options.get:
+        ctx.missed(key)
     if (options.only_new and found is not None) or (options.only_old and found is None):
         return found if isinstance(found, bytes) else None
     if options.keep_ttl:

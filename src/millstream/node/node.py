@@ -21,7 +21,7 @@ from millstream.commands.accounts import Accounts, Refusal
 from millstream.commands.clients import describe
 from millstream.commands.config import Config
 from millstream.commands.context import Blocked, Context, Lookups
-from millstream.commands.events import messages
+from millstream.commands.events import READERS, messages, tells_misses
 from millstream.commands.info import render
 from millstream.commands.permissions import Denial, User
 from millstream.commands.pubsub import ALLOWED_WHILE_SUBSCRIBED
@@ -37,11 +37,12 @@ from millstream.node import codec, rebuilding
 from millstream.node.blocking import Waiter, Waits
 from millstream.node.chores import Chores
 from millstream.node.facts import Surroundings, gather
+from millstream.node.muting import is_muted, pushes_in
 from millstream.node.outage import Outage, shows_times
 from millstream.node.pausing import Pause
 from millstream.node.scripts import Scripts
 from millstream.node.stats import Stats
-from millstream.protocol import limits
+from millstream.node.weight import Weight
 from millstream.protocol.encoder import encode, weight
 from millstream.replies import NIL_ARRAY, QUEUED, Buffer, Error, Many, Push, Raw, Reply
 
@@ -54,22 +55,16 @@ log = logging.getLogger("millstream.node")
 
 # Commands that act on the transaction itself even while one is open
 _UNQUEUED = frozenset({"exec", "discard", "multi", "watch", "quit", "reset"})
-# Commands whose lookups INFO counts as hits and misses: those that read a value they were asked for by its key. As in
-# Redis some that write count too, since they look the key up as a reader does before they change anything.
-_COUNTED = frozenset(
-    {row.name for row in every() if "readonly" in row.flags} - {"keys", "scan", "randomkey", "memory|usage"}
-    | {"getset", "getdel", "getex", "xreadgroup", "xack", "xackdel", "xclaim", "xautoclaim"}
-)
+# Commands whose lookups INFO counts as hits and misses: those that read a value they were asked for by its key
+_COUNTED = READERS | {
+    row.name
+    for row in every()
+    if "readonly" in row.flags and row.name not in {"keys", "scan", "randomkey", "memory|usage"}
+}
 # Transitions after which entries may be claimable earlier than those who wait with CLAIM know
 _STALE_LATER = frozenset({"gread", "gclaim"})
 # Items of a reply that are written out without being counted before
 _FEW = 1024
-# Bytes that a word takes in a record beside itself, at most
-_WORD_OVERHEAD = 16
-_TOO_LARGE = (
-    f"ERR the changes of one transaction, script or command take at most {limits.CHANGE_MAX >> 20} MiB in the log, and "
-    "with this command they would take more: nothing of it was done; make such changes in smaller parts"
-)
 _NOT_IN_MULTI = "ERR Command not allowed inside a transaction"
 _NO_AUTH = "NOAUTH Authentication required."
 # What EXEC says of a queued command that is not allowed any more, by what was refused
@@ -127,18 +122,6 @@ class Outcome:
         return f"Outcome({b''.join(self.buffers)!r}, barrier={self.barrier})"
 
 
-def pushes_in(reply: Reply) -> list[Reply]:
-    """What of a command's answer, or of EXEC's, comes to who wants no replies: confirmations of SUBSCRIBE and its kin.
-
-    Redis sends them as it sends the messages that they announce.
-    """
-    if isinstance(reply, Many):
-        return [value for value in reply.values if isinstance(value, Push)]
-    if isinstance(reply, list):
-        return [push for each in reply if isinstance(each, Many) for push in pushes_in(each)]
-    return []
-
-
 class Node:
     """One server's whole state, without its sockets.
 
@@ -181,7 +164,7 @@ class Node:
         self._wall = 0  # time of the last command, for INFO
         self._saved_at = 0  # wall seconds of the last SAVE or its kin
         self._steps: list[Transition] = []
-        self._weight = 0  # bytes that these take, or a little more
+        self.weight = Weight()  # of these
         self._is_hard = False
         self._ready: dict[tuple[int, bytes], None] = {}
         self._stale: set[tuple[int, bytes]] = set()  # where deliveries and claims happened while somebody waits
@@ -368,6 +351,7 @@ class Node:
         stats = self.stats.command(row.name)
         stats.calls += 1
         self.stats.processed += 1
+        ctx.tells_misses = "m" in self.config.events and tells_misses(row)
         started = time.perf_counter_ns()
         ctx.counts = row.name in _COUNTED
         assert row.handler is not None
@@ -406,7 +390,7 @@ class Node:
         if self.outage is not None and (line := self.outage.refusal(row, argv)) is not None:
             return self.refuse_inside(row, line)
         try:
-            self.weigh_words(row, argv)
+            self.weight.add_words(row, argv)
         except CommandError as error:
             return self.refuse_inside(row, error.line)
         reply = self._run(ctx, row, argv)
@@ -471,25 +455,14 @@ class Node:
 
     def _run_queued(self, ctx: Context, row: Command, argv: list[bytes]) -> Reply:
         try:
-            self.weigh_words(row, argv)
+            self.weight.add_words(row, argv)
         except CommandError as error:
             return self.refuse_inside(row, error.line)
         return self._run(ctx, row, argv)
 
-    def weigh_words(self, row: Command, argv: list[bytes]) -> None:
-        """Weigh a command of a transaction or script before it runs: it logs its words, or weighs what else it logs.
-
-        Raises:
-            CommandError: see :meth:`weigh`.
-        """
-        if "write" in row.flags:
-            self.weigh(sum(map(len, argv)) + _WORD_OVERHEAD * len(argv))
-
     def weigh(self, size: int) -> None:
         """See :class:`millstream.commands.context.Host`."""
-        if self._weight + size > limits.CHANGE_MAX:
-            raise CommandError(_TOO_LARGE)
-        self._weight += size
+        self.weight.add(size)
 
     def _no_longer(self, row: Command, denial: Denial) -> Error:
         self.stats.command(row.name).rejected += 1
@@ -498,7 +471,7 @@ class Node:
         return Error(line)
 
     def _outcome(self, session: Session, reply: Reply, row: Command | None) -> Outcome | None:
-        if session.reply_mode != "on" and self._is_muted(session):
+        if session.reply_mode != "on" and is_muted(session):
             told = pushes_in(reply)
             if not told:
                 return None
@@ -524,17 +497,6 @@ class Node:
         limits = self.config.output_limits
         return (limits.pubsub if session.is_subscribed else limits.normal).hard
 
-    @staticmethod
-    def _is_muted(session: Session) -> bool:
-        """CLIENT REPLY OFF and SKIP: whether this reply is not sent."""
-        if session.reply_mode == "skip":
-            session.reply_mode = "skipping"  # the answer to SKIP itself is not sent either
-            return True
-        if session.reply_mode == "skipping":
-            session.reply_mode = "on"
-            return True
-        return True
-
     # ------------------------------------------------------------------ the log
 
     def _journal(self, step: Transition, soft: bool) -> None:
@@ -551,7 +513,7 @@ class Node:
                 self.waits.set_alarm(waiter, now)
         self._stale.clear()
         steps = self._steps
-        self._weight = 0
+        self.weight.clear()
         if steps:
             self._steps = []
             for step in steps:

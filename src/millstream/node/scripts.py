@@ -28,7 +28,7 @@ from millstream.commands.table import Command, find
 from millstream.errors import CommandError
 from millstream.node import bytecode
 from millstream.protocol import doubles
-from millstream.replies import Error, Map, NilArray, Push, Raw, Reply, Set, Simple, Verbatim
+from millstream.replies import Error, Fixed, Map, NilArray, Push, Raw, Reply, Set, Simple, Verbatim
 
 if TYPE_CHECKING:
     from millstream.commands.config import Config
@@ -438,6 +438,7 @@ class _Values:
             Set: self._set,
             Push: lambda value, resp: self._list(value.items, resp),
             Verbatim: self._verbatim,
+            Fixed: lambda value, resp: self.convert(value.value, resp),
         }
 
     def convert(self, value: Reply, resp: int) -> Any:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from millstream.protocol import doubles
-from millstream.replies import Buffer, Error, Many, Map, NilArray, Push, Raw, Reply, Set, Simple, Verbatim
+from millstream.replies import Buffer, Error, Fixed, Many, Map, NilArray, Push, Raw, Reply, Set, Simple, Verbatim
 
 # Replies up to this size are joined into one buffer; above it, large buffers are passed on without a copy.
 _JOIN_MAX = 64 * 1024
@@ -75,6 +75,8 @@ def weight(value: Reply) -> int:
         return _weight_of(value.values)
     if isinstance(value, Map):
         return sum([_weight_of(pair) for pair in value.pairs])
+    if isinstance(value, Fixed):
+        return max(map(len, value.written.values()), default=0)
     return len(value.text) if isinstance(value, Verbatim) else 0
 
 
@@ -168,6 +170,13 @@ def _push(out: list[Buffer], value: Push, resp: int) -> None:
     _items(out, value.items, resp)
 
 
+def _fixed(out: list[Buffer], value: Fixed, resp: int) -> None:
+    written = value.written.get(resp)
+    if written is None:
+        written = value.written[resp] = b"".join(encode(value.value, resp))
+    out.append(written)
+
+
 def _verbatim(out: list[Buffer], value: Verbatim, resp: int) -> None:
     if resp == 2:
         _bytes(out, value.text, resp)
@@ -191,4 +200,5 @@ _WRITERS: dict[type, Write] = {
     Push: _push,
     Many: _many,
     Verbatim: _verbatim,
+    Fixed: _fixed,
 }

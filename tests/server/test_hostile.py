@@ -1,0 +1,159 @@
+"""Hostile users: whatever one client asks, another's PING is answered soon, and the server goes on.
+
+Commands come from the table's own grammar, with sizes, numbers and patterns chosen to hurt. What is bounded is the
+processor time that the server takes between two PINGs of a second client: on an idle machine that is how long the
+PING waits, and on a busy one it is still the server's own work. What commands remain slow by nature is in
+docs/server.md; ``bench/stalls.py`` measures the worst.
+"""
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from support import campaign
+from support.grammar import Grammar
+from support.servers import ServerProcess, millstream_server
+from support.waiting import eventually
+from support.wire import Wire, pack
+
+SECONDS = 0.25
+"""Processor time that a command of one client may cost the others."""
+MOST = 10_000
+"""Words of a command. Its cost goes with them, so that a hundred times as many keep others waiting, as in Redis."""
+PATTERN = 2000
+"""Bytes of a pattern."""
+# What keeps others from being answered because it is asked to, or ends what is being tried
+LEFT_OUT = frozenset(
+    {
+        "shutdown", "debug", "client|pause", "client|kill", "client|reply", "config|set", "config|resetstat", "auth",
+        "acl|setuser", "acl|deluser", "acl|load", "flushall", "flushdb", "swapdb", "select", "quit", "hello", "monitor",
+    }
+)  # fmt: skip
+ENTRIES = 5000
+KEYS = [b"s", b"s2", b"z", b"h", b"l", b"k", b"set", b"w1", b"none"]
+
+LOOPS = (
+    "'XADD', 's', i .. '-1', 'f', i",
+    "'XADD', 's2', '*', 'a', i, 'b', i",
+    "'ZADD', 'z', i, 'm' .. i",
+    "'HSET', 'h', 'f' .. i, i",
+    "'RPUSH', 'l', i",
+    "'SADD', 'set', 'm' .. i",
+    "'SET', 'w' .. i, i",
+)
+
+needs_schedstat = pytest.mark.skipif(
+    not Path("/proc/self/schedstat").exists(), reason="needs /proc to see processor time"
+)
+
+
+def fill(wire: Wire) -> None:
+    """Keys of every kind, large enough that a cost which is not linear shows."""
+    loop = "for i = 1, {0} do redis.call({1}) end"
+    for words in LOOPS:
+        assert wire.ask("EVAL", loop.format(ENTRIES, words), 0) is None
+    wire.ask("SET", "k", b"x" * 1_000_000)
+    for name in ("s", "s2"):
+        wire.ask("XGROUP", "CREATE", name, "a", "0")
+        wire.ask("XREADGROUP", "GROUP", "a", "a", "STREAMS", name, ">")
+
+
+class Watcher:
+    """Sends commands by one connection, and looks by another how long the server works before it answers that one."""
+
+    def __init__(self, server: ServerProcess, seed: int) -> None:
+        assert server.process is not None
+        self.server = server
+        self._stat = Path(f"/proc/{server.process.pid}/schedstat")  # of the main thread, which runs the commands
+        self._grammar = Grammar(random.Random(seed), KEYS, most=MOST, pattern=PATTERN, left_out=LEFT_OUT)
+        self._other = Wire(server.url)
+        self._hostile = Wire(server.url)
+        fill(self._other)
+
+    def used(self) -> float:
+        """Seconds of processor time."""
+        return int(self._stat.read_text().split()[0]) / 1e9
+
+    def one(self) -> float:
+        """One command; the most processor time between two PINGs until it is answered, or waits."""
+        words = self._grammar.command()
+        longest = self.longest(pack(*words))
+        assert longest < SECONDS, f"{longest:.2f} s of work for {shown(words)}"
+        return longest
+
+    def longest(self, command: bytes) -> float:
+        """See :meth:`one`."""
+        before, longest = self.used(), 0.0
+        self._hostile.socket.settimeout(10)
+        try:
+            self._hostile.socket.sendall(command)
+            self._hostile.socket.settimeout(0)
+            answered = False
+        except OSError:  # cut
+            answered = True
+        for _ in range(5):
+            assert self._other.ask("PING") == b"PONG"
+            now = self.used()
+            longest, before = max(longest, now - before), now
+            if answered:
+                break
+            answered = self._has_answer()
+        self._calm()
+        return longest
+
+    def _has_answer(self) -> bool:
+        try:
+            return self._hostile.socket.recv(1 << 20) != b"" or True
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def _calm(self) -> None:
+        """A new connection for the next command: nothing waits, is subscribed, or is left to be taken."""
+        self._hostile.close()
+        self._hostile = Wire(self.server.url)
+        length = self._other.ask("XLEN", "s")
+        if self._other.ask("DBSIZE") < ENTRIES or not isinstance(length, int) or length < ENTRIES // 2:
+            self._other.ask("FLUSHALL")
+            fill(self._other)
+
+    def end(self) -> None:
+        """The server is whole, and there is no internal error."""
+        self._hostile.close()
+        eventually(lambda: b"connected_clients:1\r\n" in self._other.ask("INFO", "clients"))
+        assert b"millstream_internal_errors:0\r\n" in self._other.ask("INFO", "stats"), self.server.log.read_text()
+        self._other.close()
+
+
+def shown(words: list[bytes]) -> str:
+    """A command, shortened."""
+    text = " ".join(repr(word[:60])[1:] + (f"... {len(word)} bytes" if len(word) > 60 else "") for word in words[:12])
+    return f"{len(words)} words: {text}"
+
+
+def run(folder: Path, commands: int, seed: int) -> int:
+    """So many commands on a server of their own."""
+    with millstream_server(folder, "--memory") as server:
+        watcher = Watcher(server, seed)
+        for _ in range(commands):
+            watcher.one()
+        watcher.end()
+        assert server.stop() == 0
+    return commands
+
+
+@needs_schedstat
+def test_a_hostile_client_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """200 commands of every kind: the server works for less than 250 ms before it answers another client's PING."""
+    run(tmp_path, 200, int(os.environ.get("MILLSTREAM_SEED", "1")))
+
+
+@needs_schedstat
+@pytest.mark.long
+@pytest.mark.timeout(campaign.LIMIT)
+def test_hostile_clients_keep_nobody_waiting(tmp_path: Path) -> None:
+    """The same with 20,000 commands on fifty servers."""
+    campaign.run("hostile", lambda seed: run(tmp_path / str(seed), 400, seed), range(50), unit="commands")
