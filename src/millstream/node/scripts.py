@@ -509,14 +509,6 @@ def _weigh(source: bytes) -> bytes | None:
     return None if refused is None else refused.encode()
 
 
-def _mend(dump: bytes) -> bytes:
-    """Code to run, or why it must not."""
-    try:
-        return bytecode.mended(dump)
-    except ValueError as refused:
-        return str(refused).encode()
-
-
 def _tell(level: int, text: bytes) -> None:
     log.log(_LEVELS[level], "%s", text.decode("utf-8", "replace"))
 
@@ -586,7 +578,7 @@ def _bits(name: bytes, *numbers: float) -> int:
 
 _PURE: dict[str, Callable[..., Any]] = {
     "weigh": _weigh,
-    "mend": _mend,
+    "mend": bytecode.mended,
     "log": _tell,
     "sha1": _sha1,
     "hex": _hexadecimal,
