@@ -154,17 +154,20 @@ def test_addresses_of_the_process_are_not_told(client: Client) -> None:
 def test_memory_stays_limited_where_the_stack_has_no_room(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """A call of the host from the last level of the stack does not leave the limit off for what follows."""
     monkeypatch.setattr("millstream.node.scripts.MEMORY", 16 * 1024 * 1024)
-    for levels in range(16_367, 16_381):  # Lua's list of calls is full at 16384
-        answer = run(
-            client,
-            f"""
-            local function deep(n) if n == 0 then redis.call('ping') else return 1 + deep(n - 1) end end
-            coroutine.wrap(function() pcall(deep, {levels}) end)()
-            local s = 'x' for i = 1, 25 do s = s .. s end return #s
-            """,
-        )
-        assert isinstance(answer, Error), levels
-        assert "not enough memory" in answer.line
+    for levels in range(16_370, 16_376):  # Lua's list of calls is full at 16384
+        for before in (0, 4000):  # instructions: not every look at the clock may come in between
+            answer = run(
+                client,
+                f"""
+                for i = 1, {before} do end
+                local function deep(n) if n == 0 then redis.call('ping') else return 1 + deep(n - 1) end end
+                coroutine.wrap(function() pcall(deep, {levels}) end)()
+                local s = 'x' for i = 1, 25 do s = s .. s end redis.call('set', 'beyond', #s)
+                """,
+            )
+            assert isinstance(answer, Error), (levels, before)
+            assert "not enough memory" in answer.line
+            assert client.call("EXISTS", "beyond") == 0
 
 
 @pytest.mark.parametrize(
