@@ -18,8 +18,8 @@ _CALL, _TAILCALL, _SETLIST = 28, 29, 34
 # Instructions that set the register named by their field A
 _SETS = frozenset([*range(_MOVE, 7), *range(10, 22), 27, _CALL, 36, 37])
 _JUMPS = re.compile(rb"\b(?:break|elseif|and|or)\b")
-# What compiling may cost, in units of about a tenth of a nanosecond
-_WORK = 15_000_000_000
+# What compiling may cost, about a second: comparisons of names, and jumps followed, each of which costs fifty
+_WORK = 8_000_000_000
 _JUMP_WEIGHT = 50
 # Names that the compiler compares at most for each use of one: 200 locals, doubled for what they take in the text
 _NAMES = 400
