@@ -222,7 +222,7 @@ end
 
 function strings.find(...)
   local text, pattern, init, plain = ...
-  if init == nil and is_quick(text, pattern) then
+  if init == nil and not plain and is_quick(text, pattern) then
     return find(text, pattern)
   elseif plain and type(init) == 'number' and type(text) == 'string' and type(pattern) == 'string' then
     if #text * #pattern <= ITEMS then
