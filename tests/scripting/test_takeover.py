@@ -143,6 +143,23 @@ def test_an_interrupt_is_the_callers_and_not_the_scripts(
     assert run(client, "return 1") == 1
 
 
+def test_an_interrupt_while_a_script_is_compiled_is_that_scripts(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not wait for the next script."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    assert run(client, "return 1") == 1
+    with monkeypatch.context() as patch:
+        patch.setattr("millstream.node.bytecode.objection", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(client, "return 2")
+    assert run(client, "return 1") == 1
+    assert run(client, "return 2") == 2
+
+
 def test_addresses_of_the_process_are_not_told(client: Client) -> None:
     """Things without a text are numbered as the script meets them, the same in each run."""
     script = "local t, f = {}, tostring return {tostring(t), tostring(f), tostring(t), tostring(cjson.null)}"

@@ -169,6 +169,7 @@ class Scripts:
         except Exception as error:
             self._drop()
             raise CommandError(f"ERR Error compiling script (new function): {error}") from error
+        self._raise_fault()
         if isinstance(body, tuple):
             body, problem = body
         if body is None:
@@ -212,10 +213,7 @@ class Scripts:
         finally:
             ctx.dirty += inner.dirty
             self._run = None
-        if self._fault is not None:
-            fault, self._fault = self._fault, None
-            self._drop()
-            raise fault
+        self._raise_fault()
         if answer[0]:
             self._relax()
             ctx.failed = answer[2]
@@ -226,6 +224,13 @@ class Scripts:
         *parts, counted = answer[1:]
         line = _told(script, *parts)
         return Error(line) if counted else self._runner.refuse_inside(None, line)
+
+    def _raise_fault(self) -> None:
+        """Raise what one of our functions raised while Lua called it; the runtime is not trusted afterwards."""
+        if self._fault is not None:
+            fault, self._fault = self._fault, None
+            self._drop()
+            raise fault
 
     def _relax(self) -> None:
         """Collect what a large script left, rather than keep it until the next."""

@@ -586,7 +586,9 @@ end
 function bases.tostring(...)
   local value = ...
   local kind = type(value)
-  if kind == 'table' or kind == 'function' or kind == 'thread' or kind == 'userdata' then
+  if kind == 'number' or kind == 'string' then
+    return plain_tostring(value)
+  elseif kind == 'table' or kind == 'function' or kind == 'thread' or kind == 'userdata' then
     local meta = plain_getmetatable(value)
     if not meta or rawget(meta, '__tostring') == nil then
       return name_of(value, kind)
