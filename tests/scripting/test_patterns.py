@@ -60,9 +60,9 @@ def words(rng: random.Random) -> tuple[bytes, bytes]:
 
 @pytest.mark.parametrize("name", ["find", "match", "gmatch", "gsub"])
 def test_both_matchers_find_the_same(both: Any, name: str) -> None:
-    """Ten thousand patterns over short texts, sound and unsound."""
+    """Four thousand patterns over short texts, sound and unsound."""
     rng = random.Random(name)
-    for _ in range(10_000):
+    for _ in range(4_000):
         text, pattern = words(rng)
         if name == "gsub":
             rest: tuple[Any, ...] = (rng.choice((b"x", b"<%0>", b"%1", b"%", b"%%", b"%2")),)

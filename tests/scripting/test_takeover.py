@@ -171,7 +171,7 @@ def test_addresses_of_the_process_are_not_told(client: Client) -> None:
 def test_memory_stays_limited_where_the_stack_has_no_room(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """A call of the host from the last level of the stack does not leave the limit off for what follows."""
     monkeypatch.setattr("millstream.node.scripts.MEMORY", 16 * 1024 * 1024)
-    for levels in range(16_370, 16_376):  # Lua's list of calls is full at 16384
+    for levels in range(16_371, 16_376):  # Lua's list of calls is full at 16384
         for before in (0, 4000):  # instructions: not every look at the clock may come in between
             answer = run(
                 client,
