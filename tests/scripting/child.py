@@ -47,7 +47,7 @@ def main(limit: str) -> None:
             if fingerprint(client) != clean or client.call("EXISTS", LEAK):
                 trace = source
                 break
-        print(json.dumps({"replies": replies, "left_by": trace, "slowest": slowest}), flush=True)
+        sys.stdout.write(json.dumps({"replies": replies, "left_by": trace, "slowest": slowest}) + "\n")
 
 
 if __name__ == "__main__":

@@ -133,10 +133,15 @@ return 'fine'
 
 # ---------------------------------------------------------------------- the grammar
 
-NUMBERS = (
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
+NUMBERS = _words(
     "0 1 -1 2 3 0.5 255 -2147483648 2147483647 2147483648 4294967297 -2147483649 9007199254740993 "
     "1e15 1e17 -1e17 2^63 -2^63 1e300 -1e300 1e-300 1/0 -1/0 0/0 7998 8000 20000 1000000"
-).split()
+)
 TEXTS = (
     "''",
     "'a'",
@@ -203,7 +208,7 @@ VALUES = (
     "getmetatable('')",
     "setmetatable({}, {__index=string, __newindex=_G})",
 )
-FUNCTIONS = (
+FUNCTIONS = _words(
     "assert collectgarbage error getmetatable ipairs load loadstring next pairs pcall rawequal rawget rawset select "
     "setmetatable tonumber tostring type unpack xpcall string.byte string.char string.find string.format string.gmatch "
     "string.gfind string.gsub string.len string.lower string.match string.rep string.reverse string.sub string.upper "
@@ -214,7 +219,7 @@ FUNCTIONS = (
     "bit.tobit bit.tohex redis.acl_check_cmd redis.breakpoint redis.call redis.debug redis.error_reply redis.log "
     "redis.pcall redis.replicate_commands redis.set_repl redis.setresp redis.sha1hex redis.status_reply cjson.decode "
     "cjson.encode"
-).split()
+)
 
 # `see` looks at every value there is: it must be one of Lua's own, and no table of those that all share
 HEAD = """

@@ -498,6 +498,8 @@ local t={'b','a','c',''} table.sort(t) return t
 return {string.find('key:123:x', '(%d+):(%a)')}
 return {string.find('a.b', '.', 1, true)}
 return {string.find('a.b', '.', 3)}
+local r = {} for i = 1, 3 do r[i] = string.find('ab.b', '.', nil, i > 1) end return r
+local r = {} for i = 1, 3 do r[i] = string.gsub('ab.b', '%a', '%%', i) end return r
 return {string.find('abc', 'b', -1)}
 return {string.find('abc', '', 10)}
 return {string.find('abc', 'c', '2')}

@@ -67,7 +67,7 @@ def fuzz(seed: int, count: int) -> int:
 
 @pytest.mark.timeout(300)
 def test_scripts_made_at_random_do_no_harm() -> None:
-    """Every function there is with arguments it should not get: no crash, no object of the host, nothing left behind."""
+    """Every function with arguments it should not get: no crash, no object of the host, nothing left behind."""
     fuzz(1, 200)
 
 
@@ -75,7 +75,7 @@ def test_scripts_made_at_random_do_no_harm() -> None:
 @pytest.mark.timeout(campaign.LIMIT)
 def test_many_scripts_made_at_random_do_no_harm() -> None:
     """The same, many times over."""
-    campaign.run("hostile-scripts", piece, range(2, 102), unit="scripts")
+    campaign.run("hostile-scripts", piece, range(2, 62), unit="scripts")
 
 
 def piece(seed: int) -> int:
@@ -85,5 +85,5 @@ def piece(seed: int) -> int:
 
 @pytest.mark.parametrize("parameters", [6, 50, 100])
 def test_missing_arguments_of_a_vararg_function_fit_on_the_stack(parameters: int) -> None:
-    """Lua 5.1 reserves too little for them and writes behind its stack; here enough is reserved."""
+    """Lua 5.1.5 as it was published writes behind its stack (CVE-2014-5461); the one that lupa brings must not."""
     assert answers([hostile.vararg(parameters, 300)], limit=5000) == ["$4\r\nfine\r\n"]

@@ -1,14 +1,11 @@
-"""Compiled Lua 5.1 made safe before it runs: what ``string.dump`` gave is read, and a few of its bytes are replaced.
+"""Scripts before and after Lua compiles them: what takes too long to compile is refused, and some calls are changed.
 
-Two things are changed, neither of which a script can see in what it computes:
+Tail calls of library functions become ordinary calls, in what ``string.dump`` gave. In Redis the libraries are written
+in C, and a call of C code never replaces its caller's frame; ours are Lua functions, and with the frame the line to
+report would be gone. Nothing a script computes changes by it.
 
-* The stack that a vararg function asks for. Lua 5.1 reserves what the function uses but not the copies of its fixed
-  parameters (CVE-2014-5461), so ``function(a1, ..., a190, ...)`` called without arguments writes behind its end.
-* Tail calls of library functions become ordinary calls. In Redis the libraries are written in C, and a call of C code
-  never replaces its caller's frame; ours are Lua functions, and with the frame the line to report would be gone.
-
-It takes only what Lua itself has just compiled; nothing a client sent as bytes reaches it. The cost is one pass.
-Source of the format: lundump.c and lopcodes.h of Lua 5.1.5.
+Only what Lua itself has just compiled is read here; no bytes of a client are taken for compiled code. The cost is one
+pass. Source of the format: lundump.c and lopcodes.h of Lua 5.1.5.
 """
 
 import re
@@ -16,15 +13,13 @@ import struct
 from array import array
 
 _HEADER = 12
-# Lua's own limit on the stack of one function
-_STACK = 250
 _MOVE, _GETUPVAL, _GETGLOBAL, _GETTABLE = 0, 4, 5, 6
 _CALL, _TAILCALL, _SETLIST = 28, 29, 34
 # Instructions that set the register named by their field A
 _SETS = frozenset([*range(_MOVE, 7), *range(10, 22), 27, _CALL, 36, 37])
 _JUMPS = re.compile(rb"\b(?:break|elseif|and|or)\b")
-# What compiling may cost, in units of about a tenth of a nanosecond
-_WORK = 15_000_000_000
+# What compiling may cost, about a second: comparisons of names, and jumps followed, each of which costs fifty
+_WORK = 8_000_000_000
 _JUMP_WEIGHT = 50
 # Names that the compiler compares at most for each use of one: 200 locals, doubled for what they take in the text
 _NAMES = 400
@@ -48,14 +43,14 @@ def objection(source: bytes) -> str | None:
 
 
 def mended(dump: bytes, *, keep_frames: bool = False) -> bytes:
-    """The same code with room for its arguments, and with the frames of those who call library functions.
+    """The same code, in which who calls a library function keeps its frame.
 
     Args:
         dump: what ``string.dump`` gave for a function compiled in this process.
         keep_frames: make every tail call an ordinary one.
 
     Raises:
-        ValueError: it is not Lua 5.1's format for this kind of machine, or there is no room for its arguments.
+        ValueError: it is not Lua 5.1's format for this kind of machine.
     """
     return _Mender(dump, keep_frames=keep_frames).run()
 
@@ -92,10 +87,7 @@ class _Mender:
     def _function(self) -> None:
         self._text()
         self._at += 8  # first and last line
-        _, parameters, is_vararg, stack = self._data[self._at : self._at + 4]
-        if is_vararg and parameters:
-            self._reserve(self._at + 3, stack + parameters)
-        self._at += 4
+        self._at += 4  # upvalues, parameters, varargs, stack
         code = self._at + 4
         count = self._number()
         self._at += 4 * count
@@ -104,11 +96,6 @@ class _Mender:
         for _ in range(self._number()):
             self._function()
         self._debug()
-
-    def _reserve(self, place: int, stack: int) -> None:
-        if stack > _STACK:
-            raise ValueError("a function has too many parameters before its '...'")
-        self._data[place] = stack
 
     def _constants(self) -> None:
         for _ in range(self._number()):

@@ -174,6 +174,7 @@ class Scripts:
         except Exception as error:
             self._drop()
             raise CommandError(f"ERR Error compiling script (new function): {error}") from error
+        self._raise_fault()
         if isinstance(body, tuple):
             body, problem = body
         if body is None:
@@ -217,10 +218,7 @@ class Scripts:
         finally:
             ctx.dirty += inner.dirty
             self._run = None
-        if self._fault is not None:
-            fault, self._fault = self._fault, None
-            self._drop()
-            raise fault
+        self._raise_fault()
         if answer[0]:
             self._relax()
             ctx.failed = answer[2]
@@ -231,6 +229,13 @@ class Scripts:
         *parts, counted = answer[1:]
         line = _told(script, *parts)
         return Error(line) if counted else self._runner.refuse_inside(None, line)
+
+    def _raise_fault(self) -> None:
+        """Raise what one of our functions raised while Lua called it; the runtime is not trusted afterwards."""
+        if self._fault is not None:
+            fault, self._fault = self._fault, None
+            self._drop()
+            raise fault
 
     def _relax(self) -> None:
         """Collect what a large script left, rather than keep it until the next."""
@@ -515,14 +520,6 @@ def _weigh(source: bytes) -> bytes | None:
     return None if refused is None else refused.encode()
 
 
-def _mend(dump: bytes) -> bytes:
-    """Code to run, or why it must not."""
-    try:
-        return bytecode.mended(dump)
-    except ValueError as refused:
-        return str(refused).encode()
-
-
 def _tell(level: int, text: bytes) -> None:
     log.log(_LEVELS[level], "%s", text.decode("utf-8", "replace"))
 
@@ -592,7 +589,7 @@ def _bits(name: bytes, *numbers: float) -> int:
 
 _PURE: dict[str, Callable[..., Any]] = {
     "weigh": _weigh,
-    "mend": _mend,
+    "mend": bytecode.mended,
     "log": _tell,
     "sha1": _sha1,
     "hex": _hexadecimal,

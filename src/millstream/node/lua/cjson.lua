@@ -344,7 +344,10 @@ function read(text, at, depth)
   elseif one == '"' then
     return read_string(text, at)
   end
-  if find(text, '^[-+%d]', at) or find(text, '^[iI][nN][fF]', at) or find(text, '^[nN][aA][nN]', at) then
+  local _, whole = find(text, '^-?%d+', at)
+  if whole and not find(text, '^[.eExX]', whole + 1) then
+    return tonumber(sub(text, at, whole)), whole + 1
+  elseif find(text, '^[-+%d]', at) or find(text, '^[iI][nN][fF]', at) or find(text, '^[nN][aA][nN]', at) then
     return read_number(text, at)
   end
   local _, stop = find(text, '^%l+', at)

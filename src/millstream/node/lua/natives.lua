@@ -222,7 +222,7 @@ end
 
 function strings.find(...)
   local text, pattern, init, plain = ...
-  if init == nil and is_quick(text, pattern) then
+  if init == nil and not plain and is_quick(text, pattern) then
     return find(text, pattern)
   elseif plain and type(init) == 'number' and type(text) == 'string' and type(pattern) == 'string' then
     if #text * #pattern <= ITEMS then
@@ -586,7 +586,9 @@ end
 function bases.tostring(...)
   local value = ...
   local kind = type(value)
-  if kind == 'table' or kind == 'function' or kind == 'thread' or kind == 'userdata' then
+  if kind == 'number' or kind == 'string' then
+    return plain_tostring(value)
+  elseif kind == 'table' or kind == 'function' or kind == 'thread' or kind == 'userdata' then
     local meta = plain_getmetatable(value)
     if not meta or rawget(meta, '__tostring') == nil then
       return name_of(value, kind)

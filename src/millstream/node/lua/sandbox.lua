@@ -395,11 +395,7 @@ local function compile(text, name)
   if not made then
     return nil, problem
   end
-  local mended = ask('mend', dump(made))
-  if sub(mended, 1, 1) ~= '\27' then
-    return nil, mended
-  end
-  return setfenv(loadstring(mended, name), env)
+  return setfenv(loadstring(ask('mend', dump(made)), name), env)
 end
 
 function globals.loadstring(...)
