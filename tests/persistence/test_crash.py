@@ -193,6 +193,9 @@ def test_a_snapshot_is_there_by_name_before_the_manifest_names_it(crash: Crash) 
             cut += 1
         _, recovery = Log.open(HOME, disk.reboot(crash, seed))
         assert list(recovery.payloads()) == payloads
+        assert not recovery.report.gone_back, (
+            "it was saved by the files that it replaced, which may be gone the next time"
+        )
     assert done >= 6
     assert cut >= 6 * 5
 

@@ -3,9 +3,8 @@
 ``python -m millstream.node.compaction DIRECTORY NICENESS PLACE`` reads one line from standard input, a
 :class:`~millstream.persistence.rewrite.Rewrite`, and writes the snapshot that it asks for. Its priority is that much
 lower than its parent's. It works in the very directory of its parent's log, which ``PLACE`` tells from every other
-(``DiskLock.place``), and in no other that has its path by now. It takes no lock,
-changes no file that is there, and ends at once when its standard input does,
-which happens at the latest when its parent ends.
+(``DiskLock.place``), and in no other that has its path by now. It takes no lock, changes no file that is there, and
+ends at once when its standard input does, which happens at the latest when its parent ends.
 
 =========  ==========================================================================
 exit code  meaning

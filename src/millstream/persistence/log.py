@@ -257,8 +257,8 @@ class Log:
 
         Raises:
             DiskError: the disk failed, or the directory is at its place no more; the log is poisoned. A full disk that
-                shows only here (the file system took the
-                bytes and found no room for them later) is a failure like any other: the state is unknown.
+                shows only here (the file system took the bytes and found no room for them later) is a failure like any
+                other: the state is unknown.
         """
         with self._io:
             self._check()
