@@ -18,7 +18,8 @@ import pytest
 from millstream.clock import ManualClock
 from millstream.commands.config import Config
 from millstream.commands.session import Session
-from millstream.node.node import Node, Outcome
+from millstream.node.node import Node
+from millstream.node.outcome import Outcome
 from millstream.persistence.log import Log
 from millstream.persistence.rewrite import contents, make
 from millstream.persistence.simdisk import Crash, Fault, SimDisk

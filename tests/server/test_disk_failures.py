@@ -18,7 +18,8 @@ from millstream.clock import ManualClock
 from millstream.commands.config import Config
 from millstream.errors import DiskError, DiskFullError, StorageError
 from millstream.node import room as room_module
-from millstream.node.node import Node, Outcome
+from millstream.node.node import Node
+from millstream.node.outcome import Outcome
 from millstream.node.room import Room
 from millstream.persistence.log import Log
 from millstream.persistence.simdisk import Crash, Fault, SimDisk

@@ -15,7 +15,7 @@ from redis.retry import Retry
 from millstream.clock import Now
 from millstream.commands.session import Session
 from millstream.commands.table import TABLE
-from millstream.node.node import Outcome
+from millstream.node.outcome import Outcome
 from millstream.protocol import limits
 from millstream.server import app
 from millstream.server.thread import ServerThread

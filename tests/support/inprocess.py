@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from millstream.clock import ManualClock
 from millstream.commands.config import Config
 from millstream.node import codec, rebuilding
-from millstream.node.node import Node, Outcome
+from millstream.node.node import Node
+from millstream.node.outcome import Outcome
 from millstream.node.snapshot import payloads
 from support.resp import decode
 

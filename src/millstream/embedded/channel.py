@@ -16,7 +16,7 @@ from millstream.protocol.reader import CommandReader, QueryBufferError
 if TYPE_CHECKING:
     from millstream.commands.session import Session
     from millstream.embedded.store import Store
-    from millstream.node.node import Outcome
+    from millstream.node.outcome import Outcome
     from millstream.replies import Buffer
 
 Sink = Callable[[bytes], None]

@@ -28,7 +28,8 @@ from millstream.commands.info import LogFacts, RewriteFacts, ShellFacts
 from millstream.embedded.channel import Channel, Sink
 from millstream.embedded.guard import Guard, be_helper
 from millstream.errors import DiskFullError, StorageError, UsageError
-from millstream.node.node import Node, Outcome
+from millstream.node.node import Node
+from millstream.node.outcome import Outcome
 from millstream.node.rewriting import Rewriter
 from millstream.node.room import LOOK_SECONDS, Room, default_floor
 from millstream.persistence.exposure import exposed

@@ -39,12 +39,13 @@ from millstream.node.chores import Chores
 from millstream.node.facts import Surroundings, gather
 from millstream.node.muting import is_muted, pushes_in
 from millstream.node.outage import Outage, shows_times
+from millstream.node.outcome import Outcome
 from millstream.node.pausing import Pause
 from millstream.node.scripts import Scripts
 from millstream.node.stats import Stats
 from millstream.node.weight import Weight
 from millstream.protocol.encoder import encode, weight
-from millstream.replies import NIL_ARRAY, QUEUED, Buffer, Error, Many, Push, Raw, Reply
+from millstream.replies import NIL_ARRAY, QUEUED, Error, Many, Push, Raw, Reply
 
 if TYPE_CHECKING:
     from millstream.node.rewriting import Rewriter
@@ -102,24 +103,6 @@ class LogSink(Protocol):
     def replay(self) -> Iterator[bytes]:
         """Every record taken so far, oldest first, read from where they are kept."""
         ...
-
-
-class Outcome:
-    """A reply and when it may be sent.
-
-    Attributes:
-        buffers: encoded bytes, in order.
-        barrier: log position that must be durable (as far as the fsync mode asks) first; 0 for at once.
-    """
-
-    __slots__ = ("barrier", "buffers")
-
-    def __init__(self, buffers: list[Buffer], barrier: int) -> None:
-        self.buffers = buffers
-        self.barrier = barrier
-
-    def __repr__(self) -> str:
-        return f"Outcome({b''.join(self.buffers)!r}, barrier={self.barrier})"
 
 
 class Node:

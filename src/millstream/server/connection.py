@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, cast
 
 from millstream.commands.session import Traffic
 from millstream.errors import ProtocolError, StorageError
-from millstream.node.node import Outcome
+from millstream.node.outcome import Outcome
 from millstream.protocol import limits
 from millstream.protocol.encoder import error_line
 from millstream.protocol.reader import CommandReader, QueryBufferError

@@ -1,0 +1,21 @@
+"""What comes of a command: its reply, and when that may be sent."""
+
+from millstream.replies import Buffer
+
+
+class Outcome:
+    """A reply and when it may be sent.
+
+    Attributes:
+        buffers: encoded bytes, in order.
+        barrier: log position that must be durable (as far as the fsync mode asks) first; 0 for at once.
+    """
+
+    __slots__ = ("barrier", "buffers")
+
+    def __init__(self, buffers: list[Buffer], barrier: int) -> None:
+        self.buffers = buffers
+        self.barrier = barrier
+
+    def __repr__(self) -> str:
+        return f"Outcome({b''.join(self.buffers)!r}, barrier={self.barrier})"
