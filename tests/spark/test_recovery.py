@@ -319,7 +319,7 @@ class Hindered:
 
     def forbidden(self) -> None:
         """The user may write to no dead-letter stream."""
-        self._client.execute_command("ACL", "SETUSER", self._user, "resetkeys", "~s", "~millstream:*")  # type: ignore[no-untyped-call]
+        run(self._client, "ACL", "SETUSER", self._user, "resetkeys", "~s", "~millstream:*")
 
     def replaced(self) -> None:
         """The key has become something else."""
@@ -329,7 +329,7 @@ class Hindered:
         """As it was."""
         if self._client.config_get("maxmemory") != {b"maxmemory": b"0"}:
             self._client.config_set("maxmemory", 0)
-        self._client.execute_command("ACL", "SETUSER", self._user, "allkeys")  # type: ignore[no-untyped-call]
+        run(self._client, "ACL", "SETUSER", self._user, "allkeys")
         if self._client.type("s:dead") == b"string":
             self._client.delete("s:dead")
 
@@ -345,7 +345,7 @@ def test_a_letter_that_is_refused_in_its_transaction_loses_nothing(
 ) -> None:
     """Whatever makes it fail comes after the look, before the commands are queued or while they are."""
     hindered = Hindered(client, "judge")
-    client.execute_command("ACL", "SETUSER", "judge", "reset", "on", ">pw", "+@all", "allkeys")  # type: ignore[no-untyped-call]
+    run(client, "ACL", "SETUSER", "judge", "reset", "on", ">pw", "+@all", "allkeys")
     ids = leave(client, 20)
     before = pending(client)
     sent = Wire.send
