@@ -108,10 +108,10 @@ class StreamMachine(RuleBasedStateMachine):
     @rule(ms=st.sampled_from([1, 1, 10, 60, 1000, 150_000]))
     def pass_time(self, ms: int) -> None:
         self.world.clock.advance(ms)
-        is_round = self.world.node.chores.is_due(self.world.clock.now())
+        is_look = self.world.node.chores.is_forgetting(self.world.clock.now())
         self.world.tick()
         self.follow()
-        if is_round:
+        if is_look:
             self.model.forget_messages()
 
     @rule(ms=st.sampled_from([-1, -1000, -DAY, DAY, 5000]))

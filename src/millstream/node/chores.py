@@ -81,13 +81,17 @@ class Chores:
         due = self.next_due()
         return due is not None and now.mono >= due
 
+    def is_forgetting(self, now: Now) -> bool:
+        """Whether a round run now would look at messages."""
+        return self._forget_at is not None and now.mono >= self._forget_at
+
     def run(self, ctx: "Context", now: Now) -> None:
         """One round."""
         if self._expire_at is not None and now.mono >= self._expire_at:
             self._expire_keys(ctx)
             has_more = any(db.expires for db in ctx.host.keyspace.databases)
             self._expire_at = now.mono + INTERVAL if has_more else None
-        if self._forget_at is not None and now.mono >= self._forget_at:
+        if self.is_forgetting(now):
             self._forget_messages(ctx, now)
             self._forget_at = now.mono + FORGETTING if self._remembering else None
 
