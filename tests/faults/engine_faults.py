@@ -36,11 +36,11 @@ FAULTS = (
         "tests/seeds/test_xclaim.py::test_the_way_from_a_failed_consumer_to_another",
     ),
     Fault(
-        "released-entry-behind-the-owned",
+        "released-entry-before-earlier-ones",
         "Released entries are claimed first, in the order of their release.",
         "engine/pending.py",
         "        self._link(record, self._zone_end)\n        self._zone_end = record\n",
-        "        self._link(record, self._tail)\n        self._zone_end = record\n",
+        "        self._link(record, None)\n        self._zone_end = record\n",
         "tests/engine/test_pending.py::test_time_order_is_the_released_first_then_by_time",
     ),
     Fault(

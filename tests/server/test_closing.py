@@ -1,6 +1,7 @@
 """Connections that close behind replies which their client does not take: clients until they are gone."""
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from millstream.clock import Now, SystemClock
 from millstream.server import app, thread
+from millstream.server.connection import Connection
 from millstream.server.thread import ServerThread
 from support.waiting import eventually
 from support.wire import Wire, pack
@@ -108,3 +110,27 @@ def test_nothing_is_published_to_who_is_leaving(server: ServerThread) -> None:
         assert [len(ghost.read()) for _ in range(asked)] == [PART] * asked
         assert ghost.read() == b"OK"
         assert ghost.is_closed()
+
+
+def test_a_reply_to_who_is_gone_goes_nowhere(server: ServerThread) -> None:
+    """A round of commands that was scheduled before the client left writes to nobody: uvloop raises at that."""
+    raised: list[BaseException] = []
+
+    def leave() -> None:
+        (connection,) = server.server._transports
+        connection._transport.abort()
+        asyncio.get_running_loop().call_soon(write, connection)
+
+    def write(connection: Connection) -> None:
+        try:
+            connection._send([b"+PONG\r\n"], 0)
+        except RuntimeError as error:
+            raised.append(error)
+        done.set()
+
+    done = threading.Event()
+    with Wire(server.url) as wire:
+        assert wire.ask("PING") == b"PONG"
+        server.server.loop.call_soon_threadsafe(leave)
+        assert done.wait(10)
+    assert raised == []

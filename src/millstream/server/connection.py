@@ -116,6 +116,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         """The client is gone, whoever ended it."""
+        self._closed = True  # a round of commands may be scheduled yet, and uvloop raises at a write from now on
         self._forget()
         self._server.gone(self)
 
