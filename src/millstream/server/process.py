@@ -36,8 +36,9 @@ _DOING = {"check": "Checking the log", "load": "Loading the log"}
 # Seconds a thread may keep the interpreter while another wants it. The thread that syncs the log needs it for an
 # instant after each fsync, and replies wait for that; Python's default of 5 ms is longer than the fsync itself.
 _SWITCH_INTERVAL = 0.0005
-# Descriptors for anything but clients: log files, listeners, the event loop (Redis keeps 32).
-_OWN_DESCRIPTORS = 32
+# Descriptors for anything but clients: some 24 of the event loop, the log and the listeners, those that no client gets
+# (``accepting.RESERVE``), and a few for what else an embedding program opens. Redis, which needs fewer, keeps 32.
+_OWN_DESCRIPTORS = 48
 # Logs smaller than this are read before a progress bar could be seen.
 _PROGRESS_FROM = 8 * 1024 * 1024
 
