@@ -61,7 +61,7 @@ SEGMENT_BYTES = 64 << 20
 
 _DISPLACED = (
     "{}, while this process used it: records after position {} are in no log that a start would find there, so no more "
-    "are taken. What was promised is in the directory that was there: put that back if it was moved, and start again"
+    "are taken. What was promised is in what was there before: put that back if it was moved, and start again"
 )
 _LOOK = "`millstream log check {}` says what is wrong, what would be lost, and what to do"
 
@@ -407,8 +407,8 @@ class Log:
     def _expect_place(self) -> None:
         """Make sure that who starts on this directory's path finds what is written here."""
         reason = self._lock.displaced()
-        if not reason and not self._file.is_linked():
-            reason = f"{self._directory / self._manifest.segments[-1].name} was removed"
+        if not reason and (what := self._file.displaced(self._size)):
+            reason = f"{self._directory / self._manifest.segments[-1].name} {what}"
         if reason:
             self._failure = _DISPLACED.format(reason, self.durable)
             raise DiskError(self._failure)
