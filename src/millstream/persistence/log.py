@@ -50,7 +50,7 @@ from pathlib import Path
 from millstream.errors import DiskError, DiskFullError, LogCorruptError, UsageError
 from millstream.persistence.disk import FULL, Disk, DiskLock, RealDisk, datasync, disk_error, put
 from millstream.persistence.frame import HEADER_SIZE, MAX_PAYLOAD, Entropy, encode_records, encode_seal
-from millstream.persistence.lockfile import Owner, take_lock
+from millstream.persistence.lockfile import Owner, take_lock, write_owner
 from millstream.persistence.manifest import NEW_NAME, Manifest, is_snapshot_name, read_manifest, segment_name
 from millstream.persistence.recovery import Opened, Recovery, name_manifest, recover, stage_manifest, stage_segment
 from millstream.persistence.rewrite import Rewrite
@@ -169,10 +169,10 @@ class Log:
         """Write into the lock file where this process serves, such as ``"unix:/run/x.sock"``, so that others attach.
 
         Raises:
-            DiskError: it could not be written.
+            DiskError: it could not be written; if only room is missing, nothing is said there.
         """
         try:
-            self._lock.write(Owner(os.getpid(), address).encode())
+            write_owner(self._lock, Owner(os.getpid(), address))
         except OSError as error:
             raise disk_error(f"cannot write the lock file of {self._directory}", error) from error
 
