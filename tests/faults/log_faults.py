@@ -339,6 +339,22 @@ FAULTS = (
         f"{DISPLACED}::test_a_write_into_a_displaced_directory_is_not_released",
     ),
     Fault(
+        "another-file-under-the-name-passes",
+        "A log file that lost its name takes no more.",
+        "persistence/disk.py",
+        "        if _identity(there) != _identity(here):\n",
+        "        if there is None:\n",
+        f"{DISPLACED}::test_a_write_into_a_displaced_directory_is_not_released",
+    ),
+    Fault(
+        "cut-log-file-passes",
+        "A log file that another program cut takes no more.",
+        "persistence/disk.py",
+        "if here.st_size == size else",
+        "if here.st_size >= 0 else",
+        f"{DISPLACED}::test_a_write_into_a_displaced_directory_is_not_released",
+    ),
+    Fault(
         "directory-not-locked",
         "A removed lock file lets nobody in.",
         "persistence/disk.py",

@@ -45,7 +45,7 @@ class DeadlyDisk(RealDisk):
     def create(self, path: object) -> RealFile:
         file = super().create(path)  # type: ignore[arg-type] # handed on as it came
         done("create")
-        return DeadlyFile(os.dup(file._fd))
+        return DeadlyFile(os.dup(file._fd), file._path)
 
     def open_read(self, path: object) -> RealFile:
         done("open_read")

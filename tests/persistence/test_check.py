@@ -1,5 +1,6 @@
 """A check says what is there, what is wrong and what would be lost, and changes nothing."""
 
+import json
 import os
 from pathlib import Path
 from zlib import crc32
@@ -131,6 +132,58 @@ def test_a_newer_format_is_a_problem(home: Path) -> None:
     report = check(home)
     assert "format version 2" in report.problems[0].text
     assert (report.starts, report.records, report.lost_records) == (False, 0, 6)
+
+
+@pytest.mark.parametrize(
+    ("of", "name", "value"),
+    [
+        ("segments", "identity", "no hex"),
+        ("segments", "identity", 7),
+        ("segments", "identity", "00"),
+        ("snapshot", "identity", {}),
+        ("obsolete", "identity", None),
+        ("snapshot", "last", 0),
+        ("segments", "first", 2),
+        ("", "segments", ""),
+        ("", "segments", []),
+        ("", "snapshot", None),
+    ],
+)
+def test_a_manifest_that_no_program_of_ours_wrote(home: Path, of: str, name: str, value: object) -> None:
+    """Its checksum is right and what it says cannot be: a start is refused in words, a check too, and nothing goes."""
+    log, _ = Log.open(home)
+    rewrite = log.seal_off()
+    assert rewrite is not None
+    make(RealDisk(), home, rewrite, list(contents(RealDisk(), home, rewrite)))
+    log.adopt(rewrite)
+    log.close()
+    facts = json.loads((home / "MANIFEST").read_text().splitlines()[0])
+    place = facts[of] if of else facts
+    (place[0] if isinstance(place, list) else place)[name] = value
+    line = json.dumps(facts).encode()
+    (home / "MANIFEST").write_bytes(line + b"\ncrc32 %08x\n" % crc32(line))
+    before = content(home)
+    with pytest.raises(LogCorruptError, match="MANIFEST names no files of a log"):
+        Log.open(home)
+    assert not check(home).starts
+    assert {**content(home), "lock": b""} == {**before, "lock": b""}
+
+
+def test_a_snapshot_whose_name_is_no_name_of_ours_is_not_read(home: Path) -> None:
+    """Neither by a start that goes back, nor by any other."""
+    log, _ = Log.open(home)
+    rewrite = log.seal_off()
+    assert rewrite is not None
+    make(RealDisk(), home, rewrite, list(contents(RealDisk(), home, rewrite)))
+    log.adopt(rewrite)
+    log.close()
+    (home / rewrite.target.name).unlink()
+    for name in ("snapshot-00000000000000000004-zz.snap", f"snapshot-{'²' * 20}-0123456789abcdef.snap"):
+        (home / name).write_bytes(b"x")
+    assert check(home).starts
+    log, recovery = Log.open(home)
+    assert len(list(recovery.payloads())) == 10
+    log.close()
 
 
 def test_a_file_that_no_manifest_names_is_a_problem_if_it_holds_records(home: Path) -> None:

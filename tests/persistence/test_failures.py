@@ -9,6 +9,7 @@ import pytest
 from millstream.errors import DiskError, DiskFullError
 from millstream.persistence.check import check
 from millstream.persistence.disk import RealDisk, put
+from millstream.persistence.lockfile import Owner, read_owner
 from millstream.persistence.log import Log
 from millstream.persistence.manifest import NAME as MANIFEST
 from millstream.persistence.simdisk import Crash, Fault, SimDisk
@@ -222,6 +223,26 @@ def test_failures_beside_the_log_are_ours_and_harm_nothing(ask: Callable[[Log], 
     with pytest.raises(DiskError):
         ask(log)
     assert log.append(b"a") == log.write() == log.sync() == 1
+
+
+def test_no_room_for_the_owners_name_keeps_nobody_from_the_data() -> None:
+    """The lock file's content is for people: where it cannot be written it says nothing, and the log goes on."""
+    disk = SimDisk()
+    opened(disk).close()
+    before = disk.operations
+    opened(disk).close()
+    writing = next(at for at, (what, _) in enumerate(disk.trace[before:]) if what == "write_lock")
+    next_is(disk, *[None] * writing, Fault.ENOSPC)
+    log = opened(disk)
+    assert disk.operations > before + writing
+    assert read_owner(disk, HOME) is None, "rather nobody than the one before"
+    next_is(disk, Fault.ENOSPC)
+    log.announce("unix:/run/x.sock")
+    log.append(b"a")
+    assert log.write() == log.sync() == 1
+    log.announce("unix:/run/x.sock")
+    assert read_owner(disk, HOME) == Owner(os.getpid(), "unix:/run/x.sock")
+    log.close()
 
 
 def test_a_failing_read_while_loading_is_a_disk_error() -> None:

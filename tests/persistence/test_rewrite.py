@@ -201,7 +201,7 @@ def test_a_snapshot_that_ends_elsewhere_than_the_log_begins_is_refused() -> None
     wrong = replace(log._manifest, segments=log._manifest.segments[-1:], snapshot=target)
     switch_manifest(disk, HOME, wrong)
     found = {name: data for name, data in files_of(disk).items() if name in {*wrong.names, "MANIFEST"}}
-    with pytest.raises(LogCorruptError, match="begins with record 9, but the snapshot ends with 7"):
+    with pytest.raises(LogCorruptError, match="begin with record 9 instead of 8"):
         Log.open(HOME, disk_with(found))
 
 

@@ -34,6 +34,34 @@ def file_removed(data: Path) -> None:
     max(data.glob("log-*")).unlink()
 
 
+def file_moved(data: Path) -> None:
+    """As a network file system does with what is removed while it is open, too: it keeps a name."""
+    max(data.glob("log-*")).rename(data / "kept")
+
+
+def file_linked_elsewhere(data: Path) -> None:
+    (data.parent / "kept").hardlink_to(max(data.glob("log-*")))
+    file_removed(data)
+
+
+def file_replaced(data: Path) -> None:
+    """As by a program that keeps the original under another name, and leaves a copy in its place."""
+    path = max(data.glob("log-*"))
+    file_moved(data)
+    path.write_bytes((data / "kept").read_bytes())
+
+
+def file_emptied(data: Path) -> None:
+    """By somebody who wanted space, or by a rotation of logs."""
+    max(data.glob("log-*")).write_bytes(b"")
+
+
+def looped(data: Path) -> None:
+    """A link in the directory's place leads to itself."""
+    moved(data)
+    data.symlink_to(data.name)
+
+
 def exchanged(data: Path) -> None:
     """A copy takes the directory's place."""
     shutil.copytree(data, data.with_name("copy"))
@@ -41,7 +69,19 @@ def exchanged(data: Path) -> None:
     data.with_name("copy").rename(data)
 
 
-WAYS = [removed, moved, unlocked, lock_replaced, file_removed, exchanged]
+WAYS = [
+    removed,
+    moved,
+    unlocked,
+    lock_replaced,
+    file_removed,
+    file_moved,
+    file_linked_elsewhere,
+    file_replaced,
+    file_emptied,
+    looped,
+    exchanged,
+]
 
 
 @pytest.mark.parametrize("what", WAYS)

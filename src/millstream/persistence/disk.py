@@ -56,8 +56,11 @@ class DiskFile(Protocol):
         """Ask that the next reads come from the medium, not from memory. Where it cannot be asked, nothing happens."""
         ...
 
-    def is_linked(self) -> bool:
-        """Whether the file still has a name: one that was removed takes writes, and is gone when it is closed."""
+    def displaced(self, size: int) -> str:
+        """Why the file's name no longer leads to it and to so many bytes; empty if it does, or the system is silent.
+
+        One that lost its name takes writes all the same, and nobody finds them.
+        """
         ...
 
     def close(self) -> None:
@@ -206,13 +209,15 @@ class RealFile:
 
     Args:
         fd: its descriptor.
+        path: its path, or its name in ``home``.
         home: the locked directory that it is in, if it is in one.
     """
 
-    __slots__ = ("_fd", "_home")
+    __slots__ = ("_fd", "_home", "_path")
 
-    def __init__(self, fd: int, home: "_Home | None" = None) -> None:
+    def __init__(self, fd: int, path: Path | str, home: "_Home | None" = None) -> None:
         self._fd = fd
+        self._path = path
         self._home = home
 
     def append(self, data: Data) -> int:
@@ -251,9 +256,18 @@ class RealFile:
         if sys.platform != "darwin":
             os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
-    def is_linked(self) -> bool:
+    def displaced(self, size: int) -> str:
         """See :class:`DiskFile`."""
-        return os.fstat(self._fd).st_nlink > 0
+        try:
+            there = os.stat(self._path, dir_fd=None if self._home is None else self._home.fd)
+            here = os.fstat(self._fd)
+        except FileNotFoundError:
+            return "was removed or moved away"
+        except OSError:
+            return ""
+        if _identity(there) != _identity(here):
+            return "is another file now"
+        return "" if here.st_size == size else f"has {here.st_size} bytes instead of {size}"
 
     def close(self) -> None:
         """See :class:`DiskFile`. The number may be another file's from here on, so it is forgotten."""
@@ -262,6 +276,9 @@ class RealFile:
             os.close(fd)
         else:
             self._home.close(fd)
+
+
+_LEADS_NOWHERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 
 
 class _Home:
@@ -306,7 +323,7 @@ class _Home:
 
     def open(self, name: str, flags: int) -> RealFile:
         """Open a file of the directory."""
-        return RealFile(self._with_spare(lambda: os.open(name, flags, 0o600, dir_fd=self.fd)), self)
+        return RealFile(self._with_spare(lambda: os.open(name, flags, 0o600, dir_fd=self.fd)), name, self)
 
     def names(self) -> list[str]:
         """What is in the directory."""
@@ -324,10 +341,8 @@ class _Home:
         """Why its path no longer leads to it."""
         try:
             there = os.stat(self.path)  # noqa: PTH116 - asked with every group of writes, so it must cost little
-        except (FileNotFoundError, NotADirectoryError):
-            return f"{self.path} was removed or moved away"
-        except OSError:
-            return ""
+        except OSError as error:
+            return f"{self.path} was removed or moved away" if error.errno in _LEADS_NOWHERE else ""
         return "" if _identity(there) == self.identity else f"{self.path} is another directory now"
 
     def release(self) -> None:
@@ -423,7 +438,7 @@ class RealDisk:
 
     def _open(self, path: Path, flags: int) -> RealFile:
         home = self._held.get(path.parent)
-        return RealFile(os.open(path, flags, 0o600)) if home is None else home.open(path.name, flags)
+        return RealFile(os.open(path, flags, 0o600), path) if home is None else home.open(path.name, flags)
 
     def _place(self, path: Path) -> tuple[str | Path, int | None]:
         """A path as the system's calls take it: itself, or a name and the descriptor of its directory."""

@@ -4,6 +4,7 @@ Its content is one line of JSON, ``{"pid": 4711, "address": "unix:/run/millstrea
 the owner can be reached. It is left in place at the end, so its content alone does not mean that the owner still lives.
 """
 
+import contextlib
 import errno
 import json
 import os
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millstream.errors import LogLockedError
-from millstream.persistence.disk import Disk, DiskLock
+from millstream.persistence.disk import FULL, Disk, DiskLock
 
 NAME = "lock"
 
@@ -50,6 +51,21 @@ def read_owner(disk: Disk, directory: Path) -> Owner | None:
         file.close()
 
 
+def write_owner(lock: DiskLock, owner: Owner) -> None:
+    """Say who holds a lock. Where there is no room for that nothing is said, since it keeps nobody out or in.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    try:
+        lock.write(owner.encode())
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        with contextlib.suppress(OSError):  # to empty it needs no room; who had it before has it no more
+            lock.write(b"")
+
+
 def take_lock(disk: Disk, directory: Path) -> DiskLock:
     """Take the lock and write this process into it.
 
@@ -69,7 +85,7 @@ def take_lock(disk: Disk, directory: Path) -> DiskLock:
             ) from None
         try:
             if not lock.displaced():
-                lock.write(Owner(os.getpid()).encode())
+                write_owner(lock, Owner(os.getpid()))
                 return lock
         except BaseException:
             lock.release()

@@ -50,7 +50,7 @@ from pathlib import Path
 from millstream.errors import DiskError, DiskFullError, LogCorruptError, UsageError
 from millstream.persistence.disk import FULL, Disk, DiskLock, RealDisk, datasync, disk_error, put
 from millstream.persistence.frame import HEADER_SIZE, MAX_PAYLOAD, Entropy, encode_records, encode_seal
-from millstream.persistence.lockfile import Owner, take_lock
+from millstream.persistence.lockfile import Owner, take_lock, write_owner
 from millstream.persistence.manifest import NEW_NAME, Manifest, is_snapshot_name, read_manifest, segment_name
 from millstream.persistence.recovery import Opened, Recovery, name_manifest, recover, stage_manifest, stage_segment
 from millstream.persistence.rewrite import Rewrite
@@ -61,7 +61,7 @@ SEGMENT_BYTES = 64 << 20
 
 _DISPLACED = (
     "{}, while this process used it: records after position {} are in no log that a start would find there, so no more "
-    "are taken. What was promised is in the directory that was there: put that back if it was moved, and start again"
+    "are taken. What was promised is in what was there before: put that back if it was moved, and start again"
 )
 _LOOK = "`millstream log check {}` says what is wrong, what would be lost, and what to do"
 
@@ -169,10 +169,10 @@ class Log:
         """Write into the lock file where this process serves, such as ``"unix:/run/x.sock"``, so that others attach.
 
         Raises:
-            DiskError: it could not be written.
+            DiskError: it could not be written; if only room is missing, nothing is said there.
         """
         try:
-            self._lock.write(Owner(os.getpid(), address).encode())
+            write_owner(self._lock, Owner(os.getpid(), address))
         except OSError as error:
             raise disk_error(f"cannot write the lock file of {self._directory}", error) from error
 
@@ -407,8 +407,8 @@ class Log:
     def _expect_place(self) -> None:
         """Make sure that who starts on this directory's path finds what is written here."""
         reason = self._lock.displaced()
-        if not reason and not self._file.is_linked():
-            reason = f"{self._directory / self._manifest.segments[-1].name} was removed"
+        if not reason and (what := self._file.displaced(self._size)):
+            reason = f"{self._directory / self._manifest.segments[-1].name} {what}"
         if reason:
             self._failure = _DISPLACED.format(reason, self.durable)
             raise DiskError(self._failure)

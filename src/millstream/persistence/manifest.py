@@ -13,6 +13,7 @@ eight hex digits. The JSON object has
 """
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,9 @@ NAME = "MANIFEST"
 NEW_NAME = "MANIFEST.new"
 MAX_BYTES = 1 << 26  # a manifest is read whole; this is a million segments
 FORMATS = (1, 2)
+
+_IDENTITY = re.compile(r"[0-9a-f]{16}")
+_SNAPSHOT = re.compile(r"snapshot-[0-9]{20}-[0-9a-f]{16}\.snap")
 
 MISSHAPEN = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 """What comes of JSON that is not as this program writes it."""
@@ -142,11 +146,14 @@ class Manifest:
         made = facts["snapshot"]
         if made is not None and not (_is_plain(made["name"], made["last"]) and is_snapshot_name(made["name"])):
             raise ValueError(f"{made['name']!r} is no snapshot")
-        return cls(
-            _entries(facts["segments"]),
-            None if made is None else SnapshotEntry(made["name"], made["last"], str(made["identity"])),
-            _entries(facts.get("obsolete", [])),
-        )
+        segments = _entries(facts["segments"])
+        if not segments:
+            raise ValueError("no log file is left")
+        snapshot = None if made is None else SnapshotEntry(made["name"], made["last"], _identity(made["identity"]))
+        manifest = cls(segments, snapshot, _entries(facts.get("obsolete", [])))
+        if segments[0].first != manifest.begin:
+            raise ValueError(f"its log files begin with record {segments[0].first} instead of {manifest.begin}")
+        return manifest
 
 
 def _listed(segments: tuple[SegmentEntry, ...]) -> list[dict[str, Any]]:
@@ -157,7 +164,13 @@ def _entries(facts: list[dict[str, Any]]) -> tuple[SegmentEntry, ...]:
     for entry in facts:
         if not (_is_plain(entry["name"], entry["first"]) and is_segment_name(entry["name"])):
             raise ValueError(f"{entry['name']!r} is no log file")
-    return tuple(SegmentEntry(s["name"], s["first"], str(s["identity"])) for s in facts)
+    return tuple(SegmentEntry(s["name"], s["first"], _identity(s["identity"])) for s in facts)
+
+
+def _identity(text: object) -> str:
+    if not isinstance(text, str) or not _IDENTITY.fullmatch(text):
+        raise ValueError(f"{text!r:.40} is no mark of a file")
+    return text
 
 
 def _is_plain(name: object, position: object) -> bool:
@@ -183,7 +196,7 @@ def snapshot_name(last: int, identity: str) -> str:
 
 def is_snapshot_name(name: str) -> bool:
     """Whether :func:`snapshot_name` could have made it."""
-    return name.startswith("snapshot-") and name.endswith(".snap") and name[9:29].isdigit()
+    return _SNAPSHOT.fullmatch(name) is not None
 
 
 def snapshot_last(name: str) -> int:

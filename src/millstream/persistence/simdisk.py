@@ -165,9 +165,11 @@ class SimFile:
             self._inode.cache = bytearray(self._inode.medium)
         self._disk.end(fault)
 
-    def is_linked(self) -> bool:
-        """Whether any name leads to it."""
-        return any(inode is self._inode for inode in self._disk.names.values())
+    def displaced(self, size: int) -> str:
+        """Whether its name leads to it and its length is right; asking is no operation that could fail."""
+        if self._disk.names.get(self._path) is not self._inode:
+            return "was removed"
+        return "" if len(self._inode.cache) == size else f"has {len(self._inode.cache)} bytes"
 
     def close(self) -> None:
         """Nothing is held."""
