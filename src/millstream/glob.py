@@ -306,21 +306,26 @@ def _end(run: re.Pattern[bytes], pattern: bytes, at: int) -> int:
     return found.end()
 
 
-def matcher(pattern: bytes, *, nocase: bool = False) -> Callable[[bytes], bool]:
-    """A function that says, for one command, whether a name fits the pattern as a whole.
+def matcher(pattern: bytes, *, nocase: bool = False, is_kept: bool = False) -> Callable[[bytes], bool]:
+    """A function that says whether a name fits the pattern as a whole.
 
     A lone star fits the empty name too: KEYS, SCAN and ACL rules do not compare names with it.
+
+    Args:
+        pattern: as the client wrote it.
+        nocase: letters fit in either case.
+        is_kept: it outlives the command, as that of a rule does; what one name costs is not taken from the next.
     """
     if pattern == b"*":
         return lambda _name: True
     effort = Effort()
     whole = Pattern(pattern, effort, nocase=nocase)
     short = whole.expression()
-    if short is None:
-        return lambda name: whole.fits(name, effort)
-    fullmatch, longest = short.fullmatch, _QUICK // (len(pattern) + 1)
+    fullmatch, longest = (short.fullmatch, _QUICK // (len(pattern) + 1)) if short else (None, 0)
 
     def fits(name: bytes) -> bool:
-        return fullmatch(name) is not None if 0 < len(name) <= longest else whole.fits(name, effort)
+        if fullmatch is not None and 0 < len(name) <= longest:
+            return fullmatch(name) is not None
+        return whole.fits(name, Effort() if is_kept else effort)
 
     return fits

@@ -180,3 +180,16 @@ def test_a_pattern_left_by_all_is_forgotten() -> None:
     assert three.call("PUBLISH", "ab", "x") == 0
     one.call("PSUBSCRIBE", "a*")
     assert three.call("PUBLISH", "ab", "x") == 1
+
+
+def test_a_rule_never_wears_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a user's long keys and channels cost is counted for each, not until the user may do nothing any more."""
+    monkeypatch.setattr("millstream.glob.MOST_EFFORT", 20_000_000)
+    world = World({})
+    world.client().call("ACL", "SETUSER", "ann", "on", "nopass", "+@all", "~k:*[ab]*x*[ab]*", "&k:*[ab]*x*[ab]*")
+    client, name = world.client(), "k:" + "ax" * 20_000 + "b"
+    client.call("AUTH", "ann", "x")
+    for _ in range(1000):
+        assert client.call("EXISTS", name) == 0
+        assert client.call("PUBLISH", name, "") == 0
+    assert client.call("EXISTS", "k:axb") == 0
