@@ -18,7 +18,9 @@ from millstream.errors import CommandError
 MOST_STARS = 1000
 # One unit is about a nanosecond of this code's time
 MOST_EFFORT = 500_000_000
-_PARSING = 150  # units for a byte of a pattern
+# What taking a pattern apart costs: its bytes, and what begins a part, a class, a set or a run of text
+_PARSING, _OF_SIGN, _OF_WILD = 100, 1500, 300
+_OF_PATTERN = 5000
 # Up to so many comparisons a part of plain text is left to bytes.find, whose worst case is the product of the lengths
 _SMALL = 65536
 # Patterns up to this length become regular expressions, for names as long that the product stays below the second
@@ -31,6 +33,8 @@ _STARS = re.compile(rb"\*+")
 _ONES = re.compile(r"1+")
 _ALL = (1 << 256) - 1
 _BITS = [1 << byte for byte in range(256)]
+_SMALL_LETTER = bytes(range(256)).lower()
+_LETTERS = ((1 << 26) - 1) << ord("a")
 _FOLDED = [
     1 << ord(chr(byte).lower()) | 1 << ord(chr(byte).upper()) if byte < 128 else 1 << byte for byte in range(256)
 ]
@@ -54,8 +58,8 @@ class Effort:
 
     __slots__ = ("_left",)
 
-    def __init__(self) -> None:
-        self._left = MOST_EFFORT
+    def __init__(self, most: int | None = None) -> None:
+        self._left = MOST_EFFORT if most is None else most
 
     def spend(self, units: int) -> None:
         """Count some work that is about to be done.
@@ -75,9 +79,11 @@ def _range(low: int, high: int, *, nocase: bool) -> int:
         span = ((1 << (last + 1)) - 1) >> first << first
         return span >> 128 | (span & ((1 << 128) - 1)) << 128
     # The ends are made small only after they were put in order, so [Z-a] holds nothing
-    small = [ord(chr(byte).lower()) if byte < 128 else byte for byte in range(256)]
-    first, last = small[first ^ 0x80] ^ 0x80, small[last ^ 0x80] ^ 0x80
-    return sum(_BITS[byte] for byte in range(256) if first <= small[byte] ^ 0x80 <= last)
+    first, last = _SMALL_LETTER[first ^ 0x80], _SMALL_LETTER[last ^ 0x80]
+    if first ^ 0x80 > last ^ 0x80:
+        return 0
+    span = _range(first, last, nocase=False)
+    return span & ~(_LETTERS >> 32) | (span & _LETTERS) >> 32  # a capital fits where its small letter does
 
 
 def _class(pattern: bytes, at: int, *, nocase: bool) -> tuple[int, int]:
@@ -203,6 +209,19 @@ def _alternatives(chosen: int) -> bytes:
     return b"[" + b"".join(runs) + b"]" if runs else b"(?!)"
 
 
+def price(source: bytes) -> int:
+    """Units that taking a pattern apart costs at most."""
+    signs = min(source.count(b"*"), MOST_STARS) + source.count(b"[")
+    return _least_price(source) + _OF_SIGN * signs
+
+
+def _least_price(source: bytes) -> int:
+    """The same without stars and classes: past a thousand stars nothing is taken apart any more."""
+    if not _SPECIAL.search(source):
+        return 0
+    return _OF_PATTERN + _PARSING * len(source) + _OF_WILD * (source.count(b"?") + source.count(b"\\"))
+
+
 class Pattern:
     """A pattern, ready to be compared with any number of names.
 
@@ -220,9 +239,8 @@ class Pattern:
     def __init__(self, source: bytes, effort: Effort, *, nocase: bool = False) -> None:
         self._source = source
         self._nocase = nocase
-        if _SPECIAL.search(source):
-            effort.spend(_PARSING * len(source))
-        pieces = _pieces(source, nocase=nocase)
+        effort.spend(_least_price(source))
+        pieces = _pieces(source, effort, nocase=nocase)
         self._never = pieces is None
         parts = [_Part(each, nocase=nocase) for each in pieces or [[]]]
         self._exact = len(parts) == 1
@@ -271,7 +289,7 @@ class Pattern:
         return re.compile(head + b"".join(middle) + b".*" + tail, re.DOTALL)
 
 
-def _pieces(pattern: bytes, *, nocase: bool) -> list[list[bytes | int]] | None:
+def _pieces(pattern: bytes, effort: Effort, *, nocase: bool) -> list[list[bytes | int]] | None:
     """A pattern cut at its stars, each part as runs of plain bytes and sets of bytes; None if it has too many stars."""
     parts: list[list[bytes | int]] = [[]]
     at = 0
@@ -281,11 +299,13 @@ def _pieces(pattern: bytes, *, nocase: bool) -> list[list[bytes | int]] | None:
             at = _end(_STARS, pattern, at)
             if len(parts) > MOST_STARS and at < len(pattern):
                 return None
+            effort.spend(_OF_SIGN)
             parts.append([])
         elif byte == _ANY:
             parts[-1].append(_ALL)
             at += 1
         elif byte == _OPEN:
+            effort.spend(_OF_SIGN)
             chosen, at = _class(pattern, at + 1, nocase=nocase)
             parts[-1].append(chosen)
         elif byte == _ESCAPE:
