@@ -27,6 +27,7 @@ from millstream.commands.session import Session
 from millstream.commands.table import Command, find
 from millstream.errors import CommandError
 from millstream.node import bytecode
+from millstream.printable import printable
 from millstream.protocol import doubles
 from millstream.replies import Error, Fixed, Map, NilArray, Push, Raw, Reply, Set, Simple, Verbatim
 
@@ -44,6 +45,8 @@ NO_SCRIPT = "NOSCRIPT No matching script. Please use EVAL."
 _LEVELS = (logging.DEBUG, logging.DEBUG, logging.INFO, logging.WARNING)
 _FLAGS = frozenset({"no-writes", "allow-oom", "allow-stale", "no-cluster", "allow-cross-slot-keys"})
 _MASK = 0xFFFFFFFF
+# Bytes of a text that a script logs: one line of the log, and no way to fill the disk by it
+_LOGGED = 1024
 
 
 class Runner(Protocol):
@@ -535,7 +538,8 @@ def _weigh(source: bytes) -> bytes | None:
 
 
 def _tell(level: int, text: bytes) -> None:
-    log.log(_LEVELS[level], "%s", text.decode("utf-8", "replace"))
+    shown = printable(text[:_LOGGED].decode("utf-8", "replace")).replace("\n", "\\n")
+    log.log(_LEVELS[level], "%s", shown + "..." if len(text) > _LOGGED else shown)
 
 
 def _sha1(text: bytes) -> bytes:
