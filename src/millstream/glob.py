@@ -219,7 +219,8 @@ def _least_price(source: bytes) -> int:
     """The same without stars and classes: past a thousand stars nothing is taken apart any more."""
     if not _SPECIAL.search(source):
         return 0
-    return _OF_PATTERN + _PARSING * len(source) + _OF_WILD * (source.count(b"?") + source.count(b"\\"))
+    wild = source.count(b"?") + source.count(b"\\") + 2 * source.count(b"-")  # a dash may be a class's range
+    return _OF_PATTERN + _PARSING * len(source) + _OF_WILD * wild
 
 
 class Pattern:

@@ -127,6 +127,7 @@ def test_what_would_keep_everybody_waiting_is_refused() -> None:
     assert client.call("KEYS", b"[^]" * 4_000_000) == TOO_COMPLEX
     assert client.call("CONFIG", "GET", b"[^]" * 4_000_000) == TOO_COMPLEX
     assert client.call("PUBSUB", "CHANNELS", b"[^]" * 4_000_000) == TOO_COMPLEX
+    assert client.call("PUBSUB", "CHANNELS", b"[" + b"a-z" * 1_000_000) == TOO_COMPLEX
 
 
 def test_what_people_write_is_never_refused() -> None:
