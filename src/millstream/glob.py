@@ -18,7 +18,9 @@ from millstream.errors import CommandError
 MOST_STARS = 1000
 # One unit is about a nanosecond of this code's time
 MOST_EFFORT = 500_000_000
-_PARSING = 150  # units for a byte of a pattern
+# What taking a pattern apart costs: its bytes, and what begins a part, a class, a set or a run of text
+_PARSING, _OF_SIGN, _OF_WILD = 100, 1500, 300
+_OF_PATTERN = 5000
 # Up to so many comparisons a part of plain text is left to bytes.find, whose worst case is the product of the lengths
 _SMALL = 65536
 # Patterns up to this length become regular expressions, for names as long that the product stays below the second
@@ -31,6 +33,8 @@ _STARS = re.compile(rb"\*+")
 _ONES = re.compile(r"1+")
 _ALL = (1 << 256) - 1
 _BITS = [1 << byte for byte in range(256)]
+_SMALL_LETTER = bytes(range(256)).lower()
+_LETTERS = ((1 << 26) - 1) << ord("a")
 _FOLDED = [
     1 << ord(chr(byte).lower()) | 1 << ord(chr(byte).upper()) if byte < 128 else 1 << byte for byte in range(256)
 ]
@@ -54,8 +58,8 @@ class Effort:
 
     __slots__ = ("_left",)
 
-    def __init__(self) -> None:
-        self._left = MOST_EFFORT
+    def __init__(self, most: int | None = None) -> None:
+        self._left = MOST_EFFORT if most is None else most
 
     def spend(self, units: int) -> None:
         """Count some work that is about to be done.
@@ -75,9 +79,11 @@ def _range(low: int, high: int, *, nocase: bool) -> int:
         span = ((1 << (last + 1)) - 1) >> first << first
         return span >> 128 | (span & ((1 << 128) - 1)) << 128
     # The ends are made small only after they were put in order, so [Z-a] holds nothing
-    small = [ord(chr(byte).lower()) if byte < 128 else byte for byte in range(256)]
-    first, last = small[first ^ 0x80] ^ 0x80, small[last ^ 0x80] ^ 0x80
-    return sum(_BITS[byte] for byte in range(256) if first <= small[byte] ^ 0x80 <= last)
+    first, last = _SMALL_LETTER[first ^ 0x80], _SMALL_LETTER[last ^ 0x80]
+    if first ^ 0x80 > last ^ 0x80:
+        return 0
+    span = _range(first, last, nocase=False)
+    return span & ~(_LETTERS >> 32) | (span & _LETTERS) >> 32  # a capital fits where its small letter does
 
 
 def _class(pattern: bytes, at: int, *, nocase: bool) -> tuple[int, int]:
@@ -203,6 +209,20 @@ def _alternatives(chosen: int) -> bytes:
     return b"[" + b"".join(runs) + b"]" if runs else b"(?!)"
 
 
+def price(source: bytes) -> int:
+    """Units that taking a pattern apart costs at most."""
+    signs = min(source.count(b"*"), MOST_STARS) + source.count(b"[")
+    return _least_price(source) + _OF_SIGN * signs
+
+
+def _least_price(source: bytes) -> int:
+    """The same without stars and classes: past a thousand stars nothing is taken apart any more."""
+    if not _SPECIAL.search(source):
+        return 0
+    wild = source.count(b"?") + source.count(b"\\") + 2 * source.count(b"-")  # a dash may be a class's range
+    return _OF_PATTERN + _PARSING * len(source) + _OF_WILD * wild
+
+
 class Pattern:
     """A pattern, ready to be compared with any number of names.
 
@@ -220,9 +240,8 @@ class Pattern:
     def __init__(self, source: bytes, effort: Effort, *, nocase: bool = False) -> None:
         self._source = source
         self._nocase = nocase
-        if _SPECIAL.search(source):
-            effort.spend(_PARSING * len(source))
-        pieces = _pieces(source, nocase=nocase)
+        effort.spend(_least_price(source))
+        pieces = _pieces(source, effort, nocase=nocase)
         self._never = pieces is None
         parts = [_Part(each, nocase=nocase) for each in pieces or [[]]]
         self._exact = len(parts) == 1
@@ -271,7 +290,7 @@ class Pattern:
         return re.compile(head + b"".join(middle) + b".*" + tail, re.DOTALL)
 
 
-def _pieces(pattern: bytes, *, nocase: bool) -> list[list[bytes | int]] | None:
+def _pieces(pattern: bytes, effort: Effort, *, nocase: bool) -> list[list[bytes | int]] | None:
     """A pattern cut at its stars, each part as runs of plain bytes and sets of bytes; None if it has too many stars."""
     parts: list[list[bytes | int]] = [[]]
     at = 0
@@ -281,11 +300,13 @@ def _pieces(pattern: bytes, *, nocase: bool) -> list[list[bytes | int]] | None:
             at = _end(_STARS, pattern, at)
             if len(parts) > MOST_STARS and at < len(pattern):
                 return None
+            effort.spend(_OF_SIGN)
             parts.append([])
         elif byte == _ANY:
             parts[-1].append(_ALL)
             at += 1
         elif byte == _OPEN:
+            effort.spend(_OF_SIGN)
             chosen, at = _class(pattern, at + 1, nocase=nocase)
             parts[-1].append(chosen)
         elif byte == _ESCAPE:
@@ -306,21 +327,26 @@ def _end(run: re.Pattern[bytes], pattern: bytes, at: int) -> int:
     return found.end()
 
 
-def matcher(pattern: bytes, *, nocase: bool = False) -> Callable[[bytes], bool]:
-    """A function that says, for one command, whether a name fits the pattern as a whole.
+def matcher(pattern: bytes, *, nocase: bool = False, is_kept: bool = False) -> Callable[[bytes], bool]:
+    """A function that says whether a name fits the pattern as a whole.
 
     A lone star fits the empty name too: KEYS, SCAN and ACL rules do not compare names with it.
+
+    Args:
+        pattern: as the client wrote it.
+        nocase: letters fit in either case.
+        is_kept: it outlives the command, as that of a rule does; what one name costs is not taken from the next.
     """
     if pattern == b"*":
         return lambda _name: True
     effort = Effort()
     whole = Pattern(pattern, effort, nocase=nocase)
     short = whole.expression()
-    if short is None:
-        return lambda name: whole.fits(name, effort)
-    fullmatch, longest = short.fullmatch, _QUICK // (len(pattern) + 1)
+    fullmatch, longest = (short.fullmatch, _QUICK // (len(pattern) + 1)) if short else (None, 0)
 
     def fits(name: bytes) -> bool:
-        return fullmatch(name) is not None if 0 < len(name) <= longest else whole.fits(name, effort)
+        if fullmatch is not None and 0 < len(name) <= longest:
+            return fullmatch(name) is not None
+        return whole.fits(name, Effort() if is_kept else effort)
 
     return fits

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from conformance.pipe import Pipe
+from millstream.engine.channels import Patterns
 from millstream.glob import Effort, Pattern, PatternTooCostlyError, matcher
 from millstream.replies import Error
 from support.inprocess import World
@@ -126,6 +127,7 @@ def test_what_would_keep_everybody_waiting_is_refused() -> None:
     assert client.call("KEYS", b"[^]" * 4_000_000) == TOO_COMPLEX
     assert client.call("CONFIG", "GET", b"[^]" * 4_000_000) == TOO_COMPLEX
     assert client.call("PUBSUB", "CHANNELS", b"[^]" * 4_000_000) == TOO_COMPLEX
+    assert client.call("PUBSUB", "CHANNELS", b"[" + b"a-z" * 1_000_000) == TOO_COMPLEX
 
 
 def test_what_people_write_is_never_refused() -> None:
@@ -180,3 +182,36 @@ def test_a_pattern_left_by_all_is_forgotten() -> None:
     assert three.call("PUBLISH", "ab", "x") == 0
     one.call("PSUBSCRIBE", "a*")
     assert three.call("PUBLISH", "ab", "x") == 1
+
+
+def test_a_rule_never_wears_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a user's long keys and channels cost is counted for each, not until the user may do nothing any more."""
+    monkeypatch.setattr("millstream.glob.MOST_EFFORT", 20_000_000)
+    world = World({})
+    world.client().call("ACL", "SETUSER", "ann", "on", "nopass", "+@all", "~k:*[ab]*x*[ab]*", "&k:*[ab]*x*[ab]*")
+    client, name = world.client(), "k:" + "ax" * 20_000 + "b"
+    client.call("AUTH", "ann", "x")
+    for _ in range(1000):
+        assert client.call("EXISTS", name) == 0
+        assert client.call("PUBLISH", name, "") == 0
+    assert client.call("EXISTS", "k:axb") == 0
+
+
+def test_many_patterns_in_one_command_cost_what_one_may() -> None:
+    """Of PSUBSCRIBE, too many are refused before the first is taken apart; of SCAN, only the last is used."""
+    client = World({}).client()
+    many = [b"%d" % number + b"?**aa" * 400 for number in range(1000)]
+    one = steps(lambda: matcher(many[0]))
+    assert steps(lambda: client.call("PSUBSCRIBE", *many)) < 10 * one
+    assert client.call("PSUBSCRIBE", *many) == TOO_COMPLEX
+    for start in (("SCAN", "0"), ("HSCAN", "h", "0")):
+        words = [*start, *(word for pattern in many for word in (b"MATCH", pattern))]
+        assert steps(lambda words=words: client.call(*words)) < 10 * one
+
+
+def test_ten_thousand_patterns_as_people_write_them_are_taken() -> None:
+    """With two stars and thirty bytes each."""
+    patterns: Patterns[int] = Patterns()
+    names = [b"app:tenant-%d:orders:*:changed:*" % number for number in range(10_000)]
+    patterns.prepare(names)
+    assert patterns.fitting(b"app:tenant-77:orders:1:changed:2") == [names[77]]

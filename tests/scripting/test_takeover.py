@@ -246,3 +246,13 @@ def test_sources_that_would_hold_the_compiler_are_refused(client: Client, source
     assert "takes too long to compile" in refused.line
     assert "pass data as arguments" in refused.line
     assert run(client, "return #{" + "'some text', " * 30_000 + "}") == 30_000
+
+
+def test_what_a_script_logs_is_one_short_line(caplog: pytest.LogCaptureFixture) -> None:
+    """No user fills the disk by the log, forges a line of it, or reaches the terminal it is read on."""
+    client = World({}).client()
+    client.call("EVAL", r"redis.log(3, 'a\27[2J\nb', ('x'):rep(1000000))", "0")
+    (line,) = (record.getMessage() for record in caplog.records if record.name == "millstream.script")
+    assert line.startswith(r"a\x1b[2J\nb xxx")
+    assert line.isprintable()
+    assert len(line) < 1100

@@ -143,7 +143,7 @@ def hincrby(ctx: Context, argv: list[bytes]) -> Reply:
 def hscan(ctx: Context, argv: list[bytes]) -> Reply:
     """Everything in one step, whatever COUNT says: hashes here are small."""
     cursor(argv[2])
-    fits, with_values, at = matcher(b"*"), True, 3
+    pattern, with_values, at = b"*", True, 3
     while at < len(argv):
         word = keyword(argv[at])
         if word == b"NOVALUES":
@@ -153,11 +153,11 @@ def hscan(ctx: Context, argv: list[bytes]) -> Reply:
         if word not in {b"MATCH", b"COUNT"} or at + 1 == len(argv):
             raise SYNTAX
         if word == b"MATCH":
-            fits = matcher(argv[at + 1])
+            pattern = argv[at + 1]  # the last one counts
         elif integer(argv[at + 1]) < 1:
             raise SYNTAX
         at += 2
-    answer: list[Reply] = []
+    fits, answer = matcher(pattern), list[Reply]()
     for field, value in _fields(ctx, argv[1]).items():
         if fits(field):
             answer += [field, value] if with_values else [field]

@@ -152,13 +152,13 @@ def keys(ctx: Context, argv: list[bytes]) -> Reply:
 def scan(ctx: Context, argv: list[bytes]) -> Reply:
     """A key that exists during the whole walk is answered at least once."""
     start = cursor(argv[1])
-    fits, count, kind = matcher(b"*"), 10, b""
+    pattern, count, kind = b"*", 10, b""
     for at in range(2, len(argv), 2):
         word = keyword(argv[at])
         if at + 1 == len(argv) or word not in {b"MATCH", b"COUNT", b"TYPE"}:
             raise SYNTAX
         if word == b"MATCH":
-            fits = matcher(argv[at + 1])
+            pattern = argv[at + 1]  # the last one counts
         elif word == b"COUNT":
             count = integer(argv[at + 1])
             if count < 1:
@@ -167,6 +167,7 @@ def scan(ctx: Context, argv: list[bytes]) -> Reply:
             kind = keyword(argv[at + 1]).lower()
             if kind not in _TYPES:
                 raise CommandError(f"ERR unknown type name '{shown(argv[at + 1])}'")
+    fits = matcher(pattern)
     following, found = ctx.db.scan_order.step(ctx.db.keys, start, count)
     answer: list[Reply] = []
     for key in found:

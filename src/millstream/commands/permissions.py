@@ -173,14 +173,14 @@ class Selector:
             if known.pattern == pattern:
                 known.reads, known.writes = known.reads or reads, known.writes or writes
                 return
-        self.keys.append(KeyPattern(pattern, reads, writes, matcher(pattern)))
+        self.keys.append(KeyPattern(pattern, reads, writes, matcher(pattern, is_kept=True)))
 
     def _add_channel(self, rule: bytes) -> None:
         if self.all_channels:
             raise RuleError(CHANNELS_OPEN, rule)
         if has_spaces(rule):
             raise RuleError(SYNTAX, rule)
-        self.channels[rule[1:]] = matcher(rule[1:])
+        self.channels[rule[1:]] = matcher(rule[1:], is_kept=True)
 
     def _change_commands(self, rule: bytes) -> None:
         allow, name = rule[:1] == b"+", rule[1:]

@@ -6,7 +6,7 @@ PURE. Channels are shared by all databases, as in Redis.
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
-from millstream.glob import Effort, Pattern
+from millstream.glob import MOST_EFFORT, Effort, Pattern, price
 
 T = TypeVar("T")
 
@@ -59,8 +59,9 @@ class Patterns(Channels[T]):
         """Take patterns apart that are about to be joined.
 
         Raises:
-            PatternTooCostlyError: they are megabytes; none of them was taken.
+            PatternTooCostlyError: they are hundreds of kilobytes of wildcards; none of them was taken.
         """
+        Effort(MOST_EFFORT // 2).spend(sum(map(price, names)))
         effort = Effort()
         self._prepared.update({name: Pattern(name, effort) for name in names if name not in self._prepared})
 

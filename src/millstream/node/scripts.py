@@ -27,6 +27,7 @@ from millstream.commands.session import Session
 from millstream.commands.table import Command, find
 from millstream.errors import CommandError
 from millstream.node import bytecode
+from millstream.printable import printable
 from millstream.protocol import doubles
 from millstream.replies import Error, Fixed, Map, NilArray, Push, Raw, Reply, Set, Simple, Verbatim
 
@@ -44,6 +45,8 @@ NO_SCRIPT = "NOSCRIPT No matching script. Please use EVAL."
 _LEVELS = (logging.DEBUG, logging.DEBUG, logging.INFO, logging.WARNING)
 _FLAGS = frozenset({"no-writes", "allow-oom", "allow-stale", "no-cluster", "allow-cross-slot-keys"})
 _MASK = 0xFFFFFFFF
+# Bytes of a text that a script logs: one line of the log, and no way to fill the disk by it
+_LOGGED = 1024
 
 
 class Runner(Protocol):
@@ -116,6 +119,7 @@ class Scripts:
         self._lua: Any = None
         self._compile: Any = None
         self._execute: Any = None
+        self._lent: list[Any] = []  # what the runtime's own functions of ours call it by
         self._run: _Run | None = None
         self._fault: BaseException | None = None
 
@@ -143,7 +147,7 @@ class Scripts:
     def flush(self) -> None:
         """SCRIPT FLUSH: forget all scripts, and the runtime with them."""
         self._scripts.clear()
-        self._lua = None
+        self._drop()
 
     def _known(self, source: bytes) -> Script:
         sha = hashlib.sha1(source, usedforsecurity=False).hexdigest().encode()
@@ -225,6 +229,7 @@ class Scripts:
             return Raw([answer[1]])
         if b"not enough memory" in answer[1]:
             self._drop()
+        self._relax()
         ctx.failed = True
         *parts, counted = answer[1:]
         line = _told(script, *parts)
@@ -238,15 +243,21 @@ class Scripts:
             raise fault
 
     def _relax(self) -> None:
-        """Collect what a large script left, rather than keep it until the next."""
-        if self._lua.get_memory_used() > MEMORY // 4:
+        """Collect what a large script left, rather than keep it until the next, which may have no room then."""
+        if self._lua is not None and self._lua.get_memory_used() > MEMORY // 4:
             self._lua.gccollect()
 
     def _drop(self) -> None:
-        """Give the runtime up; scripts are compiled again when they are next asked for."""
-        self._lua = None
-        for script in self._scripts.values():
-            script.body = None
+        """Give the runtime up, and its memory; scripts are compiled again when they are next asked for.
+
+        It holds our functions and they hold it: a circle that Python's collector finds late, as large as all scripts'
+        memory. So it is cut here.
+        """
+        self._lua = self._compile = self._execute = None
+        for function in self._lent:
+            function.__setstate__((_nothing, (), {}, None))
+        self._lent.clear()
+        self._drop_bodies()
 
     # ------------------------------------------------------------------ the runtime
 
@@ -289,14 +300,20 @@ class Scripts:
     def _host(self, lua: Any) -> dict[bytes, Any]:
         """The functions of the host by name. The first two are of C: no signal's exception can come up in them."""
         functions: dict[bytes, Any] = {
-            b"arm": partial(lua.set_max_memory, MEMORY),
-            b"disarm": partial(lua.set_max_memory, 0),
+            b"arm": self._lend(lua.set_max_memory, MEMORY),
+            b"disarm": (disarm := self._lend(lua.set_max_memory, 0)),
         }
-        for name, function in {**self._functions(_Values(lua)), **_PURE}.items():
-            functions[name.encode()] = self._guarded(lua, function)
+        for name, function in {**self._functions(_Values(self._lend(lua.table_from))), **_PURE}.items():
+            functions[name.encode()] = self._guarded(disarm, function)
         return functions
 
-    def _guarded(self, lua: Any, function: Callable[..., Any]) -> Callable[..., tuple[int, Any]]:
+    def _lend(self, method: Callable[..., Any], *args: object) -> Callable[..., Any]:
+        """A method of the runtime, of C as it is, until the runtime is given up."""
+        lent = partial(method, *args)
+        self._lent.append(lent)
+        return lent
+
+    def _guarded(self, disarm: Callable[[], object], function: Callable[..., Any]) -> Callable[..., tuple[int, Any]]:
         """A function that Lua may call: it gives 0 and a value, or why the script must end; it never raises.
 
         What is raised would reach the script as an object of Python. It is kept instead, and raised when Lua is left.
@@ -304,7 +321,7 @@ class Scripts:
 
         def call(*args: Any) -> tuple[int, Any]:
             try:
-                lua.set_max_memory(0)
+                disarm()
                 value = function(*args)
             except BaseException as error:  # noqa: BLE001 - raised again when Lua is left
                 self._fault = error
@@ -423,11 +440,11 @@ class _Values:
     """Reply values as Lua values, as Redis converts them.
 
     Args:
-        lua: the runtime.
+        table: makes a table of the runtime's.
     """
 
-    def __init__(self, lua: Any) -> None:
-        self._table = lua.table_from
+    def __init__(self, table: Callable[..., Any]) -> None:
+        self._table = table
         self._kinds: dict[type, Callable[[Any, int], Any]] = {
             bytes: lambda value, resp: value,  # noqa: ARG005 - one signature
             int: lambda value, resp: value,  # noqa: ARG005 - one signature
@@ -521,7 +538,8 @@ def _weigh(source: bytes) -> bytes | None:
 
 
 def _tell(level: int, text: bytes) -> None:
-    log.log(_LEVELS[level], "%s", text.decode("utf-8", "replace"))
+    shown = printable(text[:_LOGGED].decode("utf-8", "replace")).replace("\n", "\\n")
+    log.log(_LEVELS[level], "%s", shown + "..." if len(text) > _LOGGED else shown)
 
 
 def _sha1(text: bytes) -> bytes:

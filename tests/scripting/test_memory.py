@@ -1,0 +1,47 @@
+"""What scripts took is given back: after one that failed, and when the runtime is given up."""
+
+import gc
+
+import pytest
+
+from millstream.node import scripts
+from support.inprocess import Client, World
+
+FILL = "local t = {{}} for i = 1, {} do t[i] = ('x'):rep(1000000 + i) end {}"
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> Client:
+    """One of a node whose scripts have little memory and all the time they want."""
+    monkeypatch.setattr(scripts, "MEMORY", 32 * 1024 * 1024)
+    return World({"busy-reply-threshold": "0"}).client()
+
+
+def runtimes() -> int:
+    """Lua runtimes of this process, those that nothing but a circle holds among them."""
+    return sum(type(found).__name__ == "LuaRuntime" for found in gc.get_objects())
+
+
+def test_a_runtime_given_up_goes_at_once(client: Client) -> None:
+    """A script without memory, or SCRIPT FLUSH, leaves nothing behind until Python's collector comes by."""
+    gc.collect()
+    before = runtimes()
+    gc.disable()
+    try:
+        for _ in range(2):
+            assert "not enough memory" in str(client.call("EVAL", FILL.format(10**9, ""), "0"))
+        for _ in range(3):
+            assert client.call("EVAL", "return 1", "0") == 1
+            client.call("SCRIPT", "FLUSH")
+        assert runtimes() == before
+    finally:
+        gc.enable()
+
+
+def test_what_a_failed_script_held_is_not_taken_from_the_next(client: Client) -> None:
+    """One that ends with an error has as much to leave behind as one that does not."""
+    assert "user_script:1: x" in str(client.call("EVAL", FILL.format(29, "error('x')"), "0"))
+    info = client.call("INFO", "memory")
+    assert isinstance(info, bytes)
+    lines = dict(line.split(b":") for line in info.splitlines() if b":" in line)
+    assert int(lines[b"used_memory_lua"]) < scripts.MEMORY // 4
