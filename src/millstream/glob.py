@@ -309,18 +309,34 @@ def _end(run: re.Pattern[bytes], pattern: bytes, at: int) -> int:
 def matcher(pattern: bytes, *, nocase: bool = False) -> Callable[[bytes], bool]:
     """A function that says, for one command, whether a name fits the pattern as a whole.
 
-    A lone star fits the empty name too: KEYS, SCAN and ACL rules do not compare names with it.
+    All names together may cost what a command may; a pattern that stays for many commands is a :func:`rule`. A lone
+    star fits the empty name too: KEYS, SCAN and ACL rules do not compare names with it.
+
+    Raises:
+        PatternTooCostlyError: see :class:`Pattern`; also by the function, once the names were too long.
     """
-    if pattern == b"*":
-        return lambda _name: True
     effort = Effort()
-    whole = Pattern(pattern, effort, nocase=nocase)
+    return _matcher(Pattern(pattern, effort, nocase=nocase), pattern, lambda: effort)
+
+
+def rule(pattern: bytes) -> Callable[[bytes], bool]:
+    """The same for a pattern that stays, as an ACL rule's does: each name may cost what a command may.
+
+    Raises:
+        PatternTooCostlyError: see :class:`Pattern`; also by the function, if that one name is too long.
+    """
+    return _matcher(Pattern(pattern, Effort()), pattern, Effort)
+
+
+def _matcher(whole: Pattern, source: bytes, effort: Callable[[], Effort]) -> Callable[[bytes], bool]:
+    if source == b"*":
+        return lambda _name: True
     short = whole.expression()
     if short is None:
-        return lambda name: whole.fits(name, effort)
-    fullmatch, longest = short.fullmatch, _QUICK // (len(pattern) + 1)
+        return lambda name: whole.fits(name, effort())
+    fullmatch, longest = short.fullmatch, _QUICK // (len(source) + 1)
 
     def fits(name: bytes) -> bool:
-        return fullmatch(name) is not None if 0 < len(name) <= longest else whole.fits(name, effort)
+        return fullmatch(name) is not None if 0 < len(name) <= longest else whole.fits(name, effort())
 
     return fits
