@@ -478,7 +478,7 @@ class Node:
 
     def _ceiling(self, session: Session) -> int:
         """Bytes above which a reply is not made; 0 for no such limit."""
-        if not self.limits_replies:
+        if not self.limits_replies or session.reply_mode != "on":
             return 0
         limits = self.config.output_limits
         return (limits.pubsub if session.is_subscribed else limits.normal).hard
