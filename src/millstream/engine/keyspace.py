@@ -74,7 +74,7 @@ class StringValue:
         buffer[offset : offset + len(part)] = part
 
     def copy(self) -> "StringValue":
-        """Strings are immutable, so the same bytes serve."""
+        """The same bytes serve until one of the two changes a part, which is done beside them."""
         return StringValue(self.data)
 
 
