@@ -327,26 +327,37 @@ def _end(run: re.Pattern[bytes], pattern: bytes, at: int) -> int:
     return found.end()
 
 
-def matcher(pattern: bytes, *, nocase: bool = False, is_kept: bool = False) -> Callable[[bytes], bool]:
+def matcher(pattern: bytes, *, nocase: bool = False) -> Callable[[bytes], bool]:
     """A function that says whether a name fits the pattern as a whole.
 
-    A lone star fits the empty name too: KEYS, SCAN and ACL rules do not compare names with it.
+    All names together may cost what a command may; a pattern that stays for many commands is a :func:`rule`. A lone
+    star fits the empty name too: KEYS, SCAN and ACL rules do not compare names with it.
 
-    Args:
-        pattern: as the client wrote it.
-        nocase: letters fit in either case.
-        is_kept: it outlives the command, as that of a rule does; what one name costs is not taken from the next.
+    Raises:
+        PatternTooCostlyError: see :class:`Pattern`; also by the function, once the names were too long.
     """
-    if pattern == b"*":
-        return lambda _name: True
     effort = Effort()
-    whole = Pattern(pattern, effort, nocase=nocase)
+    return _matcher(Pattern(pattern, effort, nocase=nocase), pattern, lambda: effort)
+
+
+def rule(pattern: bytes) -> Callable[[bytes], bool]:
+    """The same for a pattern that stays, as an ACL rule's does: each name may cost what a command may.
+
+    Raises:
+        PatternTooCostlyError: see :class:`Pattern`; also by the function, if that one name is too long.
+    """
+    return _matcher(Pattern(pattern, Effort()), pattern, Effort)
+
+
+def _matcher(whole: Pattern, source: bytes, effort: Callable[[], Effort]) -> Callable[[bytes], bool]:
+    if source == b"*":
+        return lambda _name: True
     short = whole.expression()
-    fullmatch, longest = (short.fullmatch, _QUICK // (len(pattern) + 1)) if short else (None, 0)
+    if short is None:
+        return lambda name: whole.fits(name, effort())
+    fullmatch, longest = short.fullmatch, _QUICK // (len(source) + 1)
 
     def fits(name: bytes) -> bool:
-        if fullmatch is not None and 0 < len(name) <= longest:
-            return fullmatch(name) is not None
-        return whole.fits(name, Effort() if is_kept else effort)
+        return fullmatch(name) is not None if 0 < len(name) <= longest else whole.fits(name, effort())
 
     return fits

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import redis
 
+from millstream import glob
 from millstream.commands.accounts import AclFileError
 from millstream.commands.keyspecs import keys_of
 from millstream.commands.table import TABLE
@@ -435,3 +436,13 @@ def test_a_refused_word_is_shown_to_its_last_byte(
     user(world, "on +@all ~nothing resetchannels")
     expected = f"User u has no permissions to access the '{line[1]}' {what}"
     assert admin.call("ACL", "DRYRUN", "u", *line) == expected.encode()
+
+
+def test_a_rule_fits_for_ever(world: World, admin: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What long names cost to compare with a rule is bounded for each, not for the rule's whole life."""
+    monkeypatch.setattr(glob, "MOST_EFFORT", 100_000)
+    reader = user(world, "+get +publish ~*[0-9]* &*[0-9]*")
+    long = b"a" * 3000 + b"1"
+    for _ in range(20):
+        assert reader.call("GET", long) is None
+        assert reader.call("PUBLISH", long, "x") == 0

@@ -223,6 +223,15 @@ def test_a_reply_above_the_hard_limit_is_not_made(words: list[list[str | int]]) 
         assert peak_resident() - before < 200 * 1024 * 1024  # written out it would be 1,000 MB
 
 
+def test_who_wants_no_replies_is_not_cut_for_them() -> None:
+    """What is not sent takes no memory: a large transaction under CLIENT REPLY OFF ends no connection."""
+    with ServerThread(parameters={"client-output-buffer-limit": "normal 8mb 0 0"}) as server, Wire(server.url) as wire:
+        wire.ask("SET", "k", b"x" * 50_000)
+        quiet = [["CLIENT", "REPLY", "OFF"], ["MULTI"], *[["GET", "k"]] * 400, ["EXEC"], ["CLIENT", "REPLY", "ON"]]
+        wire.socket.sendall(b"".join(pack(*each) for each in quiet))
+        assert wire.read() == b"OK"
+
+
 def test_output_soft_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Above the soft limit a client is cut once it stayed there for the time, not before; who takes replies is not."""
     monkeypatch.setattr(app, "_SLOW_CHECK", 0.01)

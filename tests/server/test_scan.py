@@ -1,6 +1,7 @@
 """SCAN's promise, over any mixture of walks and changes."""
 
 import contextlib
+import sys
 from collections.abc import Iterator
 
 from hypothesis import given, settings
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from millstream.engine import scanning
 from millstream.engine.scanning import ScanOrder, place
 from millstream.server.thread import ServerThread
+from support.inprocess import World
 from support.wire import Wire
 
 KEYS = [b"%d" % number for number in range(60)]
@@ -125,6 +127,17 @@ def test_filters_and_databases() -> None:
         cursor, _ = wire.ask("SCAN", 0, "COUNT", 1)
         wire.ask("SWAPDB", 0, 1)
         assert wire.ask("SCAN", cursor) == [b"0", []]
+
+
+def test_a_walk_that_was_given_up_keeps_nothing_in_memory() -> None:
+    """What FLUSHALL drops is gone, though somebody had begun to walk it."""
+    world = World()
+    client, base = world.client(), world.node.keyspace.databases[0]
+    client.call("MSET", *[word for key in KEYS for word in (key, b"v")])
+    assert client.call("SCAN", 0)[0] != b"0"
+    keys = base.keys
+    client.call("FLUSHALL")
+    assert sys.getrefcount(keys) == 2  # this function, and the call itself
 
 
 def test_a_walk_begins_soon_however_many_keys_there_are() -> None:

@@ -368,7 +368,7 @@ def test_defect_in_the_node_is_contained(
             raise ZeroDivisionError("secret detail")
         return execute(session, argv, now)
 
-    monkeypatch.setattr(node, "execute", broken)
+    monkeypatch.setattr(type(node), "execute", staticmethod(broken))
     wire.socket.sendall(pack("PING") + pack("ECHO", "x") + pack("PING"))
     assert wire.read() == b"PONG"
     assert str(wire.read()) == "ERR internal error; the server's log has the details"
@@ -390,7 +390,7 @@ def test_defect_in_timed_work_is_contained(
         tick(now)
 
     monkeypatch.setattr(app, "_TICK_AFTER_ERROR", 0.05)
-    monkeypatch.setattr(server.server.node, "tick", broken)
+    monkeypatch.setattr(type(server.server.node), "tick", staticmethod(broken))
     assert wire.ask("XREAD", "BLOCK", 10, "STREAMS", "s", "$") is None
     assert len(calls) == 2
     assert calls[1].mono - calls[0].mono >= 40

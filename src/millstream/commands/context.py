@@ -51,6 +51,10 @@ class Lookups:
     misses: int = 0
     expired: int = 0
 
+    def reset(self) -> None:
+        """CONFIG RESETSTAT: count anew."""
+        self.hits = self.misses = self.expired = 0
+
 
 class ScriptHost(Protocol):
     """What the node offers to EVAL and SCRIPT; the runtime is its own business."""
@@ -87,11 +91,7 @@ class Host(Protocol):
     channels: Channels[Session]
     patterns: Patterns[Session]
     watches: Watches
-
-    @property
-    def lookups(self) -> Lookups:
-        """What came of looking keys up, to be counted on."""
-        ...
+    lookups: Lookups
 
     @property
     def outage(self) -> object | None:
@@ -243,23 +243,21 @@ class Context:
         now: both clocks, read once for the command or the whole transaction.
         may_block: False inside MULTI and scripts.
         dirty: changes made so far, as Redis counts them (``rdb_changes_since_last_save``).
-        tells_misses: the command reads, so that a key it does not find is an event (``keymiss``), if anybody wants it.
         failed: a script's reply has an error in it, so the call counts as failed; its errors are counted already.
-        counts: whether INFO counts the keys that are looked up now as hits and misses.
+        row: the command that runs; None where something is done unasked.
     """
 
     __slots__ = (
         "_journal",
         "_notify",
-        "counts",
         "db",
         "dirty",
         "failed",
         "host",
         "may_block",
         "now",
+        "row",
         "session",
-        "tells_misses",
     )
 
     def __init__(
@@ -281,8 +279,7 @@ class Context:
         self.may_block = may_block
         self.dirty = 0
         self.failed = False
-        self.tells_misses = False
-        self.counts = False
+        self.row: Command | None = None
 
     def commit(self, step: Transition, *, soft: bool = False) -> Any:
         """Apply a transition and log it; returns what its applier returns.
@@ -310,11 +307,16 @@ class Context:
 
     def overwritten(self, key: bytes, before: Value | None, database: Database | None = None) -> None:
         """Tell that a key's value was replaced as a whole, and if it is of another type than ``before``."""
-        if before is not None:
+        if before is not None and self.host.config.events:
             value = (database or self.db).keys.get(key)
             self.notify("o", "overwritten", key, database)
             if value is not None and value.kind != before.kind:
                 self.notify("c", "type_changed", key, database)
+
+    @property
+    def tells_misses(self) -> bool:
+        """Whether a key that the command does not find is an event, and somebody wants such."""
+        return self.row is not None and self.row.tells_misses and "m" in self.host.config.events
 
     def missed(self, key: bytes, database: Database | None = None) -> None:
         """Tell that a key was read and is not there."""
@@ -327,14 +329,14 @@ class Context:
         if value is not None and db.expires and db.is_expired(key, self.now.wall):
             value = None
             self._delete_expired(key, db)
-        if self.counts:
-            lookups = self.host.lookups
-            if value is None:
-                lookups.misses += 1
+        row = self.row
+        if row is not None and row.counts_lookups:
+            if value is not None:
+                self.host.lookups.hits += 1
             else:
-                lookups.hits += 1
-        if value is None and self.tells_misses:
-            self.missed(key, db)
+                self.host.lookups.misses += 1
+                if self.tells_misses:
+                    self.missed(key, db)
         return value
 
     def _delete_expired(self, key: bytes, db: Database) -> None:

@@ -4,10 +4,6 @@ Source: https://redis.io/docs/latest/develop/pubsub/keyspace-notifications/
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from millstream.commands.table import Command
 
 # Letters in the order in which CONFIG GET shows them; "A" stands for the first group, and hides the second, as in Redis
 _ALL = "g$lshzxetd"
@@ -62,16 +58,3 @@ def messages(flags: str, kind: str, event: str, db: int, key: bytes) -> list[tup
     if "E" in flags:
         found.append((b"__keyevent@%d__:%b" % (db, name), key))
     return found
-
-
-# Commands that write, and look keys up as those do that read, in Redis's source
-READERS = frozenset({"getex", "getdel", "getset", "xreadgroup", "xack", "xackdel", "xclaim", "xautoclaim"})
-# Those that read and look without telling
-_SILENT = frozenset(
-    {"object|encoding", "object|refcount", "object|idletime", "object|freq", "memory|usage", "scan", "keys"}
-)
-
-
-def tells_misses(row: "Command") -> bool:
-    """Whether a command that does not find a key says so by ``keymiss``."""
-    return ("readonly" in row.flags and row.name not in _SILENT) or row.name in READERS

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from millstream import glob
 from millstream.commands.args import keyword, shown
 from millstream.commands.categories import CATEGORIES, categories
 from millstream.commands.keyspecs import Use, uses_of
 from millstream.commands.table import TABLE, Command, every
 from millstream.errors import MillstreamError
-from millstream.glob import matcher
 
 UNKNOWN = "Unknown command or category name in ACL"
 SYNTAX = "Syntax error"
@@ -173,14 +173,14 @@ class Selector:
             if known.pattern == pattern:
                 known.reads, known.writes = known.reads or reads, known.writes or writes
                 return
-        self.keys.append(KeyPattern(pattern, reads, writes, matcher(pattern, is_kept=True)))
+        self.keys.append(KeyPattern(pattern, reads, writes, glob.rule(pattern)))
 
     def _add_channel(self, rule: bytes) -> None:
         if self.all_channels:
             raise RuleError(CHANNELS_OPEN, rule)
         if has_spaces(rule):
             raise RuleError(SYNTAX, rule)
-        self.channels[rule[1:]] = matcher(rule[1:], is_kept=True)
+        self.channels[rule[1:]] = glob.rule(rule[1:])
 
     def _change_commands(self, rule: bytes) -> None:
         allow, name = rule[:1] == b"+", rule[1:]

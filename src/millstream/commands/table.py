@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 
 Handler = Callable[["Context", list[bytes]], "Reply"]
 
+# Commands that write, and look keys up as those do that read, in Redis's source
+_READERS = frozenset({"getex", "getdel", "getset", "xreadgroup", "xack", "xackdel", "xclaim", "xautoclaim"})
+# Those that read, and come by their keys in another way
+_LOOKING_ELSEWHERE = frozenset({"keys", "scan", "randomkey", "memory|usage"})
+
 
 @dataclass(slots=True)
 class Command:
@@ -34,6 +39,8 @@ class Command:
         limited: what of Redis's command is not there; empty if nothing is missing.
         differs: the heading of docs/compatibility.md, as an anchor, that says how it differs; empty if it does not.
         acl: ACL categories beside those that follow from flags and group (see :mod:`millstream.commands.categories`).
+        counts_lookups: INFO counts the keys that it looks up as hits and misses, as it does of what reads.
+        tells_misses: a key that it looks up and does not find is an event (``keymiss``), if anybody wants it.
     """
 
     name: str
@@ -50,6 +57,14 @@ class Command:
     history: tuple[tuple[str, str], ...] = ()
     limited: str = ""
     differs: str = ""
+    counts_lookups: bool = field(init=False)
+    tells_misses: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.counts_lookups = (
+            "readonly" in self.flags or self.name in _READERS
+        ) and self.name not in _LOOKING_ELSEWHERE
+        self.tells_misses = self.counts_lookups and not self.name.startswith("object|")
 
     def check_arity(self, argc: int) -> None:
         """Raise Redis's arity error unless ``argc`` words suit this command."""

@@ -74,7 +74,7 @@ class StringValue:
         buffer[offset : offset + len(part)] = part
 
     def copy(self) -> "StringValue":
-        """Strings are immutable, so the same bytes serve."""
+        """The same bytes serve until one of the two changes a part, which is done beside them."""
         return StringValue(self.data)
 
 
@@ -94,6 +94,10 @@ class Database:
         self.keys: dict[bytes, Value] = {}
         self.expires: dict[bytes, int] = {}
         self.scan_order = ScanOrder()
+
+    def replace(self, keys: dict[bytes, Value], expires: dict[bytes, int]) -> None:
+        """Hold these keys and no others. Walks go on among them: no cursor depends on an order found before."""
+        self.keys, self.expires, self.scan_order = keys, expires, ScanOrder()
 
     def is_expired(self, key: bytes, now: int) -> bool:
         """Whether the key's time has come (Redis: strictly past)."""
@@ -194,13 +198,12 @@ def _copy(space: Keyspace, db: int, key: bytes, new_db: int, new_key: bytes) -> 
 
 @transition("flush")
 def _flush(space: Keyspace, db: int) -> None:
-    base = space.databases[db]
-    base.keys = {}
-    base.expires = {}
+    space.databases[db].replace({}, {})
 
 
 @transition("swap")
 def _swap(space: Keyspace, db: int, other: int) -> None:
     one, two = space.databases[db], space.databases[other]
-    one.keys, two.keys = two.keys, one.keys
-    one.expires, two.expires = two.expires, one.expires
+    keys, expires = one.keys, one.expires
+    one.replace(two.keys, two.expires)
+    two.replace(keys, expires)

@@ -4,7 +4,7 @@ PURE. The numbers lie in ascending pieces of bounded length, none of them empty;
 numbers of the pieces, and then its piece. Most arrive at the end and leave at the front, which is cheaper still.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
 # Numbers in a piece; one that grows to twice this is cut in two
@@ -24,32 +24,46 @@ class Ordered:
     def __len__(self) -> int:
         return sum(map(len, self._pieces))
 
-    def add(self, number: int) -> None:
-        """Add a number that is not there."""
+    def add(self, number: int) -> int | None:
+        """Add a number that is not there; returns the one before it, if there is one."""
         pieces, lasts = self._pieces, self._lasts
-        if not lasts or number > lasts[-1]:
-            if lasts and len(pieces[-1]) < PIECE:
+        if not lasts:
+            pieces.append([number])
+            lasts.append(number)
+            return None
+        before = lasts[-1]
+        if number > before:
+            if len(pieces[-1]) < PIECE:
                 pieces[-1].append(number)
                 lasts[-1] = number
             else:
                 pieces.append([number])
                 lasts.append(number)
-            return
+            return before
         index = bisect_left(lasts, number)
         piece = pieces[index]
-        piece.insert(bisect_left(piece, number), number)
+        at = bisect_left(piece, number)
+        piece.insert(at, number)
         if len(piece) >= 2 * PIECE:
             pieces[index : index + 1] = [piece[:PIECE], piece[PIECE:]]
             lasts.insert(index, piece[PIECE - 1])
+        if at:
+            return piece[at - 1]
+        return lasts[index - 1] if index else None
 
     def remove(self, number: int) -> None:
         """Remove a number that is there."""
-        pieces, lasts = self._pieces, self._lasts
-        index = at = 0
-        if pieces[0][0] != number:
-            index = bisect_left(lasts, number)
-            at = bisect_left(pieces[index], number)
+        pieces = self._pieces
+        piece = pieces[0]
+        if piece[0] == number:
+            del piece[0]
+            if not piece:
+                del pieces[0], self._lasts[0]
+            return
+        lasts = self._lasts
+        index = bisect_left(lasts, number)
         piece = pieces[index]
+        at = bisect_left(piece, number)
         del piece[at]
         if not piece:
             del pieces[index], lasts[index]
@@ -63,17 +77,6 @@ class Ordered:
     def last(self) -> int:
         """The largest; there must be one."""
         return self._lasts[-1]
-
-    def at_most(self, bound: int) -> int | None:
-        """The largest that is not above ``bound``, if there is one."""
-        pieces, lasts = self._pieces, self._lasts
-        if lasts and lasts[-1] <= bound:
-            return lasts[-1]
-        index = bisect_left(lasts, bound)
-        at = bisect_right(pieces[index], bound) if pieces else 0
-        if at:
-            return pieces[index][at - 1]
-        return lasts[index - 1] if index else None
 
     def walk(self, start: int) -> Iterator[int]:
         """Those from ``start`` on. They must not change meanwhile."""

@@ -125,9 +125,8 @@ class TimeOrder:
         time = record.time
         before = self._ends.get(time)
         if before is None:
-            earlier = self._times.at_most(time)
+            earlier = self._times.add(time)
             before = self._zone_end if earlier is None else self._ends[earlier]
-            self._times.add(time)
         self._ends[time] = record
         self._link(record, before)
 

@@ -38,11 +38,10 @@ class _Order:
         keys: all of them, as they are now.
     """
 
-    __slots__ = ("_done", "_groups", "_listed", "_shift", "keys", "number")
+    __slots__ = ("_done", "_groups", "_listed", "_shift", "number")
 
     def __init__(self, number: int, keys: Mapping[bytes, object]) -> None:
         self.number = number
-        self.keys = keys
         self._listed = list(keys)
         self._done = 0
         bits = (len(self._listed) // _TOGETHER).bit_length()
@@ -77,7 +76,7 @@ class _Order:
 
 
 class ScanOrder:
-    """See the module's text."""
+    """See the module's text. It is for one mapping of keys: after a flush or a swap there is another."""
 
     __slots__ = ("_last", "_made", "_making")
 
@@ -90,7 +89,7 @@ class ScanOrder:
         """One step of a walk.
 
         Args:
-            keys: the database's keys; another mapping than last time (after a flush or swap) is another database.
+            keys: the database's keys.
             cursor: 0 to begin, else what the step before returned.
             count: keys wanted; more come where many share a place, none while the order is found.
 
@@ -114,9 +113,9 @@ class ScanOrder:
     def _order(self, keys: Mapping[bytes, object], number: int) -> _Order | None:
         """The order of that number or a later one, if it is made by now."""
         made, making = self._made, self._making
-        if made is not None and made.keys is keys and made.number >= number:
+        if made is not None and made.number >= number:
             return made
-        if making is None or making.keys is not keys:
+        if making is None:
             if self._last == _NUMBERS:
                 self._last, self._made = 0, None
             self._last += 1

@@ -20,13 +20,13 @@ from millstream.commands import load_all
 from millstream.commands.accounts import Accounts, Refusal
 from millstream.commands.clients import describe
 from millstream.commands.config import Config
-from millstream.commands.context import Blocked, Context, Lookups
-from millstream.commands.events import READERS, messages, tells_misses
+from millstream.commands.context import Blocked, Context
+from millstream.commands.events import messages
 from millstream.commands.info import render
 from millstream.commands.permissions import Denial, User
 from millstream.commands.pubsub import ALLOWED_WHILE_SUBSCRIBED
 from millstream.commands.session import Session
-from millstream.commands.table import Command, every, find, resolve
+from millstream.commands.table import Command, find, resolve
 from millstream.commands.transactions import end_transaction
 from millstream.commands.watches import Watches
 from millstream.engine.channels import Channels, Patterns
@@ -56,12 +56,6 @@ log = logging.getLogger("millstream.node")
 
 # Commands that act on the transaction itself even while one is open
 _UNQUEUED = frozenset({"exec", "discard", "multi", "watch", "quit", "reset"})
-# Commands whose lookups INFO counts as hits and misses: those that read a value they were asked for by its key
-_COUNTED = READERS | {
-    row.name
-    for row in every()
-    if "readonly" in row.flags and row.name not in {"keys", "scan", "randomkey", "memory|usage"}
-}
 # Transitions after which entries may be claimable earlier than those who wait with CLAIM know
 _STALE_LATER = frozenset({"gread", "gclaim"})
 # Items of a reply that are written out without being counted before
@@ -123,6 +117,13 @@ class Node:
         rewriter: makes the log smaller; the shell provides it where there is a log.
     """
 
+    # With slots, since CPython reads attributes more slowly where an object has more than thirty without
+    __slots__ = (  # noqa: SIM905 - one on a line would take a line for each
+        "_hard _is_hard _last_id _log _messages _nobody _overdue _pause _ready _saved_at _sessions _stale "
+        "_steps _wall accounts channels chores config keyspace limits_replies lookups outage outbox patterns "
+        "rewriter scripts stats stopping surroundings waits watches weight"
+    ).split()
+
     def __init__(self, config: Config, log: LogSink | None = None) -> None:
         self.config = config
         self.accounts = Accounts()
@@ -130,6 +131,7 @@ class Node:
             self.accounts.set_default_password(config.require_pass)
         self.keyspace = Keyspace()
         self.stats = Stats()
+        self.lookups = self.stats.lookups
         self.outbox: list[tuple[Session, Outcome]] = []
         self.stopping = False
         self.outage: Outage | None = None
@@ -334,9 +336,8 @@ class Node:
         stats = self.stats.command(row.name)
         stats.calls += 1
         self.stats.processed += 1
-        ctx.tells_misses = "m" in self.config.events and tells_misses(row)
+        ctx.row = row
         started = time.perf_counter_ns()
-        ctx.counts = row.name in _COUNTED
         assert row.handler is not None
         try:
             return row.handler(ctx, argv)
@@ -465,17 +466,19 @@ class Node:
         else:
             shows_soft = row is not None and shows_times(row) and not self.is_holding
             barrier = log_.appended if shows_soft else self._hard
-        if type(reply) is list and len(reply) > _FEW and (ceiling := self._ceiling(session)):
-            size = weight(reply)
-            if size > ceiling:  # many of it may be one and the same string, which writing it out would copy
-                session.overflow = size
-        if session.overflow:
+        if type(reply) is list and self._overflows(session, reply):
             return None
         return Outcome(encode(reply, session.resp), barrier)
 
+    def _overflows(self, session: Session, reply: list[Reply]) -> bool:
+        """Whether a reply is not made; many of it may be one and the same string, which writing it out would copy."""
+        if len(reply) > _FEW and (ceiling := self._ceiling(session)) and (size := weight(reply)) > ceiling:
+            session.overflow = size
+        return session.overflow > 0
+
     def _ceiling(self, session: Session) -> int:
         """Bytes above which a reply is not made; 0 for no such limit."""
-        if not self.limits_replies:
+        if not self.limits_replies or session.reply_mode != "on":
             return 0
         limits = self.config.output_limits
         return (limits.pubsub if session.is_subscribed else limits.normal).hard
@@ -496,7 +499,7 @@ class Node:
                 self.waits.set_alarm(waiter, now)
         self._stale.clear()
         steps = self._steps
-        self.weight.clear()
+        self.weight.bytes = 0
         if steps:
             self._steps = []
             for step in steps:
@@ -713,11 +716,6 @@ class Node:
 
     def _watched_expired(self, session: Session, now: Now) -> bool:
         return any(self.keyspace.databases[db].is_expired(key, now.wall) for db, key in session.watched)
-
-    @property
-    def lookups(self) -> Lookups:
-        """What came of looking keys up."""
-        return self.stats.lookups
 
     def info(self, sections: list[str]) -> str:
         """The text of INFO."""

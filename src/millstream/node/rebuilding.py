@@ -42,4 +42,4 @@ def _image(db: Database, key: bytes) -> tuple[bytes | None, int | None]:
 def adopt(space: Keyspace, fresh: Keyspace) -> None:
     """Let one keyspace hold what another holds; its databases stay the same objects."""
     for mine, theirs in zip(space.databases, fresh.databases, strict=True):
-        mine.keys, mine.expires = theirs.keys, theirs.expires
+        mine.replace(theirs.keys, theirs.expires)

@@ -62,4 +62,4 @@ class Stats:
         self.commands.clear()
         self.errors.clear()
         self.error_replies = self.connections = self.processed = 0
-        self.lookups = Lookups()
+        self.lookups.reset()

@@ -13,16 +13,16 @@ _TOO_LARGE = (
 
 
 class Weight:
-    """What was weighed since the last record: as much as the next one takes, or a little more."""
+    """What was weighed since the last record.
 
-    __slots__ = ("_bytes",)
+    Attributes:
+        bytes: as much as the next one takes, or a little more; set to 0 with each record.
+    """
+
+    __slots__ = ("bytes",)
 
     def __init__(self) -> None:
-        self._bytes = 0
-
-    def clear(self) -> None:
-        """The next record begins."""
-        self._bytes = 0
+        self.bytes = 0
 
     def add_words(self, row: Command, argv: list[bytes]) -> None:
         """Weigh a command of a transaction or script before it runs: it logs its words, or weighs what else it logs.
@@ -39,6 +39,6 @@ class Weight:
         Raises:
             CommandError: with what was weighed before they are more than a record may hold.
         """
-        if self._bytes + size > limits.CHANGE_MAX:
+        if self.bytes + size > limits.CHANGE_MAX:
             raise CommandError(_TOO_LARGE)
-        self._bytes += size
+        self.bytes += size

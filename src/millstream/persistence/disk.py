@@ -340,7 +340,7 @@ class _Home:
     def displaced(self) -> str:
         """Why its path no longer leads to it."""
         try:
-            there = os.stat(self.path)  # noqa: PTH116 - asked with every group of writes, so it must cost little
+            there = os.stat(self.path)  # noqa: PTH116 - no use of a path here
         except OSError as error:
             return f"{self.path} was removed or moved away" if error.errno in _LEADS_NOWHERE else ""
         return "" if _identity(there) == self.identity else f"{self.path} is another directory now"
@@ -368,7 +368,7 @@ class RealLock:
     where directories cannot be locked (NFS), and keeps out versions that lock nothing else.
     """
 
-    __slots__ = ("_fd", "_home", "_identity", "_name", "_release")
+    __slots__ = ("_fd", "_home", "_identity", "_name", "_path", "_release")
 
     def __init__(self, home: _Home, name: str, release: Callable[[], None]) -> None:
         try:
@@ -385,6 +385,7 @@ class RealLock:
             os.close(fd)
             raise
         self._fd, self._home, self._name, self._release = fd, home, name, release
+        self._path = f"{home.path}/{name}"
 
     @property
     def place(self) -> str:
@@ -392,7 +393,13 @@ class RealLock:
         return "{}:{}".format(*self._home.identity)
 
     def displaced(self) -> str:
-        """See :class:`DiskLock`."""
+        """See :class:`DiskLock`.
+
+        One look at the lock file by its whole path tells of the directory too: another one has another lock file.
+        """
+        with contextlib.suppress(OSError):
+            if _identity(os.stat(self._path)) == self._identity:  # noqa: PTH116 - asked with every group of writes
+                return ""
         if reason := self._home.displaced():
             return reason
         try:

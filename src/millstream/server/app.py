@@ -87,6 +87,7 @@ class Server:
         room: whether the disk takes writes; None without a data directory.
         stopping: set once the server should stop, or has begun to.
         tls_port: the port for TLS, 0 without.
+        sample_at: seconds of the loop's clock from which :meth:`sample` is due when bytes come.
     """
 
     def __init__(self, settings: Settings, *, clock: Clock | None = None, on_progress: Progress | None = None) -> None:
@@ -111,6 +112,7 @@ class Server:
         self._slow: dict[Connection, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._rates = Rates()
+        self.sample_at = 0.0  # loop time
         self._timer_at = 0
 
     # ------------------------------------------------------------------ life
@@ -210,12 +212,10 @@ class Server:
         around.log = self._read_log
         around.max_clients = self.node.config.max_clients
 
-    def heard(self, size: int) -> None:
-        """Count bytes that came, after a sample of what was done before them."""
-        now = int(self.loop.time() * 1000)
-        if now >= self._rates.due:
-            self._rates.sample(now, self._done())
-        self.facts.input_bytes += size
+    def sample(self) -> None:
+        """Keep what was done until now, for INFO's rates; due at ``sample_at``, before bytes that come are counted."""
+        self._rates.sample(int(self.loop.time() * 1000), self._done())
+        self.sample_at = self._rates.due / 1000
 
     def _done(self) -> "Counters":
         return self.node.stats.processed, self.facts.input_bytes, self.facts.output_bytes

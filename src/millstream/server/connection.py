@@ -122,8 +122,11 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes came."""
-        self._server.heard(len(data))
-        self._received += len(data)
+        server, size = self._server, len(data)
+        if server.loop.time() >= server.sample_at:
+            server.sample()
+        server.facts.input_bytes += size
+        self._received += size
         self._reads += 1
         if self._ending:
             return

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
+from millstream import glob
 from millstream.errors import StorageError
-from millstream.glob import matcher
 from millstream.persistence.disk import Disk, RealDisk, disk_error
 from millstream.persistence.frame import HEADER_SIZE
 from millstream.persistence.picture import Picture
@@ -52,7 +52,7 @@ def dump(path: Path, choice: Choice, disk: Disk | None = None) -> Iterator[Recor
             it.
     """
     disk, path = disk or RealDisk(), path.absolute()
-    pattern = matcher(choice.key.encode(errors="surrogateescape")) if choice.key is not None else None
+    pattern = glob.rule(choice.key.encode(errors="surrogateescape")) if choice.key is not None else None
     try:
         if path.is_file():
             yield from _chosen(_of_kept(disk, path), choice, pattern)
