@@ -2,6 +2,8 @@
 
 import asyncio
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -237,6 +239,61 @@ async def test_a_plain_handler_publishes_so(server: ServerProcess, client: redis
     client.xadd("s", {"n": 7})
     async with app.running():
         await aeventually(lambda: client.xlen("t") == 1)
+
+
+def test_closing_ends_what_waits_for_its_answer() -> None:
+    """A thread that still tries to publish when the app is closed gets an error, and does not wait for ever."""
+    app, told = App(f"redis://127.0.0.1:{free_port()}/0", registry=False), list[Exception]()
+
+    def publish() -> None:
+        try:
+            app.publish_sync("s", {"n": 1}, retry=60)
+        except Disconnected as error:
+            told.append(error)
+
+    thread = threading.Thread(target=publish, daemon=True)
+    thread.start()
+    eventually(lambda: app._background.begun)
+    app.close_sync()
+    eventually(lambda: not thread.is_alive())
+    assert [str(error) for error in told] == ["the app was closed while it published"]
+
+
+FORKING = """
+import gc, os, sys
+import millstream
+
+def connections():
+    with millstream.connect(sys.argv[1]) as client:
+        own = client.client_id()
+        return {row["id"] for row in client.client_list()} - {str(own)}
+
+app = millstream.App(sys.argv[1], registry=False)
+others = connections()
+app.publish_sync("s", {"by": "parent"})
+ours = connections() - others
+for what in ("nothing", "publish"):
+    child = os.fork()
+    if child == 0:
+        if what == "publish":
+            app.publish_sync("s", {"by": "child"})
+        gc.collect()
+        sys.exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    app.publish_sync("s", {"by": "parent"})
+print(len(ours), "the same" if ours <= connections() else "another")
+"""
+
+
+def test_forked_processes_leave_the_connection_of_their_parent_alone(
+    server: ServerProcess, client: redis.Redis
+) -> None:
+    """As gunicorn and Celery fork: a child publishes by its own connection, and its end costs the parent nothing."""
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING, server.url]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=25)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [fields["by"] for _, fields in client.xrange("s")] == ["parent", "parent", "child", "parent"]
+    assert done.stdout == "1 the same\n"
 
 
 @pytest.mark.parametrize("framework", ["flask", "django"])

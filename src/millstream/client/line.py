@@ -185,8 +185,9 @@ class Line:
         """Drive until cancelled, by :meth:`close` or by the event loop's end, behind which nobody could hang up."""
         try:
             await self._drive()
-        finally:
+        except (asyncio.CancelledError, Exception):  # not GeneratorExit: a forked process lets go of its copy so
             await self._hang_up()
+            raise
 
     async def _drive(self) -> None:
         """Send what is queued, read as many replies, repeat."""

@@ -5,7 +5,6 @@ import contextlib
 import dataclasses
 import functools
 import logging
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -121,8 +120,7 @@ class App:
         self._after_shutdown: list[Hook] = []
         self._on_shutdown: list[Hook] = []
         self._senders: dict[asyncio.AbstractEventLoop, Sender] = {}
-        self._background: Background | None = None
-        self._starting = threading.Lock()  # of the background
+        self._background = Background()
         self._private: Line | None = None
         self._hooked = False  # the startup hooks were begun
         self._reading = False
@@ -393,7 +391,7 @@ class App:
                 "call it in a thread (`await asyncio.to_thread(app.publish_sync, ...)`)"
             )
         publication, add = Publication(stream, content, headers), _Add(maxlen, minid, idempotent, retry)
-        return self._in_background().run(lambda sender: self._publish(sender, publication, add))
+        return self._background.run(self.url, lambda sender: self._publish(sender, publication, add))
 
     async def _publish(self, sender: Sender, publication: Publication, add: "_Add") -> str:
         trimming(add.maxlen, add.minid)  # a mistake in the arguments comes before any question to the server
@@ -407,20 +405,12 @@ class App:
         around: Publish = chain(self.middlewares, "publish", send)
         return await around(publication)
 
-    def _in_background(self) -> Background:
-        with self._starting:
-            if self._background is None or not self._background.serves(self.url):
-                if self._background is not None:
-                    self._background.close()
-                self._background = Background(self.url)
-            return self._background
-
     def close_sync(self) -> None:
-        """Disconnect what :meth:`publish_sync` uses; the next call connects again."""
-        with self._starting:
-            background, self._background = self._background, None
-        if background is not None:
-            background.close()
+        """Disconnect what :meth:`publish_sync` uses; the next call connects again.
+
+        Calls that wait for their answer in other threads raise ``Disconnected``.
+        """
+        self._background.close()
 
     async def publish_batch(
         self,
@@ -643,7 +633,7 @@ class App:
             await client.aclose()
         if sender is not None:
             await sender.close()
-        if self._background is not None:
+        if self._background.begun:
             await asyncio.to_thread(self.close_sync)
 
     def run(
