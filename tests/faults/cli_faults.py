@@ -56,7 +56,7 @@ FAULTS = (
     Fault(
         "terminal-obeys-a-stranger",
         "What is shown moves no terminal's cursor.",
-        "cli/printing.py",
+        "printable.py",
         "    if text.isprintable():\n        return text\n    text = _ESCAPED_BYTE",
         "    if text:\n        return text\n    text = _ESCAPED_BYTE",
         "tests/cli/test_tables.py::test_nothing_that_is_shown_moves_a_cursor[table]",
