@@ -1,6 +1,7 @@
 """Publishing from programs that live longer than their connections, with an event loop and without."""
 
 import asyncio
+import math
 import re
 import subprocess
 import sys
@@ -142,6 +143,15 @@ async def test_retrying_ends_when_its_time_is_over() -> None:
     with pytest.raises(UsageError, match="more than 0"):
         await app.publish("s", {"n": 1}, retry=0)
     await app.close()
+
+
+@pytest.mark.parametrize("retry", [0, -1.0, math.inf, math.nan, "soon"])
+async def test_a_time_that_cannot_be_meant_is_refused(app: App, client: redis.Redis, retry: float | str) -> None:
+    """Before anything is sent: by a script, a time without an end would be an error of ours instead."""
+    with pytest.raises(UsageError, match=r"publish\(retry="):
+        await app.publish("s", {"n": 1}, retry=retry)
+    assert client.xlen("s") == 0
+    await app.publish("s", {"n": 1}, retry="2m")
 
 
 async def test_a_server_that_cannot_tell_a_repetition_is_refused_before_anything_is_sent(

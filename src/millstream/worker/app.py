@@ -30,7 +30,7 @@ from millstream.worker.policy import Retry
 from millstream.worker.process import run_in_process
 from millstream.worker.publishing import fields_of, need_idmp, trimming, xadd
 from millstream.worker.reaper import DEFAULT_AFTER
-from millstream.worker.sending import Sender
+from millstream.worker.sending import How, Sender
 from millstream.worker.solitude import Solitude
 from millstream.worker.starting import start_patiently
 from millstream.worker.subscription import AckMode, OnAck, ReadMode, StreamSub, Subscription
@@ -334,7 +334,7 @@ class App:
         minid: str | None = None,
         idempotent: str | None = None,
         headers: dict[str, str] | None = None,
-        retry: float | None = None,
+        retry: float | str | None = None,
     ) -> str:
         """Add one entry and return its id.
 
@@ -349,8 +349,9 @@ class App:
                 id, for as long as the server remembers it (``XCFGSET IDMP-DURATION``, 100 s unless set). So a publish
                 that ended in :class:`~millstream.Disconnected` can be repeated.
             headers: None writes plain fields; a mapping, also an empty one, writes FastStream's envelope.
-            retry: seconds for which it is sent again while no answer comes, or the server cannot take it for now; it
-                is added once all the same, see :mod:`millstream.worker.sending`. None sends it once.
+            retry: seconds, or a text such as ``"2m"``, for which it is sent again while no answer comes, or the server
+                cannot take it for now; it is added once all the same, see :mod:`millstream.worker.sending`. None sends
+                it once.
 
         Raises:
             PayloadError: the content has no form as an entry.
@@ -359,8 +360,8 @@ class App:
             ResponseError: the server refused.
             Disconnected: no answer came; unless its ``sent`` is False, the entry may or may not have been added.
         """
-        add = _Add(maxlen, minid, idempotent, retry)
-        return await self._publish(self._sending(), Publication(stream, content, headers), add)
+        how = How(trimming(maxlen, minid), idempotent, retry)
+        return await self._publish(self._sending(), Publication(stream, content, headers), how)
 
     def publish_sync(
         self,
@@ -371,7 +372,7 @@ class App:
         minid: str | None = None,
         idempotent: str | None = None,
         headers: dict[str, str] | None = None,
-        retry: float | None = None,
+        retry: float | str | None = None,
     ) -> str:
         """:meth:`publish` for programs without an event loop, such as Flask's and Django's views, from any thread.
 
@@ -390,17 +391,15 @@ class App:
                 "publish_sync would keep the event loop of this thread waiting: use `await app.publish(...)` here, or "
                 "call it in a thread (`await asyncio.to_thread(app.publish_sync, ...)`)"
             )
-        publication, add = Publication(stream, content, headers), _Add(maxlen, minid, idempotent, retry)
-        return self._background.run(self.url, lambda sender: self._publish(sender, publication, add))
+        publication, how = Publication(stream, content, headers), How(trimming(maxlen, minid), idempotent, retry)
+        return self._background.run(self.url, lambda sender: self._publish(sender, publication, how))
 
-    async def _publish(self, sender: Sender, publication: Publication, add: "_Add") -> str:
-        trimming(add.maxlen, add.minid)  # a mistake in the arguments comes before any question to the server
-        if add.idempotent is not None:
+    async def _publish(self, sender: Sender, publication: Publication, how: How) -> str:
+        if how.idempotent is not None:
             need_idmp(await sender.server())
 
         async def send(publication: Publication) -> str:
-            fields = fields_of(publication.content, publication.headers)
-            return await sender.add(publication.stream, fields, **dataclasses.asdict(add))
+            return await sender.add(publication.stream, fields_of(publication.content, publication.headers), how)
 
         around: Publish = chain(self.middlewares, "publish", send)
         return await around(publication)
@@ -709,16 +708,6 @@ class App:
 
     def _shared(self) -> Line:
         return self._sending().line
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Add:
-    """How an entry is added; see :meth:`App.publish`."""
-
-    maxlen: int | None
-    minid: str | None
-    idempotent: str | None
-    retry: float | None
 
 
 async def _plain(_: Publication) -> str:
