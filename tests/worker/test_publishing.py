@@ -122,6 +122,19 @@ async def test_very_many_at_once_are_each_added_once(server: ServerProcess, clie
     assert sorted(int(fields["n"]) for _, fields in client.xrange("s")) == list(range(300))
 
 
+async def test_very_many_with_ids_of_their_own_are_each_added_once(server: ServerProcess, client: redis.Redis) -> None:
+    """The same where the caller gives the ids, which one producer's hundred would not hold."""
+    if not find_sync(client).idmp:
+        pytest.skip("this server has no XADD IDMP")  # and says so: tests/worker/test_around.py
+    async with Thief(server.port, b"IDMP\r\n") as thief:
+        app = App(f"redis://127.0.0.1:{thief.port}/0", registry=False)
+        await asyncio.gather(*(app.publish("s", {"n": n}, idempotent=f"order-{n}", retry=20) for n in range(300)))
+        await app.publish_batch("s", [{"n": n} for n in range(300)], idempotent=lambda content: f"order-{content['n']}")
+        await app.close()
+        assert thief.stolen == 1
+    assert sorted(int(fields["n"]) for _, fields in client.xrange("s")) == list(range(300))
+
+
 async def test_a_publish_waits_for_a_server_that_comes_back(own_server: ServerProcess) -> None:
     """With ``retry=`` a restart of the server in the midst of publishing costs time and no entry."""
     app = App(own_server.url, registry=False)
