@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -33,14 +34,24 @@ async def test_aeventually_waits_for_plain_and_async_probes() -> None:
         await aeventually(lambda: 0, 0.01)
 
 
-def test_missing_program_skips_at_home_and_fails_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("need", [needs.program, needs.package])
+def test_what_is_missing_skips_at_home_and_fails_in_ci(
+    need: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A green CI run must never mean "nothing was tested"."""
     monkeypatch.delenv("CI", raising=False)
     with pytest.raises(pytest.skip.Exception):
-        needs.program("no-such-program")
+        need("no_such_thing")
     monkeypatch.setenv("CI", "true")
     with pytest.raises(pytest.fail.Exception):
-        needs.program("no-such-program")
+        need("no_such_thing")
+
+
+def test_no_test_is_skipped_in_ci_by_pytests_own_way() -> None:
+    """``importorskip`` skips in CI too, and nobody sees that nothing was tested."""
+    own = Path(__file__)
+    found = [path.name for path in own.parents[1].rglob("*.py") if path != own and "importorskip" in path.read_text()]
+    assert found == []
 
 
 def test_no_port_is_one_that_a_client_may_be_given() -> None:

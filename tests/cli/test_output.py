@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from millstream.cli.output import Column, Output, Table
-from millstream.cli.printing import printable, shown, size_text, span_text, time_text
+from millstream.cli.printing import shown, size_text, span_text, time_text
+from millstream.printable import printable
 from support.clock import own_clock
 
 COLUMNS = (Column("key"), Column("entries", "count"), Column("size", "bytes"), Column("added_ms", "time"))

@@ -314,6 +314,14 @@ FAULTS = (
         "tests/worker/test_publishing.py::test_very_many_at_once_are_each_added_once[millstream]",
     ),
     Fault(
+        "one-producer-for-given-ids",
+        "A publish with an id of the caller's is added once, however many others come meanwhile.",
+        "worker/publishing.py",
+        "% _PRODUCERS",
+        "% 1",
+        "tests/worker/test_publishing.py::test_very_many_with_ids_of_their_own_are_each_added_once[millstream]",
+    ),
+    Fault(
         "blocked-worker-disappears",
         "A worker whose handler blocks the event loop stays in the registry.",
         "worker/watchdog.py",

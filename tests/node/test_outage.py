@@ -7,7 +7,7 @@ import pytest
 from millstream.commands.table import Command, every
 from millstream.node.outage import Outage
 from millstream.replies import Error
-from support import campaign
+from support import campaign, needs
 from support.inprocess import WAITING, Client, Word, World, to_words
 from support.resp import decode
 
@@ -151,7 +151,7 @@ def test_broken_watch_is_not_told_while_what_broke_it_is_held(world: World, clie
 
 def test_scripts(world: World, client: Client) -> None:
     """A script is turned away at its first write, or read of what is held, and has changed nothing."""
-    pytest.importorskip("lupa")
+    needs.package("lupa")
     client.call("SET", "other", "1")
     hold(world, 3)
     answer = client.call("EVAL", "redis.call('SET', KEYS[1], 1); return 'no'", 1, "word")

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from support import needs
+
 SOUND = r"a b . %a %d %w %s %x [ab] [^a] [a-c%d] [%z] [^%s] %% %. ( ) () (a) (.) (.-) %1 %2 %b() %bab %f[a] %f[^%w]"
 MARKED = r"\0 $ ^ - a* a- a+ a? .* .- .+ .? %w* %w- [^b]+ [ab]-"
 UNSOUND = r"% [ [a [^ %b %bx %f ]"
@@ -16,7 +18,7 @@ ALPHABET = "aab()1 x\\0%"
 @pytest.fixture(scope="module")
 def both() -> Any:
     """Takes a function's name and its arguments; gives what each of the two makes of them, as one text."""
-    lua51 = pytest.importorskip("lupa.lua51")
+    lua51: Any = needs.package("lupa.lua51")
     lua = lua51.LuaRuntime(encoding=None)
     source = resources.files("millstream.node").joinpath("lua", "patterns.lua").read_bytes()
     return lua.execute(

@@ -46,6 +46,10 @@ def no_url(monkeypatch: pytest.MonkeyPatch) -> None:
         (GOOD | {"fields": "a,fields"}, r"'fields' is a column of every entry; .*fields\['fields'\]"),
         (GOOD | {"fields": "a,id"}, r"'id' is a column of every entry; .*fields\['id'\]"),
         (
+            GOOD | {"startingOffsets": '{"orders": ' + "[" * 100_000},
+            "it must be earliest, latest, or a JSON",
+        ),
+        (
             GOOD | {"startingOffsets": "first"},
             "option 'startingOffsets' is 'first': it must be earliest, latest, or a JSON",
         ),

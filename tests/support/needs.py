@@ -1,10 +1,12 @@
 """What a test needs of the machine: absent is a skip at home and a failure under ``CI=true``."""
 
 import functools
+import importlib
 import os
 import re
 import shutil
 import subprocess
+from types import ModuleType
 from typing import NoReturn
 
 import pytest
@@ -23,6 +25,16 @@ def program(name: str) -> str:
     if path is None:
         lacking(f"no {name} on PATH")
     return path
+
+
+def package(name: str) -> ModuleType:
+    """A module of a package that not everybody has installed, or the test is skipped (failed under CI)."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as missing:
+        if missing.name not in (name, name.partition(".")[0]):
+            raise  # it is there, and lacks something
+        lacking(f"no package {name}")
 
 
 #: Servers the worker's contract is run on where somebody has them: name -> the environment variable that names the

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from millstream.cli.main import main
-from millstream.cli.printing import printable
+from millstream.printable import printable
 from millstream.upkeep import directory_health, machine
 from millstream.upkeep.directory_health import examine_place, file_system, fsync_speed
 from millstream.upkeep.findings import Finding, worst

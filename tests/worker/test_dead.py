@@ -344,3 +344,35 @@ def test_the_question_says_for_whom(server: ServerProcess, client: redis.Redis) 
         run(server, "retry", "orders", "--all").stderr
     )
     assert "each for every group there?" in run(server, "retry", "orders", "--all", "--all-groups").stderr
+
+
+async def test_what_was_put_back_for_a_group_is_for_all_in_another_stream(
+    server: ServerProcess, client: redis.Redis
+) -> None:
+    """Replayed or copied elsewhere, no group there is the one that gave up: passed over by all it would be lost."""
+    bury(client, 1, fields=(b"n", b"1"))
+    put = await asyncio.to_thread(run, server, "retry", "orders", "--all", "--yes")
+    assert put.exit_code == 0, put.output
+    ((_, fields),) = client.xrange("orders")
+    client.xadd("orders-again", fields)
+    app, runs = App(server.url), []
+
+    @app.subscriber(StreamSub("orders-again", group="audit"))
+    async def audit(n: int) -> None:
+        runs.append(n)
+
+    async with app.running():
+        await aeventually(lambda: runs == [1])
+
+
+def test_a_letter_of_a_group_that_is_gone_stays(server: ServerProcess, client: redis.Redis) -> None:
+    """A renamed group's letters would be acknowledged unrun by the new one: refused, unless it is for all groups."""
+    bury(client, 1, fields=(b"n", b"1"))
+    client.xgroup_create("orders", "invoices", 0, mkstream=True)
+    put = run(server, "retry", "orders", "--all", "--yes", "-o", "json")
+    assert put.exit_code == 1
+    ((_, fate, _, why),) = [tuple(row.values()) for row in json.loads(put.stdout)["letters"]]
+    assert (fate, client.xlen("orders"), client.xlen("orders:dead")) == ("refused", 0, 1)
+    assert "has no group 'billing' any more" in why
+    assert run(server, "retry", "orders", "--all", "--yes", "--all-groups").exit_code == 0
+    assert (client.xlen("orders"), client.xlen("orders:dead")) == (1, 0)

@@ -390,7 +390,9 @@ async def test_the_endpoint_answers_only_what_it_knows(server: ServerProcess, mo
         ("[evil.example]", 403),
     ],
 )
-async def test_the_endpoint_answers_only_requests_for_itself(server: ServerProcess, host: str, status: int) -> None:
+async def test_the_endpoint_answers_only_requests_for_itself(
+    server: ServerProcess, host: str, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
     """A name that somebody made point here gets nothing: no page of a browser reads it by DNS rebinding."""
     app = App(server.url)
     async with serving(app, "127.0.0.1", 0, ["worker.jobs.svc"]) as port:
@@ -400,6 +402,8 @@ async def test_the_endpoint_answers_only_requests_for_itself(server: ServerProce
         if status == 403:
             assert "--health-allow" in body
             assert "subscribers" not in body
+    # said once, for whoever scrapes by a service's name and would only see nothing
+    assert [f"asked as {host!r}" in record.getMessage() for record in caplog.records] == [True] * (status == 403)
 
 
 def test_allowed_names_reach_the_workers_of_run(server: ServerProcess, tasks: Any) -> None:

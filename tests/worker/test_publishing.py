@@ -1,7 +1,10 @@
 """Publishing from programs that live longer than their connections, with an event loop and without."""
 
 import asyncio
+import math
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +19,7 @@ from millstream.client.line import Line
 from millstream.errors import MillstreamError, UsageError
 from millstream.worker.middleware import Publication, Publish
 from millstream.worker.sending import SCRIPT, SHA
+from support import needs
 from support.ports import free_port
 from support.readme import block
 from support.servers import ServerProcess, redis_server
@@ -37,6 +41,7 @@ def hang_up(client: redis.Redis) -> None:
     for row in client.client_list():
         if int(row["id"]) != own:
             client.client_kill_filter(_id=row["id"])
+    client.ping()  # a server may close behind its reply, and has by this one
 
 
 async def test_a_connection_that_was_closed_while_idle_is_made_anew(app: App, client: redis.Redis) -> None:
@@ -117,6 +122,19 @@ async def test_very_many_at_once_are_each_added_once(server: ServerProcess, clie
     assert sorted(int(fields["n"]) for _, fields in client.xrange("s")) == list(range(300))
 
 
+async def test_very_many_with_ids_of_their_own_are_each_added_once(server: ServerProcess, client: redis.Redis) -> None:
+    """The same where the caller gives the ids, which one producer's hundred would not hold."""
+    if not find_sync(client).idmp:
+        pytest.skip("this server has no XADD IDMP")  # and says so: tests/worker/test_around.py
+    async with Thief(server.port, b"IDMP\r\n") as thief:
+        app = App(f"redis://127.0.0.1:{thief.port}/0", registry=False)
+        await asyncio.gather(*(app.publish("s", {"n": n}, idempotent=f"order-{n}", retry=20) for n in range(300)))
+        await app.publish_batch("s", [{"n": n} for n in range(300)], idempotent=lambda content: f"order-{content['n']}")
+        await app.close()
+        assert thief.stolen == 1
+    assert sorted(int(fields["n"]) for _, fields in client.xrange("s")) == list(range(300))
+
+
 async def test_a_publish_waits_for_a_server_that_comes_back(own_server: ServerProcess) -> None:
     """With ``retry=`` a restart of the server in the midst of publishing costs time and no entry."""
     app = App(own_server.url, registry=False)
@@ -138,6 +156,15 @@ async def test_retrying_ends_when_its_time_is_over() -> None:
     with pytest.raises(UsageError, match="more than 0"):
         await app.publish("s", {"n": 1}, retry=0)
     await app.close()
+
+
+@pytest.mark.parametrize("retry", [0, -1.0, math.inf, math.nan, "soon"])
+async def test_a_time_that_cannot_be_meant_is_refused(app: App, client: redis.Redis, retry: float | str) -> None:
+    """Before anything is sent: by a script, a time without an end would be an error of ours instead."""
+    with pytest.raises(UsageError, match=r"publish\(retry="):
+        await app.publish("s", {"n": 1}, retry=retry)
+    assert client.xlen("s") == 0
+    await app.publish("s", {"n": 1}, retry="2m")
 
 
 async def test_a_server_that_cannot_tell_a_repetition_is_refused_before_anything_is_sent(
@@ -239,12 +266,67 @@ async def test_a_plain_handler_publishes_so(server: ServerProcess, client: redis
         await aeventually(lambda: client.xlen("t") == 1)
 
 
+def test_closing_ends_what_waits_for_its_answer() -> None:
+    """A thread that still tries to publish when the app is closed gets an error, and does not wait for ever."""
+    app, told = App(f"redis://127.0.0.1:{free_port()}/0", registry=False), list[Exception]()
+
+    def publish() -> None:
+        try:
+            app.publish_sync("s", {"n": 1}, retry=60)
+        except Disconnected as error:
+            told.append(error)
+
+    thread = threading.Thread(target=publish, daemon=True)
+    thread.start()
+    eventually(lambda: app._background.begun)
+    app.close_sync()
+    eventually(lambda: not thread.is_alive())
+    assert [str(error) for error in told] == ["the app was closed while it published"]
+
+
+FORKING = """
+import gc, os, sys
+import millstream
+
+def connections():
+    with millstream.connect(sys.argv[1]) as client:
+        own = client.client_id()
+        return {row["id"] for row in client.client_list()} - {str(own)}
+
+app = millstream.App(sys.argv[1], registry=False)
+others = connections()
+app.publish_sync("s", {"by": "parent"})
+ours = connections() - others
+for what in ("nothing", "publish"):
+    child = os.fork()
+    if child == 0:
+        if what == "publish":
+            app.publish_sync("s", {"by": "child"})
+        gc.collect()
+        sys.exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    app.publish_sync("s", {"by": "parent"})
+print(len(ours), "the same" if ours <= connections() else "another")
+"""
+
+
+def test_forked_processes_leave_the_connection_of_their_parent_alone(
+    server: ServerProcess, client: redis.Redis
+) -> None:
+    """As gunicorn and Celery fork: a child publishes by its own connection, and its end costs the parent nothing."""
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING, server.url]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=25)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [fields["by"] for _, fields in client.xrange("s")] == ["parent", "parent", "child", "parent"]
+    assert done.stdout == "1 the same\n"
+
+
 @pytest.mark.parametrize("framework", ["flask", "django"])
 def test_the_documents_web_applications_publish(
     framework: str, server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The snippets for Flask and Django, as printed, answer a request by an entry."""
-    pytest.importorskip(framework)
+    needs.package(framework)
     monkeypatch.setenv("MILLSTREAM_URL", server.url)
     names: dict[str, object] = {"__name__": "shop"}
     text = block("python", f"from {framework}", page="docs/worker.md")

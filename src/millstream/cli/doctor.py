@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from millstream.cli.output import FAILED, OK, Column, Output, Table, exits, output_option
-from millstream.cli.printing import printable
 from millstream.cli.timeoptions import SPAN_HELP, span
 from millstream.errors import UsageError
+from millstream.printable import printable
 
 if TYPE_CHECKING:
     from millstream.cli.output import Tell

@@ -28,10 +28,10 @@ from millstream.cli.printing import (
     cell,
     in_one_line,
     json_text,
-    printable,
     shown,
 )
 from millstream.errors import MillstreamError, UsageError
+from millstream.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Literal
 
+from millstream.printable import printable
+
 Kind = Literal["text", "prose", "count", "bytes", "time", "span"]
 """What a value is: ``prose`` is text that may be wrapped, ``time`` and ``span`` are milliseconds."""
 
@@ -96,19 +98,8 @@ def span_text(milliseconds: float) -> str:
     return f"{hours} h {minutes % 60} min" if days < 1 else f"{days} d {hours % 24} h"
 
 
-def printable(text: str) -> str:
-    r"""Text that cannot move a terminal's cursor or end its line: what is no printable character is escaped.
-
-    Bytes that came into the text as what they are (``surrogateescape``) are shown as bytes, ``\xff``.
-    """
-    if text.isprintable():
-        return text
-    text = _ESCAPED_BYTE.sub(lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", text)
-    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
-
-
 def in_one_line(text: str) -> str:
-    """The same for a place that is one line: the ends of lines are escaped too."""
+    """Text for a place that is one line: what is no printable character is escaped, the ends of lines too."""
     return printable(text).replace("\n", "\\n")
 
 

@@ -6,9 +6,11 @@ itself, is still taken apart exactly.
 
 An entry that is put back on its stream gets one field more, behind its own: ``_dead.history``, a JSON list of its
 earlier deaths. Workers take it off before the entry is decoded, so the handler gets what it got the first time; when
-the entry dies again, the history goes on in the new dead letter. The last death may say ``for``: the group that is to
-have the entry; workers of other groups acknowledge it and run nothing. It stands there and not in a field of its own so
-that workers of versions before it still take all of it off, and give the entry to every group as they always did.
+the entry dies again, the history goes on in the new dead letter. The last death may say ``for``, the group that is to
+have the entry, and ``of``, the stream whose groups are meant; workers of other groups there acknowledge it and run
+nothing. In another stream, into which it was copied or replayed, it is an entry like all others. That stands there and
+not in a field of its own so that workers of versions before it still take all of it off, and give the entry to every
+group as they always did.
 """
 
 import json
@@ -170,7 +172,7 @@ def returning(letter: DeadLetter, now_ms: int, *, all_groups: bool = False) -> l
         "returned_ms": now_ms,
     }
     if not all_groups:
-        death["for"] = letter.group
+        death |= {"for": letter.group, "of": letter.stream}
     deaths = [*letter.history, death]
     if len(deaths) > DEATHS_LIMIT:
         deaths = [deaths[0], *deaths[1 - DEATHS_LIMIT :]]
@@ -228,9 +230,10 @@ def hindrance(kind: object, info: object, letters: int) -> str | None:
     return None
 
 
-def meant_for(history: Sequence[Mapping[str, object]]) -> str | None:
-    """The one group that is to have an entry with these deaths; None when all of its stream are."""
-    group = history[-1].get("for") if history else None
+def meant_for(history: Sequence[Mapping[str, object]], stream: str) -> str | None:
+    """The one group that is to have an entry of this stream with these deaths; None when all are."""
+    last = history[-1] if history else {}
+    group = last.get("for") if last.get("of") == stream else None
     return group if isinstance(group, str) else None
 
 

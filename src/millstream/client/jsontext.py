@@ -15,15 +15,19 @@ class TooDeepError(ValueError):
     """It may be JSON, and is nested too deeply to be read."""
 
 
-def parse(text: str | bytes) -> Any:
+def parse(text: str | bytes, **hooks: Any) -> Any:
     """What this JSON says.
+
+    Args:
+        text: the JSON.
+        hooks: those of ``json.loads``, such as ``parse_float``.
 
     Raises:
         ValueError: it is not JSON.
         TooDeepError: it is nested too deeply.
     """
     try:
-        return json.loads(text)
+        return json.loads(text, **hooks)
     except RecursionError:
         raise TooDeepError("JSON that is nested too deeply") from None
 

@@ -185,8 +185,9 @@ class Line:
         """Drive until cancelled, by :meth:`close` or by the event loop's end, behind which nobody could hang up."""
         try:
             await self._drive()
-        finally:
+        except (asyncio.CancelledError, Exception):  # not GeneratorExit: a forked process lets go of its copy so
             await self._hang_up()
+            raise
 
     async def _drive(self) -> None:
         """Send what is queued, read as many replies, repeat."""
@@ -209,8 +210,13 @@ class Line:
                 self._fail(batch, Disconnected(str(error) or type(error).__name__, sent=self._written))
 
     async def _exchange(self, batch: Iterable[_Asked]) -> None:
-        if self._redial and self._connection is not None and await self._was_closed():
-            await self._hang_up()
+        if self._redial and self._connection is not None:
+            if asyncio.get_running_loop().time() - self._used_at > _IDLE:
+                # what came while other code kept the loop busy is seen after the loop's next look at its sockets
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+            if self._was_closed():
+                await self._hang_up()
         connection = self._connection
         if connection is None:
             connection = await self._dial()
@@ -221,12 +227,8 @@ class Line:
             self._answer(future, [await _reply(connection) for _ in range(count)])
         self._used_at = asyncio.get_running_loop().time()
 
-    async def _was_closed(self) -> bool:
+    def _was_closed(self) -> bool:
         """Whether the other side has hung up while nothing was asked."""
-        if asyncio.get_running_loop().time() - self._used_at > _IDLE:
-            # what came while other code kept the loop busy is seen after the loop's next look at its sockets
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
         reader: asyncio.StreamReader | None = getattr(self._connection, "_reader", None)  # redis-py tells nobody else
         return reader is None or reader.at_eof() or reader.exception() is not None
 

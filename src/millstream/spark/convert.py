@@ -11,6 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millstream.client.jsontext import parse
+
 Mistaken = list[int]
 """Rows whose value was not of the column's type."""
 
@@ -137,7 +139,7 @@ def _json(text: bytes | None, kind: pa.DataType) -> Any:
     if text is None:
         return None
     try:
-        return _fit(json.loads(text, parse_float=Decimal), kind)
+        return _fit(parse(text, parse_float=Decimal), kind)
     except (ValueError, TypeError, ArithmeticError, AttributeError, RecursionError):
         return None
 

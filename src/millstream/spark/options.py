@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from millstream import times
+from millstream.client.jsontext import TooDeepError
+from millstream.client.jsontext import parse as parse_json
 from millstream.client.urltext import without_password
 from millstream.errors import ConfigError
 from millstream.glob import matcher
@@ -285,8 +287,8 @@ def _offsets(text: str) -> Where:
 def _by_stream(text: str, wanted: str) -> dict[str, Any]:
     """What a JSON object says of each stream; ``wanted`` is the error of any other text."""
     try:
-        parsed: Any = json.loads(text, object_pairs_hook=_once)
-    except json.JSONDecodeError:
+        parsed: Any = parse_json(text, object_pairs_hook=_once)
+    except (json.JSONDecodeError, TooDeepError):
         raise ValueError(wanted) from None
     if not isinstance(parsed, dict) or not parsed:
         raise ValueError(wanted)

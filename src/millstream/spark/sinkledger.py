@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import hiredis
 
+from millstream.client.jsontext import parse
 from millstream.errors import UsageError
 from millstream.spark import ledgerkeys, nodes, wire
 from millstream.spark.line import Line
@@ -45,10 +46,10 @@ class Record:
             ValueError: it is none.
         """
         try:
-            kept = json.loads(text)
+            kept = parse(text)
             parts = None if kept["parts"] is None else tuple(_part(part) for part in kept["parts"])
             return cls(_number(kept["version"]), parts)
-        except (KeyError, TypeError, RecursionError) as reason:
+        except (KeyError, TypeError) as reason:
             raise ValueError(f"it is no record of a batch ({reason!r})") from None
 
 

@@ -5,7 +5,6 @@ import contextlib
 import dataclasses
 import functools
 import logging
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -31,7 +30,7 @@ from millstream.worker.policy import Retry
 from millstream.worker.process import run_in_process
 from millstream.worker.publishing import fields_of, need_idmp, trimming, xadd
 from millstream.worker.reaper import DEFAULT_AFTER
-from millstream.worker.sending import Sender
+from millstream.worker.sending import How, Sender
 from millstream.worker.solitude import Solitude
 from millstream.worker.starting import start_patiently
 from millstream.worker.subscription import AckMode, OnAck, ReadMode, StreamSub, Subscription
@@ -121,8 +120,7 @@ class App:
         self._after_shutdown: list[Hook] = []
         self._on_shutdown: list[Hook] = []
         self._senders: dict[asyncio.AbstractEventLoop, Sender] = {}
-        self._background: Background | None = None
-        self._starting = threading.Lock()  # of the background
+        self._background = Background()
         self._private: Line | None = None
         self._hooked = False  # the startup hooks were begun
         self._reading = False
@@ -336,7 +334,7 @@ class App:
         minid: str | None = None,
         idempotent: str | None = None,
         headers: dict[str, str] | None = None,
-        retry: float | None = None,
+        retry: float | str | None = None,
     ) -> str:
         """Add one entry and return its id.
 
@@ -351,8 +349,9 @@ class App:
                 id, for as long as the server remembers it (``XCFGSET IDMP-DURATION``, 100 s unless set). So a publish
                 that ended in :class:`~millstream.Disconnected` can be repeated.
             headers: None writes plain fields; a mapping, also an empty one, writes FastStream's envelope.
-            retry: seconds for which it is sent again while no answer comes, or the server cannot take it for now; it
-                is added once all the same, see :mod:`millstream.worker.sending`. None sends it once.
+            retry: seconds, or a text such as ``"2m"``, for which it is sent again while no answer comes, or the server
+                cannot take it for now; it is added once all the same, see :mod:`millstream.worker.sending`. None sends
+                it once.
 
         Raises:
             PayloadError: the content has no form as an entry.
@@ -361,8 +360,8 @@ class App:
             ResponseError: the server refused.
             Disconnected: no answer came; unless its ``sent`` is False, the entry may or may not have been added.
         """
-        add = _Add(maxlen, minid, idempotent, retry)
-        return await self._publish(self._sending(), Publication(stream, content, headers), add)
+        how = How(trimming(maxlen, minid), idempotent, retry)
+        return await self._publish(self._sending(), Publication(stream, content, headers), how)
 
     def publish_sync(
         self,
@@ -373,7 +372,7 @@ class App:
         minid: str | None = None,
         idempotent: str | None = None,
         headers: dict[str, str] | None = None,
-        retry: float | None = None,
+        retry: float | str | None = None,
     ) -> str:
         """:meth:`publish` for programs without an event loop, such as Flask's and Django's views, from any thread.
 
@@ -392,35 +391,25 @@ class App:
                 "publish_sync would keep the event loop of this thread waiting: use `await app.publish(...)` here, or "
                 "call it in a thread (`await asyncio.to_thread(app.publish_sync, ...)`)"
             )
-        publication, add = Publication(stream, content, headers), _Add(maxlen, minid, idempotent, retry)
-        return self._in_background().run(lambda sender: self._publish(sender, publication, add))
+        publication, how = Publication(stream, content, headers), How(trimming(maxlen, minid), idempotent, retry)
+        return self._background.run(self.url, lambda sender: self._publish(sender, publication, how))
 
-    async def _publish(self, sender: Sender, publication: Publication, add: "_Add") -> str:
-        trimming(add.maxlen, add.minid)  # a mistake in the arguments comes before any question to the server
-        if add.idempotent is not None:
+    async def _publish(self, sender: Sender, publication: Publication, how: How) -> str:
+        if how.idempotent is not None:
             need_idmp(await sender.server())
 
         async def send(publication: Publication) -> str:
-            fields = fields_of(publication.content, publication.headers)
-            return await sender.add(publication.stream, fields, **dataclasses.asdict(add))
+            return await sender.add(publication.stream, fields_of(publication.content, publication.headers), how)
 
         around: Publish = chain(self.middlewares, "publish", send)
         return await around(publication)
 
-    def _in_background(self) -> Background:
-        with self._starting:
-            if self._background is None or not self._background.serves(self.url):
-                if self._background is not None:
-                    self._background.close()
-                self._background = Background(self.url)
-            return self._background
-
     def close_sync(self) -> None:
-        """Disconnect what :meth:`publish_sync` uses; the next call connects again."""
-        with self._starting:
-            background, self._background = self._background, None
-        if background is not None:
-            background.close()
+        """Disconnect what :meth:`publish_sync` uses; the next call connects again.
+
+        Calls that wait for their answer in other threads raise ``Disconnected``.
+        """
+        self._background.close()
 
     async def publish_batch(
         self,
@@ -643,7 +632,7 @@ class App:
             await client.aclose()
         if sender is not None:
             await sender.close()
-        if self._background is not None:
+        if self._background.begun:
             await asyncio.to_thread(self.close_sync)
 
     def run(
@@ -719,16 +708,6 @@ class App:
 
     def _shared(self) -> Line:
         return self._sending().line
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Add:
-    """How an entry is added; see :meth:`App.publish`."""
-
-    maxlen: int | None
-    minid: str | None
-    idempotent: str | None
-    retry: float | None
 
 
 async def _plain(_: Publication) -> str:

@@ -107,7 +107,8 @@ class Outcome:
         returned: id of each letter, the stream it went to, and its id there.
         gone: ids of letters that were not there (any more).
         refused: id of each letter that stays, and why.
-        groupless: streams and the groups that are to have entries there, which these streams do not have.
+        groupless: streams without any group, or of which that is not known, and the groups that are to have entries
+            there.
     """
 
     returned: list[tuple[str, str, str]] = field(default_factory=list)
@@ -204,10 +205,11 @@ class Graveyard:
             rows = await self._look(ids, watch=True)
             gone = [wanted for wanted, row in zip(ids, rows, strict=True) if row is None]
             letters, refused = await self._fit([_grave(row) for row in rows if row is not None])
+            if not all_groups:
+                letters, strangers = await self._with_group(letters, outcome)
+                refused += strangers
             if letters:
                 commands = self._commands(letters, all_groups)
-                if not all_groups:
-                    outcome.groupless |= await self._groupless({(one.stream, one.group) for _, one in letters})
                 try:
                     replies = await self._line.atomic(commands)
                 except ResponseError as error:
@@ -238,17 +240,34 @@ class Graveyard:
                 letters.append((grave, letter))
         return letters, refused
 
-    async def _groupless(self, handlers: set[tuple[str, str]]) -> set[tuple[str, str]]:
-        """Those of these pairs of stream and group of which the stream has no such group."""
-        streams = list({stream for stream, _ in handlers})
+    async def _with_group(
+        self, letters: list[tuple[Grave, DeadLetter]], outcome: Outcome
+    ) -> tuple[list[tuple[Grave, DeadLetter]], list[tuple[str, str]]]:
+        """Those that can be put back for the group that gave up on them, and why others cannot.
+
+        Where that group is not there and others are (it was renamed), these would acknowledge the entry unrun, and with
+        ``on_ack="delete"`` it would be gone. Where a stream has no group at all, it waits for one.
+        """
+        streams = list({letter.stream for _, letter in letters})
         replies = await self._line.calls([("XINFO", "GROUPS", stream) for stream in streams])
         there = {
-            (stream, dict(zip(row[::2], row[1::2], strict=True))[b"name"].decode(errors="surrogateescape"))
+            stream: {
+                dict(zip(row[::2], row[1::2], strict=True))[b"name"].decode(errors="surrogateescape") for row in reply
+            }
             for stream, reply in zip(streams, replies, strict=True)
             if isinstance(reply, list)
-            for row in reply
         }
-        return handlers - there
+        fit, refused = [], []
+        for grave, letter in letters:
+            groups = there.get(letter.stream, set())
+            if groups and letter.group not in groups:
+                why = f"{letter.stream} has no group {letter.group!r} any more, and its others would not run the entry"
+                refused.append((grave.id, f"{why}: put it back for all of them (--all-groups)"))
+                continue
+            if not groups:
+                outcome.groupless.add((letter.stream, letter.group))
+            fit.append((grave, letter))
+        return fit, refused
 
     def _commands(self, letters: list[tuple[Grave, DeadLetter]], all_groups: bool) -> list[Command]:
         now = self._clock.now().wall

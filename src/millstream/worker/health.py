@@ -22,6 +22,7 @@ log = logging.getLogger("millstream.worker")
 ALLOW_VARIABLE = "MILLSTREAM_HEALTH_ALLOW"
 
 _PATIENCE = 5.0
+_REFUSALS_TOLD = 10
 _REASONS = {
     200: "OK",
     400: "Bad Request",
@@ -114,6 +115,18 @@ def _is_allowed(host: str, names: frozenset[str]) -> bool:
     return True
 
 
+def _tell_of_refusal(asked: str, refused: set[str]) -> None:
+    """Log each name once, and not very many: whoever scrapes by a service's name would only see nothing."""
+    if asked in refused or len(refused) == _REFUSALS_TOLD:
+        return
+    refused.add(asked)
+    log.warning(
+        "the health endpoint was asked as %r, which is none of its names, and answers 403: if that is how it is to be "
+        "asked, allow the name (--health-allow NAME, app.run(health_allow=[...]))",
+        asked[:200],
+    )
+
+
 @contextlib.asynccontextmanager
 async def serving(app: Watched, host: str, port: int, allow: Iterable[str] = ()) -> AsyncIterator[int]:
     """Answers about ``app`` for as long as the block lasts; gives the port, which is chosen when it is 0.
@@ -129,9 +142,9 @@ async def serving(app: Watched, host: str, port: int, allow: Iterable[str] = ())
     """
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await _converse(app, names, reader, writer)
+        await _converse(app, names, refused, reader, writer)
 
-    names = allowed_names(host, allow)
+    names, refused = allowed_names(host, allow), set[str]()
     try:
         server = await asyncio.start_server(answer, host, port, limit=16_384)
     except OSError as error:
@@ -143,7 +156,11 @@ async def serving(app: Watched, host: str, port: int, allow: Iterable[str] = ())
 
 
 async def _converse(
-    app: Watched, names: frozenset[str], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    app: Watched,
+    names: frozenset[str],
+    refused: set[str],
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
 ) -> None:
     """One request, one answer, and the connection is closed."""
     with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError):
@@ -153,10 +170,12 @@ async def _converse(
             method, _, rest = request.partition(" ")
             pairs = (line.partition(":") for line in lines)
             headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
-            if _is_allowed(headers.get("host", ""), names):
+            asked = headers.get("host", "")
+            if _is_allowed(asked, names):
                 status, kind, body = await _answer(app, method, rest.partition(" ")[0], headers.get("accept", ""))
             else:
                 status, kind, body = 403, _TEXT, _NOT_FOR_US
+                _tell_of_refusal(asked, refused)
             writer.write(
                 f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
                 "Cache-Control: no-store\r\nConnection: close\r\n\r\n".encode()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import ResponseError
 
 from millstream.client import capabilities
-from millstream.client.deadletter import loggable
+from millstream.client.deadletter import loggable, meant_for
 from millstream.client.line import AccessDenied, Disconnected, Line, Reply, open_line, passes
 from millstream.clock import Clock
 from millstream.errors import MillstreamError
@@ -419,9 +419,10 @@ class SubscriberLoop:
 
     def _pass_over(self, found: list[Held]) -> list[Held]:
         """Acknowledge without a run what was put back for another group of the stream; the rest."""
-        group = self.member.group
-        others = [held for held in found if isinstance(held, Returned) and held.only not in (None, group)]
+        stream, mine = self.member.stream, (None, self.member.group)
+        others = [held for held in found if isinstance(held, Returned) and meant_for(held.history, stream) not in mine]
         for held in others:
+            log.info("%s %s: put back for another group, and not run in %s", stream, held.id.decode(), mine[1])
             held.step(Event.START)
             if self.member.no_ack:
                 self.member.drop(held)

@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from millstream.client.capabilities import Capabilities
-from millstream.client.deadletter import meant_for, take_history
+from millstream.client.deadletter import take_history
 from millstream.client.line import Line
 from millstream.clock import Clock
 from millstream.worker.settle import FINAL, TABLE, Event, State, step
@@ -57,10 +57,9 @@ class Returned(Held):
 
     Attributes:
         history: its earlier deaths, see :class:`~millstream.client.deadletter.DeadLetter`.
-        only: the group that is to have it; None when all are.
     """
 
-    __slots__ = ("history", "only")
+    __slots__ = ("history",)
 
     def __init__(
         self,
@@ -72,7 +71,6 @@ class Returned(Held):
     ) -> None:
         super().__init__(entry, fields, deliveries, leased)
         self.history = history
-        self.only = meant_for(history)
 
 
 def hold(entry: bytes, fields: list[bytes], deliveries: int, leased: int) -> Held:

@@ -1,5 +1,6 @@
 """What a publish is on the wire: XADD with trimming, an idempotent id, plain fields or FastStream's envelope."""
 
+import zlib
 from typing import Any
 
 from millstream.client.capabilities import Capabilities
@@ -8,8 +9,11 @@ from millstream.errors import ConfigError, UsageError
 from millstream.worker import envelope
 from millstream.worker.payload import PayloadError, encode, to_body
 
-#: The producer's name in XADD IDMP: ids of one application are compared with each other and with no others.
+#: Begins the producer's name in XADD IDMP: ids of one application are compared with each other and with no others.
 PRODUCER = "millstream"
+#: Producers that ids given by callers are spread over: a server remembers only the latest hundred ids of each, and an
+#: id is to be forgotten by its age alone (which holds below some 3,000 publishes a second).
+_PRODUCERS = 4096
 
 
 def trimming(maxlen: int | None, minid: str | None) -> tuple[str | int, ...]:
@@ -44,11 +48,22 @@ def fields_of(content: Any, headers: dict[str, str] | None) -> list[bytes]:
         raise PayloadError(str(error)) from error
 
 
+def producer_of(idempotent: str) -> str:
+    """The producer whose ids an id is compared with, the same in every process."""
+    return f"{PRODUCER}:{zlib.crc32(idempotent.encode(errors='surrogatepass')) % _PRODUCERS}"
+
+
 def xadd(
-    stream: str, fields: list[bytes], trim: tuple[str | int, ...], idempotent: str | None, producer: str = PRODUCER
+    stream: str,
+    fields: list[bytes],
+    trim: tuple[str | int, ...],
+    idempotent: str | None,
+    producer: str | None = None,
 ) -> Command:
     """The command; ``idempotent`` is the id by which the server knows a repetition."""
-    words: tuple[str | int, ...] = () if idempotent is None else ("IDMP", producer, idempotent)
+    words: tuple[str | int, ...] = ()
+    if idempotent is not None:
+        words = ("IDMP", producer or producer_of(idempotent), idempotent)
     return ("XADD", stream, *words, *trim, "*", *fields)
 
 

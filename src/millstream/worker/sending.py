@@ -16,14 +16,16 @@ import asyncio
 import math
 import secrets
 from hashlib import sha1
+from typing import NamedTuple
 
 from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
 
+from millstream import times
 from millstream.client.capabilities import Capabilities, find
 from millstream.client.line import Command, Line, open_line, passes
 from millstream.client.slots import beside
 from millstream.errors import Disconnected, UsageError
-from millstream.worker.publishing import PRODUCER, trimming, xadd
+from millstream.worker.publishing import PRODUCER, xadd
 
 #: KEYS: the stream, the mark. ARGV: milliseconds the mark lives, then the words behind XADD and the stream.
 SCRIPT = """
@@ -48,6 +50,20 @@ _MARGIN = 5.0
 Trim = tuple[str | int, ...]
 
 
+class How(NamedTuple):
+    """How an entry is added; see :meth:`millstream.App.publish`.
+
+    Attributes:
+        trim: the words that trim the stream.
+        idempotent: an id of the caller's.
+        retry: seconds, or a text such as ``"2m"``, for which it is sent again; None sends it once.
+    """
+
+    trim: Trim = ()
+    idempotent: str | None = None
+    retry: float | str | None = None
+
+
 class Sender:
     """Adds entries.
 
@@ -69,22 +85,14 @@ class Sender:
             self._capabilities = await find(self.line)
         return self._capabilities
 
-    async def add(
-        self,
-        stream: str,
-        fields: list[bytes],
-        *,
-        maxlen: int | None = None,
-        minid: str | None = None,
-        idempotent: str | None = None,
-        retry: float | None = None,
-    ) -> str:
+    async def add(self, stream: str, fields: list[bytes], how: How) -> str:
         """Add one entry and return its id; see :meth:`millstream.App.publish`."""
-        trim = trimming(maxlen, minid)
-        if retry is None:
+        trim, idempotent, given = how
+        if given is None:
             return str(await self.line.call(*xadd(stream, fields, trim, idempotent)), "ascii")
-        if retry <= 0:
-            raise UsageError(f"publish(retry={retry!r}): seconds for which it is tried again, more than 0")
+        retry = times.configured("publish(retry=", given, "s")
+        if not 0 < retry < math.inf:
+            raise UsageError(f"publish(retry={given!r}): seconds for which it is tried again, more than 0, and finite")
         deadline = asyncio.get_running_loop().time() + retry
         if idempotent is not None:
             return await self._until(deadline, stream, xadd(stream, fields, trim, idempotent), idmp=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from millstream.client.jsontext import parse
 from millstream.errors import StorageError
 from millstream.spark.offsets import ZERO, Id, Position, parse_id
 
@@ -160,7 +161,7 @@ def load(text: str | bytes) -> Manifest:
         ManifestError: it is something else, or of a newer version.
     """
     try:
-        raw: dict[str, Any] = json.loads(text)
+        raw: dict[str, Any] = parse(text)
         if raw["format"] != FORMAT:
             raise ManifestError(f"the archive is of format {raw['format']}, and this version reads {FORMAT}: upgrade")
         return Manifest(
@@ -171,7 +172,7 @@ def load(text: str | bytes) -> Manifest:
                 for path, stream, first, last, rows, size in raw["files"]
             ),
         )
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as reason:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as reason:
         raise ManifestError(f"the archive's manifest is damaged ({reason!r}): restore it from a backup") from None
 
 
