@@ -336,7 +336,7 @@ class App:
         minid: str | None = None,
         idempotent: str | None = None,
         headers: dict[str, str] | None = None,
-        retry: float | None = None,
+        retry: float | str | None = None,
     ) -> str:
         """Add one entry and return its id.
 
@@ -351,8 +351,8 @@ class App:
                 id, for as long as the server remembers it (``XCFGSET IDMP-DURATION``, 100 s unless set). So a publish
                 that ended in :class:`~millstream.Disconnected` can be repeated.
             headers: None writes plain fields; a mapping, also an empty one, writes FastStream's envelope.
-            retry: seconds for which it is sent again while no answer comes, or the server cannot take it for now; it
-                is added once all the same, see :mod:`millstream.worker.sending`. None sends it once.
+            retry: seconds, or ``"10s"``, for which it is sent again while no answer comes, or the server cannot take it
+                for now; it is added once all the same, see :mod:`millstream.worker.sending`. None sends it once.
 
         Raises:
             PayloadError: the content has no form as an entry.
@@ -373,7 +373,7 @@ class App:
         minid: str | None = None,
         idempotent: str | None = None,
         headers: dict[str, str] | None = None,
-        retry: float | None = None,
+        retry: float | str | None = None,
     ) -> str:
         """:meth:`publish` for programs without an event loop, such as Flask's and Django's views, from any thread.
 
@@ -482,10 +482,10 @@ class App:
         self,
         url: str | None = None,
         *,
-        grace: float | None = None,
+        grace: float | str | None = None,
         clock: Clock | None = None,
         watch: Middleware | None = None,
-        patience: float | None = 30.0,
+        patience: float | str | None = 30.0,
     ) -> "AsyncIterator[App]":
         """The subscribers at work, for as long as the block lasts; for tests and for embedding in another program.
 
@@ -494,24 +494,26 @@ class App:
             grace: as for :meth:`stop`.
             clock: where time comes from, for this block.
             watch: a middleware outside all others, for this block.
-            patience: seconds for which a server that cannot be reached yet is tried again, with one line in the log;
-                None has no end, 0 tries once.
+            patience: seconds, or ``"1m"``, for which a server that cannot be reached yet is tried again, with one line
+                in the log; None has no end, 0 tries once.
 
         Raises:
             Disconnected: the server could not be reached in that time.
             AccessDenied: it does not let us in.
             UsageError: as for :meth:`start`, like the others.
         """
+        given = None if patience is None else times.configured("App.running(patience=", patience, "s")
+        limit = None if grace is None else times.configured("App.running(grace=", grace, "s")
         before = self._url, self._clock, self.middlewares
         self._url, self._clock = url or self._url, clock or self._clock
         if watch is not None:
             self.middlewares = (watch, *self.middlewares)
         try:
-            await start_patiently(self, patience)
+            await start_patiently(self, given)
             try:
                 yield self
             finally:
-                await self.stop(grace)
+                await self.stop(limit)
         finally:
             self._url, self._clock, self.middlewares = before
 
@@ -589,9 +591,9 @@ class App:
                         f"{'{orders}'!r}"
                     )
 
-    async def stop(self, grace: float | None = None) -> bool:
+    async def stop(self, grace: float | str | None = None) -> bool:
         """Finish or hand back everything, then disconnect; False when something could not be finished in time."""
-        seconds = self.grace if grace is None else grace
+        seconds = self.grace if grace is None else times.configured("App.stop(grace=", grace, "s")
         private, self._private = self._private, None
         running = self._loops if private is not None else []
         attendance, self._attendance = self._attendance, None
@@ -728,7 +730,7 @@ class _Add:
     maxlen: int | None
     minid: str | None
     idempotent: str | None
-    retry: float | None
+    retry: float | str | None
 
 
 async def _plain(_: Publication) -> str:

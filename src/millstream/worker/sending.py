@@ -19,6 +19,7 @@ from hashlib import sha1
 
 from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
 
+from millstream import times
 from millstream.client.capabilities import Capabilities, find
 from millstream.client.line import Command, Line, open_line, passes
 from millstream.client.slots import beside
@@ -77,13 +78,14 @@ class Sender:
         maxlen: int | None = None,
         minid: str | None = None,
         idempotent: str | None = None,
-        retry: float | None = None,
+        retry: float | str | None = None,
     ) -> str:
         """Add one entry and return its id; see :meth:`millstream.App.publish`."""
         trim = trimming(maxlen, minid)
         if retry is None:
             return str(await self.line.call(*xadd(stream, fields, trim, idempotent)), "ascii")
-        if retry <= 0:
+        retry = times.configured("publish(retry=", retry, "s")
+        if not retry > 0:
             raise UsageError(f"publish(retry={retry!r}): seconds for which it is tried again, more than 0")
         deadline = asyncio.get_running_loop().time() + retry
         if idempotent is not None:
