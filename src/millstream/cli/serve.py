@@ -71,7 +71,7 @@ def _assignments(ctx: click.Context, param: click.Parameter, values: tuple[str, 
     multiple=True,
     metavar="NAME=VALUE",
     callback=_assignments,
-    help="A CONFIG parameter; repeatable.",
+    help="CONFIG parameter; repeatable.",
 )
 def serve(  # noqa: PLR0917 - click passes every option by name
     host: str,
@@ -91,7 +91,7 @@ def serve(  # noqa: PLR0917 - click passes every option by name
     aclfile: Path | None,
     parameters: dict[str, str],
 ) -> None:
-    """Run the stream server.
+    r"""Run the stream server.
 
     Any client of Redis Streams can use it. When it can be reached it prints one line, `ready redis://HOST:PORT`, to
     standard output; everything else goes to standard error. SIGTERM and Ctrl-C end it with everything on disk.
