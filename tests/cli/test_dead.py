@@ -171,6 +171,19 @@ def test_no_letter_ends_a_command(server: ServerProcess, client: redis.Redis) ->
     assert run(server, "ls").exit_code == 0
 
 
+@pytest.mark.parametrize(
+    "words", [("ls",), ("ls", "orders"), ("show", "orders", "1-1"), ("rm", "orders", "--all", "--yes")]
+)
+def test_a_key_that_is_not_there_is_an_error(
+    server: ServerProcess, client: redis.Redis, words: tuple[str, ...]
+) -> None:
+    """A wrong name after ``--key`` is not taken for a stream without letters."""
+    client.xadd("orders:dead", {"n": 1}, id="1-1")
+    done = run(server, *words, "--key", "order:dead")
+    assert (done.exit_code, client.xlen("orders:dead")) == (2, 1)
+    assert "there is no stream 'order:dead' (--key)" in done.stderr
+
+
 def test_what_is_no_letter_is_said_with_the_reason(server: ServerProcess, client: redis.Redis) -> None:
     """``show`` of an entry with nothing but dashes says why; so do options that no letter fits."""
     client.xadd("orders:dead", {"n": 1}, id="1-1")

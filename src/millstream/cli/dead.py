@@ -305,7 +305,12 @@ def _place(url: str | None, stream: str, key: str | None) -> str:
     """The key of the dead-letter stream that is meant."""
     from millstream.worker.graveyard import locate  # noqa: PLC0415 - as above
 
-    return key or ask(url, lambda line: locate(line, stream))
+    async def given(line: "Line", key: str) -> str:
+        if await line.near(key).calls([("TYPE", key)]) == [b"none"]:
+            raise UsageError(f"there is no stream {key!r} (--key): `millstream dead ls` shows those there are")
+        return key
+
+    return ask(url, lambda line: locate(line, stream) if key is None else given(line, key))
 
 
 def _yard(line: "Line", place: str) -> "Graveyard":
