@@ -169,3 +169,30 @@ def test_no_letter_ends_a_command(server: ServerProcess, client: redis.Redis) ->
         assert done.exit_code in {0, 1}, (notes, done.exception)
         assert not isinstance(done.exception, Exception), notes
     assert run(server, "ls").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "words", [("ls",), ("ls", "orders"), ("show", "orders", "1-1"), ("rm", "orders", "--all", "--yes")]
+)
+def test_a_key_that_is_not_there_is_an_error(
+    server: ServerProcess, client: redis.Redis, words: tuple[str, ...]
+) -> None:
+    """A wrong name after ``--key`` is not taken for a stream without letters."""
+    client.xadd("orders:dead", {"n": 1}, id="1-1")
+    done = run(server, *words, "--key", "order:dead")
+    assert (done.exit_code, client.xlen("orders:dead")) == (2, 1)
+    assert "there is no stream 'order:dead' (--key)" in done.stderr
+
+
+def test_what_is_no_letter_is_said_with_the_reason(server: ServerProcess, client: redis.Redis) -> None:
+    """``show`` of an entry with nothing but dashes says why; so do options that no letter fits."""
+    client.xadd("orders:dead", {"n": 1}, id="1-1")
+    flat = [word for name, value in (NOTES | {"died_at": "x"}).items() for word in (f"_dead.{name}", value)]
+    client.execute_command("XADD", "orders:dead", "1-2", "n", "1", *flat)
+    for entry, why in (("1-1", "it has no field _dead."), ("1-2", "the time ")):
+        done = run(server, "show", "orders", entry)
+        assert f"{entry} in orders:dead is not a dead letter: {why}" in done.stderr
+    for words in (("retry", "orders", "--reason", "overdue"), ("rm", "orders", "--error", "nothing")):
+        done = run(server, *words)
+        assert (done.exit_code, client.xlen("orders:dead")) == (0, 2)
+        assert "No letter of orders:dead is meant by these options" in done.stderr

@@ -7,6 +7,7 @@ import redis
 from click.testing import CliRunner
 
 from millstream.cli.main import main
+from support.ports import free_port
 from support.servers import ServerProcess
 
 MISSING = [
@@ -31,3 +32,16 @@ def test_what_is_not_there_is_named(
     assert done.exit_code == code, done.output
     assert not isinstance(done.exception, Exception)
     assert "nowhere" in done.stderr or "nobody" in done.stderr or place in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [["dead", "ls"], ["dead", "retry", "s", "1-1"], ["worker", "ls"], ["worker", "reap", "s"]]
+)
+def test_a_server_that_is_not_there_is_named(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sentence says which server was asked, since nobody may have named it, and how another is named."""
+    nowhere = f"redis://:secret@127.0.0.1:{free_port()}/3"
+    monkeypatch.setenv("MILLSTREAM_URL", nowhere)
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 1
+    assert f"cannot talk to {nowhere.replace('secret', '***')} (" in done.stderr
+    assert done.stderr.endswith("): start the server, or name another by --url, MILLSTREAM_URL or REDIS_URL\n")

@@ -78,6 +78,16 @@ def test_what_matters_least_goes_first() -> None:
     assert fit(needs, 10) == {0: 20, 2: 30}
 
 
+def test_what_a_wide_column_leaves_is_used() -> None:
+    """A narrow column comes back when a wide one that matters more had to go too and left room for it."""
+    needs = [Need(20, 2), Need(24, 5, rank=1), Need(5, 5, rank=2), Need(6, 6, rank=3)]
+    assert fit(needs, 61) == {0: 20, 1: 24, 2: 5, 3: 6}
+    assert fit(needs, 60) == {0: 20, 1: 24, 2: 5}
+    assert fit(needs, 50) == {0: 20, 1: 24}
+    assert fit([Need(20, 2), Need(6, 6, rank=3), Need(5, 5, rank=2)], 28) == {0: 20, 2: 5}
+    assert fit(needs, 43) == {0: 20, 2: 5, 3: 6}
+
+
 def test_a_pipe_has_no_width() -> None:
     """What a program or a pager gets is whole, every column of it."""
     columns = tables()["worker._WORKERS"]

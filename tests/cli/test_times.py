@@ -8,13 +8,14 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream import App, Retry, StreamSub
+from millstream import App, Disconnected, Message, Nack, Retry, StreamSub, once
 from millstream.cli.main import main
 from millstream.errors import ConfigError, UsageError
 from millstream.spark import options, sinkoptions
 from millstream.times import INSTANT, SPAN, instant, is_relative, span
 from millstream.upkeep.moment import parse_moment
 from millstream.worker.middleware import Timeout
+from millstream.worker.testing import run
 
 NOW = 1_772_366_400_250  # 2026-03-01T12:00:00.250Z
 
@@ -128,6 +129,43 @@ def test_a_workers_options_read_the_same() -> None:
     ):
         with pytest.raises(ConfigError, match=re.escape(said + SPAN)):
             make()
+
+
+async def test_what_is_said_while_a_worker_runs_reads_the_same() -> None:
+    """Delays, patience, retries and steps of the testing kit take texts beside their numbers."""
+    assert (Nack(delay="10m").delay, Nack(delay=2).delay) == (600.0, 2.0)
+    with pytest.raises(UsageError, match=r"Nack\(delay='soon'\): seconds, such as 5"):
+        Nack(delay="soon")
+    app = App(NOWHERE)
+    for retry in ("50ms", 0.05):
+        with pytest.raises(Disconnected):
+            await app.publish("s", {"n": 1}, retry=retry)
+    for odd in ("soon", -1, "0s", float("nan")):
+        with pytest.raises(UsageError, match=r"publish\(retry="):
+            await app.publish("s", {"n": 1}, retry=odd)
+    seen: list[str] = []
+
+    @app.subscriber(StreamSub("s", group="g"))
+    async def handle(msg: Message) -> None:
+        await once(msg, ("SET", "k", 1), ttl="1h")
+        seen.append(msg.id)
+        if len(seen) == 1:
+            raise Nack(delay="10m")
+
+    for patience in ("50ms", 0):
+        with pytest.raises(Disconnected):
+            async with app.running(patience=patience, grace="1s"):
+                pass
+    with pytest.raises(ConfigError, match=r"App.running\(patience='soon'\): "):
+        async with app.running(patience="soon"):
+            pass
+    async with run(app) as broker:
+        await broker.publish("s", {"n": 1})
+        await broker.run_until_idle()
+        await broker.advance("9m")
+        assert len(seen) == 1
+        await broker.advance("1m")
+        assert len(seen) == 2
 
 
 def test_sparks_options_read_the_same() -> None:

@@ -193,6 +193,9 @@ def test_sql_answers_as_a_table_and_as_json(server: ServerProcess, spark: "Spark
     local = "SELECT timestamp_ntz'2026-01-01 00:00:00' AS w FROM dead LIMIT 1"
     shown = CliRunner().invoke(main, ["sql", local, "--url", server.url])
     assert shown.stdout.split()[1].startswith("2026-01-01T00:00:00")
+    other = CliRunner().invoke(main, ["sql", "SELECT * FROM orders", "--url", server.url])
+    assert "`orders` cannot be found." in other.stderr
+    assert "The tables here are entries, groups, consumers, pending, dead;" in other.stderr
     wrong = CliRunner().invoke(main, ["sql", "SELECT nope FROM groups", "--url", server.url])
     assert wrong.exit_code == 2
     assert "nope" in wrong.stderr

@@ -57,6 +57,7 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "run": frozenset({"worker", "client"}),
     "dead": frozenset({"worker", "client"}),
     "letters": frozenset({"worker", "client"}),
+    "asking": frozenset({"client"}),  # a question by the subcommands that take --url
     "worker": frozenset({"worker", "client"}),
     "sql": frozenset({"spark", "client"}),
     "recover": frozenset({"spark", "client"}),

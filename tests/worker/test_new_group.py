@@ -6,6 +6,7 @@ import pytest
 import redis
 
 from millstream import App, StreamSub
+from millstream.errors import ConfigError
 from support.groups import all_done
 from support.servers import ServerProcess
 from support.waiting import aeventually
@@ -77,3 +78,10 @@ async def test_handlers_of_one_app_are_not_taken_for_each_other(
     async with app.running():
         await aeventually(all_done(client, "orders", "ship"))
     assert "was called" not in caplog.text
+
+
+@pytest.mark.parametrize("name", ["group", "consumer"])
+def test_an_empty_name_is_refused(name: str) -> None:
+    """From an environment variable that is not set, say: the handler's name would be taken, and the stream run anew."""
+    with pytest.raises(ConfigError, match=rf"StreamSub\({name}=''\): give it a name"):
+        StreamSub("s", **{name: ""})  # type: ignore[arg-type] # names of texts only

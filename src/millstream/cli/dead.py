@@ -1,14 +1,14 @@
 """``millstream dead``: dead letters looked at, put back where they came from, removed, exported."""
 
-import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from millstream.cli.asking import ask
 from millstream.cli.letters import readable, users_part
 from millstream.cli.output import FAILED, Column, Output, Table, exits, output_option
 from millstream.cli.printing import in_one_line
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from millstream.client.line import Line
     from millstream.worker.graveyard import Choice, Grave, Graveyard, Outcome, Place
 
-T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _WIDE = {"max_content_width": 110}
@@ -183,10 +182,10 @@ def ls(stream: str | None, limit: int, url: str | None, key: str | None, form: s
     with exits("millstream dead ls"):
         output = Output(form)
         if stream is None and key is None:
-            output.table(_streams(_run(url, _overview)))
+            output.table(_streams(ask(url, _overview)))
             return
         choice, place = _chosen(chosen), _place(url, stream or "", key)
-        found = _run(url, lambda line: _graves(line, place, choice, limit + 1))
+        found = ask(url, lambda line: _graves(line, place, choice, limit + 1))
         rows = [_row(grave) for grave in found[:limit]]
         output.table(Table("letters", _LIST, rows, empty="No dead letters."))
         if len(found) > limit:
@@ -202,10 +201,13 @@ def show(stream: str, id: str, url: str | None, key: str | None, form: str) -> N
     """See ``SHOW``."""
     with exits("millstream dead show"):
         place = _place(url, stream, key)
-        found, _ = _run(url, lambda line: _yard(line, place).find([id]))
+        found, _ = ask(url, lambda line: _yard(line, place).find([id]))
         if not found:
             raise UsageError(f"there is no letter {id} in {place}; `millstream dead ls {stream}` lists them")
-        _show(Output(form), _whole(found[0]))
+        output = Output(form)
+        _show(output, _whole(found[0]))
+        if why := _no_letter(found[0]):
+            output.say(f"{id} in {place} is {why}")
 
 
 @dead.command(help=RETRY, context_settings=_WIDE)
@@ -238,7 +240,7 @@ def retry(  # noqa: PLR0917 - click passes every option by name
         if not ids:
             _agree("retry", _question(graves, place, all_groups), len(wanted), yes)
         with output.progress({"retry": "Putting back"}, unit="letters") as tell:
-            outcome = _run(
+            outcome = ask(
                 url,
                 lambda line: _yard(line, place).put_back(
                     wanted,
@@ -248,6 +250,7 @@ def retry(  # noqa: PLR0917 - click passes every option by name
                 ),
             )
         _report(output, outcome, all_groups)
+        _say_none(output, place, wanted)
     sys.exit(0 if not outcome.refused and not (ids and outcome.gone) else FAILED)
 
 
@@ -274,8 +277,10 @@ def rm(  # noqa: PLR0917 - as above
         choice, place = _chosen(chosen), _place(url, stream, key)
         wanted, _ = _wanted(url, place, ids, choice, everything)
         _agree("rm", f"Delete {len(wanted)} dead letters of {place} for good?", len(wanted), yes)
-        removed = _run(url, lambda line: _yard(line, place).remove(wanted))
-        Output(form).report({"removed": removed, "gone": len(wanted) - removed})
+        removed = ask(url, lambda line: _yard(line, place).remove(wanted))
+        output = Output(form)
+        output.report({"removed": removed, "gone": len(wanted) - removed})
+        _say_none(output, place, wanted)
     sys.exit(0 if removed == len(wanted) or not ids else FAILED)
 
 
@@ -289,33 +294,23 @@ def export(stream: str, file: Path | None, url: str | None, key: str | None, **c
     with exits("millstream dead export"):
         choice, place = _chosen(chosen), _place(url, stream, key)
         if file is None:
-            _run(url, lambda line: _export(line, place, choice, sys.stdout))
+            ask(url, lambda line: _export(line, place, choice, sys.stdout))
             return
         with file.open("x", encoding="utf-8") as out:
-            count = _run(url, lambda line: _export(line, place, choice, out))
+            count = ask(url, lambda line: _export(line, place, choice, out))
         Output().say(f"{count} letters are in {file}.")
-
-
-def _run(url: str | None, work: "Callable[[Line], Awaitable[T]]") -> T:
-    """Do something with a line to the server."""
-    from millstream.client.line import open_line  # noqa: PLC0415 - help does not need it
-    from millstream.client.url import check_shared, find_url  # noqa: PLC0415 - as above
-
-    async def main() -> T:
-        line = open_line(check_shared(find_url(url)))
-        try:
-            return await work(line)
-        finally:
-            await line.close()
-
-    return asyncio.run(main())
 
 
 def _place(url: str | None, stream: str, key: str | None) -> str:
     """The key of the dead-letter stream that is meant."""
     from millstream.worker.graveyard import locate  # noqa: PLC0415 - as above
 
-    return key or _run(url, lambda line: locate(line, stream))
+    async def given(line: "Line", key: str) -> str:
+        if await line.near(key).calls([("TYPE", key)]) == [b"none"]:
+            raise UsageError(f"there is no stream {key!r} (--key): `millstream dead ls` shows those there are")
+        return key
+
+    return ask(url, lambda line: locate(line, stream) if key is None else given(line, key))
 
 
 def _yard(line: "Line", place: str) -> "Graveyard":
@@ -366,8 +361,13 @@ def _wanted(
         return list(dict.fromkeys(ids)), []
     if choice.everything and not everything:
         raise UsageError("which letters? give their IDs, options such as --reason, or --all")
-    graves = _run(url, lambda line: _graves(line, place, choice))
+    graves = ask(url, lambda line: _graves(line, place, choice))
     return [grave.id for grave in graves], graves
+
+
+def _say_none(output: Output, place: str, wanted: list[str]) -> None:
+    if not wanted:
+        output.say(f"No letter of {place} is meant by these options; `millstream dead ls` takes the same ones.")
 
 
 def _question(graves: "list[Grave]", place: str, all_groups: bool) -> str:
@@ -396,6 +396,17 @@ def _row(grave: "Grave") -> tuple[object, ...]:
     error = letter.error.partition("\n")[0][:200]
     returned = len(letter.history)
     return (grave.id, letter.died_ms, letter.group, letter.reason, letter.deliveries, returned, letter.id, error)
+
+
+def _no_letter(grave: "Grave") -> str | None:
+    """Why an entry cannot be read as a letter; None when it can."""
+    from millstream.client.deadletter import unpack  # noqa: PLC0415 - help does not need it
+
+    try:
+        unpack(grave.flat)
+    except ValueError as reason:
+        return str(reason)
+    return None
 
 
 def _whole(grave: "Grave") -> dict[str, object]:

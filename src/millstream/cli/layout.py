@@ -1,7 +1,8 @@
 """Which columns of a table fit on a terminal, and how wide each one is. Pure.
 
 Ids, times, figures and names are never broken: what was cut in two cannot be copied. Where a terminal is too narrow,
-prose is wrapped first, then columns go, those that matter least before the others; a table that is too wide even so
+prose is wrapped first, then columns go, those that matter least before the others, unless
+what a wider one leaves has room for them; a table that is too wide even so
 runs past the edge.
 """
 
@@ -50,6 +51,10 @@ def fit(needs: Sequence[Need], width: int) -> dict[int, int]:
         if needs[soonest].rank == 0:
             break
         kept.remove(soonest)
+    for at in sorted(set(range(len(needs))) - set(kept), key=lambda at: (needs[at].rank, at)):
+        if _total([needs[one].least for one in (*kept, at)]) <= width:  # a wide one went, and left room for this
+            kept.append(at)
+    kept.sort()
     widths = {at: needs[at].least for at in kept}
     room = max(width - _total(list(widths.values())), 0)
     for at in kept:

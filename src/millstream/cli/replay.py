@@ -32,7 +32,7 @@ new the field that --id-field names holds the id an entry had; with --ids keep t
 cursor is a key at the target, millstream:replay:..., that goes 7 days after the end.
 
 Exit code: 0 done, 1 it could not go on (mend that and run it again), 2 the command line cannot be meant so, 130 stopped
-by SIGTERM or Ctrl-C. Needs no Java: pip install 'millstream[spark]' for reading archives.
+by SIGTERM or Ctrl-C. Needs no Java, but: pip install 'millstream[spark]'. docs/archive.md says what is promised.
 """
 
 _COLUMNS = (

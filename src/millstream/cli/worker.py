@@ -4,11 +4,12 @@ import asyncio
 import getpass
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from millstream.cli.asking import ask
 from millstream.cli.output import Column, Output, Table, exits, output_option
 from millstream.cli.timeoptions import SPAN_HELP, span
 from millstream.errors import MillstreamError, UsageError
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from millstream.client.line import Line
     from millstream.worker.registry import Order, Pause
 
-T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 #: Seconds between two looks at workers that are to end.
@@ -198,7 +198,7 @@ def worker() -> None:
 def ls(url: str | None, form: str) -> None:
     """See ``LS``."""
     with exits("millstream worker ls"):
-        found, strange, paused = _run(url, _everything)
+        found, strange, paused = ask(url, _everything)
         workers = Table("workers", _WORKERS, [_row(facts) for facts in found], empty="No workers.")
         pauses = [[p.stream, p.group, p.reason, p.by, p.at_ms] for p in paused]
         tables = [workers, Table("pauses", _PAUSES, pauses)]
@@ -214,7 +214,7 @@ def ls(url: str | None, form: str) -> None:
 def show(id: str, url: str | None, form: str) -> None:  # noqa: A002 - click's argument
     """See ``SHOW``."""
     with exits("millstream worker show"):
-        facts = _run(url, lambda line: _pick(line, (id,), everyone=False))[0]
+        facts = ask(url, lambda line: _pick(line, (id,), everyone=False))[0]
         error = facts["last_error"] or {}
         whole = {name: facts[name] for name in ("id", "host", "pid", "version", "state", "started_ms", "beat_ms")}
         whole["blocked"] = _blocked(facts)
@@ -242,13 +242,13 @@ def _tell(url: str | None, ids: tuple[str, ...], order: "Order", everyone: bool,
         return found
 
     with exits(f"millstream worker {order}"):
-        told = _run(url, work)
+        told = ask(url, work)
         if not told:
             Output().say("No workers are alive: nobody to tell.")
             return
         Output().say(f"Told {len(told)} to {order}: {', '.join(told)}. They see it within five seconds.")
         if wait:
-            _run(url, lambda line: _ended(line, told))
+            ask(url, lambda line: _ended(line, told))
             Output().say(f"Ended: {len(told)}.")
 
 
@@ -313,7 +313,7 @@ def pause(stream: str, group: str, reason: str, by: str | None, ahead: bool, url
         await registry.pause(line, stream, group, reason=reason, by=by or f"{_user()}@{socket.gethostname()}")
 
     with exits("millstream worker pause"):
-        _run(url, work)
+        ask(url, work)
         Output().say(f"Paused {group} on {stream}; `millstream worker resume {stream} {group}` ends it.")
 
 
@@ -327,7 +327,7 @@ def resume(target: str, group: str | None, url: str | None) -> None:
 
     with exits("millstream worker resume"):
         if group is not None:
-            if not _run(url, lambda line: registry.resume(line, target, group)):
+            if not ask(url, lambda line: registry.resume(line, target, group)):
                 raise UsageError(f"{group} on {target} is not paused; `millstream worker ls` shows what is")
             Output().say(f"Resumed {group} on {target}.")
             return
@@ -337,7 +337,7 @@ def resume(target: str, group: str | None, url: str | None) -> None:
             await registry.tell(line, [found], None)
             return found
 
-        Output().say(f"Told {_run(url, work)} to go on.")
+        Output().say(f"Told {ask(url, work)} to go on.")
 
 
 @worker.command(help=REAP, context_settings=_WIDE)
@@ -350,7 +350,7 @@ def reap(stream: str, group: str | None, idle: str, url: str | None, form: str) 
     """See ``REAP``."""
     with exits("millstream worker reap"):
         idle_ms = span("--idle", idle)
-        rows = _run(url, lambda line: _reap(line, stream, group, idle_ms))
+        rows = ask(url, lambda line: _reap(line, stream, group, idle_ms))
         table = Table("removed", _REMOVED, rows, empty="Nothing to remove.")
         Output(form).table(table)
 
@@ -366,21 +366,6 @@ async def _reap(line: "Line", stream: str, group: str | None, idle_ms: int) -> l
     for name in groups:
         found += [(name, gone) for gone in await reaper.reap(line, stream, name, idle_ms=idle_ms, alive=alive)]
     return found
-
-
-def _run(url: str | None, work: "Callable[[Line], Awaitable[T]]") -> T:
-    """Do something with a line to the server."""
-    from millstream.client.line import open_line  # noqa: PLC0415 - help does not need it
-    from millstream.client.url import check_shared, find_url  # noqa: PLC0415 - as above
-
-    async def main() -> T:
-        line = open_line(check_shared(find_url(url)))
-        try:
-            return await work(line)
-        finally:
-            await line.close()
-
-    return asyncio.run(main())
 
 
 async def _everything(line: "Line") -> "tuple[list[dict[str, Any]], list[str], list[Pause]]":

@@ -315,14 +315,20 @@ def _iso(ms: int) -> str:
 def _ms(text: str) -> int:
     if text.lstrip("-").isdigit():
         return _number(text)
-    when = datetime.fromisoformat(text)
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"not a dead letter: the time {text[:40]!r} is none") from None
     if when.tzinfo is None:
         raise ValueError(f"not a dead letter: the time {text[:40]!r} names no zone")
     return (when - _EPOCH) // _MS
 
 
 def _number(text: str) -> int:
-    number = int(text)
+    try:
+        number = int(text)
+    except ValueError:
+        raise ValueError(f"not a dead letter: {text[:40]!r} is no number") from None
     if not -_HIGHEST <= number < _HIGHEST:
         raise ValueError(f"not a dead letter: {text[:40]} is beyond 64 bits")
     return number

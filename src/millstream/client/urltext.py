@@ -22,6 +22,14 @@ def url_of_environment() -> str | None:
     return os.environ.get("MILLSTREAM_URL") or os.environ.get("REDIS_URL") or None
 
 
+def unreached(url: str, error: Exception) -> str:
+    """One sentence for a server that cannot be talked to: which one it is, and how another is named."""
+    return (
+        f"cannot talk to {without_password(url)} ({str(error).rstrip('.')}): start the server, or name another by "
+        "--url, MILLSTREAM_URL or REDIS_URL"
+    )
+
+
 def wrong(url: str) -> str | None:
     """What is wrong with the URL of one server, None if nothing is.
 

@@ -105,7 +105,7 @@ class RedisStreamMessage(StreamMessage):
         """As :meth:`millstream.Message.ack`."""
         return super().ack()
 
-    def nack(self, delay: float | None = None, **_: Any) -> Awaitable[None]:
+    def nack(self, delay: float | str | None = None, **_: Any) -> Awaitable[None]:
         """As :meth:`millstream.Message.nack`."""
         return super().nack(delay)
 

@@ -20,6 +20,7 @@ import redis
 from millstream.client.connect import connect
 from millstream.client.jsontext import parse_record
 from millstream.client.url import check_remote, find_url
+from millstream.client.urltext import unreached
 from millstream.errors import MillstreamError
 
 logger = logging.getLogger("millstream.spark")
@@ -123,9 +124,12 @@ def look(url: str | None) -> list[dict[str, Any]]:
         QueriesError: the server cannot be reached or refused.
         ConfigError: the URL is none of a server.
     """
-    with connect(check_remote(find_url(url)), socket_timeout=10, socket_connect_timeout=10) as client:
+    where = check_remote(find_url(url))
+    with connect(where, socket_timeout=10, socket_connect_timeout=10) as client:
         try:
             return found(client)
+        except redis.ConnectionError as error:
+            raise QueriesError(unreached(where, error)) from None
         except redis.RedisError as error:
             raise QueriesError(f"the queries cannot be asked for: {error}") from None
 

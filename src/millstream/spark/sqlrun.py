@@ -57,11 +57,18 @@ def run(query: str, options: Mapping[str, str]) -> Found:
         columns = [(field.name, field.dataType.simpleString()) for field in frame.schema]
         return Found(columns, iter([[_plain(value) for value in row] for row in frame.collect()]))
     except PySparkException as error:
-        raise UsageError(last_words(error)) from None
+        raise UsageError(last_words(error) + _advice(error.getCondition())) from None
 
 
 def _frame(spark: "SparkSession", table: str, options: Mapping[str, str]) -> "DataFrame":
     return spark.read.format("millstream").options(**options).option("view", table).load()
+
+
+def _advice(condition: str | None) -> str:
+    """What Spark cannot know of an error of its own: which tables there are."""
+    if condition != "TABLE_OR_VIEW_NOT_FOUND":
+        return ""
+    return f" The tables here are {', '.join(('entries', *VIEWS))}; --stream and --stream-pattern choose streams."
 
 
 def last_words(error: BaseException) -> str:

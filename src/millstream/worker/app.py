@@ -471,10 +471,10 @@ class App:
         self,
         url: str | None = None,
         *,
-        grace: float | None = None,
+        grace: float | str | None = None,
         clock: Clock | None = None,
         watch: Middleware | None = None,
-        patience: float | None = 30.0,
+        patience: float | str | None = 30.0,
     ) -> "AsyncIterator[App]":
         """The subscribers at work, for as long as the block lasts; for tests and for embedding in another program.
 
@@ -483,24 +483,26 @@ class App:
             grace: as for :meth:`stop`.
             clock: where time comes from, for this block.
             watch: a middleware outside all others, for this block.
-            patience: seconds for which a server that cannot be reached yet is tried again, with one line in the log;
-                None has no end, 0 tries once.
+            patience: seconds, or ``"1m"``, for which a server that cannot be reached yet is tried again, with one line
+                in the log; None has no end, 0 tries once.
 
         Raises:
             Disconnected: the server could not be reached in that time.
             AccessDenied: it does not let us in.
             UsageError: as for :meth:`start`, like the others.
         """
+        given = None if patience is None else times.configured("App.running(patience=", patience, "s")
+        limit = None if grace is None else times.configured("App.running(grace=", grace, "s")
         before = self._url, self._clock, self.middlewares
         self._url, self._clock = url or self._url, clock or self._clock
         if watch is not None:
             self.middlewares = (watch, *self.middlewares)
         try:
-            await start_patiently(self, patience)
+            await start_patiently(self, given)
             try:
                 yield self
             finally:
-                await self.stop(grace)
+                await self.stop(limit)
         finally:
             self._url, self._clock, self.middlewares = before
 
@@ -578,9 +580,9 @@ class App:
                         f"{'{orders}'!r}"
                     )
 
-    async def stop(self, grace: float | None = None) -> bool:
+    async def stop(self, grace: float | str | None = None) -> bool:
         """Finish or hand back everything, then disconnect; False when something could not be finished in time."""
-        seconds = self.grace if grace is None else grace
+        seconds = self.grace if grace is None else times.configured("App.stop(grace=", grace, "s")
         private, self._private = self._private, None
         running = self._loops if private is not None else []
         attendance, self._attendance = self._attendance, None

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
-from millstream.errors import MillstreamError, UsageError
+from millstream import times
+from millstream.errors import ConfigError, MillstreamError, UsageError
 from millstream.worker.settle import State
 
 if TYPE_CHECKING:
@@ -16,15 +17,15 @@ if TYPE_CHECKING:
 
 
 class Nack(MillstreamError):  # noqa: N818 - said by the handler, not a fault
-    """Raise it: this delivery did not work out, give the entry to anybody, now or after ``delay`` seconds.
+    """Raise it: this delivery did not work out, give the entry to anybody, now or after ``delay``.
 
-    The delivery counts towards the limit.
+    The delivery counts towards the limit. ``delay`` is seconds, or a text such as ``"1m"``.
 
     Raises:
-        UsageError: the delay is no number of seconds.
+        UsageError: the delay is no length of time.
     """
 
-    def __init__(self, reason: str = "", *, delay: float | None = None) -> None:
+    def __init__(self, reason: str = "", *, delay: float | str | None = None) -> None:
         super().__init__(reason)
         self.delay = None if delay is None else _seconds(delay)
 
@@ -42,11 +43,13 @@ class EntryLostError(MillstreamError):
 
 def _seconds(delay: object) -> float:
     try:
-        seconds = math.nan if isinstance(delay, str) else float(delay)  # type: ignore[arg-type] # that is the question
-    except (TypeError, ValueError):
+        seconds = float(times.configured("Nack(delay=", delay, "s"))  # type: ignore[arg-type] # that is the question
+    except (TypeError, ValueError, ConfigError):
         seconds = math.nan
     if not math.isfinite(seconds):
-        raise UsageError(f"Nack(delay={delay!r}): a number of seconds, such as 5 or 0.5; for dead at once raise Reject")
+        raise UsageError(
+            f"Nack(delay={delay!r}): seconds, such as 5 or 0.5, or a text such as '10m'; for dead at once raise Reject"
+        )
     return seconds
 
 
@@ -150,13 +153,13 @@ class Message:
         """
         return self._settle(lambda: self._outcomes.ledger.ack(self._held, urgent=True))
 
-    def nack(self, delay: float | None = None) -> Awaitable[None]:
-        """Give the entry to anybody, now or after ``delay`` seconds; at the delivery limit it is dead instead.
+    def nack(self, delay: float | str | None = None) -> Awaitable[None]:
+        """Give the entry to anybody, now or after ``delay`` (see :class:`Nack`); at the limit it is dead instead.
 
         Raises:
             AlreadySettledError: it has an outcome already.
             EntryLostError: it is not ours any more.
-            UsageError: the delay is no number of seconds.
+            UsageError: the delay is no length of time.
         """
         said = Nack(delay=delay)
         said.__context__ = sys.exception()  # what the handler has caught, if it says so in an except

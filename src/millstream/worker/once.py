@@ -18,6 +18,7 @@ handled it long before do not repeat theirs.
 import asyncio
 from collections.abc import Sequence
 
+from millstream import times
 from millstream.client.line import Command
 from millstream.client.slots import beside
 from millstream.errors import UsageError
@@ -56,7 +57,7 @@ def marker(msg: Message) -> str:
     return beside(msg.stream, "once", f"{msg.group}:{msg.origin}")
 
 
-async def once(msg: Message, *commands: Command, ttl: int = KEEP_SECONDS) -> bool:
+async def once(msg: Message, *commands: Command, ttl: float | str = KEEP_SECONDS) -> bool:
     """Run commands on the entry's server, once for the entry and the group, however often it is delivered.
 
     A command that the server refuses ends the run there; what ran before it is on record, and the next call goes on
@@ -65,7 +66,8 @@ async def once(msg: Message, *commands: Command, ttl: int = KEEP_SECONDS) -> boo
     Args:
         msg: the delivery.
         commands: each a sequence of words, as on the wire; the same ones for every delivery of the entry.
-        ttl: seconds for which this is remembered; longer than an entry may wait for its next delivery.
+        ttl: whole seconds, or ``"7d"``, for which this is remembered; longer than an entry may wait for its next
+            delivery.
 
     Returns:
         True when they ran now, False when an earlier delivery had run them.
@@ -80,20 +82,21 @@ async def once(msg: Message, *commands: Command, ttl: int = KEEP_SECONDS) -> boo
     return bool(await line.call("EVAL", SCRIPT, 1, marker(msg), *words))
 
 
-def once_sync(msg: Message, *commands: Command, ttl: int = KEEP_SECONDS) -> bool:
+def once_sync(msg: Message, *commands: Command, ttl: float | str = KEEP_SECONDS) -> bool:
     """:func:`once` for handlers that are plain functions: it returns when the server has answered."""
     loop = msg._outcomes.loop  # noqa: SLF001 - where the line lives
     return asyncio.run_coroutine_threadsafe(once(msg, *commands, ttl=ttl), loop).result()
 
 
-def _words(commands: Sequence[Command], ttl: int) -> list[bytes | str | int | float]:
+def _words(commands: Sequence[Command], ttl: float | str) -> list[bytes | str | int | float]:
     if not commands or not all(isinstance(command, tuple | list) and command for command in commands):
         raise UsageError(
             'once(msg, ("HINCRBY", "revenue", day, 5)): give at least one command, each a tuple of its words'
         )
-    if ttl < 1:
+    seconds = int(times.configured("once(ttl=", ttl, "s"))
+    if seconds < 1:
         raise UsageError(f"once(ttl={ttl!r}): seconds, at least 1; what is forgotten at once is done again")
-    words: list[bytes | str | int | float] = [ttl]
+    words: list[bytes | str | int | float] = [seconds]
     for command in commands:
         words += (len(command), *command)
     return words

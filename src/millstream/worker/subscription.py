@@ -65,6 +65,9 @@ class StreamSub:
     def __post_init__(self) -> None:
         if not self.stream:
             raise ConfigError("StreamSub: the stream needs a name")
+        for name in ("group", "consumer"):
+            if getattr(self, name) == "":
+                raise ConfigError(f"StreamSub({name}=''): give it a name, or leave it out")
         if not _START.match(self.start):
             raise ConfigError(f'StreamSub(start={self.start!r}): "0", "$" or an entry id')
         for name in ("min_idle_time", "max_records", "polling_interval", "maxlen"):

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import ResponseError
 
+from millstream import times
 from millstream.client.manual import StoreClock, manual_store
 from millstream.client.url import sync_client
 from millstream.worker.app import App
@@ -116,14 +117,17 @@ class Broker:
                 await asyncio.sleep(_LOOK)  # handlers and the gathering of acks take real time
         self._raise()
 
-    async def advance(self, seconds: float) -> None:
+    async def advance(self, seconds: float | str) -> None:
         """Let time pass, as fast as it goes, and do whatever becomes due; leases are renewed as in life.
+
+        Args:
+            seconds: how much, also as a text such as ``"10m"``.
 
         Raises:
             StillBusyError: see :meth:`run_until_idle`.
             Exception: the same.
         """
-        left = round(seconds * 1000)
+        left = round(times.configured("advance(", seconds, "s") * 1000)
         await self.run_until_idle()  # what is on its way now is not of a later time
         while left > 0:
             part = min(self._step(left), left)
