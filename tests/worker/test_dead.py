@@ -224,6 +224,14 @@ def test_a_letter_that_cannot_be_put_back_stays(server: ServerProcess, client: r
     assert client.xlen("orders") == 1
 
 
+def test_letters_up_to_the_highest_id_are_found(server: ServerProcess, client: redis.Redis) -> None:
+    """A page that ends with the last id there can be is the last one: nothing can be asked for behind it."""
+    bury(client, 199)
+    client.execute_command("XADD", "orders:dead", f"{2**64 - 1}-{2**64 - 1}", *pack(letter()))
+    found = run(server, "ls", "orders", "--limit", "1000", "-o", "json")
+    assert (found.exit_code, len(json.loads(found.stdout))) == (0, 200)
+
+
 async def test_no_entry_is_acked_into_a_key_that_is_no_stream(
     server: ServerProcess, client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
