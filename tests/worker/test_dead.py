@@ -224,6 +224,13 @@ def test_a_letter_that_cannot_be_put_back_stays(server: ServerProcess, client: r
     assert client.xlen("orders") == 1
 
 
+def test_a_letter_is_put_back_once_however_often_it_is_named(server: ServerProcess, client: redis.Redis) -> None:
+    """An id may be written in more than one way."""
+    bury(client, 1)
+    put = run(server, "retry", "orders", "1000", "1000-0", "01000-0", "-o", "json")
+    assert (put.exit_code, json.loads(put.stdout)["returned"], client.xlen("orders")) == (0, 1, 1)
+
+
 def test_letters_up_to_the_highest_id_are_found(server: ServerProcess, client: redis.Redis) -> None:
     """A page that ends with the last id there can be is the last one: nothing can be asked for behind it."""
     bury(client, 199)

@@ -204,7 +204,8 @@ class Graveyard:
         for _ in range(_TRIES):
             rows = await self._look(ids, watch=True)
             gone = [wanted for wanted, row in zip(ids, rows, strict=True) if row is None]
-            letters, refused = await self._fit([_grave(row) for row in rows if row is not None])
+            graves = {row[0]: _grave(row) for row in rows if row is not None}  # 5, 5-0 and 05-0 are one letter
+            letters, refused = await self._fit(list(graves.values()))
             if letters:
                 commands = self._commands(letters, all_groups)
                 if not all_groups:
