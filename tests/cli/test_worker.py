@@ -42,6 +42,12 @@ STRANGE: list[Any] = [
     json.dumps({**FACTS, "id": "web-2", "last_error": "x"}), json.dumps({**FACTS, "id": "web-2", "beat_ms": 1e400}),
     '{"id": "web-2", "beat_ms": NaN}', b"\xff\xfe\x00", b"\x80",
 ]  # fmt: skip
+ABSURD: list[dict[str, Any]] = [
+    {"beat_ms": 10**400, "blocked": {"since_ms": 0, "where": "x"}},
+    {"started_ms": -(2**63) - 1},
+    {"subscribers": [{**FACTS["subscribers"][0], "consumer": "\ud800"}]},
+]
+STRANGE += [json.dumps({**FACTS, "id": "web-2", **absurd}) for absurd in ABSURD]
 
 
 def test_a_record_that_no_worker_wrote_is_named_and_passed_over(server: ServerProcess, client: redis.Redis) -> None:
@@ -63,6 +69,16 @@ def test_a_record_that_no_worker_wrote_is_named_and_passed_over(server: ServerPr
     assert run(server, "show", "web-1").exit_code == 0
     assert run(server, "quiet", "--all").exit_code == 0
     assert client.hgetall(registry.CONTROL) == {b"worker:web-1": b"quiet"}
+
+
+def test_dead_consumers_go_whoever_the_registry_says_is_alive(server: ServerProcess, client: redis.Redis) -> None:
+    """A name with half of a surrogate pair cannot be sent to the server: it kept every worker from removing any."""
+    subscriber = {**FACTS["subscribers"][0], "consumer": "\ud800"}
+    enrol(client, "web-2", json.dumps({**FACTS, "id": "web-2", "subscribers": [subscriber]}))
+    client.xgroup_create("jobs", "g", "0", mkstream=True)
+    client.xgroup_createconsumer("jobs", "g", "gone")
+    done = run(server, "reap", "jobs", "--idle", "0s", "-o", "json")
+    assert (done.exit_code, json.loads(done.stdout)) == (0, [{"group": "g", "consumer": "gone"}])
 
 
 def test_a_pause_that_nobody_can_read_is_still_no_traceback(server: ServerProcess, client: redis.Redis) -> None:

@@ -13,7 +13,7 @@ import redis
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from millstream.errors import ConfigError, UsageError
-from millstream.spark import faces
+from millstream.spark import faces, holdings
 from millstream.spark.asking import Asker
 from millstream.spark.claims import Claim, Run, dump, joined, load, number, parts
 from millstream.spark.groupmode import GroupReader
@@ -352,6 +352,20 @@ def mine(client: redis.Redis) -> list[Any]:
     """What the batch's consumer holds."""
     found: list[Any] = client.xpending_range("s", "g", "-", "+", 100, "lake-1")
     return found
+
+
+def test_the_highest_id_may_end_a_page(
+    server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing can be asked for behind it: the server would refuse, and end the query."""
+    monkeypatch.setattr(holdings, "PAGE", 2)
+    for ident in ("1-0", f"{2**64 - 1}-{2**64 - 1}"):
+        client.xadd("s", {"n": 1}, id=ident)
+    client.xgroup_create("s", "g", "0")
+    client.xreadgroup("g", "c", {"s": ">"})
+    asker = Asker(server.url)
+    assert [len(page) for page in Holdings(asker, "s", "g").pending("c")] == [2]
+    asker.close()
 
 
 def test_a_consumer_that_was_given_something_is_not_deleted_with_it(server: ServerProcess, client: redis.Redis) -> None:

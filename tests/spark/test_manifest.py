@@ -89,7 +89,9 @@ def test_the_manifest_survives_its_file() -> None:
         load(dump(made).replace('"format": 1', '"format": 2'))
 
 
-@pytest.mark.parametrize("path", ["/etc/passwd", "../x", "s/../../x", "s//x", "./x", "", "s/\0x", 7, None, ["x"]])
+@pytest.mark.parametrize(
+    "path", ["/etc/passwd", "../x", "s/../../x", "s//x", "./x", "", "s/\0x", "s/\ud800", 7, None, ["x"]]
+)
 def test_a_manifest_names_files_of_its_archive_only(path: object) -> None:
     """Files that it names are read, merged and removed: one from elsewhere must not lead a job out of its directory."""
     text = dump(some()).replace('"s/1-5"', json.dumps(path))

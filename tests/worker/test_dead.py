@@ -224,6 +224,21 @@ def test_a_letter_that_cannot_be_put_back_stays(server: ServerProcess, client: r
     assert client.xlen("orders") == 1
 
 
+def test_a_letter_is_put_back_once_however_often_it_is_named(server: ServerProcess, client: redis.Redis) -> None:
+    """An id may be written in more than one way."""
+    bury(client, 1)
+    put = run(server, "retry", "orders", "1000", "1000-0", "01000-0", "-o", "json")
+    assert (put.exit_code, json.loads(put.stdout)["returned"], client.xlen("orders")) == (0, 1, 1)
+
+
+def test_letters_up_to_the_highest_id_are_found(server: ServerProcess, client: redis.Redis) -> None:
+    """A page that ends with the last id there can be is the last one: nothing can be asked for behind it."""
+    bury(client, 199)
+    client.execute_command("XADD", "orders:dead", f"{2**64 - 1}-{2**64 - 1}", *pack(letter()))
+    found = run(server, "ls", "orders", "--limit", "1000", "-o", "json")
+    assert (found.exit_code, len(json.loads(found.stdout))) == (0, 200)
+
+
 async def test_no_entry_is_acked_into_a_key_that_is_no_stream(
     server: ServerProcess, client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from millstream.client.ranges import behind
 from millstream.errors import ConfigError
 from millstream.spark import hooks
 from millstream.spark.asking import Asker, Command, absent, checked, pairs
@@ -68,16 +69,16 @@ class Holdings:
 
     def pending(self, consumer: str | None, first: Id | str = "-", last: Id | str = "+") -> Iterator[list[list[Any]]]:
         """Rows of XPENDING, a page at a time; of all consumers where None is named."""
-        start = str(first)
+        start: str | None = str(first)
         owner = () if consumer is None else (consumer,)
-        while True:
+        while start is not None:
             (told,) = self._asker.ask([("XPENDING", self.key, self.group, start, str(last), PAGE, *owner)])
             rows = [] if absent(told) else checked(told)
             if rows:
                 yield rows
             if len(rows) < PAGE:
                 return
-            start = f"({rows[-1][0].decode()}"
+            start = behind(rows[-1][0])
 
     def runs(self, consumer: str) -> list[Run]:
         """What a consumer holds."""

@@ -4,6 +4,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 
+from millstream.client.ranges import behind
 from millstream.spark import wire
 from millstream.spark.asking import Asker, Refusal, absent
 
@@ -72,8 +73,8 @@ class Keeper:
         """Renew once. Only entries that are idle for a while, which what a thief has just claimed is not."""
         old = int(self.period * 500)
         for key in keys:
-            start = "-"
-            while not self._stopped and self._held is not None:
+            start: str | None = "-"
+            while start is not None and not self._stopped and self._held is not None:
                 (rows,) = asker.once([("XPENDING", key, self._group, "IDLE", old, start, "+", _PAGE, consumer)])
                 if isinstance(rows, Refusal):
                     if not absent(rows):
@@ -82,6 +83,6 @@ class Keeper:
                 if rows:
                     ids = [row[0] for row in rows]
                     asker.once([("XCLAIM", key, self._group, consumer, old, *ids, "JUSTID")])
-                    start = f"({rows[-1][0].decode()}"
+                    start = behind(rows[-1][0])
                 if len(rows) < _PAGE:
                     break

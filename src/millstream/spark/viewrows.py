@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millstream.client.deadletter import DeadLetter, unpack
+from millstream.client.ranges import behind
 from millstream.spark.asking import Asker, absent, checked, pairs
 from millstream.spark.columns import moments
 from millstream.spark.decode import Want, general, strings
@@ -97,7 +98,7 @@ def _pending(asker: Asker, part: "ViewPartition") -> Iterator[Rows]:
             (key, part.group, consumer, ident, int(ident.partition(b"-")[0]), idle, deliveries, ms - idle or None)
             for ident, consumer, idle, deliveries in rows
         ]
-        start = f"({rows[-1][0].decode()}" if len(rows) == PAGE else None
+        start = behind(rows[-1][0]) if len(rows) == PAGE else None
 
 
 def _dead(asker: Asker, part: "ViewPartition") -> Iterator[Rows]:
@@ -107,7 +108,7 @@ def _dead(asker: Asker, part: "ViewPartition") -> Iterator[Rows]:
         (told,) = asker.ask([("XRANGE", key, start, str(part.end), "COUNT", _LETTERS)])
         rows = checked(told)
         yield [(*_letter(flat), key, ident) for ident, flat in rows]
-        start = f"({rows[-1][0].decode()}" if len(rows) == _LETTERS else None
+        start = behind(rows[-1][0]) if len(rows) == _LETTERS else None
 
 
 def _letter(flat: Sequence[bytes]) -> tuple[Any, ...]:

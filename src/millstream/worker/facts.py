@@ -5,6 +5,8 @@ from typing import Any
 from millstream.client.jsontext import parse_record
 
 _TEXT, _COUNT = (str,), (int,)
+#: Whole numbers go so far, as the server's own do: what is beyond cannot be reckoned with as a time.
+_HIGHEST = 2**63
 _MAYBE_TEXT = (str, type(None))
 _WORKER: dict[str, tuple[type, ...]] = {
     "host": _TEXT,
@@ -57,6 +59,8 @@ def parse(worker: str, record: bytes) -> dict[str, Any] | None:
     for subscriber in told["subscribers"]:
         if not _fits(subscriber, _SUBSCRIBER) or not all(_fits(job, _JOB) for job in subscriber["jobs"]):
             return None
+        if not all(_is_name(subscriber[name]) for name in ("stream", "group", "consumer")):
+            return None
     found: dict[str, Any] = told
     return found
 
@@ -65,4 +69,17 @@ def _fits(value: Any, shape: dict[str, tuple[type, ...]]) -> bool:
     """True for an object that has these fields, each of one of its types."""
     if not isinstance(value, dict):
         return False
-    return all(isinstance(value.get(name, ...), kinds) for name, kinds in shape.items())
+    return all(_is_one_of(value.get(name, ...), kinds) for name, kinds in shape.items())
+
+
+def _is_one_of(value: Any, kinds: tuple[type, ...]) -> bool:
+    return isinstance(value, kinds) and not (isinstance(value, int) and not -_HIGHEST <= value < _HIGHEST)
+
+
+def _is_name(text: str) -> bool:
+    """True for what a server can have: a name with half of a surrogate pair could not even be asked for."""
+    try:
+        text.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True

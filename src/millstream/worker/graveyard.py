@@ -18,6 +18,7 @@ from redis.exceptions import ResponseError
 
 from millstream.client.deadletter import SUFFIX, DeadLetter, dead_key, returning, unpack
 from millstream.client.line import Command, Line, Reply
+from millstream.client.ranges import behind
 from millstream.clock import Clock, SystemClock
 from millstream.errors import MillstreamError, UsageError
 
@@ -142,9 +143,9 @@ class Graveyard:
     async def graves(self, choice: Choice | None = None) -> AsyncGenerator[Grave, None]:
         """What is chosen, oldest first, a page at a time."""
         choice = choice or Choice()
-        start = f"{choice.since}" if choice.since is not None else "-"
+        start: str | None = f"{choice.since}" if choice.since is not None else "-"
         end = f"({choice.until}-0" if choice.until is not None else "+"
-        while True:
+        while start is not None:
             rows = _checked(await self._ask("XRANGE", self.key, start, end, "COUNT", _PAGE), self.key)
             for row in rows:
                 grave = _grave(row)
@@ -152,7 +153,7 @@ class Graveyard:
                     yield grave
             if len(rows) < _PAGE:
                 return
-            start = f"({rows[-1][0].decode()}"
+            start = behind(rows[-1][0])
 
     async def find(self, ids: Sequence[str]) -> tuple[list[Grave], list[str]]:
         """The letters with these ids, and the ids that are not there."""
@@ -204,7 +205,8 @@ class Graveyard:
         for _ in range(_TRIES):
             rows = await self._look(ids, watch=True)
             gone = [wanted for wanted, row in zip(ids, rows, strict=True) if row is None]
-            letters, refused = await self._fit([_grave(row) for row in rows if row is not None])
+            graves = {row[0]: _grave(row) for row in rows if row is not None}  # 5, 5-0 and 05-0 are one letter
+            letters, refused = await self._fit(list(graves.values()))
             if not all_groups:
                 letters, strangers = await self._with_group(letters, outcome)
                 refused += strangers

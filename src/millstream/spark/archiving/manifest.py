@@ -180,6 +180,7 @@ def _below(path: str) -> str:
     """A file's path: below the archive's directory, since what is named here is read, and removed once merged."""
     if "\0" in path or {"", ".", ".."} & set(path.split("/")):
         raise ValueError(f"the path {path!r} is not one below the archive's directory")
+    path.encode(errors="surrogateescape")  # half of a surrogate pair is no name that a file can have
     return path
 
 
