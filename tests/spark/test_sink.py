@@ -431,6 +431,45 @@ def test_staged_rows_that_vanished_are_an_error_before_anything_is_seen(
     assert there(both_client) == []
 
 
+def wire(*commands: tuple[str, ...]) -> bytes:
+    """Commands as they travel."""
+    words = [[word.encode() for word in command] for command in commands]
+    return b"".join(
+        b"*%d\r\n" % len(each) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in each) for each in words
+    )
+
+
+ROW = ("XADD", "out", "*", "n", "7")
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        b"1 \n" + wire(("DEL", "secret")),
+        b"1 \n" + wire(ROW, ("DEL", "secret")),
+        b"1 \n" + wire(("XADD", "secret-stream", "*", "n", "7")),
+        b"2 \n" + wire(ROW),
+        b"1 \n" + wire(ROW) + b"*1\r\n$4\r\nPI",
+        b"1 \n" + wire(ROW)[:-3],
+        b"1 \nDEL secret\r\n",
+        b"1 \n*5\r\n$4\r\nXADD\r\n$3\r\nout\r\n*1\r\n$1\r\n*\r\n$1\r\nn\r\n$1\r\n7\r\n",
+        b"1 \n",
+    ],
+)
+def test_staged_rows_that_somebody_changed_send_nothing_else(
+    both: ServerProcess, both_client: redis.Redis, piece: bytes
+) -> None:
+    """Bytes that a stranger wrote in the place of rows are never sent: the batch ends with an error that names them."""
+    both_client.set("secret", "kept")
+    one = staged(both, numbers(0, 3))
+    (part,) = one.parts
+    both_client.hset(part.key, "0", piece)
+    with pytest.raises(UsageError, match="were changed by somebody else"):
+        commit(both, 1, one)
+    assert both_client.get("secret") == "kept"
+    assert not both_client.exists("out", "secret-stream")
+
+
 @pytest.mark.usefixtures("small")
 def test_rows_lost_while_being_published_are_told_with_the_way_out(
     both: ServerProcess, both_client: redis.Redis

@@ -214,6 +214,8 @@ class Publisher:
         done, piece = looked[1]
         try:
             done, first = int(done or 0), None if piece is None else _first(piece)
+            if piece is not None and done <= number:
+                _check_rows(piece, part.stream)
         except ValueError:
             raise UsageError(
                 f"rows of batch {record.version} of writer {self._writer} that wait in {part.key} on "
@@ -319,6 +321,28 @@ def _rows(piece: bytes) -> int:
     if rows < 1:
         raise ValueError(f"{rows} rows are none")
     return rows
+
+
+def _check_rows(piece: bytes, stream: str) -> None:
+    """Raise unless a piece is so many XADDs to its stream, and nothing else.
+
+    Staged are commands as they travel, and they are sent as they are: with the rights of the sink's user whatever
+    others wrote there would run, and one reply too many or too few would be taken for another command's.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    reader, key = hiredis.Reader(), stream.encode()
+    reader.feed(piece, piece.index(b"\n") + 1)
+    for _ in range(_rows(piece)):
+        try:
+            words = reader.gets()
+        except hiredis.ProtocolError as problem:
+            raise ValueError(str(problem)) from None
+        if not isinstance(words, list) or words[:2] != [b"XADD", key] or set(map(type, words)) != {bytes}:
+            raise ValueError("a command that is no XADD to its stream")
+    if reader.has_data():
+        raise ValueError("more than its rows")
 
 
 def last_generated(reply: list[Any]) -> Id:
