@@ -22,7 +22,7 @@ SECONDS = 0.25
 """Processor time that a command of one client may cost the others."""
 MOST = 10_000
 """Words of a command. Its cost goes with them, so that a hundred times as many keep others waiting, as in Redis."""
-PATTERN = 2000
+PATTERN = 20_000
 """Bytes of a pattern."""
 # What keeps others from being answered because it is asked to, or ends what is being tried
 LEFT_OUT = frozenset(
