@@ -36,7 +36,7 @@ FAULTS = (
         "tests/seeds/test_xclaim.py::test_the_way_from_a_failed_consumer_to_another",
     ),
     Fault(
-        "released-entry-before-earlier-ones",
+        "released-entry-behind-the-owned",
         "Released entries are claimed first, in the order of their release.",
         "engine/pending.py",
         "        self._link(record, self._zone_end)\n        self._zone_end = record\n",

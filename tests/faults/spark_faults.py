@@ -249,7 +249,7 @@ FAULTS = (
         "pending-twice-between-pages",
         "A view has each pending entry once, in any number of pages.",
         "spark/viewrows.py",
-        '        start = f"({rows[-1][0].decode()}" if len(rows) == PAGE else None\n',
+        "        start = behind(rows[-1][0]) if len(rows) == PAGE else None\n",
         "        start = rows[-1][0].decode() if len(rows) == PAGE else None\n",
         "tests/spark/test_views.py::test_pages_of_pending_entries_have_each_once",
     ),

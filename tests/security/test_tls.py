@@ -214,6 +214,27 @@ def test_worker_line_and_spark_wire_reach_it(server: ServerThread, certificates)
         wire.close()
 
 
+def test_a_server_stops_amid_the_end_of_a_connection(server: ServerThread, certificates) -> None:
+    """A connection that closes as the server stops is closed once; on asyncio a second close() was the server's end."""
+    raised: list[BaseException] = []
+    done = threading.Event()
+
+    def end() -> None:
+        (connection,) = server.server._transports
+        connection._transport.close()
+        try:
+            connection.finish()
+        except AttributeError as error:
+            raised.append(error)
+        done.set()
+
+    with client(server, certificates) as ours:
+        assert ours.ping()
+        server.server.loop.call_soon_threadsafe(end)
+        assert done.wait(10)
+    assert raised == []
+
+
 def test_worker_line_refuses_a_server_it_cannot_trust(server: ServerThread) -> None:
     """Without the authority's certificate the server could be anybody."""
 

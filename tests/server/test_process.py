@@ -302,8 +302,8 @@ def test_maxclients_is_lowered_to_what_the_system_allows(tmp_path: Path) -> None
     server = millstream_server(tmp_path, "--memory")
     server.command = ["sh", "-c", 'ulimit -n 64; exec "$@"', "sh", *server.command]
     with server, server.client() as client:
-        assert client.config_get("maxclients") == {"maxclients": "32"}
-        assert "maxclients is lowered to 32" in server.log.read_text()
+        assert client.config_get("maxclients") == {"maxclients": "16"}
+        assert "maxclients is lowered to 16" in server.log.read_text()
 
 
 @pytest.mark.parametrize(

@@ -391,7 +391,8 @@ class Connection(asyncio.Protocol):
             self._closed = True
             if not self._holds_output():
                 self._forget()
-            self._transport.close()
+            if not self._transport.is_closing():  # the second close() of TLS on asyncio drops what is asked next
+                self._transport.close()
             if not self._forgotten:
                 self.check_output()  # no later reply will
 
