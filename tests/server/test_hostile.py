@@ -22,8 +22,8 @@ SECONDS = 0.25
 """Processor time that a command of one client may cost the others."""
 MOST = 10_000
 """Words of a command. Its cost goes with them, so that a hundred times as many keep others waiting, as in Redis."""
-PATTERN = 20_000
-"""Bytes of a pattern."""
+PATTERN = 5_000
+"""Bytes of a pattern; with ten thousand of them in one command its bytes alone take a while to be read."""
 # What keeps others from being answered because it is asked to, or ends what is being tried
 LEFT_OUT = frozenset(
     {

@@ -65,6 +65,7 @@ class Attendance:
         self._listed = listed
         self._reap_after = reap_after
         self._watchdog: Watchdog | None = None
+        self._renewed_ms: int | None = None  # when the index was made to last another day
         if blocked_after is not None:
             self._watchdog = Watchdog(url, self.id, after=blocked_after, facts=self._facts_of_blocked)
         self._started = clock.now().wall
@@ -128,7 +129,10 @@ class Attendance:
         now = self._clock.now().wall
         pairs = [(loop.subscription.sub.stream, loop.subscription.group) for loop in self._loops]
         fields = [registry.order_field(self.id), *(registry.pause_field(*pair) for pair in pairs)]
-        replies = await self._line.calls(registry.beat(self.id, self.facts(), now, fields))
+        renews = self._renewed_ms is None or not 0 <= now - self._renewed_ms < registry.RENEWAL_MS
+        replies = await self._line.calls(registry.beat(self.id, self.facts(), now, fields, renews=renews))
+        if renews:
+            self._renewed_ms = now
         refused = [reply for reply in replies if isinstance(reply, ResponseError)]
         if refused:
             # other refusals pass: a disk that is full, a server that is loading

@@ -9,8 +9,8 @@
     millstream:control       hash: ``worker:<id>`` -> quiet, drain or stop; ``pause:["stream","group"]`` -> JSON with
                              reason, by and at_ms
 
-A beat is one SET, one ZADD, one PEXPIRE and one HMGET. A worker lives as long as its key; the index only finds it.
-Pauses have no time to live: they hold until somebody resumes, whatever is restarted meanwhile.
+A beat is one SET, one ZADD and one HMGET, and once an hour one PEXPIRE. A worker lives as long as its key; the index
+only finds it. Pauses have no time to live: they hold until somebody resumes, whatever is restarted meanwhile.
 """
 
 import json
@@ -36,6 +36,9 @@ TTL_MS = 20_000
 
 #: Milliseconds after which a worker that left no goodbye is dropped from the index.
 _FORGET_MS = 86_400_000
+
+#: Milliseconds after which the index is made to last another day; with each beat would be one command more for nothing.
+RENEWAL_MS = 3_600_000
 
 Order = Literal["quiet", "drain", "stop"]
 ORDERS: tuple[Order, ...] = ("quiet", "drain", "stop")
@@ -82,12 +85,23 @@ def pause_field(stream: str, group: str) -> str:
     return f"pause:{json.dumps([stream, group], separators=(',', ':'))}"
 
 
-def beat(worker: str, told: Mapping[str, object], now_ms: int, fields: Sequence[str]) -> list[Command]:
-    """The commands of one beat; the last one's reply is what :data:`CONTROL` has in ``fields``."""
+def beat(
+    worker: str, told: Mapping[str, object], now_ms: int, fields: Sequence[str], *, renews: bool = True
+) -> list[Command]:
+    """The commands of one beat; the last one's reply is what :data:`CONTROL` has in ``fields``.
+
+    Args:
+        worker: its id.
+        told: what it tells about itself.
+        now_ms: wall milliseconds.
+        fields: of :data:`CONTROL` that it wants to know.
+        renews: whether the index is to last another day; one beat within :data:`RENEWAL_MS` must.
+    """
+    renewal: list[Command] = [("PEXPIRE", INDEX, _FORGET_MS)] if renews else []
     return [
         ("SET", worker_key(worker), json.dumps(told, separators=(",", ":")), "PX", TTL_MS),
         ("ZADD", INDEX, now_ms, worker),
-        ("PEXPIRE", INDEX, _FORGET_MS),
+        *renewal,
         ("HMGET", CONTROL, *fields),
     ]
 
