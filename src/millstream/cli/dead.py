@@ -38,7 +38,7 @@ Examples:
   millstream dead rm orders --until 30d --yes              forget what died more than thirty days ago
   millstream dead export orders > dead.jsonl               everything, one JSON object a line
 
-Exit code: 0 done, 1 some or all of it could not be done, 2 the command line cannot be meant so, 130 interrupted.
+Exit code: 0 done, 1 some or all of it could not be done, 2 the command line is invalid, 130 interrupted.
 """
 
 LS = """List the letters of one dead-letter stream, oldest first; without STREAM, the dead-letter streams themselves.

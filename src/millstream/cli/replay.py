@@ -31,7 +31,7 @@ is inclusive, --until is not. With --ids
 new the field that --id-field names holds the id an entry had; with --ids keep the target must be new, or behind. The
 cursor is a key at the target, millstream:replay:..., that goes 7 days after the end.
 
-Exit code: 0 done, 1 it could not go on (mend that and run it again), 2 the command line cannot be meant so, 130 stopped
+Exit code: 0 done, 1 it could not go on (mend that and run it again), 2 the command line is invalid, 130 stopped
 by SIGTERM or Ctrl-C. Needs no Java, but: pip install 'millstream[spark]'. docs/archive.md says what is promised.
 """
 

@@ -46,7 +46,7 @@ Examples:
   millstream serve --host 0.0.0.0 --aclfile users.acl --set maxclients=500
 
 Exit code: 0 ended as asked, 1 it could not start or the disk failed (one line says what to do), 2 the command line
-cannot be meant so. docs/server.md lists the parameters of --set; `redis-cli CONFIG GET '*'` shows them.
+is invalid. docs/server.md lists the parameters of --set; `redis-cli CONFIG GET '*'` shows them.
 """
 
 

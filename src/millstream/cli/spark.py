@@ -27,7 +27,7 @@ Examples:
   millstream spark ls --json
   redis-cli XREVRANGE millstream:spark:progress + - COUNT 10
 
-Exit code: 0 done, 1 the server cannot be reached or refused, 2 the command line cannot be meant so.
+Exit code: 0 done, 1 the server cannot be reached or refused, 2 the command line is invalid.
 """
 
 _QUERIES = (

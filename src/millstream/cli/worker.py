@@ -39,7 +39,7 @@ Examples:
   millstream worker drain web-1-4711               finish what it has, then end
   millstream worker reap orders --idle 1d          remove consumers of processes that are gone
 
-Exit code: 0 done, 1 it could not be done, 2 the command line cannot be meant so, 130 interrupted.
+Exit code: 0 done, 1 it could not be done, 2 the command line is invalid, 130 interrupted.
 """
 
 LS = """List the workers that are alive, and the handlers that are paused.

@@ -5,7 +5,7 @@ exit code  meaning
 ========  ==========================================================================================
 0         stopped by a signal or SHUTDOWN; everything is on disk
 1         could not start, or the disk failed; one sentence on stderr says what and what to do
-2         the command line cannot be meant so
+2         the command line is invalid
 ========  ==========================================================================================
 """
 
