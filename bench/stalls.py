@@ -383,7 +383,7 @@ def measured(case: Case, path: str, seconds: float, server: "subprocess.Popen[by
     asking = multiprocessing.Process(target=prober, args=(url, server.pid, theirs), daemon=True)
     asking.start()
     try:
-        time.sleep(0.3)
+        time.sleep(0.3)  # some PINGs of the idle server come first
         ours.send("read")
         ours.recv()
         start = used(server.pid)
@@ -391,6 +391,7 @@ def measured(case: Case, path: str, seconds: float, server: "subprocess.Popen[by
         began = time.perf_counter()
         sender.start()
         sender.join(seconds)
+        # what a command leaves behind is asked for too: keys expire in the second after it
         time.sleep(2.0 if "expire" in case.name else 0.2)
         ours.send("read")
         if not ours.poll(max(seconds - (time.perf_counter() - began), 1)):
