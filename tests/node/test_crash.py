@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from millstream.clock import ManualClock
-from millstream.commands.config import Config
-from millstream.commands.session import Session
+from millstream.commands.context.config import Config
+from millstream.commands.context.session import Session
 from millstream.node.node import Node
 from millstream.node.outcome import Outcome
 from millstream.persistence.log import Log
