@@ -17,9 +17,9 @@ from millstream.commands.config import Config
 from millstream.node.node import Node
 from millstream.node.room import Room
 from millstream.persistence.log import Log
-from millstream.persistence.simdisk import Crash, PowerCut, SimDisk
 from millstream.server.committer import SYNC_SECONDS, Committer
 from support import campaign
+from support.simdisk import Crash, PowerCut, SimDisk
 
 HOME = Path("/data")
 
