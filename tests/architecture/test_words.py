@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from millstream.cli.main import COMMANDS
-from millstream.commands.table import every
+from millstream.commands.table.table import every
 from support.source import ROOT
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

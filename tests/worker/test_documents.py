@@ -16,8 +16,8 @@ AROUND = """
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 from millstream import App, BatchError, Depends, Message, Middleware, Retry, StreamSub, Timeout, once
-from millstream.worker.logcontext import LogContext
-from millstream.worker.tracing import Tracing
+from millstream.worker.middlewares.logging import LogContext
+from millstream.worker.middlewares.tracing import Tracing
 Order = dict
 Session = Any
 app = App()
