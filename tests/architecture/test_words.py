@@ -122,6 +122,16 @@ def test_every_page_is_in_the_list_of_pages() -> None:
     assert [page for page in docs.rglob("*.md") if page.resolve() not in listed] == []
 
 
+def test_a_decision_is_a_screen_with_its_reasons() -> None:
+    """A record says in which circumstances, what, and what follows; who needs more than a screen has two decisions."""
+    records = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
+    assert [path.name[:4] for path in records] == [f"{number:04}" for number in range(1, len(records) + 1)]
+    for path in records:
+        text = path.read_text()
+        assert re.findall(r"^## (.*)$", text, flags=re.MULTILINE) == ["Context", "Decision", "Consequences"], path.name
+        assert len(text.splitlines()) <= 40, path.name
+
+
 def test_what_differs_is_explained_on_the_page() -> None:
     """Each link within the page leads to a heading of it, and each row that differs to one with a text."""
     page = compatibility().PAGE.read_text()
