@@ -273,13 +273,14 @@ def change_tree(found: list[ast.AST], anchor: Anchor) -> Match:
     return match
 
 
-def changed(text: str, anchor: Anchor, *, strict: bool = False) -> str:
-    """The text of a file with the fault in it; a Python file's without comments, in the layout of ``ast.unparse``.
+def changed(text: str, anchor: Anchor, *, same_place: bool = False, same_names: bool = False) -> str | ast.Module:
+    """A file with the fault in it: text of Lua, the tree of Python, so that only what is written is laid out.
 
     Args:
         text: of the file.
         anchor: what to change.
-        strict: only a place of the very name will do; outside of functions, only the very names.
+        same_place: only a place of the very name will do.
+        same_names: only a statement with the very names will do.
 
     Raises:
         Misplaced: the fault does not fit; the message says what stands there.
@@ -287,14 +288,14 @@ def changed(text: str, anchor: Anchor, *, strict: bool = False) -> str:
     if anchor.file.endswith(".lua"):
         return change_lua(text, anchor)
     tree = ast.parse(text)
-    found = scopes(tree, anchor.place, strict=strict)
+    found = scopes(tree, anchor.place, strict=same_place)
     if not found:
         raise Misplaced("no such function, class or name there")
     if isinstance(found[0], ast.Assign | ast.AnnAssign):
         change_string(found[0], anchor)
-    elif not change_tree(found, anchor).exact and strict and not anchor.place:
+    elif not change_tree(found, anchor).exact and same_names:
         raise Misplaced("other names there")
-    return ast.unparse(tree)
+    return tree
 
 
 @lru_cache(maxsize=2)
@@ -303,27 +304,24 @@ def texts(package: Path, suffix: str) -> dict[Path, str]:
     return {path: path.read_text() for path in sorted(package.rglob("*" + suffix))}
 
 
-def may_fit(text: str, anchor: Anchor) -> bool:
-    """Whether a file is worth a closer look: it defines the place, or has all words of a statement outside of any."""
-    if not anchor.place:
-        return all(word in text for word in re.findall(r"\w+", anchor.old))
-    names = anchor.place.split(".")
-    return all(re.search(rf"(def|class|function) {name}\b|^{name}\b", text, re.MULTILINE) for name in names)
+def attempts(some: dict[Path, str], anchor: Anchor, *, same_place: bool, same_names: bool) -> list[tuple[Path, Any]]:
+    """The files that a fault fits, of those that define its place and have its names, each with the fault."""
+    words = re.findall(r"\w+", anchor.old) if same_names else []
+    defined = re.compile(rf"(def|class|function) {(last := anchor.place.rpartition('.')[2])}\b|^{last}\b", re.MULTILINE)
+    found = []
+    for path, text in some.items():
+        if defined.search(text) and all(word in text for word in words):
+            with suppress(Misplaced):
+                found.append((path, changed(text, anchor, same_place=same_place, same_names=same_names)))
+    return found
 
 
-def attempt(path: Path, text: str, anchor: Anchor, *, strict: bool) -> tuple[Path, str] | None:
-    """The file and its changed text, or None if the fault does not fit it."""
-    try:
-        return path, changed(text, anchor, strict=strict)
-    except Misplaced:
-        return None
+def locate(package: Path, anchor: Anchor) -> tuple[Path, str | ast.Module]:
+    """The file that a fault is planted in, and what it is with the fault.
 
-
-def locate(package: Path, anchor: Anchor) -> tuple[Path, str]:
-    """The file that a fault is planted in, and its text with the fault.
-
-    Where the file is not, or the place not in it, others of the same name are looked at, then all: a module that was
-    moved, renamed, divided or merged needs no word here as long as its functions keep their names.
+    Where the file is not, or the place not in it, others of the same name are looked at, then those with that place, at
+    last those with a function of the name and the very statement: a module that was moved, renamed, divided or merged
+    needs no word here as long as its functions keep their names.
 
     Raises:
         Misplaced: with the place, and what stands there.
@@ -337,14 +335,17 @@ def locate(package: Path, anchor: Anchor) -> tuple[Path, str]:
             problem = str(reason)
     others = {one: text for one, text in texts(package, path.suffix).items() if one != path}
     same = {one: text for one, text in others.items() if one.name == path.name}
-    alike = {one: text for one, text in others.items() if may_fit(text, anchor)}
-    for some, strict in ((same, not anchor.place), (alike, True)):
-        found = [one for other, text in some.items() if (one := attempt(other, text, anchor, strict=strict))]
+    outside = not anchor.place
+    for some, same_place, same_names in ((same, False, outside), (others, True, outside), (others, False, True)):
+        found = attempts(some, anchor, same_place=same_place, same_names=same_names)
         if len(found) == 1:
             return found[0]
         if found:
             problem += "; it fits each of " + ", ".join(str(one.relative_to(package)) for one, _ in found)
             break
-    else:
-        problem += "".join(f"; the place is also in {one.relative_to(package)}" for one in alike if anchor.place)
     raise Misplaced(f"{anchor.file}, {anchor.place or 'outside of functions'}: {problem}")
+
+
+def laid_out(source: str | ast.Module) -> str:
+    """The text of a file with a fault; Python's is without comments."""
+    return source if isinstance(source, str) else ast.unparse(source)

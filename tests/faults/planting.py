@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from faults.anchors import Anchor, Misplaced, locate
+from faults.anchors import Anchor, Misplaced, laid_out, locate
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src/millstream"
@@ -74,8 +74,8 @@ def copy_of_source(folder: Path, fault: Fault | None = None) -> Path:
     source = folder / "src"
     shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
     if fault is not None:
-        path, text = locate(source / "millstream", fault.anchor)
-        path.write_text(text)
+        path, broken = locate(source / "millstream", fault.anchor)
+        path.write_text(laid_out(broken))
     return source
 
 

@@ -13,7 +13,7 @@ from zlib import crc32
 
 import pytest
 
-from faults.anchors import FIXED, Anchor, Misplaced, changed, locate, scopes
+from faults.anchors import FIXED, Anchor, Misplaced, changed, laid_out, locate, scopes
 from faults.catalogue import FAULTS, QUICK
 from faults.planting import PACKAGE, ROOT, SECONDS, Fault, Run, WrongFailure, judge, prove, run
 from support import campaign
@@ -60,7 +60,7 @@ def test_a_fault_survives_renames_and_moves(tmp_path: Path) -> None:
     """Twenty faults of as many files: every name of the function changed, each second file moved, others renamed."""
     files = {fault.file: fault for fault in FAULTS if fault.file.endswith(".py") and "." in fault.place}
     chosen = list(files.values())[:20]
-    planted = [ast.unparse(ast.parse(locate(PACKAGE, fault.anchor)[1])) for fault in chosen]
+    planted = [laid_out(locate(PACKAGE, fault.anchor)[1]) for fault in chosen]
     for number_, fault in enumerate(chosen):
         tree = ast.parse((PACKAGE / fault.file).read_text())
         for scope in scopes(tree, fault.place, strict=True):
@@ -69,7 +69,7 @@ def test_a_fault_survives_renames_and_moves(tmp_path: Path) -> None:
         (tmp_path / f"room_{number_}").mkdir()
         (tmp_path / f"room_{number_}" / name).write_text(ast.unparse(tree))
     assert len(chosen) == 20
-    assert [locate(tmp_path, fault.anchor)[1].replace("_renamed", "") for fault in chosen] == planted
+    assert [laid_out(locate(tmp_path, fault.anchor)[1]).replace("_renamed", "") for fault in chosen] == planted
 
 
 SOURCE = """
@@ -111,7 +111,7 @@ class Reader:
 )
 def test_an_anchor_finds_what_it_means(place: str, old: str, new: str, which: str, is_there: str) -> None:
     """By shape, with the names of the source; by the very names, or by number, where several are of one shape."""
-    assert is_there in changed(SOURCE, Anchor("reader.py", place, old, new, which))
+    assert is_there in laid_out(changed(SOURCE, Anchor("reader.py", place, old, new, which)))
 
 
 @pytest.mark.parametrize(
@@ -133,6 +133,15 @@ def test_an_anchor_that_does_not_fit_says_what_stands_there(
     (tmp_path / "reader.py").write_text(SOURCE)
     with pytest.raises(Misplaced, match=words):
         locate(tmp_path, Anchor("reader.py", place, old, "", which))
+
+
+def test_a_method_is_found_when_class_and_file_have_other_names(tmp_path: Path) -> None:
+    """By its own name and the very statement."""
+    (tmp_path / "other.py").write_text(SOURCE.replace("class Reader", "class Other"))
+    anchor = Anchor("reader.py", "Reader.read", "if self.full: ...", "")
+    assert locate(tmp_path, anchor)[0] == tmp_path / "other.py"
+    with pytest.raises(Misplaced, match="no such file"):
+        locate(tmp_path, replace(anchor, old="if self.is_full: ..."))
 
 
 def test_a_place_that_is_in_two_files_is_named(tmp_path: Path) -> None:
