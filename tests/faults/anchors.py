@@ -307,7 +307,8 @@ def texts(package: Path, suffix: str) -> dict[Path, str]:
 def attempts(some: dict[Path, str], anchor: Anchor, *, same_place: bool, same_names: bool) -> list[tuple[Path, Any]]:
     """The files that a fault fits, of those that define its place and have its names, each with the fault."""
     words = re.findall(r"\w+", anchor.old) if same_names else []
-    defined = re.compile(rf"(def|class|function) {(last := anchor.place.rpartition('.')[2])}\b|^{last}\b", re.MULTILINE)
+    last = re.escape(anchor.place.rpartition(".")[2])
+    defined = re.compile(rf"(def|class|function) ([\w.]+\.)?{last}\b|^{last}\b", re.MULTILINE)
     found = []
     for path, text in some.items():
         if defined.search(text) and all(word in text for word in words):

@@ -144,6 +144,14 @@ def test_a_method_is_found_when_class_and_file_have_other_names(tmp_path: Path) 
         locate(tmp_path, replace(anchor, old="if self.is_full: ..."))
 
 
+def test_a_lua_function_is_found_in_another_file(tmp_path: Path) -> None:
+    """By its name, with the table that it is in; its text is changed and no other."""
+    text = "local function take(a)\n  return 1\nend\nfunction t.take(a)\n  return  1\nend\n"
+    (tmp_path / "other.lua").write_text(text)
+    found = locate(tmp_path, Anchor("natives.lua", "t.take", "return 1", "return 2"))
+    assert found == (tmp_path / "other.lua", text.replace("return  1", "return 2"))
+
+
 def test_a_place_that_is_in_two_files_is_named(tmp_path: Path) -> None:
     """A file that has gone, and two that it may have become."""
     for name in ("one.py", "two.py"):
