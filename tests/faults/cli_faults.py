@@ -26,7 +26,7 @@ FAULTS = (
     Fault(
         "put-back-for-no-group",
         "The group that gave up on an entry gets it when it is put back.",
-        "worker/loop.py",
+        "worker/subscriber/loop.py",
         "SubscriberLoop._pass_over",
         "[held for held in found if isinstance(held, Returned) and meant_for(held.history, stream) not in mine]",
         "[held for held in found if isinstance(held, Returned) and meant_for(held.history, stream) is not None]",
@@ -35,7 +35,7 @@ FAULTS = (
     Fault(
         "passed-over-and-left-pending",
         "What was put back for another group is acknowledged.",
-        "worker/loop.py",
+        "worker/subscriber/loop.py",
         "SubscriberLoop._pass_over",
         "self._ledger.ack(held)",
         "self._returned(held)",
@@ -60,7 +60,7 @@ FAULTS = (
     Fault(
         "registry-believed",
         "A record that no worker wrote is passed over.",
-        "worker/registry.py",
+        "worker/registry/protocol.py",
         "census",
         "told = None if wrong_type else facts.parse(worker, _checked(reply))",
         "told = None if wrong_type else json.loads(_checked(reply))",

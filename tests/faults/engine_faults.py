@@ -10,7 +10,7 @@ FAULTS = (
     Fault(
         "budget-without-a-streams-header",
         "MAXSIZE counts every byte of the reply but its outermost header.",
-        "commands/streams_read.py",
+        "commands/streams/read.py",
         "_Answer.end",
         "self.size += len(b'*%d\\r\\n' % count)",
         "",
@@ -19,7 +19,7 @@ FAULTS = (
     Fault(
         "ack-forgets-the-consumer",
         "An acknowledged entry leaves the consumer's list as well as the group's.",
-        "engine/group.py",
+        "engine/streams/group.py",
         "Group.forget",
         "if record.consumer is not None: ...",
         "",
@@ -29,7 +29,7 @@ FAULTS = (
     Fault(
         "claim-leaves-the-old-owner",
         "A claimed entry has one owner.",
-        "engine/group.py",
+        "engine/streams/group.py",
         "Group.assign",
         "if record.consumer is not None: ...",
         "",
@@ -38,7 +38,7 @@ FAULTS = (
     Fault(
         "released-entry-behind-the-owned",
         "Released entries are claimed first, in the order of their release.",
-        "engine/pending.py",
+        "engine/streams/pending.py",
         "TimeOrder.release",
         "self._link(record, self._zone_end)",
         "self._link(record, None)",
@@ -47,7 +47,7 @@ FAULTS = (
     Fault(
         "time-order-by-arrival",
         "Entries are claimed by the time of their delivery, oldest first.",
-        "engine/pending.py",
+        "engine/streams/pending.py",
         "TimeOrder.insert",
         "earlier = self._times.add(time)",
         "earlier = self._times.add(time) and None",
@@ -57,7 +57,7 @@ FAULTS = (
     Fault(
         "index-loses-early-ids",
         "An entry that becomes pending again at an old id is found.",
-        "engine/ordered.py",
+        "engine/streams/ordered.py",
         "Ordered.add",
         "piece.insert(at, number)",
         "piece.append(number)",
@@ -67,7 +67,7 @@ FAULTS = (
     Fault(
         "delivery-not-counted",
         "Each delivery counts one.",
-        "engine/stream_ops.py",
+        "engine/streams/stream_ops.py",
         "_read_again",
         "found.assign(entry_id, holder, now, next_count(record.count))",
         "found.assign(entry_id, holder, now, record.count)",
@@ -76,7 +76,7 @@ FAULTS = (
     Fault(
         "lag-of-a-gap-invented",
         "A lag that cannot be known is not told.",
-        "engine/stream.py",
+        "engine/streams/stream.py",
         "Stream.lag",
         "if group.entries_read != UNKNOWN and (not self.has_gap_after(group.last_id)): ...",
         "if group.entries_read != UNKNOWN: ...",
@@ -85,7 +85,7 @@ FAULTS = (
     Fault(
         "lag-of-one-too-many",
         "A lag is exact.",
-        "engine/stream.py",
+        "engine/streams/stream.py",
         "Stream.distance",
         "return self.entries_added - self.length + 1",
         "return self.entries_added - self.length",
@@ -94,7 +94,7 @@ FAULTS = (
     Fault(
         "deletion-forgotten",
         "A deletion moves the largest deleted id.",
-        "engine/stream.py",
+        "engine/streams/stream.py",
         "Stream.delete",
         "self.max_deleted = max(self.max_deleted, entry_id)",
         "",
@@ -103,7 +103,7 @@ FAULTS = (
     Fault(
         "trimmed-entries-stay-pending",
         "DELREF takes the records of what it trims.",
-        "engine/stream_ops.py",
+        "engine/streams/stream_ops.py",
         "_trim",
         "if unref and stream.groups: ...",
         "if unref and (not stream.groups): ...",
@@ -112,7 +112,7 @@ FAULTS = (
     Fault(
         "needed-entries-trimmed",
         "ACKED keeps what a group has not been given.",
-        "engine/stream.py",
+        "engine/streams/stream.py",
         "Stream.is_referenced",
         "return any((group.last_id < entry_id or entry_id in group.pending for group in self.groups.values()))",
         "return any((entry_id in group.pending for group in self.groups.values()))",
@@ -121,7 +121,7 @@ FAULTS = (
     Fault(
         "noack-leaves-a-record",
         "NOACK leaves nothing pending.",
-        "engine/stream.py",
+        "engine/streams/stream.py",
         "Stream.deliver",
         "if not noack: ...",
         "if ids: ...",
@@ -131,7 +131,7 @@ FAULTS = (
     Fault(
         "position-not-moved",
         "An entry is delivered as new once in a group.",
-        "engine/stream.py",
+        "engine/streams/stream.py",
         "Stream._advance",
         "group.last_id = ids[-1]",
         "group.last_id = ids[0]",
@@ -141,7 +141,7 @@ FAULTS = (
     Fault(
         "duplicates-added",
         "A message that is sent again is added once.",
-        "engine/stream_ops.py",
+        "engine/streams/stream_ops.py",
         "_add",
         "stream.idempotence.remember(idmp[0], idmp[1], number)",
         "stream.idempotence.producers.setdefault(idmp[0], {})",
@@ -168,7 +168,7 @@ FAULTS = (
     Fault(
         "claims-into-the-past-look-at-all",
         "A command costs what it touches.",
-        "engine/pending.py",
+        "engine/streams/pending.py",
         "TimeOrder.insert",
         "earlier = self._times.add(time)",
         "earlier = self._times.add(time) and max((one for one in self._ends if one < time), default=None)",
@@ -178,7 +178,7 @@ FAULTS = (
     Fault(
         "repeated-claim-counts-once",
         "An id that XCLAIM names twice is claimed twice.",
-        "commands/streams_pending.py",
+        "commands/streams/pending.py",
         "_Claimer.settle",
         "if entry in self._taken: ...",
         "",

@@ -2,7 +2,7 @@
 
 from faults.planting import ASSERTION, Fault
 
-COMMITTER = "tests/server/test_committer.py"
+COMMITTER = "tests/server/load/test_committer.py"
 OUTAGE = "tests/node/test_outage.py"
 
 FAULTS = (
@@ -30,7 +30,7 @@ FAULTS = (
     Fault(
         "no-floor",
         "Writes are turned away before one fails.",
-        "node/room.py",
+        "node/disk_guard.py",
         "Room.worked",
         "if free is None or free >= (floor if self.state == 'ok' else floor + floor // 4): ...",
         "if free is None or free >= 0 * (floor if self.state == 'ok' else floor + floor // 4): ...",
@@ -39,7 +39,7 @@ FAULTS = (
     Fault(
         "sync-ends-the-outage",
         "A disk is full until what it refused is written, whatever else it takes.",
-        "node/room.py",
+        "node/disk_guard.py",
         "Room.worked",
         "if self.state == 'full' and self._log.held(): ...",
         "if self.state == 'full' and self._log is None: ...",
@@ -67,7 +67,7 @@ FAULTS = (
     Fault(
         "full-disk-tried-by-every-command",
         "A full disk is tried again now and then, not by every command.",
-        "node/room.py",
+        "node/disk_guard.py",
         "Room.has_moved",
         "before, self._last_floor = (self._last_floor, self._floor())",
         "before = self._floor()",

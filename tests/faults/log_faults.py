@@ -7,7 +7,7 @@ DAMAGE = "tests/persistence/test_damage.py"
 FAILURES = "tests/persistence/test_failures.py"
 LOG = "tests/persistence/test_log.py"
 EXPOSURE = "tests/persistence/test_exposure.py"
-DISPLACED = "tests/server/test_displaced.py"
+DISPLACED = "tests/server/disk/test_displaced.py"
 RECOVERED = (*ASSERTION, "LogCorruptError")
 
 FAULTS = (
@@ -247,7 +247,7 @@ FAULTS = (
     Fault(
         "missing-file-end-passed-over",
         "A log file that ends early is refused if another follows.",
-        "persistence/survey.py",
+        "persistence/inventory.py",
         "gap",
         "if following is None or following.first == expected: ...",
         "if following is None or following.first >= expected: ...",
@@ -265,7 +265,7 @@ FAULTS = (
     Fault(
         "unnamed-records-removed",
         "A log file with records that no manifest names is refused, not removed.",
-        "persistence/survey.py",
+        "persistence/inventory.py",
         "strays",
         "if holds_records(disk, directory, manifest, name, size): ...",
         "if size < 0: ...",

@@ -101,7 +101,7 @@ FAULTS = (
     Fault(
         "always-stands-back",
         "A rewriting keeps up with writers at full rate.",
-        "node/rewriting.py",
+        "node/log/rewriting.py",
         "Rewriter.consider",
         "self.start(niceness(self.facts.seconds, time.monotonic() - self._ended))",
         "self.start()",

@@ -8,7 +8,7 @@ FAULTS = (
     Fault(
         "host-raises-into-a-script",
         "No error of the host's functions reaches a script.",
-        "node/scripts.py",
+        "node/scripting/scripts.py",
         "Scripts._guarded.call",
         """
         try: ...
@@ -23,7 +23,7 @@ FAULTS = (
     Fault(
         "libraries-can-be-written",
         "Nothing a script does outlives it.",
-        "node/lua/natives.lua",
+        "node/scripting/lua/natives.lua",
         "tables.insert",
         "if frozen[list] and (count == 2 or count == 3) then",
         "if frozen[list] and count == 0 then",
@@ -32,7 +32,7 @@ FAULTS = (
     Fault(
         "unpack-behind-the-stack",
         "No script ends the process.",
-        "node/lua/natives.lua",
+        "node/scripting/lua/natives.lua",
         "bases.unpack",
         "to - from + 1 + select('#', ...) > STACK then",
         "to - from + 1 + select('#', ...) > 2 ^ 60 then",
@@ -41,7 +41,7 @@ FAULTS = (
     Fault(
         "memory-limit-left-off",
         "The memory limit holds whatever a script does.",
-        "node/lua/sandbox.lua",
+        "node/scripting/lua/sandbox.lua",
         "go_on",
         """
         local function go_on(ok, ...)
@@ -54,7 +54,7 @@ FAULTS = (
     Fault(
         "words-of-a-part-lost",
         "Every word of a script's command reaches it, once.",
-        "node/scripts.py",
+        "node/scripting/scripts.py",
         "Scripts._functions.more_words",
         "self._run.words += map(_word_of, some)",
         "self._run.words = list(map(_word_of, some))",
@@ -63,7 +63,7 @@ FAULTS = (
     Fault(
         "compiler-held",
         "A source that would hold the compiler is refused.",
-        "node/bytecode.py",
+        "node/scripting/bytecode.py",
         "",
         "_JUMP_WEIGHT = 50",
         "_JUMP_WEIGHT = 0",

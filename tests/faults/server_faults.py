@@ -2,17 +2,17 @@
 
 from faults.planting import ASSERTION, Fault
 
-COMMITTER = "tests/server/test_committer.py"
+COMMITTER = "tests/server/load/test_committer.py"
 OUTAGE = "tests/node/test_outage.py"
 NODE_LOG = "tests/node/test_log.py"
-SHOWN = "tests/server/test_shown.py::test_nothing_is_shown_before_it_is_durable"
+SHOWN = "tests/server/disk/test_shown.py::test_nothing_is_shown_before_it_is_durable"
 GONE = (*ASSERTION, "EOFError", "ConnectionResetError")
 
 FAULTS = (
     Fault(
         "misses-count-as-hits",
         "INFO's keyspace_hits and keyspace_misses are what Redis counts.",
-        "commands/context.py",
+        "commands/context/context.py",
         "Context.lookup",
         "self.host.lookups.misses += 1",
         "self.host.lookups.hits += 1",
@@ -22,7 +22,7 @@ FAULTS = (
     Fault(
         "expired-by-a-reader-is-not-counted",
         "INFO's expired_keys counts a key that a command came upon.",
-        "commands/context.py",
+        "commands/context/context.py",
         "Context._delete_expired",
         "self.host.lookups.expired += 1",
         "",
@@ -35,7 +35,7 @@ FAULTS = (
         "shows_times",
         "return row.name.startswith('xinfo') or row.name == 'dump'",
         "return row.name.startswith('xinfo')",
-        "tests/server/test_shown.py::test_nothing_is_shown_before_it_is_durable[dump]",
+        "tests/server/disk/test_shown.py::test_nothing_is_shown_before_it_is_durable[dump]",
     ),
     Fault(
         "released-before-the-sync",
@@ -107,7 +107,7 @@ FAULTS = (
         "Committer._sync_due",
         "self._timer = None",
         "",
-        "tests/server/test_window.py::test_everysec_loses_at_most_its_window",
+        "tests/server/disk/test_window.py::test_everysec_loses_at_most_its_window",
     ),
     Fault(
         "stop-does-not-commit",
@@ -126,7 +126,7 @@ FAULTS = (
         "Connection._close_if_done",
         "if self._ending and (not self._parked) and (not self._closed): ...",
         "if self._ending and (not self._closed): ...",
-        "tests/server/test_shown.py::test_a_stop_sends_what_waited_for_the_disk",
+        "tests/server/disk/test_shown.py::test_a_stop_sends_what_waited_for_the_disk",
         GONE,
     ),
     Fault(
@@ -136,7 +136,7 @@ FAULTS = (
         "Connection._send",
         "if self._parked or (committer is not None and barrier > committer.released): ...",
         "if committer is not None and barrier > committer.released: ...",
-        "tests/server/test_shown.py::test_no_reply_overtakes_one_that_waits",
+        "tests/server/disk/test_shown.py::test_no_reply_overtakes_one_that_waits",
     ),
     Fault(
         "connection-ignores-barriers",
@@ -319,7 +319,7 @@ FAULTS = (
     Fault(
         "expiry-unlogged",
         "The death of a key is in the log, so that recovery never looks at a clock.",
-        "commands/context.py",
+        "commands/context/context.py",
         "Context._delete_expired",
         "self.commit(('unset', db.index, key))",
         "self.host.keyspace.apply(('unset', db.index, key))",
@@ -332,7 +332,7 @@ FAULTS = (
         "Node.save",
         "self._log.sync()",
         "",
-        "tests/server/test_shown.py::test_save_is_a_sync",
+        "tests/server/disk/test_shown.py::test_save_is_a_sync",
         which="2 of 2",
     ),
     Fault(
@@ -408,7 +408,7 @@ FAULTS = (
         self._sent += size
         if size: ...
         """,
-        "tests/server/test_crowds.py::test_slow_reader_costs_no_more_than_its_limit",
+        "tests/server/load/test_crowds.py::test_slow_reader_costs_no_more_than_its_limit",
     ),
     Fault(
         "clients-take-the-last-descriptors",
@@ -417,7 +417,7 @@ FAULTS = (
         "Listener._accept",
         "if sock.fileno() >= descriptors() - RESERVE: ...",
         "if sock.fileno() >= descriptors(): ...",
-        "tests/server/test_descriptors.py::test_an_embedded_server_keeps_the_reserve",
+        "tests/server/disk/test_descriptors.py::test_an_embedded_server_keeps_the_reserve",
         (*ASSERTION, "TimeoutError"),
     ),
     Fault(
@@ -427,7 +427,7 @@ FAULTS = (
         "Listener._has_place",
         "if self._context is None or len(self._shaking) < handshakes_at(descriptors()): ...",
         "if True: ...",
-        "tests/server/test_descriptors.py::test_slow_handshakes_give_way",
+        "tests/server/disk/test_descriptors.py::test_slow_handshakes_give_way",
     ),
     Fault(
         "closing-is-gone",
@@ -441,7 +441,7 @@ FAULTS = (
     Fault(
         "transactions-are-not-weighed",
         "What a transaction changes is refused before it is more than a record holds.",
-        "node/weight.py",
+        "node/log/weight.py",
         "Weight.add",
         "if self.bytes + size > limits.CHANGE_MAX: ...",
         "if size > limits.CHANGE_MAX: ...",
@@ -450,7 +450,7 @@ FAULTS = (
     Fault(
         "expired-key-breaks-a-watch",
         "A key whose time has come is none for WATCH, in whichever database.",
-        "commands/keys.py",
+        "commands/keyspace/keys.py",
         "swapdb",
         """
         ctx.lookup(key, one)

@@ -12,7 +12,7 @@ LEFT_OUT = (
     Fault(
         "seen-times-left-out",
         "A snapshot holds when each consumer was seen.",
-        "engine/snapshotting.py",
+        "engine/serialization/snapshot.py",
         "_group",
         "consumers = [word for each in part for word in (each.name, each.seen, each.active)]",
         "consumers = [word for each in part for word in (each.name, 0, each.active)]",
@@ -21,7 +21,7 @@ LEFT_OUT = (
     Fault(
         "active-times-left-out",
         "A snapshot holds when each consumer was active.",
-        "engine/snapshotting.py",
+        "engine/serialization/snapshot.py",
         "_group",
         "consumers = [word for each in part for word in (each.name, each.seen, each.active)]",
         "consumers = [word for each in part for word in (each.name, each.seen, None)]",
@@ -30,7 +30,7 @@ LEFT_OUT = (
     Fault(
         "deliveries-left-out",
         "A snapshot holds how often each pending entry was delivered.",
-        "engine/snapshotting.py",
+        "engine/serialization/snapshot.py",
         "_group",
         "times, counts = ([one.time for one in records], [one.count for one in records])",
         "times, counts = ([one.time for one in records], [1 for one in records])",
@@ -39,7 +39,7 @@ LEFT_OUT = (
     Fault(
         "released-entries-given-away",
         "An entry that nobody holds is held by nobody after a restart from a snapshot.",
-        "engine/snapshotting.py",
+        "engine/serialization/snapshot.py",
         "_group",
         "holders = [-1 if one.consumer is None else places[one.consumer.name] for one in records]",
         "holders = [0 if one.consumer is None else places[one.consumer.name] for one in records]",
@@ -48,7 +48,7 @@ LEFT_OUT = (
     Fault(
         "entries-read-left-out",
         "A snapshot holds how many entries each group has read, from which its lag follows.",
-        "engine/snapshotting.py",
+        "engine/serialization/snapshot.py",
         "_group",
         "yield ('gnew', db, key, name, ids.pack(group.last_id), group.entries_read)",
         "yield ('gnew', db, key, name, ids.pack(group.last_id), None)",
@@ -57,7 +57,7 @@ LEFT_OUT = (
     Fault(
         "messages-left-out",
         "A snapshot holds the remembered messages, so that a repeated one is not added again.",
-        "engine/snapshotting.py",
+        "engine/serialization/snapshot.py",
         "_stream",
         "yield from _producers(db, key, memory)",
         "",
@@ -66,7 +66,7 @@ LEFT_OUT = (
     Fault(
         "counts-of-messages-left-out",
         "A snapshot holds how many messages and duplicates there were.",
-        "engine/snapshotting.py",
+        "engine/serialization/snapshot.py",
         "_stream",
         "counters = [stream.entries_added, memory.duration, memory.maxsize, memory.added, memory.duplicates]",
         "counters = [stream.entries_added, memory.duration, memory.maxsize, 0, 0]",
@@ -75,7 +75,7 @@ LEFT_OUT = (
     Fault(
         "deleted-entries-not-counted",
         "A snapshot holds how many entries were ever added, also those that are gone.",
-        "engine/snapshotting.py",
+        "engine/serialization/snapshot.py",
         "_stream",
         "counters = [stream.entries_added, memory.duration, memory.maxsize, memory.added, memory.duplicates]",
         "counters = [stream.entries.length, memory.duration, memory.maxsize, memory.added, memory.duplicates]",
@@ -84,7 +84,7 @@ LEFT_OUT = (
     Fault(
         "highest-deleted-id-left-out",
         "A snapshot holds the highest id that was deleted.",
-        "engine/snapshotting.py",
+        "engine/serialization/snapshot.py",
         "_stream",
         "yield ('xmake', db, key, ids.pack(stream.last_id), ids.pack(stream.max_deleted), counters)",
         "yield ('xmake', db, key, ids.pack(stream.last_id), ids.pack(stream.last_id), counters)",
@@ -93,7 +93,7 @@ LEFT_OUT = (
     Fault(
         "times-to-live-left-out",
         "A snapshot holds when a key dies, of whatever type.",
-        "engine/snapshotting.py",
+        "engine/serialization/snapshot.py",
         "transitions",
         "if expires_at is not None: ...",
         "if expires_at == 0: ...",
@@ -102,7 +102,7 @@ LEFT_OUT = (
     Fault(
         "other-databases-left-out",
         "A snapshot holds every database.",
-        "engine/snapshotting.py",
+        "engine/serialization/snapshot.py",
         "transitions",
         "for base in space.databases: ...",
         "for base in space.databases[:1]: ...",
@@ -111,7 +111,7 @@ LEFT_OUT = (
     Fault(
         "last-part-left-out",
         "A snapshot holds the last elements of a large value.",
-        "engine/snapshotting.py",
+        "engine/serialization/snapshot.py",
         "_parts",
         "for at in range(0, len(every), ELEMENTS): ...",
         "for at in range(0, len(every) - ELEMENTS + 1 if len(every) > ELEMENTS else 1, ELEMENTS): ...",
@@ -121,7 +121,7 @@ LEFT_OUT = (
     Fault(
         "last-payload-left-out",
         "A snapshot holds what did not fill its last payload.",
-        "node/snapshot.py",
+        "node/log/snapshot.py",
         "payloads",
         "if steps: ...",
         "",
@@ -146,7 +146,7 @@ MAKING = (
     Fault(
         "failed-child-believed",
         "A snapshot counts only if the process that made it says that it is whole and on the disk.",
-        "node/rewriting.py",
+        "node/log/rewriting.py",
         "Rewriter._make",
         "if code: ...",
         "if code is None: ...",
@@ -155,7 +155,7 @@ MAKING = (
     Fault(
         "rewriting-begun-twice",
         "One rewriting is under way at a time.",
-        "node/rewriting.py",
+        "node/log/rewriting.py",
         "Rewriter.start",
         "if self.facts.is_running or self._stopped: ...",
         "if self._stopped: ...",
@@ -164,7 +164,7 @@ MAKING = (
     Fault(
         "rewriting-never-begins",
         "The log is rewritten when it has grown as far as the configuration says.",
-        "node/rewriting.py",
+        "node/log/rewriting.py",
         "Rewriter.consider",
         "base = max(self._log.snapshot_bytes, 1)",
         "base = max(self._log.snapshot_bytes, size)",
@@ -173,7 +173,7 @@ MAKING = (
     Fault(
         "failed-rewriting-tried-at-once",
         "A rewriting that failed is tried again later and later.",
-        "node/rewriting.py",
+        "node/log/rewriting.py",
         "Rewriter._finish",
         "self._not_before = time.monotonic() + pause",
         "self._not_before = 0.0",
@@ -182,7 +182,7 @@ MAKING = (
     Fault(
         "half-a-snapshot-stays",
         "What a rewriting that failed has left is removed.",
-        "node/rewriting.py",
+        "node/log/rewriting.py",
         "Rewriter._rewrite",
         "self._log.sweep()",
         "",
@@ -191,7 +191,7 @@ MAKING = (
     Fault(
         "child-outlives-its-parent",
         "The process that makes a snapshot ends when its server does.",
-        "node/compaction.py",
+        "node/log/compaction.py",
         "_end_with_parent",
         "os._exit(1)",
         "",
@@ -209,7 +209,7 @@ MAKING = (
     Fault(
         "damage-made-permanent",
         "A snapshot is made only of files that are whole.",
-        "persistence/survey.py",
+        "persistence/inventory.py",
         "segment_payloads",
         "raise hole",
         "return",
@@ -245,7 +245,7 @@ MAKING = (
     Fault(
         "later-snapshot-removed",
         "A snapshot that holds more than the log does is not removed at a start.",
-        "persistence/survey.py",
+        "persistence/inventory.py",
         "holds_records",
         "return manifest is None or manifests.snapshot_last(name) >= manifest.segments[-1].first",
         "return manifest is None",

@@ -2,19 +2,19 @@
 
 from faults.planting import Fault
 
-OFFSETS = "tests/spark/test_offsets.py"
-PLANNER = "tests/spark/test_planner.py"
-ARCHIVE = "tests/spark/test_archive.py"
-SINK = "tests/spark/test_sink.py"
-GROUP = "tests/spark/test_group.py"
+OFFSETS = "tests/spark/model/test_offsets.py"
+PLANNER = "tests/spark/read/test_planner.py"
+ARCHIVE = "tests/spark/archive/test_archive.py"
+SINK = "tests/spark/write/test_sink.py"
+GROUP = "tests/spark/group/test_group.py"
 
-NODES = "tests/spark/test_nodes.py"
+NODES = "tests/spark/connection/test_routing.py"
 
 FAULTS = (
     Fault(
         "short-page-believed",
         "A range that ends early is read to its end or is an error.",
-        "spark/pages.py",
+        "spark/read/pages.py",
         "Pages.decode",
         "self.done = self.cursor >= self._end or (rows < self._asked and self._proved())",
         "self.done = self.cursor >= self._end or rows < self._asked",
@@ -23,7 +23,7 @@ FAULTS = (
     Fault(
         "redirections-are-refusals",
         "A task follows a stream whose slot moved.",
-        "spark/bulk.py",
+        "spark/connection/bulk_reader.py",
         "Bulk._receive",
         "where = None if refusal is None else nodes.redirection(self._url, refusal)",
         "where = None",
@@ -33,7 +33,7 @@ FAULTS = (
     Fault(
         "offsets-in-any-order",
         "The same offset is the same text.",
-        "spark/offsets.py",
+        "spark/model/offsets.py",
         "dump",
         "for key in sorted(offset): ...",
         "for key in offset: ...",
@@ -42,7 +42,7 @@ FAULTS = (
     Fault(
         "batch-begins-with-the-last-read",
         "Batches that follow each other share no entry.",
-        "spark/offsets.py",
+        "spark/model/offsets.py",
         "Position.advanced",
         "return Position(self.id, self.n, ident, n, holes)",
         "return Position(self.start, self.start_n, ident, n, holes)",
@@ -51,7 +51,7 @@ FAULTS = (
     Fault(
         "first-batch-not-repeated",
         "A first batch that failed is repeated from its own beginning.",
-        "spark/offsets.py",
+        "spark/model/offsets.py",
         "batch_ranges",
         "if since is not None and since.id < low: ...",
         "if since is not None: ...",
@@ -60,7 +60,7 @@ FAULTS = (
     Fault(
         "loss-passed-over",
         "Entries that were trimmed before they were read are an error.",
-        "spark/offsets.py",
+        "spark/model/offsets.py",
         "find_loss",
         "if gone <= 0 or (state.first is not None and state.first <= at.id): ...",
         "if gone >= 0 or (state.first is not None and state.first <= at.id): ...",
@@ -69,7 +69,7 @@ FAULTS = (
     Fault(
         "old-state-read-on",
         "A stream that went back is an error.",
-        "spark/offsets.py",
+        "spark/model/offsets.py",
         "how_it_went_back",
         "if state.added < at.n: ...",
         "if state.added < 0: ...",
@@ -78,7 +78,7 @@ FAULTS = (
     Fault(
         "cap-exceeded",
         "A batch holds no more entries than allowed.",
-        "spark/offsets.py",
+        "spark/model/offsets.py",
         "share",
         "found[key] = min(wanted[key], cap // (len(chosen) - place))",
         "found[key] = min(wanted[key], cap)",
@@ -87,7 +87,7 @@ FAULTS = (
     Fault(
         "parts-overlap",
         "The parts of a batch hold each entry once.",
-        "spark/offsets.py",
+        "spark/model/offsets.py",
         "cut_at",
         "starts = [whole.start, *ends[:-1]]",
         "starts = [whole.start] * len(ends)",
@@ -96,7 +96,7 @@ FAULTS = (
     Fault(
         "pending-not-held",
         "Nothing a group has not acknowledged is trimmed.",
-        "spark/archiving/trim.py",
+        "spark/archive/trim.py",
         "SCRIPT",
         "if group['pending'] > 0 then",
         "if group['pending'] < 0 then",
@@ -105,34 +105,34 @@ FAULTS = (
     Fault(
         "archived-beside-the-end",
         "A batch is taken where the archive ends and nowhere else.",
-        "spark/archiving/manifest.py",
+        "spark/archive/manifest.py",
         "Manifest.with_batch",
         "if at is not None and read.start != at.id: ...",
         "if at is not None and read.start > at.id: ...",
-        "tests/spark/test_manifest.py::test_batches_join_without_gap_or_overlap",
+        "tests/spark/archive/test_manifest.py::test_batches_join_without_gap_or_overlap",
     ),
     Fault(
         "tail-not-after-the-archive",
         "Archive and stream share no entry.",
-        "spark/archiving/union.py",
+        "spark/archive/reader.py",
         "_Plan._planned",
         "start, end = (max(after, place.id), min(until, state.last))",
         "start, end = (after, min(until, state.last))",
-        "tests/spark/test_union.py::test_live_entries_follow_the_archive",
+        "tests/spark/archive/test_reader.py::test_live_entries_follow_the_archive",
     ),
     Fault(
         "replayed-again-after-a-lost-reply",
         "A transaction whose reply was lost is not done twice.",
-        "spark/archiving/replay.py",
+        "spark/archive/replay.py",
         "_Target._seen",
         "return bool(found == str(batch.last))",
         "return False",
-        "tests/spark/test_replay.py::test_a_lost_reply_is_not_written_twice",
+        "tests/spark/archive/test_replay.py::test_a_lost_reply_is_not_written_twice",
     ),
     Fault(
         "sink-takes-the-new-rows",
         "A batch that was decided upon goes on with its own rows.",
-        "spark/publishing.py",
+        "spark/write/commit.py",
         "Publisher._decide",
         "if known is not None and known.version >= version: ...",
         "if known is not None and known.version > version: ...",
@@ -141,7 +141,7 @@ FAULTS = (
     Fault(
         "sink-abort-takes-all",
         "An abort after a decision leaves the rows for the next try.",
-        "spark/publishing.py",
+        "spark/write/commit.py",
         "Publisher.discard",
         "known = self._ledger.known() if self._lasting else None",
         "known = None",
@@ -150,7 +150,7 @@ FAULTS = (
     Fault(
         "sink-refused-piece-counts",
         "A piece whose rows were refused does not count as published.",
-        "spark/publishing.py",
+        "spark/write/commit.py",
         "Publisher._check_added",
         "if len(errors) == len(results): ...",
         "if len(errors) > len(results): ...",
@@ -159,7 +159,7 @@ FAULTS = (
     Fault(
         "sink-piece-not-watched",
         "Of two drivers at the same piece one adds it.",
-        "spark/publishing.py",
+        "spark/write/commit.py",
         "_look",
         "commands: list[tuple[bytes | str | int, ...]] = [('WATCH', part.key), ('HMGET', part.key, _NEXT, number)]",
         "commands: list[tuple[bytes | str | int, ...]] = [('HLEN', part.key), ('HMGET', part.key, _NEXT, number)]",
@@ -168,7 +168,7 @@ FAULTS = (
     Fault(
         "sink-publishes-half",
         "Staged rows that vanished are an error before anything is seen.",
-        "spark/publishing.py",
+        "spark/write/commit.py",
         "Publisher._check",
         "if pieces != part.pieces: ...",
         "if pieces > part.pieces: ...",
@@ -177,43 +177,43 @@ FAULTS = (
     Fault(
         "claim-not-found-again",
         "What a killed driver had claimed is found by its successor.",
-        "spark/grouping.py",
+        "spark/group/planner.py",
         "GroupPlanner.__init__",
         "self._looked = False",
         "self._looked = True",
-        "tests/spark/test_group.py::test_a_lost_checkpoint_finds_what_was_claimed",
+        "tests/spark/group/test_group.py::test_a_lost_checkpoint_finds_what_was_claimed",
     ),
     Fault(
         "claimed-page-forgotten",
         "A page whose reply was lost is in the batch.",
-        "spark/grouping.py",
+        "spark/group/planner.py",
         "GroupPlanner.next_end",
         "runs = {key: held.runs(fresh.consumer) for key, held in self._holdings.items()}",
         "runs = {}",
-        "tests/spark/test_group.py::test_a_reply_that_is_lost_is_found_on_the_server",
+        "tests/spark/group/test_group.py::test_a_reply_that_is_lost_is_found_on_the_server",
     ),
     Fault(
         "taken-entries-passed-over",
         "A foreign claimer is told.",
-        "spark/grouping.py",
+        "spark/group/planner.py",
         "GroupPlanner._tell",
         "if not count: ...",
         "if count: ...",
-        "tests/spark/test_group.py::test_a_foreign_claimer_is_told_and_changes_no_batch",
+        "tests/spark/group/test_group.py::test_a_foreign_claimer_is_told_and_changes_no_batch",
     ),
     Fault(
         "burial-not-watched",
         "A dead letter is written once, whoever else buries.",
-        "spark/verdicts.py",
+        "spark/recovery/settle.py",
         "Court._look",
         "looks: list[Command] = [('WATCH', self._dead), ('TYPE', self._dead), ('XINFO', 'STREAM', self._dead)]",
         "looks: list[Command] = [('PING',), ('TYPE', self._dead), ('XINFO', 'STREAM', self._dead)]",
-        "tests/spark/test_recovery.py::test_an_entry_is_buried_once_whoever_else_buries",
+        "tests/spark/recovery/test_recovery.py::test_an_entry_is_buried_once_whoever_else_buries",
     ),
     Fault(
         "sink-forgets-what-is-done",
         "A batch that was committed adds nothing when it is run again.",
-        "spark/publishing.py",
+        "spark/write/commit.py",
         "Publisher._decide",
         "if known is not None and known.version >= version: ...",
         "if known is not None and known.version >= version and (known.parts is not None): ...",
@@ -222,7 +222,7 @@ FAULTS = (
     Fault(
         "staged-rows-not-registered",
         "What an attempt that nobody committed has staged is removed with the next commit.",
-        "spark/staging.py",
+        "spark/write/staging.py",
         "Staging._flush",
         "self._mail.send(register, ('SADD', register, part.key), ('PEXPIRE', register, self._options.staging_ms))",
         "self._mail.send(register, ('SADD', register, part.stream), ('PEXPIRE', register, self._options.staging_ms))",
@@ -231,7 +231,7 @@ FAULTS = (
     Fault(
         "published-before-the-commit",
         "A query's group shows no entry as read before its batch is committed.",
-        "spark/planner.py",
+        "spark/read/planner.py",
         "Planner.next_end",
         "for key, state in states.items(): ...",
         """
@@ -243,7 +243,7 @@ FAULTS = (
     Fault(
         "gap-swallowed-by-a-read",
         "A read of a planned batch gives all its rows or fails.",
-        "spark/reading.py",
+        "spark/read/reader.py",
         "read_range",
         "if not pages.doubtful and overtaken(whole, before, page, first): ...",
         "if page is None and overtaken(whole, before, page, first): ...",
@@ -252,7 +252,7 @@ FAULTS = (
     Fault(
         "trimmed-past-a-group",
         "Nothing that some group has not read is trimmed.",
-        "spark/archiving/trim.py",
+        "spark/archive/trim.py",
         "SCRIPT",
         "hold(after(group['last-delivered-id']), 'read', group['name'], group['last-delivered-id'])",
         "hold(after(archived), 'read', group['name'], group['last-delivered-id'])",
@@ -261,7 +261,7 @@ FAULTS = (
     Fault(
         "acked-before-the-commit",
         "Entries of a group are acknowledged when their batch is known to be committed.",
-        "spark/grouping.py",
+        "spark/group/planner.py",
         "GroupPlanner.parts",
         "self._mine = end.seq",
         """
@@ -273,7 +273,7 @@ FAULTS = (
     Fault(
         "claimed-loss-passed-over",
         "Entries that were deleted after they were claimed are an error.",
-        "spark/claimread.py",
+        "spark/group/reader.py",
         "_check",
         "if claimed == there: ...",
         "if claimed >= there: ...",
@@ -282,11 +282,11 @@ FAULTS = (
     Fault(
         "pending-twice-between-pages",
         "A view has each pending entry once, in any number of pages.",
-        "spark/viewrows.py",
+        "spark/views/reader.py",
         "_pending",
         "start = behind(rows[-1][0]) if len(rows) == PAGE else None",
         "start = rows[-1][0].decode() if len(rows) == PAGE else None",
-        "tests/spark/test_views.py::test_pages_of_pending_entries_have_each_once",
+        "tests/spark/views/test_views.py::test_pages_of_pending_entries_have_each_once",
     ),
     Fault(
         "dead-query-left-dead",
@@ -313,12 +313,12 @@ FAULTS = (
         "local_path",
         "if found is None: ...",
         "if found is None or found[1] != 'file': ...",
-        "tests/spark/test_replay.py::test_a_source_elsewhere_is_refused",
+        "tests/spark/archive/test_replay.py::test_a_source_elsewhere_is_refused",
     ),
     Fault(
         "links-out-of-the-archive-followed",
         "An archive job reads, writes and removes nothing outside of its directory.",
-        "spark/archiving/folder.py",
+        "spark/archive/directory.py",
         "inside",
         "if not found.resolve().is_relative_to(root.resolve()): ...",
         "if not found.is_relative_to(root): ...",
@@ -327,7 +327,7 @@ FAULTS = (
     Fault(
         "unread-stream-gone-passed-over",
         "A stream that is gone before all of it was read is an error.",
-        "spark/planner.py",
+        "spark/read/planner.py",
         "Planner._check_gone",
         "if self._options.pattern is not None and end is not None and (end <= at.n): ...",
         "if self._options.pattern is not None and end is not None and (end >= at.n): ...",
@@ -336,16 +336,16 @@ FAULTS = (
     Fault(
         "timestamp-written-as-a-field",
         "What is written under a column's name is what a read gives for it, or it is refused.",
-        "spark/names.py",
+        "spark/options/names.py",
         "column_of_an_entry",
         "return next((own for own in (*ENTRY, CORRUPT) if own == name.lower()), None)",
         "return next((own for own in (*ENTRY, CORRUPT) if own == name and own != TIMESTAMP), None)",
-        "tests/spark/test_rowcoding.py::test_columns_that_cannot_be_written_are_named",
+        "tests/spark/arrow/test_encode_rows.py::test_columns_that_cannot_be_written_are_named",
     ),
     Fault(
         "one-value-fails-the-column",
         "What a client wrote ends no task.",
-        "spark/convert.py",
+        "spark/arrow/parse_values.py",
         "_text",
         "value.encode()",
         "",
@@ -355,10 +355,10 @@ FAULTS = (
     Fault(
         "acknowledged-without-a-letter",
         "An entry is acknowledged when its dead letter is there.",
-        "spark/verdicts.py",
+        "spark/recovery/settle.py",
         "Court._send",
         "self._put_back({ident: n for (ident, (_, n)), letter, ack in fates if letter in failed and ack == 1})",
         "self._put_back({ident: n for (ident, (_, n)), letter, ack in fates if letter not in failed and ack == 1})",
-        "tests/spark/test_recovery.py::test_a_letter_that_is_refused_in_its_transaction_loses_nothing",
+        "tests/spark/recovery/test_recovery.py::test_a_letter_that_is_refused_in_its_transaction_loses_nothing",
     ),
 )

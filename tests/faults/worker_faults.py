@@ -2,18 +2,18 @@
 
 from faults.planting import Fault
 
-CONTRACT = "tests/worker/test_contract.py"
+CONTRACT = "tests/worker/subscriber/test_contract.py"
 DEAD = "tests/worker/test_dead.py"
-KILLED = "tests/worker/test_processes.py::test_a_worker_killed_anywhere_loses_nothing"
-FENCING = "tests/worker/test_fencing.py"
+KILLED = "tests/worker/process/test_processes.py::test_a_worker_killed_anywhere_loses_nothing"
+FENCING = "tests/worker/settlement/test_fencing.py"
 FROZEN = f"{FENCING}::test_what_a_frozen_process_says_of_an_entry_it_lost_is_refused"
-POLICY = "tests/worker/test_policy.py"
+POLICY = "tests/worker/model/test_retry.py"
 
 FAULTS = (
     Fault(
         "ack-before-handler",
         "An entry is acknowledged when its handler has returned, not before.",
-        "worker/loop.py",
+        "worker/subscriber/loop.py",
         "SubscriberLoop._start",
         "held.step(Event.START)",
         """
@@ -25,7 +25,7 @@ FAULTS = (
     Fault(
         "noack-reads",
         "The server keeps an entry pending while it runs.",
-        "worker/reading.py",
+        "worker/subscriber/fetch.py",
         "Reading._command",
         "if member.no_ack: ...",
         "if member.group: ...",
@@ -34,7 +34,7 @@ FAULTS = (
     Fault(
         "dead-letter-in-two-steps",
         "A dead letter is written and its entry acknowledged in one step.",
-        "worker/burial.py",
+        "worker/settlement/dead_letter.py",
         "Burials._bury_at_once",
         """
         for held, letter in batch:
@@ -53,7 +53,7 @@ FAULTS = (
     Fault(
         "burial-does-not-look",
         "An entry that another worker has by now is not buried.",
-        "worker/fence_scripts.py",
+        "worker/settlement/fence_scripts.py",
         "BURY",
         "elseif rows[1][2] ~= owner or rows[1][4] ~= count then",
         "elseif rows[1][4] < 0 then",
@@ -62,7 +62,7 @@ FAULTS = (
     Fault(
         "burial-by-transaction-does-not-look",
         "The same where no scripts may be run.",
-        "worker/burial.py",
+        "worker/settlement/dead_letter.py",
         "Burials._still_mine",
         "if rows and rows[0][1] == owner and (rows[0][3] == held.deliveries): ...",
         "if rows and owner: ...",
@@ -71,7 +71,7 @@ FAULTS = (
     Fault(
         "transaction-of-a-frozen-process",
         "Where no scripts may be run, what was looked at before a freeze is looked at again.",
-        "worker/burial.py",
+        "worker/settlement/dead_letter.py",
         "Burials._fresh",
         "return not self._member.stale_among([held for held, _ in batch])",
         "return bool(batch)",
@@ -80,7 +80,7 @@ FAULTS = (
     Fault(
         "ack-although-the-letter-was-refused",
         "An entry whose dead letter cannot be written stays pending.",
-        "worker/fence_scripts.py",
+        "worker/settlement/fence_scripts.py",
         "BURY",
         """
         if type(added) == 'table' then
@@ -96,7 +96,7 @@ FAULTS = (
     Fault(
         "letters-that-cannot-be-acked",
         "A burial that may not ack writes no letter.",
-        "worker/fence_scripts.py",
+        "worker/settlement/fence_scripts.py",
         "BURY",
         "if type(allowed) == 'table' then return allowed end",
         "",
@@ -105,7 +105,7 @@ FAULTS = (
     Fault(
         "unlimited-retries",
         "A failing entry is tried as often as allowed.",
-        "worker/policy.py",
+        "worker/model/retry.py",
         "Retry.exhausted",
         "return bool(self.max_deliveries) and deliveries >= self.max_deliveries",
         "return False",
@@ -114,7 +114,7 @@ FAULTS = (
     Fault(
         "one-retry-too-many",
         "The limit counts deliveries exactly.",
-        "worker/policy.py",
+        "worker/model/retry.py",
         "Retry.exhausted",
         "return bool(self.max_deliveries) and deliveries >= self.max_deliveries",
         "return bool(self.max_deliveries) and deliveries > self.max_deliveries",
@@ -123,7 +123,7 @@ FAULTS = (
     Fault(
         "poison-runs-for-ever",
         "An entry that kills its process is set aside.",
-        "worker/policy.py",
+        "worker/model/retry.py",
         "course",
         "if limit and counted > limit: ...",
         "if limit and counted > limit + 1000: ...",
@@ -132,43 +132,43 @@ FAULTS = (
     Fault(
         "innocents-pay",
         "What was beside an entry that kills its process is not set aside with it.",
-        "worker/policy.py",
+        "worker/model/retry.py",
         "course",
         "return Course.ALONE if counted == limit + 1 and crashes > 0 and (not known.alone) else Course.DEAD",
         "return Course.DEAD",
-        "tests/worker/test_crashes.py::test_a_lost_record_costs_no_innocent_its_life",
+        "tests/worker/subscriber/test_isolation.py::test_a_lost_record_costs_no_innocent_its_life",
     ),
     Fault(
         "suspects-run-together",
         "After a second crash an entry runs alone.",
-        "worker/policy.py",
+        "worker/model/retry.py",
         "course",
         "return Course.ALONE if known.pardoned else Course.TOGETHER",
         "return Course.TOGETHER",
-        "tests/worker/test_course.py::test_without_a_limit_a_killer_is_alone_for_ever_and_never_dead",
+        "tests/worker/model/test_course.py::test_without_a_limit_a_killer_is_alone_for_ever_and_never_dead",
     ),
     Fault(
         "suspects-are-charged-while-they-wait",
         "A crash beside a suspect that waits to be alone is not charged to it.",
-        "worker/records.py",
+        "worker/settlement/failure_log.py",
         "Records._uncharging",
         "return [Step(emulate.recount(group, consumer, part[0].deliveries - 1), part) for part in by_count(entries)]",
         "return [Step(emulate.recount(group, consumer, part[0].deliveries), part) for part in by_count(entries)]",
-        "tests/worker/test_crashes.py::test_after_a_second_crash_each_runs_alone_and_the_others_are_not_charged",
+        "tests/worker/subscriber/test_isolation.py::test_after_a_second_crash_each_runs_alone_and_the_others_are_not_charged",
     ),
     Fault(
         "refused-outcomes-are-forgotten",
         "An outcome that the server refuses is sent again.",
-        "worker/ledger.py",
+        "worker/settlement/acks.py",
         "Ledger._flush_outcomes",
         "if not clean: ...",
         "",
-        "tests/worker/test_crashes.py::test_an_outcome_the_server_refuses_is_sent_again",
+        "tests/worker/subscriber/test_isolation.py::test_an_outcome_the_server_refuses_is_sent_again",
     ),
     Fault(
         "no-fencing",
         "A worker that lost its entry can no longer acknowledge it.",
-        "worker/fence_scripts.py",
+        "worker/settlement/fence_scripts.py",
         "MOVE",
         "if row[2] == owner and (row[4] == count or count == 0) then",
         "if row[4] >= 0 then",
@@ -177,7 +177,7 @@ FAULTS = (
     Fault(
         "fence-by-name-alone",
         "A claim under the same consumer name is noticed.",
-        "worker/fence_scripts.py",
+        "worker/settlement/fence_scripts.py",
         "MOVE",
         "if row[2] == owner and (row[4] == count or count == 0) then",
         "if row[2] == owner then",
@@ -186,7 +186,7 @@ FAULTS = (
     Fault(
         "no-fencing-without-scripts",
         "Where no scripts may be run, what is not surely ours is looked up first.",
-        "worker/fence.py",
+        "worker/settlement/fence.py",
         "Fence._look",
         "if not doubtful: ...",
         "if doubtful or not doubtful: ...",
@@ -204,7 +204,7 @@ FAULTS = (
     Fault(
         "script-is-never-sent-again",
         "A server that forgot the script gets it again.",
-        "worker/fence.py",
+        "worker/settlement/fence.py",
         "no_script",
         "return isinstance(reply, NoScriptError | NoPermissionError)",
         "return isinstance(reply, NoPermissionError)",
@@ -213,7 +213,7 @@ FAULTS = (
     Fault(
         "no-heartbeat",
         "A long handler keeps its entry.",
-        "worker/leases.py",
+        "worker/settlement/leases.py",
         "Leases.renew",
         "if not entries: ...",
         "if entries or not entries: ...",
@@ -222,7 +222,7 @@ FAULTS = (
     Fault(
         "outcomes-lost-with-the-connection",
         "An outcome is sent until the server has confirmed it.",
-        "worker/ledger.py",
+        "worker/settlement/acks.py",
         "Ledger._keep",
         "self._acks[:0] = [held for held in acks if held.state is State.ACKING]",
         "",
@@ -231,7 +231,7 @@ FAULTS = (
     Fault(
         "handing-back-is-charged",
         "What is handed back unrun counts no delivery.",
-        "worker/loop.py",
+        "worker/subscriber/loop.py",
         "SubscriberLoop._give_back",
         "self._ledger.release(held, charge=False)",
         "self._ledger.release(held, charge=True)",
@@ -240,7 +240,7 @@ FAULTS = (
     Fault(
         "stop-keeps-what-it-has",
         "A stop hands back what was not started.",
-        "worker/loop.py",
+        "worker/subscriber/loop.py",
         "SubscriberLoop.stop",
         """
         self._hand_back()
@@ -258,34 +258,34 @@ FAULTS = (
     Fault(
         "cancelled-lane-keeps-its-entry",
         "What a lane had not begun when the grace time ended is handed back.",
-        "worker/loop.py",
+        "worker/subscriber/loop.py",
         "SubscriberLoop.stop",
         "self._give_back(held)",
         "",
-        "tests/worker/test_stopping.py::test_a_cancelled_lane_hands_back_what_it_had_not_begun[redis]",
+        "tests/worker/subscriber/test_stopping.py::test_a_cancelled_lane_hands_back_what_it_had_not_begun[redis]",
     ),
     Fault(
         "unblock-is-said-once",
         "A word that came before the read it is to end is repeated.",
-        "worker/loop.py",
+        "worker/subscriber/loop.py",
         "SubscriberLoop._end_read",
         "if reply != 0: ...",
         "if reply is not None: ...",
-        "tests/worker/test_stopping.py::test_a_word_that_came_before_the_read_it_is_to_end_is_repeated[redis]",
+        "tests/worker/subscriber/test_stopping.py::test_a_word_that_came_before_the_read_it_is_to_end_is_repeated[redis]",
     ),
     Fault(
         "acked-without-a-letter",
         "What a transaction acked though its letter was refused is pending again.",
-        "worker/burial.py",
+        "worker/settlement/dead_letter.py",
         "Burials._check",
         "await member.line.calls([(*move.command(member.stream, [one[0].id]), 'FORCE') for move, one in again])",
         "await member.line.calls([('PING',) for move, one in again])",
-        "tests/worker/test_burials.py::test_what_a_transaction_acked_without_a_letter_is_pending_again[redis]",
+        "tests/worker/settlement/test_dead_letter.py::test_what_a_transaction_acked_without_a_letter_is_pending_again[redis]",
     ),
     Fault(
         "two-outcomes",
         "An entry gets one outcome.",
-        "worker/settle.py",
+        "worker/model/lifecycle.py",
         "",
         "{State.BUFFERED: {Event.START: State.RUNNING, Event.RELEASE: State.RELEASING, Event.BURY: "
         "State.BURYING, Event.LOSE: State.LOST}, State.RUNNING: {**_OUTCOMES, Event.LEAVE: State.LEFT, "
@@ -303,12 +303,12 @@ FAULTS = (
         "State.LOST}, State.BURYING: {Event.CONFIRM: State.DEAD, Event.LOSE: State.LOST}, State.ACKED: "
         "{Event.RETRY: State.RETRYING}, State.RELEASED: {}, State.WAITING: {}, State.DEAD: {}, State.LOST: "
         "dict.fromkeys((*_OUTCOMES, Event.LEAVE, Event.LOSE), State.LOST)}",
-        "tests/worker/test_settle.py::test_a_second_outcome_is_an_error_that_says_so",
+        "tests/worker/model/test_lifecycle.py::test_a_second_outcome_is_an_error_that_says_so",
     ),
     Fault(
         "put-back-twice",
         "A dead letter that two operators put back at once is put back once.",
-        "worker/graveyard.py",
+        "worker/dead_letter_admin.py",
         "Graveyard._look",
         "commands: list[Command] = [('WATCH', self.key)] if watch else []",
         "commands: list[Command] = [('PING',)] if watch else []",
@@ -317,7 +317,7 @@ FAULTS = (
     Fault(
         "letter-stays-dead",
         "A dead letter that was put back is gone.",
-        "worker/graveyard.py",
+        "worker/dead_letter_admin.py",
         "Graveyard._commands",
         "commands.append(('XDEL', self.key, *(grave.id for grave, _ in letters)))",
         "commands.append(('XLEN', self.key))",
@@ -335,7 +335,7 @@ FAULTS = (
     Fault(
         "refused-letter-gone",
         "A dead letter whose stream takes no more entries is still there.",
-        "worker/graveyard.py",
+        "worker/dead_letter_admin.py",
         "Graveyard._note",
         "again = _checked(await self._ask('XADD', self.key, '*', *grave.flat), self.key)",
         "again = _checked(await self._ask('ECHO', '0-0'), self.key)",
@@ -354,7 +354,7 @@ FAULTS = (
         try: ...
         except ZeroDivisionError: ...
         """,
-        "tests/worker/test_hostile_entries.py::test_a_hostile_history_does_not_stop_the_group[redis-too-deep]",
+        "tests/worker/subscriber/test_hostile_entries.py::test_a_hostile_history_does_not_stop_the_group[redis-too-deep]",
     ),
     Fault(
         "history-that-cannot-be-written-again",
@@ -363,7 +363,7 @@ FAULTS = (
         "parse_history",
         "if not isinstance(found, list) or not all((_is_death(death) for death in found)): ...",
         "if not isinstance(found, list): ...",
-        "tests/worker/test_hostile_entries.py::test_only_what_workers_write_is_a_history",
+        "tests/worker/subscriber/test_hostile_entries.py::test_only_what_workers_write_is_a_history",
     ),
     Fault(
         "idle-connection-not-made-anew",
@@ -372,50 +372,50 @@ FAULTS = (
         "Line._exchange",
         "if self._redial and self._connection is not None: ...",
         "if not self._redial and self._connection is not None: ...",
-        "tests/worker/test_publishing.py::test_a_server_that_was_started_again_is_no_error[redis]",
+        "tests/worker/handlers/test_publishing.py::test_a_server_that_was_started_again_is_no_error[redis]",
         shows=("Disconnected",),
     ),
     Fault(
         "published-twice",
         "A publish with `retry` is added once.",
-        "worker/sending.py",
+        "worker/handlers/sender.py",
         "SCRIPT",
         "if id then return id end",
         "",
-        "tests/worker/test_publishing.py::test_a_publish_whose_reply_is_lost_is_sent_again_and_added_once[redis]",
+        "tests/worker/handlers/test_publishing.py::test_a_publish_whose_reply_is_lost_is_sent_again_and_added_once[redis]",
     ),
     Fault(
         "one-producer-for-all",
         "The same for more publishes at once than the server remembers of one producer.",
-        "worker/sending.py",
+        "worker/handlers/sender.py",
         "Sender._new_name",
         "return f'{PRODUCER}:{self._name}:{self._made}'",
         "return PRODUCER",
-        "tests/worker/test_publishing.py::test_very_many_at_once_are_each_added_once[millstream]",
+        "tests/worker/handlers/test_publishing.py::test_very_many_at_once_are_each_added_once[millstream]",
     ),
     Fault(
         "one-producer-for-given-ids",
         "A publish with an id of the caller's is added once, however many others come meanwhile.",
-        "worker/publishing.py",
+        "worker/handlers/publish.py",
         "producer_of",
         "return f\"{PRODUCER}:{zlib.crc32(idempotent.encode(errors='surrogatepass')) % _PRODUCERS}\"",
         "return f\"{PRODUCER}:{zlib.crc32(idempotent.encode(errors='surrogatepass')) % 1}\"",
-        "tests/worker/test_publishing.py::test_very_many_with_ids_of_their_own_are_each_added_once[millstream]",
+        "tests/worker/handlers/test_publishing.py::test_very_many_with_ids_of_their_own_are_each_added_once[millstream]",
     ),
     Fault(
         "blocked-worker-disappears",
         "A worker whose handler blocks the event loop stays in the registry.",
-        "worker/watchdog.py",
+        "worker/registry/watchdog.py",
         "Watchdog._blocked",
         "if self._answered.wait(registry.BEAT) or self._stop.is_set(): ...",
         "if self._answered.wait() or self._stop.is_set(): ...",
-        "tests/worker/test_watchdog.py::test_the_registry_keeps_a_blocked_worker_beyond_its_time_to_live[redis]",
+        "tests/worker/registry/test_watchdog.py::test_the_registry_keeps_a_blocked_worker_beyond_its_time_to_live[redis]",
         shows=("Failed", "AssertionError", "Timeout"),
     ),
     Fault(
         "control-characters-in-logs",
         "No control character of others reaches a worker's log.",
-        "worker/logs.py",
+        "logs.py",
         "logger",
         "found.addFilter(_harmless)",
         "",
@@ -424,16 +424,16 @@ FAULTS = (
     Fault(
         "health-for-any-host",
         "The health endpoint answers only requests for itself.",
-        "worker/health.py",
+        "worker/monitoring/health.py",
         "_is_allowed",
         "if not name or '*' in names or name in names or name.endswith('.localhost'): ...",
         "if not name or '*' in names or name in names or name.endswith(''): ...",
-        "tests/worker/test_health.py::test_the_endpoint_answers_only_requests_for_itself",
+        "tests/worker/monitoring/test_health.py::test_the_endpoint_answers_only_requests_for_itself",
     ),
     Fault(
         "negative-counts-are-few",
         "A delivery count that turned negative is above every limit.",
-        "worker/policy.py",
+        "worker/model/retry.py",
         "tries",
         "deliveries += 2 ** 64",
         "deliveries += 0",
@@ -442,19 +442,19 @@ FAULTS = (
     Fault(
         "once-again",
         "An effect by `once` is there once, however often the entry is delivered.",
-        "worker/once.py",
+        "worker/handlers/idempotency.py",
         "SCRIPT",
         "if before == 'done' then return 0 end",
         "",
-        "tests/worker/test_once.py::test_an_effect_is_there_once_however_often_the_entry_is_delivered",
+        "tests/worker/handlers/test_idempotency.py::test_an_effect_is_there_once_however_often_the_entry_is_delivered",
     ),
     Fault(
         "once-by-the-new-id",
         "An entry that was dead and is put back has its effect once.",
-        "worker/once.py",
+        "worker/handlers/idempotency.py",
         "marker",
         "return beside(msg.stream, 'once', f'{msg.group}:{msg.origin}')",
         "return beside(msg.stream, 'once', f'{msg.group}:{msg.id}')",
-        "tests/worker/test_once.py::test_a_dead_entry_that_is_put_back_has_its_effect_once_in_every_group",
+        "tests/worker/handlers/test_idempotency.py::test_a_dead_entry_that_is_put_back_has_its_effect_once_in_every_group",
     ),
 )

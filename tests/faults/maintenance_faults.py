@@ -2,15 +2,15 @@
 
 from faults.planting import ASSERTION, Fault
 
-BACKUP = "tests/upkeep/test_backup.py"
-CUT = "tests/upkeep/test_cut.py"
-CHECK = "tests/upkeep/test_examine.py"
+BACKUP = "tests/maintenance/test_backup.py"
+CUT = "tests/maintenance/test_cut.py"
+CHECK = "tests/maintenance/test_examine.py"
 
 FAULTS = (
     Fault(
         "backup-not-synced",
         "A backup has its name only when all of it is on the medium.",
-        "upkeep/copying.py",
+        "maintenance/backup/copying.py",
         "_copy",
         "datasync(new)",
         "",
@@ -20,7 +20,7 @@ FAULTS = (
     Fault(
         "backup-renamed-without-directory-sync",
         "The names in a backup are durable before the backup has its own.",
-        "upkeep/copying.py",
+        "maintenance/backup/copying.py",
         "staged",
         "disk.sync_directory(partial)",
         "",
@@ -30,7 +30,7 @@ FAULTS = (
     Fault(
         "backup-forgotten-by-a-crash",
         "When a backup is reported, its name is durable.",
-        "upkeep/copying.py",
+        "maintenance/backup/copying.py",
         "staged",
         "disk.sync_directory(final.parent)",
         "",
@@ -39,7 +39,7 @@ FAULTS = (
     Fault(
         "restored-over-a-gap",
         "While a directory is restored over another, one of them is at its place.",
-        "upkeep/copying.py",
+        "maintenance/backup/copying.py",
         "_replace",
         "if exchange(aside, final): ...",
         "if exchange(aside, aside.parent): ...",
@@ -49,7 +49,7 @@ FAULTS = (
     Fault(
         "half-a-backup-under-its-name",
         "What has the name of a backup is whole.",
-        "upkeep/copying.py",
+        "maintenance/backup/copying.py",
         "partial_of",
         "return final.with_name(f'{final.name}.partial-{secrets.token_hex(4)}')",
         "return final",
@@ -59,7 +59,7 @@ FAULTS = (
     Fault(
         "backup-not-verified",
         "A copy is read back: a damaged log makes no backup.",
-        "upkeep/copying.py",
+        "maintenance/backup/copying.py",
         "verify",
         "if not report.ok: ...",
         "if report is None: ...",
@@ -68,7 +68,7 @@ FAULTS = (
     Fault(
         "unfinished-write-backed-up",
         "A write that was under way is cut off a backup.",
-        "upkeep/copying.py",
+        "maintenance/backup/copying.py",
         "_cut_tail",
         "if verdict.state is not State.TORN: ...",
         "if verdict.state is not State.CORRUPT: ...",
@@ -78,7 +78,7 @@ FAULTS = (
     Fault(
         "backup-overwrites",
         "A backup overwrites nothing.",
-        "upkeep/backup.py",
+        "maintenance/backup/backup.py",
         "back_up",
         "if dest.exists() or dest.is_symlink(): ...",
         "if dest.is_file(): ...",
@@ -87,7 +87,7 @@ FAULTS = (
     Fault(
         "missing-room-not-seen",
         "A copy for which there is no room is not begun.",
-        "upkeep/copying.py",
+        "maintenance/backup/copying.py",
         "copy_log",
         "if free < plan.size + _SPARE: ...",
         "if free < 0: ...",
@@ -96,7 +96,7 @@ FAULTS = (
     Fault(
         "shortened-backup-restored",
         "A backup that lost a whole end since it was made is not restored.",
-        "upkeep/restore.py",
+        "maintenance/backup/restore.py",
         "_make",
         "_complete(picture, backup, facts)",
         "",
@@ -105,7 +105,7 @@ FAULTS = (
     Fault(
         "restored-over-data",
         "A restore puts nothing in the place of data unless told to.",
-        "upkeep/restore.py",
+        "maintenance/backup/restore.py",
         "_emptied",
         "if not force: ...",
         "if force is None: ...",
@@ -114,7 +114,7 @@ FAULTS = (
     Fault(
         "restored-under-a-server",
         "A restore never takes the directory of a running server.",
-        "upkeep/restore.py",
+        "maintenance/backup/restore.py",
         "_emptied",
         "lock = take_lock(disk, directory)",
         "lock = take_lock(disk, directory.parent)",
@@ -123,7 +123,7 @@ FAULTS = (
     Fault(
         "moment-ends-early",
         "Restored as of a time, a log holds the records of that very millisecond.",
-        "upkeep/moment.py",
+        "maintenance/backup/moment.py",
         "last_before",
         "if until.ms is not None and wall_of(position, payload) > until.ms: ...",
         "if until.ms is not None and wall_of(position, payload) >= until.ms: ...",
@@ -132,7 +132,7 @@ FAULTS = (
     Fault(
         "cut-keeps-nothing",
         "What is cut off a log by hand is kept aside.",
-        "upkeep/cut.py",
+        "maintenance/log/cut.py",
         "_Cut.make",
         "kept = [self._copy_from(self.entry, self.offset, f'{self.entry.name}-{self.offset}')] if rest else []",
         "kept: list[Path] = []",
@@ -141,7 +141,7 @@ FAULTS = (
     Fault(
         "cut-before-the-copy-is-durable",
         "What is cut off a log by hand is on the medium elsewhere first.",
-        "upkeep/cut.py",
+        "maintenance/log/cut.py",
         "_Cut._copy_from",
         "datasync(new)",
         "",
@@ -150,7 +150,7 @@ FAULTS = (
     Fault(
         "losses-behind-the-file-not-told",
         "A check lists the loss in every file behind the damage.",
-        "upkeep/walk.py",
+        "maintenance/log/walk.py",
         "behind",
         "if entry.name < name: ...",
         "if entry.name != name: ...",
@@ -159,7 +159,7 @@ FAULTS = (
     Fault(
         "live-write-called-torn",
         "A record that is being written while a check looks is no damage.",
-        "upkeep/examine.py",
+        "maintenance/log/examine.py",
         "_goes_on",
         "if scan.end > verdict.end: ...",
         "",
@@ -168,16 +168,16 @@ FAULTS = (
     Fault(
         "ops-of-snapshots-unknown-to-a-check",
         "A check knows every op that a log or a snapshot may hold.",
-        "upkeep/reading.py",
+        "maintenance/log/records.py",
         "expect_record",
         "if op not in _OPS: ...",
         "if op not in _OPS or op == 'xmake': ...",
-        "tests/cli/test_upkeep.py::test_a_healthy_log_with_a_snapshot_of_every_kind_is_called_healthy",
+        "tests/cli/test_maintenance.py::test_a_healthy_log_with_a_snapshot_of_every_kind_is_called_healthy",
     ),
     Fault(
         "data-taken-for-the-copy",
         "What was there before a restore is never removed, whatever ends the restore.",
-        "upkeep/copying.py",
+        "maintenance/backup/copying.py",
         "_replace",
         "if _identity(aside) == made: ...",
         "if _identity(aside): ...",

@@ -2,14 +2,14 @@
 
 from faults.planting import Fault
 
-MOVING = "tests/transfer/test_moving.py"
-FILE = "tests/transfer/test_commandfile.py"
+MOVING = "tests/migrate/test_moving.py"
+FILE = "tests/migrate/test_commandfile.py"
 
 FAULTS = (
     Fault(
         "copy-not-compared",
         "A copy has its name only when it was compared with its source.",
-        "transfer/copying.py",
+        "migrate/copy_stream.py",
         "Copier._attempt",
         "if self.check: ...",
         "if not self.check: ...",
@@ -18,7 +18,7 @@ FAULTS = (
     Fault(
         "records-not-compared",
         "The comparison looks at every pending record.",
-        "transfer/comparing.py",
+        "migrate/compare.py",
         "_records",
         "if one != other: ...",
         "if one is None: ...",
@@ -27,7 +27,7 @@ FAULTS = (
     Fault(
         "values-not-compared",
         "The comparison looks at every field.",
-        "transfer/comparing.py",
+        "migrate/compare.py",
         "_unlike",
         "if one[1] != other[1]: ...",
         "if len(one[1]) != len(other[1]): ...",
@@ -36,7 +36,7 @@ FAULTS = (
     Fault(
         "half-a-copy-under-its-name",
         "What has the name of a stream at the target is whole.",
-        "transfer/copying.py",
+        "migrate/copy_stream.py",
         "Copier.copy",
         "temporary = TEMPORARY + key",
         "temporary = key",
@@ -45,7 +45,7 @@ FAULTS = (
     Fault(
         "copy-keeps-its-temporary-name",
         "A stream that was reported as copied is there under its name.",
-        "transfer/copying.py",
+        "migrate/copy_stream.py",
         "Copier._end",
         "self.target.call('RENAME', temporary, key)",
         "self.target.call('EXISTS', temporary)",
@@ -55,7 +55,7 @@ FAULTS = (
     Fault(
         "name-taken-meanwhile-overwritten",
         "A key that somebody made at the target while a stream was copied is not overwritten.",
-        "transfer/copying.py",
+        "migrate/copy_stream.py",
         "Copier._end",
         "if not self.target.call('RENAMENX', temporary, key): ...",
         "if not self.target.call('RENAME', temporary, key): ...",
@@ -64,7 +64,7 @@ FAULTS = (
     Fault(
         "target-replaced-unasked",
         "A stream that is at the target is compared, not copied over.",
-        "transfer/moving.py",
+        "migrate/run.py",
         "_one",
         """
         if there: ...
@@ -76,7 +76,7 @@ FAULTS = (
     Fault(
         "half-a-copy-built-upon",
         "What a killed transfer left is dropped by the next one.",
-        "transfer/copying.py",
+        "migrate/copy_stream.py",
         "Copier._attempts",
         "self.target.call('DEL', temporary)",
         "",
@@ -85,7 +85,7 @@ FAULTS = (
     Fault(
         "change-passed-over",
         "A source that was changed while it was copied is copied again.",
-        "transfer/copying.py",
+        "migrate/copy_stream.py",
         "Copier._attempt",
         "if after != copied.stream: ...",
         "if after is None: ...",
@@ -94,7 +94,7 @@ FAULTS = (
     Fault(
         "missing-entries-not-told",
         "Entries that were added after the copy are told.",
-        "transfer/moving.py",
+        "migrate/run.py",
         "_outcome",
         "if copied.behind: ...",
         "if copied.behind < 0: ...",
@@ -103,7 +103,7 @@ FAULTS = (
     Fault(
         "records-of-deleted-entries-left-out",
         "Pending records whose entries are gone are carried too.",
-        "transfer/copying.py",
+        "migrate/copy_stream.py",
         "Copier._by_commands",
         "self._do(wording.ghosts(temporary, missing, self.able))",
         "",
@@ -113,7 +113,7 @@ FAULTS = (
     Fault(
         "time-to-live-not-carried",
         "A stream's time to live is carried.",
-        "transfer/copying.py",
+        "migrate/copy_stream.py",
         "Copier._end",
         "ends = deadline(self.source, key)",
         "ends = None",
@@ -122,7 +122,7 @@ FAULTS = (
     Fault(
         "export-named-before-it-is-whole",
         "A file of commands has its name only when it is whole; what stood there stays until then.",
-        "transfer/commandfile.py",
+        "migrate/command_file.py",
         "writing",
         "part = path.with_name(f'{path.name}.part')",
         "part = path",
@@ -131,7 +131,7 @@ FAULTS = (
     Fault(
         "export-not-synced",
         "A file of commands has its name only when it is on the medium.",
-        "transfer/commandfile.py",
+        "migrate/command_file.py",
         "writing",
         "os.fsync(done.fileno())",
         "done.fileno()",
@@ -140,7 +140,7 @@ FAULTS = (
     Fault(
         "export-not-compared",
         "A file of commands is read back and compared with its source.",
-        "transfer/moving.py",
+        "migrate/run.py",
         "to_file",
         "if choices.check: ...",
         "if not choices.check: ...",
@@ -149,7 +149,7 @@ FAULTS = (
     Fault(
         "change-during-export-passed-over",
         "A source that was changed while it was exported is written again.",
-        "transfer/commandfile.py",
+        "migrate/command_file.py",
         "Writer._all",
         "if overview(source, key) != stream: ...",
         "if overview(source, key) is None: ...",
@@ -158,7 +158,7 @@ FAULTS = (
     Fault(
         "wrong-file-named-as-good",
         "A file of commands that differs from its source has not the name that was asked for.",
-        "transfer/moving.py",
+        "migrate/run.py",
         "to_file",
         "with writing(path, lambda: differs if report.different else path) as (file, part): ...",
         "with writing(path, lambda: path) as (file, part): ...",
@@ -167,16 +167,16 @@ FAULTS = (
     Fault(
         "pattern-without-a-stream-passes",
         "A pattern that no stream matches is a failure.",
-        "transfer/moving.py",
+        "migrate/run.py",
         "Report.ok",
         "return not self.unmatched and all((outcome.ok for outcome in self.streams))",
         "return all((outcome.ok for outcome in self.streams))",
-        "tests/transfer/test_cli.py::test_a_pattern_that_matches_no_stream",
+        "tests/migrate/test_cli.py::test_a_pattern_that_matches_no_stream",
     ),
     Fault(
         "cut-file-loaded",
         "A file of commands that was cut off is refused.",
-        "transfer/commandfile.py",
+        "migrate/command_file.py",
         "_resp",
         "if _next(reader) != [_END]: ...",
         "if _next(reader) is None: ...",
