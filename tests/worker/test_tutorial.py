@@ -1,4 +1,4 @@
-"""The worker's tutorial, from its first order to the letter put back: its programs and commands, as they are printed."""
+"""The worker's tutorial, from its first order to the letter put back: its programs and commands, as printed."""
 
 import contextlib
 import json
