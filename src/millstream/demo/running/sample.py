@@ -5,8 +5,8 @@ from typing import Any
 
 import redis
 
-from millstream.demo import rules
-from millstream.demo.settings import Keys
+from millstream.demo.flights import rules
+from millstream.demo.flights.settings import Keys
 
 
 @dataclass

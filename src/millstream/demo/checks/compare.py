@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from millstream.demo import receipts, rules
-from millstream.demo.evidence import Evidence
-from millstream.demo.producer import as_pair
-from millstream.demo.truth import Truth, flight_text
+from millstream.demo.checks.evidence import Evidence
+from millstream.demo.checks.truth import Truth, flight_text
+from millstream.demo.flights import receipts, rules
+from millstream.demo.flights.producer import as_pair
 
 if TYPE_CHECKING:
     import pandas as pd

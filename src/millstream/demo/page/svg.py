@@ -221,10 +221,10 @@ def heat(
         for x, value in enumerate(row):
             share = 0.0 if value is None else (value - low) / ((most - low) or 1)
             style = "fill:var(--grid)" if value is None else f"fill:var(--heat);fill-opacity:{0.06 + 0.94 * share:.3f}"
-            told = "no flights" if value is None else f"{value:.1f} {words}"
+            meaning = "no flights" if value is None else f"{value:.1f} {words}"
             body.append(
                 f'<rect x="{left + wide * x + 1:.1f}" y="{top + high * y + 1:.1f}" width="{wide - 2:.1f}" '
                 f'height="{high - 2:.1f}" rx="3" style="{style}">'
-                f"<title>{escape(f'{name} {columns[x]}: {told}')}</title></rect>"
+                f"<title>{escape(f'{name} {columns[x]}: {meaning}')}</title></rect>"
             )
     return svg(top + high * len(rows) + 4, body, label)
