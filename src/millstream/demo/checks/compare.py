@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from millstream.demo.checks.evidence import Evidence
@@ -34,10 +34,6 @@ class Check:
     expected: str
     found: str
     ok: bool
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
 
 
 def equal(part: str, what: str, expected: int | str, found: int | str) -> Check:

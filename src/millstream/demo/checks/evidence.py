@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from millstream.demo.flights import receipts
@@ -79,16 +78,11 @@ def gather(client: "redis.Redis", settings: Settings, incidents: Incidents) -> E
         alerts=list(entries(client, keys.alerts)),
         dead=list(entries(client, keys.dead)),
         routes=[fields for entry_id, fields in routes if entry_id.partition("-")[0] == newest],
-        tables={name: pd.read_parquet(table(settings.parquet, name)) for name in TABLES},
+        tables={name: pd.read_parquet(settings.parquet / name) for name in TABLES},
         incidents=incidents,
         # At the end, because the stream does not stand still before; a lost event would leave a hole that stays.
         survived=[sum(1 for _ in entries(client, keys.flights, last)) for last in incidents.acknowledged],
     )
-
-
-def table(folder: Path, name: str) -> Path:
-    """Where the pipeline writes a table."""
-    return folder / name
 
 
 def edge(rows: Rows) -> str:

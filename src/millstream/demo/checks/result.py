@@ -1,7 +1,7 @@
 """What a run gives, and what it leaves in its output folder for programs."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from millstream.demo.checks.compare import Check
@@ -43,17 +43,12 @@ class Result:
         return bool(self.checks) and all(check.ok for check in self.checks)
 
     def write(self) -> None:
-        """Leave ``checks.json`` and ``flow.json`` in the output folder."""
+        """Leave ``checks.json`` in the output folder."""
         summary: dict[str, Any] = {
             "ok": self.ok,
             "rows": self.rows,
             "server": self.server,
             "seconds": self.seconds,
-            "checks": [check.as_dict() for check in self.checks],
+            "checks": [asdict(check) for check in self.checks],
         }
         (self.settings.out / "checks.json").write_text(json.dumps(summary, indent=2) + "\n")
-        flow = {
-            "samples": [sample.as_dict() for sample in self.samples],
-            "happenings": [happening.as_dict() for happening in self.happenings],
-        }
-        (self.settings.out / "flow.json").write_text(json.dumps(flow) + "\n")

@@ -1,6 +1,7 @@
 """The run itself: events flow, a worker is killed, perhaps the server too, until everything is settled and counted."""
 
 import time
+from dataclasses import replace
 
 import redis
 
@@ -158,7 +159,7 @@ class Flow:
     def _watch_for_stall(self, sample: Sample) -> None:
         now = time.monotonic()
         last = self.samples[-1] if self.samples else None
-        if last is None or sample.as_dict() | {"at": 0} != last.as_dict() | {"at": 0}:
+        if last is None or replace(sample, at=0) != replace(last, at=0):
             self._moved = now
         if now - self._moved > STALL:
             raise DemoError(
