@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from support.servers import ServerProcess
-from support.versions import FIXTURES, on_recorded_log, unpack
+from support.versions import FIXTURES, here, on_recorded_log, unpack
 from upgrade import kept
 
 if TYPE_CHECKING:
@@ -114,8 +114,7 @@ def test_a_sink_finds_its_record_and_repeats_nothing(
 
 
 def test_an_archive_goes_on(spark: "SparkSession", server: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """New entries follow the recorded files, archive and stream are one table, and a replay that was done is known."""
-    from millstream.cli.main import main
+    """New entries follow the recorded files, archive and stream are one table, a replay that was is known."""
     from millstream.spark import archive
 
     place = unpack("archive", tmp_path)
@@ -125,14 +124,11 @@ def test_an_archive_goes_on(spark: "SparkSession", server: ServerProcess, client
     reader = spark.read.format("millstream").option("url", server.url).option("stream", "readings")
     found = reader.option("archive", str(place)).load().select("id").collect()
     assert by_number([row.id for row in found]) == IDS[:160]
-    assert main is not None
-    from click.testing import CliRunner
-
-    words = ["replay", str(place), "readings", "--to", server.url, "--name", "kept", "--as", "again", "-o", "json"]
+    # The recorded cursor is found: it is of an archive at another place, so its name is taken.
+    replay = ("replay", str(place), "readings", "--to", server.url, "--ids", "keep")
+    refused = here(*replay, "--as", "again", "--name", "kept")
+    assert "'kept' at the target is of something else" in refused.output
     assert client.xlen("again") == 150
-    done = CliRunner().invoke(main, words)
-    assert done.exit_code == 0, done.output
-    assert client.xlen("again") == 150  # what was replayed to its end is not replayed again
-    done = CliRunner().invoke(main, [*words[:-2], "--ids", "keep", "--as", "anew", "--name", "other"])
+    done = here(*replay, "--as", "anew", "--name", "kept")
     assert done.exit_code == 0, done.output
     assert [ident for ident, _ in client.xrange("anew")] == IDS[:160]
