@@ -1,5 +1,6 @@
 """The names that programs, shells and dashboards use are those of 0.1, or more."""
 
+import ast
 import json
 import re
 import subprocess
@@ -8,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from support.source import ROOT
+from support.source import ROOT, modules
 from support.versions import FIXTURES, Version
 from upgrade import kept
 
 RECORDED = kept.read(FIXTURES / "names.json")
+OPTIONS = kept.read(FIXTURES / "options.json")
 
 VARIABLES = (
     "MILLSTREAM_URL",
@@ -68,8 +70,20 @@ def test_a_lost_name_is_noticed() -> None:
     assert lost(was, {"a": ["--y", "--z"], "c": None, "d": []}) == ["a: --x", "b"]
 
 
-@pytest.mark.parametrize("name", VARIABLES)
-def test_variables_of_the_environment_stay(name: str) -> None:
-    """Each is named in the source."""
-    text = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "src").rglob("*.py")))
-    assert re.search(rf"\b{name}\b", text)
+@pytest.fixture(scope="module")
+def literals() -> set[str]:
+    """Every text that stands in the source as a literal, whole, and every word of it."""
+    found: set[str] = set()
+    for module in modules(ROOT / "src"):
+        texts = [node.value for node in ast.walk(module.tree) if isinstance(node, ast.Constant)]
+        for text in texts:
+            if isinstance(text, str):
+                found |= {text, *re.findall(r"\w+", text)}
+    return found
+
+
+@pytest.mark.parametrize("names", [VARIABLES, tuple(OPTIONS)], ids=["variables", "options"])
+def test_words_that_users_write_stay(literals: set[str], names: tuple[str, ...]) -> None:
+    """Variables of the environment, and the options of Spark's reads and writes, are in the source."""
+    assert len(names) > 5
+    assert sorted(set(names) - literals) == []
