@@ -6,15 +6,19 @@ from typing import Any
 
 import pytest
 
-from support import campaign, needs
+from support import needs, quiet
 from support.servers import ServerProcess, millstream_server, redis_server
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Campaigns tell how far they are while they run."""
-    capture = config.pluginmanager.getplugin("capturemanager")
-    if capture is not None:
-        campaign.uncaptured = capture.global_and_fixture_disabled
+    """The run says what is worth reading."""
+    quiet.begin(config)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line for all that was skipped, beside the failures."""
+    if line := quiet.reasons(terminalreporter.stats.get("skipped", [])):
+        terminalreporter.write_line(line)
 
 
 @pytest.hookimpl(optionalhook=True)
