@@ -15,7 +15,7 @@ PIP_OPTIONS := $(if $(CONSTRAINTS),-c $(CONSTRAINTS),--upgrade --upgrade-strateg
 .DEFAULT_GOAL := help
 # The checks must speak before the installation starts, under make -j too.
 .NOTPARALLEL:
-.PHONY: help install demo test test-long test-newest newest constraints lint types docs fix clean check-python check-java
+.PHONY: help install demo test test-long test-newest newest redis8 constraints lint types docs fix clean check-python check-java
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1~\2/p' Makefile | awk -F'~' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -46,6 +46,9 @@ test-newest: newest ## make test with the newest of each dependency (.ci/run new
 constraints: newest ## write constraints.txt anew; try make test-newest first, and commit what has passed
 	@{ sed '/^[^#]/,$$d' constraints.txt; .venv-newest/bin/python -m pip freeze --exclude-editable; } > .constraints.new
 	@mv .constraints.new constraints.txt
+
+redis8: ## put a Redis 8 into .servers, for the comparisons with a live server (SOURCE=... builds it from a checkout)
+	scripts/newer-redis.sh $(SOURCE)
 
 lint: install ## style: ruff's rules and format
 	$(BIN)/ruff check .

@@ -55,12 +55,36 @@ def redis_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerPr
         yield server
 
 
+@pytest.fixture(scope="session")
+def redis8_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """The same of Redis 8, where there is one."""
+    with redis_server(tmp_path_factory.mktemp("redis8"), path=needs.other("redis8")) as server:
+        yield server
+
+
+def emptied(server: ServerProcess) -> ServerProcess:
+    """The server, with nothing in it."""
+    with server.client() as client:
+        client.flushall()
+    return server
+
+
 @pytest.fixture
 def real_redis(redis_process: ServerProcess) -> ServerProcess:
     """A redis-server with nothing in it."""
-    with redis_process.client() as client:
-        client.flushall()
-    return redis_process
+    return emptied(redis_process)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """What is compared with a live Redis is compared with each that is found, the installed one and a newer one."""
+    if "each_redis" in metafunc.fixturenames and needs.found("redis8"):
+        metafunc.parametrize("each_redis", ["redis", "redis8"], indirect=True)
+
+
+@pytest.fixture
+def each_redis(request: pytest.FixtureRequest) -> ServerProcess:
+    """A redis-server with nothing in it, for tests whose measure it is: in turn each that is found."""
+    return emptied(request.getfixturevalue(f"{getattr(request, 'param', 'redis')}_process"))
 
 
 @pytest.fixture
