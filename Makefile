@@ -15,7 +15,7 @@ PIP_OPTIONS := $(if $(CONSTRAINTS),-c $(CONSTRAINTS),--upgrade --upgrade-strateg
 .DEFAULT_GOAL := help
 # The checks must speak before the installation starts, under make -j too.
 .NOTPARALLEL:
-.PHONY: help install demo test test-long test-newest newest redis8 constraints lint types docs fix clean check-python check-java
+.PHONY: help install demo test test-fast test-long test-newest newest redis8 constraints lint types docs fix clean check-python check-java
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1~\2/p' Makefile | awk -F'~' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -26,10 +26,13 @@ demo: check-java install ## the main job: a year of flights through stream, work
 	$(BIN)/millstream demo $(ARGS)
 
 # Bytecode is kept even where the environment says not to: the tests start hundreds of Python processes.
-test test-long: export PYTHONDONTWRITEBYTECODE =
+test test-fast test-long: export PYTHONDONTWRITEBYTECODE =
 
 test: check-java install ## every test but the long campaigns, three at a time (ARGS="tests/engine -x -n0" for some, one at a time)
 	$(BIN)/python -m pytest -m "not long" -n 3 --dist loadfile $(ARGS)
+
+test-fast: install ## the tests that start no process and no Spark, in a minute or so
+	$(BIN)/python -m pytest -m fast -n 2 --dist loadfile $(ARGS)
 
 test-long: check-java install ## only the long campaigns
 	$(BIN)/python -m pytest -m long $(ARGS)

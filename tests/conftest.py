@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from support import needs, quiet
+from support import fast, needs, quiet
 from support.servers import ServerProcess, millstream_server, redis_server
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """The run says what is worth reading."""
     quiet.begin(config)
+    fast.watch()
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """One line for all that was skipped, beside the failures."""
-    if line := quiet.reasons(terminalreporter.stats.get("skipped", [])):
-        terminalreporter.write_line(line)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Tests that start no process are marked so, before ``-m`` selects."""
+    fast.mark([item])
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -31,13 +31,24 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Scheduling(config, log)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """A marked test runs only where its needs are met; elsewhere it skips at home and fails under CI."""
+    fast.begin(item)
     if item.get_closest_marker("spark"):
         needs.java()
     if item.get_closest_marker("realserver"):
         needs.program("redis-server")
         needs.program("redis-cli")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown() -> Generator[None, None, None]:
+    """Behind a test's fixtures: what a fast one may not do."""
+    try:
+        return (yield)
+    finally:
+        fast.end()
 
 
 @pytest.hookimpl(wrapper=True)
