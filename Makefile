@@ -6,7 +6,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 # The versions that are installed; empty for the newest that pyproject.toml allows.
 CONSTRAINTS ?= constraints.txt
-# Written last, so that an installation cut short is done again; older than pyproject.toml means install again.
+# Written last, so that an installation cut short is done again; older than pyproject.toml means install again. The demo
+# needs a part of what the tests need, and is what a newcomer runs first.
+DEMO_STAMP := $(VENV)/.installed-demo
 STAMP := $(VENV)/.installed
 NEWEST := VENV=.venv-newest CONSTRAINTS=
 
@@ -22,7 +24,7 @@ help: ## list what can be made
 
 install: check-python $(STAMP) ## make .venv and install everything the demo and the tests need, as constraints.txt says
 
-demo: check-java install ## the main job: a year of flights through stream, workers and Spark (ARGS="--rows 5000" for a short one)
+demo: check-java check-python $(DEMO_STAMP) ## the main job: a year of flights through stream, workers and Spark (ARGS="--rows 5000" for a short one)
 	$(BIN)/millstream demo $(ARGS)
 
 # Bytecode is kept even where the environment says not to: the tests start hundreds of Python processes.
@@ -37,6 +39,9 @@ test-fast: install ## the tests that start no process and no Spark, in a minute 
 test-long: check-java install ## only the long campaigns
 	$(BIN)/python -m pytest -m long $(ARGS)
 
+redis8: ## put a Redis 8 into .servers, for the comparisons with a live server (SOURCE=... builds it from a checkout)
+	scripts/newer-redis.sh $(SOURCE)
+
 newest: ## make .venv-newest with the newest of each dependency, and say what is newer than constraints.txt has it
 	rm -f .venv-newest/.installed
 	$(MAKE) install $(NEWEST)
@@ -49,9 +54,6 @@ test-newest: newest ## make test with the newest of each dependency (.ci/run new
 constraints: newest ## write constraints.txt anew; try make test-newest first, and commit what has passed
 	@{ sed '/^[^#]/,$$d' constraints.txt; .venv-newest/bin/python -m pip freeze --exclude-editable; } > .constraints.new
 	@mv .constraints.new constraints.txt
-
-redis8: ## put a Redis 8 into .servers, for the comparisons with a live server (SOURCE=... builds it from a checkout)
-	scripts/newer-redis.sh $(SOURCE)
 
 lint: install ## style: ruff's rules and format
 	$(BIN)/ruff check .
@@ -78,8 +80,11 @@ check-python:
 check-java:
 	@scripts/prerequisites.sh java
 
-$(STAMP): pyproject.toml $(CONSTRAINTS)
-	@echo "Installing into $(VENV) (the first time takes a few minutes: Spark is a large download)"
-	"$(PYTHON)" -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check $(PIP_OPTIONS) -e '.[dev]'
+$(DEMO_STAMP): pyproject.toml $(CONSTRAINTS)
+	@"$(PYTHON)" -m venv $(VENV)
+	@scripts/install.sh $(BIN)/python demo $(PIP_OPTIONS)
+	@touch $@
+
+$(STAMP): $(DEMO_STAMP)
+	@scripts/install.sh $(BIN)/python dev $(PIP_OPTIONS)
 	@touch $@
