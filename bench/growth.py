@@ -12,7 +12,7 @@ import gc
 import time
 
 from millstream.clock import ManualClock
-from millstream.commands.config import Config
+from millstream.commands.context.config import Config
 from millstream.node.node import Node
 
 TOUCHING_FEW = """

@@ -7,53 +7,53 @@ so ``import millstream`` costs next to nothing.
 
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from millstream._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from millstream.client.connect import connect as connect
     from millstream.client.connect import connect_async as connect_async
     from millstream.errors import Disconnected as Disconnected
     from millstream.worker.app import App as App
-    from millstream.worker.batches import BatchError as BatchError
-    from millstream.worker.depends import Depends as Depends
-    from millstream.worker.loop import FatalError as FatalError
-    from millstream.worker.message import EntryLostError as EntryLostError
-    from millstream.worker.message import Message as Message
-    from millstream.worker.message import Nack as Nack
-    from millstream.worker.message import Reject as Reject
-    from millstream.worker.middleware import Middleware as Middleware
-    from millstream.worker.middleware import Timeout as Timeout
-    from millstream.worker.once import once as once
-    from millstream.worker.once import once_sync as once_sync
-    from millstream.worker.payload import PayloadError as PayloadError
+    from millstream.worker.handlers.binding import PayloadError as PayloadError
+    from millstream.worker.handlers.dependencies import Depends as Depends
+    from millstream.worker.handlers.idempotency import once as once
+    from millstream.worker.handlers.idempotency import once_sync as once_sync
+    from millstream.worker.handlers.message import EntryLostError as EntryLostError
+    from millstream.worker.handlers.message import Message as Message
+    from millstream.worker.handlers.message import Nack as Nack
+    from millstream.worker.handlers.message import Reject as Reject
+    from millstream.worker.handlers.middleware import Middleware as Middleware
+    from millstream.worker.handlers.middleware import Timeout as Timeout
+    from millstream.worker.handlers.subscription import StreamSub as StreamSub
+    from millstream.worker.model.lifecycle import AlreadySettledError as AlreadySettledError
+    from millstream.worker.model.retry import Retry as Retry
     from millstream.worker.pipelines import Sink as Sink
     from millstream.worker.pipelines import Source as Source
-    from millstream.worker.policy import Retry as Retry
-    from millstream.worker.settle import AlreadySettledError as AlreadySettledError
-    from millstream.worker.subscription import StreamSub as StreamSub
+    from millstream.worker.subscriber.batching import BatchError as BatchError
+    from millstream.worker.subscriber.loop import FatalError as FatalError
 
 _WHERE = {
     "Disconnected": "millstream.errors",
-    "Depends": "millstream.worker.depends",
-    "Timeout": "millstream.worker.middleware",
-    "Middleware": "millstream.worker.middleware",
-    "BatchError": "millstream.worker.batches",
-    "AlreadySettledError": "millstream.worker.settle",
+    "Depends": "millstream.worker.handlers.dependencies",
+    "Timeout": "millstream.worker.handlers.middleware",
+    "Middleware": "millstream.worker.handlers.middleware",
+    "BatchError": "millstream.worker.subscriber.batching",
+    "AlreadySettledError": "millstream.worker.model.lifecycle",
     "App": "millstream.worker.app",
-    "EntryLostError": "millstream.worker.message",
-    "FatalError": "millstream.worker.loop",
-    "Message": "millstream.worker.message",
-    "Nack": "millstream.worker.message",
-    "PayloadError": "millstream.worker.payload",
-    "Reject": "millstream.worker.message",
-    "Retry": "millstream.worker.policy",
+    "EntryLostError": "millstream.worker.handlers.message",
+    "FatalError": "millstream.worker.subscriber.loop",
+    "Message": "millstream.worker.handlers.message",
+    "Nack": "millstream.worker.handlers.message",
+    "PayloadError": "millstream.worker.handlers.binding",
+    "Reject": "millstream.worker.handlers.message",
+    "Retry": "millstream.worker.model.retry",
     "Sink": "millstream.worker.pipelines",
     "Source": "millstream.worker.pipelines",
-    "StreamSub": "millstream.worker.subscription",
+    "StreamSub": "millstream.worker.handlers.subscription",
     "connect": "millstream.client.connect",
     "connect_async": "millstream.client.connect",
-    "once": "millstream.worker.once",
-    "once_sync": "millstream.worker.once",
+    "once": "millstream.worker.handlers.idempotency",
+    "once_sync": "millstream.worker.handlers.idempotency",
 }
 
 

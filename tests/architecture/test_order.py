@@ -13,7 +13,11 @@ def test_java_and_slow_files_are_begun_first() -> None:
 
 def test_files_with_java_are_two_units() -> None:
     """Those of Spark's folder share a session, the others start programs; each other file stands for itself."""
-    assert order.work_unit("tests/spark/test_spark.py") == order.work_unit("tests/spark/test_views.py") == order.SPARK
+    assert (
+        order.work_unit("tests/spark/test_spark.py")
+        == order.work_unit("tests/spark/views/test_views.py")
+        == order.SPARK
+    )
     assert order.work_unit("tests/demo/test_run.py") == order.work_unit("tests/pipelines/test_run.py") == order.JAVA
     assert order.work_unit("tests/demo/test_page.py") == "tests/demo/test_page.py"
 

@@ -23,8 +23,8 @@ def metadata(tmp_path: Path) -> Callable[[str], ProjectMetadata]:
     """The metadata of a release whose repository has the given address."""
 
     def made(address: str) -> ProjectMetadata:
-        for name in ("README.md", "LICENSE", "scripts/pypi.py"):
-            (tmp_path / name).parent.mkdir(exist_ok=True)
+        for name in ("README.md", "LICENSE", "scripts/pypi.py", "src/millstream/_version.py"):
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, tmp_path / name)
         text = (ROOT / "pyproject.toml").read_text()
         assert text.count("\nrepository = ") == 1, "the address stands in one place"

@@ -9,10 +9,10 @@ import pytest
 import redis
 from click.testing import CliRunner, Result
 
-from millstream.cli.letters import readable, users_part
 from millstream.cli.main import main
+from millstream.cli.worker.letters import readable, users_part
 from millstream.client.deadletter import DeadLetter, pack
-from millstream.worker import envelope
+from millstream.worker.handlers import envelope
 from support.servers import ServerProcess
 
 

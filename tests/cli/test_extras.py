@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.cli.extras import EXTRAS, advice
+from millstream.cli.shared.extras import EXTRAS, advice
 from support.layers import THIRD_PARTY
 from support.ports import free_port
 

@@ -16,9 +16,9 @@ from click.testing import CliRunner
 from cli.hostile import BYTES, letter, record, text
 from cli.test_worker import FACTS
 from millstream.cli.main import main
-from millstream.spark import queries
-from millstream.spark.archiving.manifest import FORMAT
-from millstream.worker import registry
+from millstream.spark.archive.manifest import FORMAT
+from millstream.spark.monitoring import store as queries
+from millstream.worker.registry import protocol
 from support import campaign
 from support.servers import ServerProcess, millstream_server
 
@@ -102,11 +102,11 @@ class Hands:
         for number in range(count):
             worker = text(self.chance, b"web") + b"%d" % number
             facts = {**FACTS, "id": worker.decode(errors="surrogateescape")}
-            self.client.zadd(registry.INDEX, {worker: number})
+            self.client.zadd(protocol.INDEX, {worker: number})
             self.client.set(b"millstream:worker:" + worker, record(self.chance, facts))
             field = b"pause:" + (record(self.chance, ["orders", "billing"]))
             pause = record(self.chance, {"reason": "r", "by": "ann", "at_ms": 1_763_721_600_000})
-            self.client.hset(registry.CONTROL, text(self.chance, field), pause)
+            self.client.hset(protocol.CONTROL, text(self.chance, field), pause)
         at = ("--url", self.url)
         for form in ("table", "json"):
             self.ask("worker", "ls", *at, form=form)

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from millstream.cli.output import Column, Output, Table
-from millstream.cli.printing import shown, size_text, span_text, time_text
+from millstream.cli.shared.output import Column, Output, Table
+from millstream.cli.shared.printing import shown, size_text, span_text, time_text
 from millstream.printable import printable
 from support.clock import own_clock
 
@@ -112,7 +112,7 @@ def test_values_as_people_read_them(text: str, expected: str) -> None:
 
 
 def program(body: str) -> str:
-    return f"import sys\nfrom millstream.cli.output import *\nfrom millstream.errors import *\n{body}"
+    return f"import sys\nfrom millstream.cli.shared.output import *\nfrom millstream.errors import *\n{body}"
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_full_disk_behind_standard_output_is_an_error() -> None:
 def test_progress_is_silent_for_quick_work_and_speaks_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there is no terminal: a line now and then, on standard error."""
     now = [0.0]
-    own_clock(monkeypatch, "millstream.cli.output", monotonic=lambda: now[0])
+    own_clock(monkeypatch, "millstream.cli.shared.output", monotonic=lambda: now[0])
     out, err = io.StringIO(), io.StringIO()
     with Output("json", out, err).progress({"check": "Checking"}) as tell:
         tell("check", 1, 10)
@@ -183,7 +183,7 @@ def test_colours_and_bars_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) ->
     Output("table", out).table(table())
     assert "\x1b[1m" in out.getvalue()
     now = [0.0]
-    own_clock(monkeypatch, "millstream.cli.output", monotonic=lambda: now[0])
+    own_clock(monkeypatch, "millstream.cli.shared.output", monotonic=lambda: now[0])
     err = Terminal()
     with Output("json", Terminal(), err).progress({"check": "Checking"}) as tell:
         now[0] += 1

@@ -39,7 +39,7 @@ def test_terminations_within_two_seconds_are_one(heard: list[tuple[int, float]],
 
 COMMAND = """
 import sys
-from millstream.cli.signals import ended_by_signal
+from millstream.cli.shared.signals import ended_by_signal
 with ended_by_signal() as ended:
     print("began", flush=True)
     sys.stdin.readline()

@@ -9,8 +9,8 @@ import pytest
 from rich.cells import cell_len
 
 import millstream.cli
-from millstream.cli.layout import Need, fit
-from millstream.cli.output import Column, Output, Table
+from millstream.cli.shared.layout import Need, fit
+from millstream.cli.shared.output import Column, Output, Table
 
 
 class Terminal(io.StringIO):
@@ -21,10 +21,10 @@ class Terminal(io.StringIO):
 def tables() -> dict[str, tuple[Column, ...]]:
     """Every table of the command line by its name in the source."""
     found = {}
-    for module in pkgutil.iter_modules(millstream.cli.__path__):
-        for name, value in vars(importlib.import_module(f"millstream.cli.{module.name}")).items():
+    for module in pkgutil.walk_packages(millstream.cli.__path__, "millstream.cli."):
+        for name, value in vars(importlib.import_module(module.name)).items():
             if isinstance(value, tuple) and value and all(isinstance(each, Column) for each in value):
-                found[f"{module.name}.{name}"] = value
+                found[f"{module.name.removeprefix('millstream.cli.')}.{name}"] = value
     return found
 
 
@@ -43,7 +43,11 @@ def sample(column: Column) -> object:
     return SENTENCE if column.kind == "prose" else SAMPLES.get(column.name, "running")
 
 
-FACTS = {"replay._COLUMNS", "worker._TIMES", "dead._KINDS"}  # shown one below the other, not side by side
+FACTS = {
+    "spark.replay._COLUMNS",
+    "worker.worker._TIMES",
+    "worker.dead._KINDS",
+}  # one below the other
 
 
 @pytest.mark.parametrize("width", [80, 100, 120])
@@ -90,7 +94,7 @@ def test_what_a_wide_column_leaves_is_used() -> None:
 
 def test_a_pipe_has_no_width() -> None:
     """What a program or a pager gets is whole, every column of it."""
-    columns = tables()["worker._WORKERS"]
+    columns = tables()["worker.worker._WORKERS"]
     out, err = io.StringIO(), io.StringIO()
     Output("table", out, err).table(Table("t", columns, [[sample(column) for column in columns]]))
     assert out.getvalue().count(SENTENCE) == sum(column.kind == "prose" for column in columns)

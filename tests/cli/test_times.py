@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from millstream import App, Disconnected, Message, Nack, Retry, StreamSub, once
 from millstream.cli.main import main
 from millstream.errors import ConfigError, UsageError
-from millstream.spark import options, sinkoptions
+from millstream.maintenance.backup.moment import parse_moment
+from millstream.spark.options import read as options
+from millstream.spark.options import write
 from millstream.times import INSTANT, SPAN, instant, is_relative, span
-from millstream.upkeep.moment import parse_moment
-from millstream.worker.middleware import Timeout
+from millstream.worker.handlers.middleware import Timeout
 from millstream.worker.testing import run
 
 NOW = 1_772_366_400_250  # 2026-03-01T12:00:00.250Z
@@ -173,6 +174,6 @@ def test_sparks_options_read_the_same() -> None:
     given = {"url": NOWHERE, "stream": "s", "startingTimestamp": "10m ago"}
     waiting = {"maxTriggerDelay": "1h30m", "minEntriesPerTrigger": "5"}
     assert options.parse(given | waiting).max_delay_ms == 5_400_000
-    assert sinkoptions.parse({"url": NOWHERE, "stream": "s", "retention": "2 d"}).retention_ms == 172_800_000
+    assert write.parse({"url": NOWHERE, "stream": "s", "retention": "2 d"}).retention_ms == 172_800_000
     with pytest.raises(ConfigError, match="it must be milliseconds since 1970 or a time such as"):
         options.parse({**given, "startingTimestamp": "soonish"})

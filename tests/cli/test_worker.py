@@ -8,7 +8,7 @@ import redis
 from click.testing import CliRunner, Result
 
 from millstream.cli.main import main
-from millstream.worker import registry
+from millstream.worker.registry import protocol
 from support.servers import ServerProcess
 
 FACTS: dict[str, Any] = {
@@ -32,8 +32,8 @@ def run(server: ServerProcess, *words: str) -> Result:
 
 
 def enrol(client: redis.Redis, worker: str, record: bytes | str) -> None:
-    client.zadd(registry.INDEX, {worker: 1})
-    client.set(registry.worker_key(worker), record)
+    client.zadd(protocol.INDEX, {worker: 1})
+    client.set(protocol.worker_key(worker), record)
 
 
 STRANGE: list[Any] = [
@@ -60,15 +60,15 @@ def test_a_record_that_no_worker_wrote_is_named_and_passed_over(server: ServerPr
         assert [worker["id"] for worker in json.loads(done.stdout)["workers"]] == ["web-1"], record[:40]
         assert done.stderr.startswith("millstream:worker:web-2 is no record of a worker"), record[:40]
         assert run(server, "show", "web-2").exit_code == 2
-    client.delete(registry.worker_key("web-2"))
-    client.lpush(registry.worker_key("web-2"), "a list")
-    client.zadd(registry.INDEX, {b"\xff\x1b": 1})
+    client.delete(protocol.worker_key("web-2"))
+    client.lpush(protocol.worker_key("web-2"), "a list")
+    client.zadd(protocol.INDEX, {b"\xff\x1b": 1})
     client.set(b"millstream:worker:\xff\x1b", "{}")
     done = run(server, "ls")
     assert (done.exit_code, done.stderr.count("no record of a worker"), "\x1b" in done.output) == (0, 2, False)
     assert run(server, "show", "web-1").exit_code == 0
     assert run(server, "quiet", "--all").exit_code == 0
-    assert client.hgetall(registry.CONTROL) == {b"worker:web-1": b"quiet"}
+    assert client.hgetall(protocol.CONTROL) == {b"worker:web-1": b"quiet"}
 
 
 def test_dead_consumers_go_whoever_the_registry_says_is_alive(server: ServerProcess, client: redis.Redis) -> None:
@@ -92,10 +92,10 @@ def test_a_pause_that_nobody_can_read_is_still_no_traceback(server: ServerProces
         "pause:null",
         b"pause:\xff",
     ):
-        client.hset(registry.CONTROL, field, "{}")
+        client.hset(protocol.CONTROL, field, "{}")
     values = ["{}", "[" * 1500, "null", '{"reason":1,"by":[[]],"at_ms":1e400}', "\x1b[2J", b"\xff", '{"at_ms":"x"}']
     for number, value in enumerate(values):
-        client.hset(registry.CONTROL, registry.pause_field("orders", str(number)), value)
+        client.hset(protocol.CONTROL, protocol.pause_field("orders", str(number)), value)
     done = run(server, "ls", "-o", "json")
     assert done.exit_code == 0, done.exception
     assert [pause["group"] for pause in json.loads(done.stdout)["pauses"]] == [*map(str, range(len(values)))]
@@ -106,17 +106,17 @@ def test_a_pause_names_what_is_there(server: ServerProcess, client: redis.Redis)
     """A mistyped stream or group is refused with the names there are; --ahead is for one that will come."""
     words = ("--reason", "r")
     done = run(server, "pause", "orders", "billing", *words)
-    assert (done.exit_code, client.exists(registry.CONTROL)) == (1, 0)
+    assert (done.exit_code, client.exists(protocol.CONTROL)) == (1, 0)
     assert "there is no stream 'orders'" in done.stderr
     client.xgroup_create("orders", "billing", mkstream=True)
     done = run(server, "pause", "orders", "nogroup", *words)
-    assert (done.exit_code, client.exists(registry.CONTROL)) == (1, 0)
+    assert (done.exit_code, client.exists(protocol.CONTROL)) == (1, 0)
     assert "'orders' has no group 'nogroup'; its groups are: billing" in done.stderr
     client.set("text", 1)
     assert "holds no stream" in run(server, "pause", "text", "billing", *words).stderr
     for given in (("orders", "billing", *words), ("later", "billing", *words, "--ahead")):
         assert run(server, "pause", *given).exit_code == 0
-    assert client.hlen(registry.CONTROL) == 2
+    assert client.hlen(protocol.CONTROL) == 2
 
 
 @pytest.mark.parametrize(

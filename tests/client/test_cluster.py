@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from redis.exceptions import ResponseError
 
 import millstream
-import worker.test_contract as contract
+import worker.subscriber.test_contract as contract
 from millstream import App, Message, Nack, Retry, StreamSub, once
 from millstream.cli.main import main
 from millstream.client.cluster import ClusterLine, parse_cluster
@@ -21,7 +21,7 @@ from millstream.client.line import Disconnected
 from millstream.client.slots import beside, slot_of, tag_of
 from millstream.client.url import sync_client
 from millstream.errors import ConfigError, UsageError
-from millstream.worker import hooks
+from millstream.worker import failpoints
 from support.clusters import Three
 from support.groups import all_done, consumers, pending
 from support.ports import free_port
@@ -44,7 +44,7 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Three]:
 def no_hooks() -> Iterator[None]:
     """No test leaves a hook behind; those of the contract set some."""
     yield
-    hooks.clear()
+    failpoints.clear()
 
 
 @pytest.fixture

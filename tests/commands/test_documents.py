@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from millstream.commands import load_all
-from millstream.commands.documents import history
-from millstream.commands.syntax import Argument, options, parse, shown
-from millstream.commands.table import TABLE, Command, every
+from millstream.commands.table.docs import history
+from millstream.commands.table.syntax import Argument, options, parse, shown
+from millstream.commands.table.table import TABLE, Command, every
 from millstream.server.thread import ServerThread
 from support.servers import redis_server
 from support.wire import Wire

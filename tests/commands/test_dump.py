@@ -5,11 +5,11 @@ from contextlib import closing
 
 import pytest
 
-from millstream.engine import dumping, plain, rdb
-from millstream.engine.entries import encode_entry
 from millstream.engine.keyspace import Value
-from millstream.engine.plain import MalformedError
-from millstream.engine.stream import Stream
+from millstream.engine.serialization import dump, plain, rdb
+from millstream.engine.serialization.plain import MalformedError
+from millstream.engine.streams.entries import encode_entry
+from millstream.engine.streams.stream import Stream
 from millstream.replies import Error, Simple
 from support.inprocess import World
 from support.resp import fields
@@ -184,8 +184,8 @@ def test_no_damaged_payload_is_taken(world: World) -> None:
 
 def sealed(body: bytes) -> bytes:
     """A body with version and checksum that are right."""
-    body += dumping.VERSION.to_bytes(2, "little")
-    return body + dumping._checksum(body)
+    body += dump.VERSION.to_bytes(2, "little")
+    return body + dump._checksum(body)
 
 
 def test_payloads_made_up_with_a_right_checksum_break_nothing(world: World) -> None:
@@ -249,9 +249,9 @@ MEMORY = [100, 100, 0, 0, []]
 def test_streams_that_no_stream_can_be(content: object) -> None:
     """Each rule of a stream is checked when one is loaded."""
     good = [1, 0, 1, MEMORY, [[ENTRY]], [[b"g", 0, 0, [HOLDER], [[1, 0, 5, 1]]]]]
-    assert dumping.build_stream(good).length == 1
+    assert dump.build_stream(good).length == 1
     with pytest.raises(MalformedError):
-        dumping.load(sealed(b"\x81" + plain.pack(content)))
+        dump.load(sealed(b"\x81" + plain.pack(content)))
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ def test_streams_that_no_stream_can_be(content: object) -> None:
 def test_bodies_that_are_no_value(body: bytes) -> None:
     """Wrong types, sizes beyond the end, deep nesting and leftovers are refused before anything is made of them."""
     with pytest.raises(MalformedError):
-        dumping.load(sealed(body))
+        dump.load(sealed(body))
 
 
 # ---------------------------------------------------------------------- payloads of Redis
@@ -482,11 +482,11 @@ def test_every_type_of_value_has_a_payload() -> None:
     """A type added to the engine must be added to dumps: RELOAD and RESTORE go by them."""
     from millstream.engine.collections import HashValue, ListValue, SetValue, ZSetValue
     from millstream.engine.keyspace import StringValue
-    from millstream.engine.stream import Stream
+    from millstream.engine.streams.stream import Stream
 
     values: list[Value] = [StringValue(b""), Stream(1, 1), HashValue(), ListValue(), SetValue(), ZSetValue()]
-    kinds = [dumping.dump(value)[0] for value in values]
-    assert sorted(kinds) == list(range(dumping.FIRST_TYPE, dumping.LAST_TYPE + 1))
+    kinds = [dump.dump(value)[0] for value in values]
+    assert sorted(kinds) == list(range(dump.FIRST_TYPE, dump.LAST_TYPE + 1))
 
 
 def test_a_stream_with_nothing_but_tombstones_comes_back() -> None:

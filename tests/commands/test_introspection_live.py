@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from conformance.pipe import Pipe
-from millstream.commands.hints import KEY_NOTES
-from millstream.commands.table import every
+from millstream.commands.table.hints import KEY_NOTES
+from millstream.commands.table.table import every
 from support.inprocess import World, to_words
 from support.resp import Pairs
 from support.servers import ServerProcess

@@ -2,7 +2,7 @@
 
 import pytest
 
-from millstream.commands.table import TABLE
+from millstream.commands.table.table import TABLE
 from millstream.replies import Error
 from support.inprocess import Client, World
 from support.state import snapshot

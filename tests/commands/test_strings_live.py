@@ -5,7 +5,7 @@ import random
 import pytest
 
 from conformance.pipe import Pipe
-from millstream.commands import extended
+from millstream.commands.keyspace import long_double
 from millstream.replies import Error
 from support.inprocess import World, to_words
 from support.servers import ServerProcess
@@ -104,14 +104,14 @@ def test_strings_answer_as_redis_does(each_redis: ServerProcess, seed: int) -> N
 )
 def test_sums(one: bytes, two: bytes, total: bytes) -> None:
     """Examples; the third is why 64 bits matter: with a double it would end in ...04."""
-    left, right = extended.read(one), extended.read(two)
+    left, right = long_double.read(one), long_double.read(two)
     assert left is not None
     assert right is not None
     assert not isinstance(left, float)
     assert not isinstance(right, float)
-    found = extended.add(left, right)
+    found = long_double.add(left, right)
     assert found is not None
-    assert extended.text(found) == total
+    assert long_double.text(found) == total
 
 
 def test_parts_and_events_of_a_string() -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from conformance.pipe import Pipe
 from conformance.transcripts import Run, as_json, load, masked
-from millstream.node import rebuilding
-from millstream.node.snapshot import payloads
+from millstream.node.log import rebuilding
+from millstream.node.log.snapshot import payloads
 from millstream.replies import Error, Simple
 from support.inprocess import World
 from support.resp import Pairs

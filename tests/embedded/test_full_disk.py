@@ -13,7 +13,7 @@ import millstream
 from millstream.embedded.place import parse_place
 from millstream.embedded.store import Store
 from millstream.embedded.stores import Lease
-from millstream.node.room import Room
+from millstream.node.disk_guard import Room
 from millstream.persistence.disk import Data, RealDisk, RealFile
 from support.waiting import eventually
 

@@ -5,10 +5,10 @@ from hiredis import Reader
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.engine.entries import EntryStore, encode_entry
 from millstream.engine.ids import make, pack, pack_all, text
 from millstream.engine.keyspace import Keyspace
-from millstream.engine.stream import Stream
+from millstream.engine.streams.entries import EntryStore, encode_entry
+from millstream.engine.streams.stream import Stream
 from support.state import check_entries
 
 FIELDS = [b"f", b"v"]

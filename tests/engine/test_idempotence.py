@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.engine.idempotence import Idempotence, content_digest
+from millstream.engine.streams.idempotence import Idempotence, content_digest
 from millstream.replies import Simple
 from support.inprocess import Client, World
 from support.resp import fields

@@ -2,8 +2,9 @@
 
 import pytest
 
-from millstream.engine import ids, listpack
-from millstream.engine.entries import Block, EntryStore
+from millstream.engine import ids
+from millstream.engine.streams import listpack
+from millstream.engine.streams.entries import Block, EntryStore
 
 
 @pytest.mark.parametrize(

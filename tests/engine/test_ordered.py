@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.engine import ordered
-from millstream.engine.ordered import Ordered
+from millstream.engine.streams import ordered
+from millstream.engine.streams.ordered import Ordered
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 40)), max_size=200), st.integers(-1, 41), st.integers(0, 40))

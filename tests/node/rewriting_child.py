@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 
-from millstream.node import compaction
+from millstream.node.log import compaction
 from millstream.persistence.disk import RealDisk, RealFile
 
 WHAT, COUNT = os.environ["MILLSTREAM_TEST_KILL"].split()

@@ -10,9 +10,9 @@ import signal
 import sys
 from pathlib import Path
 
-from millstream.commands.config import Config
-from millstream.node import codec
-from millstream.node.rewriting import Rewriter
+from millstream.commands.context.config import Config
+from millstream.node.log import codec
+from millstream.node.log.rewriting import Rewriter
 from millstream.persistence.disk import RealDisk
 from millstream.persistence.log import Log
 

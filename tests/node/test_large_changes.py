@@ -2,8 +2,9 @@
 
 import pytest
 
-from millstream.engine import snapshotting
-from millstream.node import chores, codec
+from millstream.engine.serialization import snapshot as snapshotting
+from millstream.node import chores
+from millstream.node.log import codec
 from millstream.protocol import limits
 from support.inprocess import World
 from support.state import snapshot

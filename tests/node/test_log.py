@@ -7,10 +7,10 @@ import msgpack
 import pytest
 
 from millstream.clock import Now
-from millstream.commands.config import Config
-from millstream.commands.table import TABLE, Command
+from millstream.commands.context.config import Config
+from millstream.commands.table.table import TABLE, Command
 from millstream.errors import StorageError
-from millstream.node import codec
+from millstream.node.log import codec
 from millstream.node.node import Node
 from millstream.persistence import log as log_module
 from millstream.persistence.log import Log

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from millstream.commands.table import Command, every
+from millstream.commands.table.table import Command, every
 from millstream.node.outage import Outage
 from millstream.replies import Error
 from support import campaign, needs

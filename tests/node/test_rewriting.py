@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from millstream.commands.config import Config
+from millstream.commands.context.config import Config
 from millstream.errors import DiskFullError
-from millstream.node import codec, rewriting
+from millstream.node.log import codec, rewriting
+from millstream.node.log.rewriting import Rewriter
 from millstream.node.node import Node
-from millstream.node.rewriting import Rewriter
 from millstream.persistence.log import Log
 from support.clock import own_clock
 from support.waiting import eventually
@@ -105,7 +105,7 @@ def test_a_killed_child_does_no_harm(
 
 WAITS_FOR_EVER = """
 import os, sys, threading
-from millstream.node import compaction
+from millstream.node.log import compaction
 from millstream.persistence.disk import RealDisk
 RealDisk.open_read = lambda *_: threading.Event().wait()
 os._exit(compaction.main(*sys.argv[1:]))
@@ -244,7 +244,7 @@ def test_a_full_disk_at_the_beginning(log: Log) -> None:
 def test_when_it_begins_by_itself(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the size on, at that growth since the last, not at 0 percent; after a failure only later and later."""
     now = 1000.0
-    own_clock(monkeypatch, "millstream.node.rewriting", monotonic=lambda: now)
+    own_clock(monkeypatch, "millstream.node.log.rewriting", monotonic=lambda: now)
     config = Config({"auto-aof-rewrite-min-size": str(log.total_bytes + 1), "auto-aof-rewrite-percentage": "100"})
     rewriter = Rewriter(log, config, program=["/nonexistent/python"])
     begun = []

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from millstream.engine.collections import SetValue
-from millstream.node import codec, rebuilding, snapshot
+from millstream.node.log import codec, rebuilding, snapshot
 from support.inprocess import Client, World
 from support.state import check
 from support.state import snapshot as state

@@ -2,7 +2,7 @@
 
 import pytest
 
-from millstream.node import codec
+from millstream.node.log import codec
 from millstream.replies import OK, QUEUED, Error
 from support.inprocess import Client, World
 from support.state import snapshot

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 import millstream
+from maintenance.conftest import segments, write_log, xadd
+from millstream.maintenance.backup.backup import back_up
+from millstream.maintenance.backup.restore import restore
+from millstream.maintenance.health.directory import examine_place
+from millstream.maintenance.log.cut import cut
 from millstream.persistence.disk import RealDisk
 from millstream.persistence.exposure import exposed
 from millstream.persistence.log import Log
 from millstream.persistence.rewrite import contents, make
-from millstream.upkeep.backup import back_up
-from millstream.upkeep.cut import cut
-from millstream.upkeep.directory_health import examine_place
-from millstream.upkeep.restore import restore
 from support.servers import millstream_server
-from upkeep.conftest import segments, write_log, xadd
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from millstream.cli.main import main
-from millstream.spark import queries
+from millstream.spark.monitoring import store
 from support.ports import free_port
 from support.servers import ServerProcess
 from support.streams import fill
@@ -100,7 +100,7 @@ def test_an_app_with_subscribers_and_pipelines(real_redis: ServerProcess, tmp_pa
             _kill(process)
         assert {row["state"] for row in listed(real_redis.url).values()} == {"stopped"}
         assert ids(tmp_path / "odd") == odd
-        events = {(fields["name"], fields["event"]) for _, fields in client.xrange(queries.PROGRESS)}
+        events = {(fields["name"], fields["event"]) for _, fields in client.xrange(store.PROGRESS)}
         assert events == {(name, event) for name in ("odd", "later") for event in ("started", "progress", "terminated")}
 
 
@@ -117,19 +117,19 @@ def _kill(process: "subprocess.Popen[bytes]") -> None:
 
 def test_a_query_without_a_driver_is_gone(real_redis: ServerProcess) -> None:
     """A driver that was killed told nothing of its end; its key in the server ends by itself."""
-    facts = queries.NEW | {"id": "q", "name": "n", "driver": "d", "at_ms": 1_000}
+    facts = store.NEW | {"id": "q", "name": "n", "driver": "d", "at_ms": 1_000}
     with real_redis.client() as client:
-        queries.write(client, facts, "progress")
-        client.set(queries.driver_key("d"), 1)
+        store.write(client, facts, "progress")
+        client.set(store.driver_key("d"), 1)
         assert listed(real_redis.url)["n"]["state"] == "running"
-        client.delete(queries.driver_key("d"))
+        client.delete(store.driver_key("d"))
         assert listed(real_redis.url)["n"]["state"] == "gone"
         result = CliRunner().invoke(main, ["spark", "ls", "--url", real_redis.url])
         assert "gone" in result.stdout
-        queries.forget(client, 1_000 + queries.FORGET_MS)
-        assert len(queries.found(client)) == 1
-        queries.forget(client, 1_001 + queries.FORGET_MS)
-        assert queries.found(client) == []
+        store.forget(client, 1_000 + store.FORGET_MS)
+        assert len(store.found(client)) == 1
+        store.forget(client, 1_001 + store.FORGET_MS)
+        assert store.found(client) == []
 
 
 def test_a_server_that_cannot_be_asked(tmp_path: Path) -> None:
@@ -149,6 +149,6 @@ def test_the_lag_of_a_query() -> None:
         def __init__(self, end: Any, latest: Any) -> None:
             self.endOffset, self.latestOffset = json.dumps(end), json.dumps(latest)
 
-    assert queries.lag([Told({"a": {"n": 3}, "b": {"n": 1}}, {"a": {"n": 10}, "b": {"n": 1}})]) == 7
-    assert queries.lag([Told({"a": {"n": 3}}, {"a": {"n": 3}}), Told(5, 9)]) is None
-    assert queries.lag([Told(None, None)]) is None
+    assert store.lag([Told({"a": {"n": 3}, "b": {"n": 1}}, {"a": {"n": 10}, "b": {"n": 1}})]) == 7
+    assert store.lag([Told({"a": {"n": 3}}, {"a": {"n": 3}}), Told(5, 9)]) is None
+    assert store.lag([Told(None, None)]) is None

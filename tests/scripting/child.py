@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from millstream.node import scripts
+from millstream.node.scripting import scripts
 from scripting.hostile import FINGERPRINT, LEAK
 from support.inprocess import Client, World
 

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from millstream.node import scripts
+from millstream.node.scripting import scripts
 from support.inprocess import Client, World
 
 FILL = "local t = {{}} for i = 1, {} do t[i] = ('x'):rep(1000000 + i) end {}"

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from millstream.node import scripts
+from millstream.node.scripting import scripts
 from millstream.replies import Error, Simple
 from support.inprocess import WAITING, Client, World
 from support.state import snapshot

@@ -153,7 +153,7 @@ def test_an_interrupt_while_a_script_is_compiled_is_that_scripts(
 
     assert run(client, "return 1") == 1
     with monkeypatch.context() as patch:
-        patch.setattr("millstream.node.bytecode.objection", interrupted)
+        patch.setattr("millstream.node.scripting.bytecode.objection", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run(client, "return 2")
     assert run(client, "return 1") == 1
@@ -170,7 +170,7 @@ def test_addresses_of_the_process_are_not_told(client: Client) -> None:
 
 def test_memory_stays_limited_where_the_stack_has_no_room(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """A call of the host from the last level of the stack does not leave the limit off for what follows."""
-    monkeypatch.setattr("millstream.node.scripts.MEMORY", 16 * 1024 * 1024)
+    monkeypatch.setattr("millstream.node.scripting.scripts.MEMORY", 16 * 1024 * 1024)
     for levels in range(16_371, 16_376):  # Lua's list of calls is full at 16384
         for before in (0, 4000):  # instructions: not every look at the clock may come in between
             answer = run(

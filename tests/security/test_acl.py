@@ -10,9 +10,9 @@ import pytest
 import redis
 
 from millstream import glob
-from millstream.commands.accounts import AclFileError
-from millstream.commands.keyspecs import keys_of
-from millstream.commands.table import TABLE
+from millstream.commands.table.keyspecs import keys_of
+from millstream.commands.table.table import TABLE
+from millstream.commands.users.accounts import AclFileError
 from millstream.server.thread import ServerThread
 from support.inprocess import WAITING, Client, World
 from support.servers import millstream_server

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from millstream.commands.categories import CATEGORIES
-from millstream.commands.keyspecs import uses_of
-from millstream.commands.table import Command, every
+from millstream.commands.table.keyspecs import uses_of
+from millstream.commands.table.table import Command, every
+from millstream.commands.users.categories import CATEGORIES
 from millstream.server.thread import ServerThread
 from support.servers import redis_server
 from support.wire import Wire

@@ -23,12 +23,12 @@ from millstream.server import thread
 from millstream.server.listener import ListenError
 from millstream.server.thread import ServerThread
 from millstream.server.tls import Tls, TlsError, make_context
-from millstream.spark import refusals
-from millstream.spark.rowcoding import RowLayout
-from millstream.spark.sink import check_server, settle, stage
-from millstream.spark.sinkoptions import SinkOptions
+from millstream.spark.arrow.encode_rows import RowLayout
+from millstream.spark.connection.socket import Wire as SparkWire
+from millstream.spark.options.write import SinkOptions
 from millstream.spark.source import MillstreamSource
-from millstream.spark.wire import Wire as SparkWire
+from millstream.spark.write import server_errors
+from millstream.spark.write.sink import check_server, settle, stage
 from support.needs import lacking, program
 from support.ports import free_port
 from support.waiting import eventually
@@ -62,7 +62,7 @@ def client(server: ServerThread, certificates, **options: Any) -> redis.Redis:
     return found
 
 
-SINK_RIGHTS = refusals._CURES["NOPERM"].partition("needs ")[2].partition(" on ")[0].split()
+SINK_RIGHTS = server_errors._CURES["NOPERM"].partition("needs ")[2].partition(" on ")[0].split()
 
 
 def test_spark_reads_and_writes_by_a_user_with_few_rights(server: ServerThread, certificates) -> None:

@@ -8,10 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from millstream.clock import ManualClock
-from millstream.commands.categories import categories
-from millstream.commands.clients import describe
-from millstream.commands.config import PARAMETERS, Config
-from millstream.commands.info import (
+from millstream.commands.admin.info import (
     SECTIONS,
     CommandFacts,
     DatabaseFacts,
@@ -21,8 +18,11 @@ from millstream.commands.info import (
     human,
     render,
 )
-from millstream.commands.session import Session
-from millstream.commands.table import TABLE, Command, every
+from millstream.commands.connection.clients import describe
+from millstream.commands.context.config import PARAMETERS, Config
+from millstream.commands.context.session import Session
+from millstream.commands.table.table import TABLE, Command, every
+from millstream.commands.users.categories import categories
 from millstream.errors import CommandError, ConfigError
 from millstream.node.node import Node
 from millstream.server.thread import ServerThread
@@ -132,7 +132,7 @@ def test_refusals(connect: Connect, words: str, line: str) -> None:
 
 def test_string_that_would_be_too_long(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     """APPEND keeps to the limit of one word, and leaves the string as it was."""
-    monkeypatch.setattr("millstream.commands.strings.MAX_BYTES", 10)
+    monkeypatch.setattr("millstream.commands.keyspace.strings.MAX_BYTES", 10)
     wire = connect()
     assert wire.ask("APPEND", "a", "x" * 10) == 10
     assert str(wire.ask("APPEND", "a", "y")).startswith("ERR string exceeds maximum allowed size")

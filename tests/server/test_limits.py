@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from millstream.clock import Now, SystemClock
-from millstream.commands.config import Config
+from millstream.commands.context.config import Config
 from millstream.protocol import limits
 from millstream.server import app
 from millstream.server.machine import peak_resident
@@ -39,7 +39,7 @@ TESTED = {
 # Limits of Redis that have no figure of ours: what is allotted for an announced size, HTTP, protected mode
 ALSO = (
     "tests/protocol/test_reader.py::test_hostile_headers_cost_nothing",
-    "tests/server/test_crowds.py::test_hostile_clients_cost_little",
+    "tests/server/load/test_crowds.py::test_hostile_clients_cost_little",
     f"{HERE}::test_http_is_cut",
     "tests/server/test_sessions.py::test_protected_mode",
 )

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from millstream.cli.serve import serve
-from millstream.commands.config import PARAMETERS, Config
+from millstream.cli.server.serve import serve
+from millstream.commands.context.config import PARAMETERS, Config
 from millstream.server.settings import PROMISES
 
 MANUAL = (Path(__file__).parents[2] / "docs" / "server.md").read_text()

@@ -13,8 +13,8 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from millstream.clock import Now
-from millstream.commands.session import Session
-from millstream.commands.table import TABLE
+from millstream.commands.context.session import Session
+from millstream.commands.table.table import TABLE
 from millstream.node.outcome import Outcome
 from millstream.protocol import limits
 from millstream.server import app
@@ -24,7 +24,7 @@ from support.waiting import eventually
 from support.wire import Wire, pack
 
 if TYPE_CHECKING:
-    from millstream.commands.context import Context
+    from millstream.commands.context.context import Context
     from millstream.replies import Reply
 
 Connect = Callable[..., Wire]

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import millstream.spark
-from millstream.spark import publishing, staging
-from millstream.spark.sink import Staged, StreamSink
 from millstream.spark.source import MillstreamSource, StreamReader
+from millstream.spark.write import commit as publishing
+from millstream.spark.write import staging
+from millstream.spark.write.sink import Staged, StreamSink
 
 if TYPE_CHECKING:
     import pyarrow as pa

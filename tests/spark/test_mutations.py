@@ -28,19 +28,20 @@ from pyspark.sql.types import (
 
 from millstream.client.deadletter import DeadLetter, pack, take_history
 from millstream.errors import MillstreamError
-from millstream.spark import claims, offsets, queries
-from millstream.spark.archiving import manifest
-from millstream.spark.archiving.manifest import DataFile, Manifest, Place
-from millstream.spark.columns import Layout
-from millstream.spark.decode import fast, general
-from millstream.spark.offsets import Id, Position
-from millstream.spark.publishing import _first
-from millstream.spark.recovery import _died_here
-from millstream.spark.regular import regular
-from millstream.spark.sinkledger import Record
-from millstream.spark.staging import Part
-from millstream.spark.viewrows import _array, _letter
-from millstream.spark.views import COLUMNS
+from millstream.spark.archive import manifest
+from millstream.spark.archive.manifest import DataFile, Manifest, Place
+from millstream.spark.arrow.columns import Layout
+from millstream.spark.arrow.decode import fast, general
+from millstream.spark.arrow.decode_uniform import regular
+from millstream.spark.model import claims, offsets
+from millstream.spark.model.offsets import Id, Position
+from millstream.spark.monitoring import store
+from millstream.spark.recovery.recover import _died_here
+from millstream.spark.views.reader import _array, _letter
+from millstream.spark.views.source import COLUMNS
+from millstream.spark.write.commit import _first
+from millstream.spark.write.commit_record import Record
+from millstream.spark.write.staging import Part
 from support import campaign
 
 PIECE = 2000
@@ -82,7 +83,7 @@ _AT = {"s": Position(Id(1, 0), 1, Id(9, 0), 9, 2)}
 _CLAIM = claims.Claim("g", "q", 3, {"s": (claims.Run(Id(1, 0), Id(4, 0), 4),)})
 _MANIFEST = Manifest(7, {"s": Place(Id(9, 0), 9)}, (DataFile("stream=s/a.parquet", "s", Id(1, 0), Id(9, 0), 9, 100),))
 _RECORD = Record(4, (Part("s", "millstream:sink:k", 2, 9, "1-0", "9-0"),))
-_QUERY = queries.NEW | {"id": "i", "driver": "d", "state": "running", "at_ms": 5, "lag": 3}
+_QUERY = store.NEW | {"id": "i", "driver": "d", "state": "running", "at_ms": 5, "lag": 3}
 _DEATH = {"id": "1-0", "group": "g", "consumer": "c", "deliveries": 2, "reason": "error", "error": "x", "died_ms": 5}
 _LETTER = DeadLetter(
     (b"a", b"1"), "s", "1-0", "g", "c", 3, "error", "ValueError: x", "Traceback", 5, 9, ({**_DEATH, "returned_ms": 7},)
@@ -174,7 +175,7 @@ READERS: dict[str, Callable[[random.Random], None]] = {
     "claims": _json(lambda raw: claims.load(raw, "g", "q"), claims.dump(_CLAIM)),
     "record": _bytes(Record.unpacked, _RECORD.packed().encode(), ValueError),
     "piece": _bytes(_first, b"9 1-0\n*3\r\n", ValueError),
-    "queries": _bytes(queries._facts, json.dumps(_QUERY).encode()),
+    "queries": _bytes(store._facts, json.dumps(_QUERY).encode()),
     "lock": _bytes(_died_here, b"host:12:ab"),
 }
 
@@ -198,7 +199,7 @@ def test_in_good_order_all_of_it_is_read() -> None:
     assert claims.load(claims.dump(_CLAIM), "g", "q") == _CLAIM
     kept = Record.unpacked(_RECORD.packed().encode())
     assert (kept.version, kept.parts) == (4, _RECORD.parts)
-    assert queries._facts(json.dumps(_QUERY).encode()) == {
+    assert store._facts(json.dumps(_QUERY).encode()) == {
         name: value for name, value in _QUERY.items() if value is not None
     }
     assert _first(b"9 1-0\n") == Id(1, 0)
@@ -221,7 +222,7 @@ def test_mutated_inputs_are_read_or_refused(seed: int) -> None:
 @pytest.mark.parametrize("kind", [pa.list_(pa.string()), pa.map_(pa.string(), pa.string()), pa.list_(pa.int64())])
 def test_one_value_of_one_entry_fails_no_column(value: bytes, kind: pa.DataType) -> None:
     """It is null and counted as mistaken, or a value; its neighbours are what they were."""
-    from millstream.spark.convert import convert
+    from millstream.spark.arrow.parse_values import convert
 
     found, _ = convert(pa.array([b"null", value, b"null"]).view(pa.string()), kind)
     assert len(found) == 3

@@ -12,7 +12,7 @@ import pytest
 
 import millstream
 import millstream.spark
-from millstream.spark.verdicts import Outcome
+from millstream.spark.recovery.settle import Outcome
 from support import needs
 from support.clusters import Three
 from support.servers import ServerProcess, redis_server

@@ -14,7 +14,7 @@ import pytest
 import redis
 from pyspark.errors import AnalysisException, StreamingQueryException
 
-from millstream.spark.words import last_words
+from millstream.spark.monitoring.error_text import last_words
 from support.servers import ServerProcess, redis_server
 from support.streams import fill
 from support.waiting import eventually
@@ -443,4 +443,4 @@ def test_looking_for_the_format_is_cheap() -> None:
     )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "millstream.spark.source" in loaded
-    assert not {"redis", "hiredis", "pyarrow", "numpy", "pandas", "millstream.spark.planner"} & set(loaded)
+    assert not {"redis", "hiredis", "pyarrow", "numpy", "pandas", "millstream.spark.read.planner"} & set(loaded)

@@ -4,8 +4,8 @@ import random
 from collections.abc import Callable
 
 from millstream.commands import load_all
-from millstream.commands.syntax import Argument, parse
-from millstream.commands.table import TABLE, Command
+from millstream.commands.table.syntax import Argument, parse
+from millstream.commands.table.table import TABLE, Command
 
 load_all()
 

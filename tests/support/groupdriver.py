@@ -130,8 +130,8 @@ def verdict(ident: str) -> str:
 
 def recover(arguments: dict[str, Any]) -> None:
     """A recovery whose judge needs no Spark."""
-    from millstream.spark.recovery import Recovery
-    from millstream.spark.verdicts import Verdict
+    from millstream.spark.recovery.recover import Recovery
+    from millstream.spark.recovery.settle import Verdict
 
     recovery = Recovery(**arguments)
     try:
@@ -142,19 +142,19 @@ def recover(arguments: dict[str, Any]) -> None:
 
 def main() -> None:
     """Fork a driver for each line."""
-    import pyarrow as pa  # noqa: F401 - loaded here so that no driver has to
-
     import millstream.spark.claimread
     import millstream.spark.columns
     import millstream.spark.grouping
+    import pyarrow as pa  # noqa: F401 - loaded here so that no driver has to
+
     import millstream.spark.recovery  # noqa: F401 - as above
-    from millstream.spark import hooks
+    from millstream.spark import failpoints
 
     for line in sys.stdin:
         told = json.loads(line)
         child = os.fork()
         if not child:
-            hooks.load("" if told["hook"].partition("=")[0] in OWN else told["hook"])
+            failpoints.load("" if told["hook"].partition("=")[0] in OWN else told["hook"])
             status = 1
             try:
                 if "recover" in told:

@@ -5,15 +5,15 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from millstream.clock import ManualClock
-from millstream.commands.config import Config
-from millstream.node import codec, rebuilding
+from millstream.commands.context.config import Config
+from millstream.node.log import codec, rebuilding
+from millstream.node.log.snapshot import payloads
 from millstream.node.node import Node
 from millstream.node.outcome import Outcome
-from millstream.node.snapshot import payloads
 from support.resp import decode
 
 if TYPE_CHECKING:
-    from millstream.commands.session import Session
+    from millstream.commands.context.session import Session
 
 Word = bytes | str | int
 

@@ -10,7 +10,7 @@ from support.source import Import, Module, part_of
 
 # Leaves: one error tree, the clock protocol, times as people write them, what a signal asks for, the reply values,
 # patterns of keys, names of local files, text for terminals. All may use them, they use nobody but each other.
-LEAVES = frozenset({"errors", "clock", "times", "ending", "replies", "glob", "paths", "printable"})
+LEAVES = frozenset({"errors", "clock", "times", "ending", "replies", "glob", "paths", "printable", "logs", "_version"})
 
 # part -> the other parts it may import, beside the leaves. Dependencies point one way: engine <- commands <- node <-
 # server. Only the node joins commands with the log and the wire. What works against any server reaches it by a client.
@@ -23,6 +23,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "glob": frozenset(),
     "paths": frozenset(),
     "printable": frozenset(),
+    "logs": frozenset(),
+    "_version": frozenset(),
     "protocol": frozenset(),
     "persistence": frozenset(),
     "engine": frozenset(),
@@ -36,8 +38,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # What an app declares is the worker's, how it runs is Spark's, and neither knows the other: this joins them.
     "pipelines": frozenset({"client", "worker", "spark"}),
     "console": frozenset({"client"}),
-    "upkeep": frozenset({"engine", "node", "persistence", "client"}),  # reads a log; asks a server for its settings
-    "transfer": frozenset({"client"}),
+    "maintenance": frozenset(
+        {"engine", "node", "persistence", "client"}
+    ),  # reads a log; asks a server for its settings
+    "migrate": frozenset({"client"}),
     "demo": frozenset({"client", "worker", "spark"}),
     "cli": frozenset(),  # by subcommand, below
     "compat": frozenset({"client", "worker"}),  # other libraries' names on the worker
@@ -48,30 +52,30 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 # cli/<name>.py -> the parts it is the door to. The top layer: nothing imports it.
 CLI_DOORS: dict[str, frozenset[str]] = {
     "main": frozenset(),
-    "output": frozenset(),  # what every subcommand shows its facts with
-    "layout": frozenset(),  # which columns fit
-    "printing": frozenset(),  # values as text that is safe to print
-    "timeoptions": frozenset(),  # times and lengths of time in options
-    "extras": frozenset(),  # what to install for a package that is missing
-    "serve": frozenset({"server", "commands"}),
-    "run": frozenset({"worker", "client"}),
-    "dead": frozenset({"worker", "client"}),
-    "letters": frozenset({"worker", "client"}),
-    "asking": frozenset({"client"}),  # a question by the subcommands that take --url
-    "worker": frozenset({"worker", "client"}),
-    "sql": frozenset({"spark", "client"}),
-    "recover": frozenset({"spark", "client"}),
+    "shared.output": frozenset(),  # what every subcommand shows its facts with
+    "shared.layout": frozenset(),  # which columns fit
+    "shared.printing": frozenset(),  # values as text that is safe to print
+    "shared.time_options": frozenset(),  # times and lengths of time in options
+    "shared.extras": frozenset(),  # what to install for a package that is missing
+    "server.serve": frozenset({"server", "commands"}),
+    "worker.run": frozenset({"worker", "client"}),
+    "worker.dead": frozenset({"worker", "client"}),
+    "worker.letters": frozenset({"worker", "client"}),
+    "shared.asking": frozenset({"client"}),  # a question by the subcommands that take --url
+    "worker.worker": frozenset({"worker", "client"}),
+    "spark.sql": frozenset({"spark", "client"}),
+    "spark.recover": frozenset({"spark", "client"}),
     "demo": frozenset({"demo", "client"}),
-    "log": frozenset({"upkeep", "persistence"}),
-    "backup": frozenset({"upkeep"}),
-    "restore": frozenset({"upkeep"}),
-    "transfer": frozenset({"transfer", "client"}),
-    "doctor": frozenset({"upkeep"}),
-    "archive": frozenset({"spark"}),
-    "replay": frozenset({"spark"}),
-    "paths": frozenset(),  # of this machine
-    "signals": frozenset(),  # how long commands hear that they are to end
-    "spark": frozenset({"spark"}),
+    "server.log": frozenset({"maintenance", "persistence"}),
+    "server.backup": frozenset({"maintenance"}),
+    "server.restore": frozenset({"maintenance"}),
+    "migrate": frozenset({"migrate", "client"}),
+    "server.doctor": frozenset({"maintenance"}),
+    "spark.archive": frozenset({"spark"}),
+    "spark.replay": frozenset({"spark"}),
+    "shared.paths": frozenset(),  # of this machine
+    "shared.signals": frozenset(),  # how long commands hear that they are to end
+    "spark.queries": frozenset({"spark"}),
 }
 
 # The package itself names the worker's API for users' code, as the demo's app is; the parts use only the version.
@@ -81,14 +85,14 @@ FROM_ROOT = frozenset({"millstream.__version__"})
 # Modules and packages that are PURE: no I/O, no clock, no random source; time is an argument.
 PURE = (
     "millstream.engine",
-    "millstream.worker.settle",
-    "millstream.worker.policy",
-    "millstream.worker.facts",
+    "millstream.worker.model.lifecycle",
+    "millstream.worker.model.retry",
+    "millstream.worker.registry.facts",
     "millstream.client.jsontext",
-    "millstream.spark.offsets",
-    "millstream.spark.claims",
-    "millstream.spark.archiving.bounds",
-    "millstream.spark.archiving.manifest",
+    "millstream.spark.model.offsets",
+    "millstream.spark.model.claims",
+    "millstream.spark.archive.bounds",
+    "millstream.spark.archive.manifest",
     "millstream.console.model",
     "millstream.console.advice",
 )
@@ -111,11 +115,11 @@ ASYNC_PARTS = frozenset({"server", "embedded", "client", "worker", "pipelines", 
 # third-party package -> (parts that may import it, the extra of pyproject.toml that brings it; "" is the core)
 THIRD_PARTY: dict[str, tuple[frozenset[str], str]] = {
     "click": (frozenset({"cli"}), ""),
-    "hiredis": (frozenset({"protocol", "engine", "node", "client", "spark", "transfer"}), ""),
+    "hiredis": (frozenset({"protocol", "engine", "node", "client", "spark", "migrate"}), ""),
     "lupa": (frozenset({"node"}), "server"),
-    "msgpack": (frozenset({"persistence", "node", "upkeep"}), ""),
+    "msgpack": (frozenset({"persistence", "node", "maintenance"}), ""),
     "redis": (
-        frozenset({"embedded", "client", "worker", "compat", "spark", "demo", "testing", "transfer", "upkeep"}),
+        frozenset({"embedded", "client", "worker", "compat", "spark", "demo", "testing", "migrate", "maintenance"}),
         "",
     ),
     "msgspec": (frozenset({"worker"}), "dev"),  # only where a handler's own annotations are its structs

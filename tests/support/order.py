@@ -17,7 +17,7 @@ SPARK = "spark"
 JAVA = "java"
 """One work unit: the other files that start Java machines, one after the other, since each wants both cores."""
 
-SLOW = ("tests/server/test_kills.py", "tests/engine/test_machine.py", "tests/persistence/test_crash.py")
+SLOW = ("tests/server/load/test_kills.py", "tests/engine/test_machine.py", "tests/persistence/test_crash.py")
 """Files that take long for the number of their tests, the longest first. Begun last, they would run alone."""
 
 

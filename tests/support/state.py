@@ -6,12 +6,12 @@ from hiredis import Reader
 
 from millstream.clock import Now
 from millstream.engine.collections import Collection
-from millstream.engine.entries import Block, EntryStore
-from millstream.engine.group import Group
-from millstream.engine.idempotence import Idempotence
 from millstream.engine.ids import text
 from millstream.engine.keyspace import StringValue, Value
-from millstream.engine.stream import Stream
+from millstream.engine.streams.entries import Block, EntryStore
+from millstream.engine.streams.group import Group
+from millstream.engine.streams.idempotence import Idempotence
+from millstream.engine.streams.stream import Stream
 from millstream.node.node import Node
 
 

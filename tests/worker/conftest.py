@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from millstream.testing import millstream_clock, millstream_url, millstream_worker  # noqa: F401 - fixtures for users
-from millstream.worker import hooks
+from millstream.worker import failpoints
 from support import needs
 from support.servers import ServerProcess, millstream_server, redis_server
 
@@ -71,7 +71,7 @@ def client(server: ServerProcess) -> Iterator[redis.Redis]:
 def no_hooks() -> Iterator[None]:
     """No test leaves a hook behind."""
     yield
-    hooks.clear()
+    failpoints.clear()
 
 
 class Tasks:
@@ -88,7 +88,7 @@ class Tasks:
 
     def worker(self, target: str, url: str, **environment: str) -> "subprocess.Popen[str]":
         """One worker process without a supervisor."""
-        return self._start([sys.executable, "-m", "millstream.worker.child", target], url, environment)
+        return self._start([sys.executable, "-m", "millstream.worker.process.child", target], url, environment)
 
     def run(self, target: str, url: str, *options: str, **environment: str) -> "subprocess.Popen[str]":
         """``millstream run``."""

@@ -13,8 +13,8 @@ from millstream import App, Message, Reject, Retry, StreamSub
 from millstream.cli.main import main
 from millstream.client.deadletter import HISTORY, DeadLetter, pack, returning, unpack
 from millstream.client.line import Line
-from millstream.worker.graveyard import Graveyard
-from millstream.worker.membership import Held, Returned, hold
+from millstream.worker.dead_letter_admin import Graveyard
+from millstream.worker.settlement.consumer import Held, Returned, hold
 from support.groups import all_done
 from support.servers import ServerProcess
 from support.waiting import aeventually

@@ -9,8 +9,9 @@ from millstream import App, BatchError, Message, Nack, Reject, Retry, StreamSub
 from millstream.client.manual import StoreClock, manual_store
 from millstream.client.url import sync_client
 from millstream.testing import WorkerUnderTest
-from millstream.worker import envelope, testing
-from millstream.worker.membership import Held
+from millstream.worker import testing
+from millstream.worker.handlers import envelope
+from millstream.worker.settlement.consumer import Held
 
 SLOW = Retry(max_deliveries=3, base=60, backoff="constant", jitter=False)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from millstream.cli.output import FAILED, INTERRUPTED, OK, Output, exits
-from millstream.cli.paths import LocalPath
+from millstream.cli.shared.output import FAILED, INTERRUPTED, OK, Output, exits
+from millstream.cli.shared.paths import LocalPath
 
 HELP = """A year of real flights through stream, workers and Spark, checked.
 

@@ -5,26 +5,38 @@ from typing import Any
 
 import click
 
-from millstream import __version__
+from millstream._version import __version__
 
 # name -> (module:attribute, one line for the list of commands)
 COMMANDS: dict[str, tuple[str, str]] = {
-    "serve": ("millstream.cli.serve:serve", "Run the stream server."),
-    "run": ("millstream.cli.run:run", "Run an app's subscribers in worker processes, and its pipelines on Spark."),
-    "import": ("millstream.cli.transfer:import_", "Copy streams from a live server, or from a file of commands."),
-    "export": ("millstream.cli.transfer:export", "Copy streams to a live server, or to a file of commands."),
-    "worker": ("millstream.cli.worker:worker", "Workers: who runs, what they do; quiet, drain, stop, pause, resume."),
-    "dead": ("millstream.cli.dead:dead", "Dead letters: look, put back on their streams, remove, export."),
-    "sql": ("millstream.cli.sql:sql", "SQL over entries, groups, consumers, pending entries and dead letters."),
-    "recover": ("millstream.cli.recover:recover", "Settle what crashed workers left pending: ack, release or bury it."),
-    "spark": ("millstream.cli.spark:spark", "Spark queries: which run, which ran, how far they are."),
-    "archive": ("millstream.cli.archive:archive", "Move streams to Parquet, and trim what no group still needs."),
-    "replay": ("millstream.cli.replay:replay", "Write entries of an archive or a stream into a stream again."),
+    "serve": ("millstream.cli.server.serve:serve", "Run the stream server."),
+    "run": (
+        "millstream.cli.worker.run:run",
+        "Run an app's subscribers in worker processes, and its pipelines on Spark.",
+    ),
+    "import": ("millstream.cli.migrate:import_", "Copy streams from a live server, or from a file of commands."),
+    "export": ("millstream.cli.migrate:export", "Copy streams to a live server, or to a file of commands."),
+    "worker": (
+        "millstream.cli.worker.worker:worker",
+        "Workers: who runs, what they do; quiet, drain, stop, pause, resume.",
+    ),
+    "dead": ("millstream.cli.worker.dead:dead", "Dead letters: look, put back on their streams, remove, export."),
+    "sql": ("millstream.cli.spark.sql:sql", "SQL over entries, groups, consumers, pending entries and dead letters."),
+    "recover": (
+        "millstream.cli.spark.recover:recover",
+        "Settle what crashed workers left pending: ack, release or bury it.",
+    ),
+    "spark": ("millstream.cli.spark.queries:spark", "Spark queries: which run, which ran, how far they are."),
+    "archive": ("millstream.cli.spark.archive:archive", "Move streams to Parquet, and trim what no group still needs."),
+    "replay": ("millstream.cli.spark.replay:replay", "Write entries of an archive or a stream into a stream again."),
     "demo": ("millstream.cli.demo:demo", "A year of real flights through stream, workers and Spark, checked."),
-    "log": ("millstream.cli.log:log", "Look into a log: what it holds, what is wrong; cut it on purpose."),
-    "backup": ("millstream.cli.backup:backup", "Copy a data directory while its server runs."),
-    "restore": ("millstream.cli.restore:restore", "Make a data directory from a backup, also as of a moment."),
-    "doctor": ("millstream.cli.doctor:doctor", "Find what is wrong with this machine, a data directory or a server."),
+    "log": ("millstream.cli.server.log:log", "Look into a log: what it holds, what is wrong; cut it on purpose."),
+    "backup": ("millstream.cli.server.backup:backup", "Copy a data directory while its server runs."),
+    "restore": ("millstream.cli.server.restore:restore", "Make a data directory from a backup, also as of a moment."),
+    "doctor": (
+        "millstream.cli.server.doctor:doctor",
+        "Find what is wrong with this machine, a data directory or a server.",
+    ),
 }
 
 

@@ -1,6 +1,7 @@
 """Giving entries back, delaying and keeping them: the commands for servers with XNACK and for those without. Pure.
 
-None of them asks whose the entries are: that is for the caller to know, and for ``worker/fence.py`` to enforce.
+None of them asks whose the entries are: that is for the caller to know, and for
+``worker/settlement/fence.py`` to enforce.
 
 Without XNACK one plain XCLAIM does it: the entry moves to the consumer ``""`` with a delivery time of zero, so that any
 claim takes it at once, and JUSTID leaves the delivery counter alone. What differs from XNACK: a consumer named ``""``

@@ -20,17 +20,17 @@ from redis.asyncio import Redis
 
 from millstream.client.url import find_url
 from millstream.errors import ConfigError
-from millstream.worker import envelope
 from millstream.worker.app import App, Publisher
-from millstream.worker.convert import as_text, lenient
-from millstream.worker.depends import Depends
-from millstream.worker.message import Message as StreamMessage
-from millstream.worker.message import Nack as NackMessage
-from millstream.worker.message import Reject as RejectMessage
-from millstream.worker.middleware import Middleware, Run, RunBatch
-from millstream.worker.payload import unwrap
-from millstream.worker.policy import Retry
-from millstream.worker.subscription import StreamSub as OurSub
+from millstream.worker.handlers import envelope
+from millstream.worker.handlers.binding import unwrap
+from millstream.worker.handlers.convert import as_text, lenient
+from millstream.worker.handlers.dependencies import Depends
+from millstream.worker.handlers.message import Message as StreamMessage
+from millstream.worker.handlers.message import Nack as NackMessage
+from millstream.worker.handlers.message import Reject as RejectMessage
+from millstream.worker.handlers.middleware import Middleware, Run, RunBatch
+from millstream.worker.handlers.subscription import StreamSub as OurSub
+from millstream.worker.model.retry import Retry
 
 __all__ = [
     "AckMessage",

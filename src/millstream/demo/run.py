@@ -25,7 +25,7 @@ from millstream.demo.progress import board
 from millstream.demo.sample import Happening, Sample
 from millstream.demo.settings import Settings
 from millstream.errors import ConfigError, UsageError
-from millstream.worker import records
+from millstream.worker.settlement import failure_log
 
 FEWEST_ROWS = 1_000
 """Fewer flights would not contain each kind of trouble that the checks are about."""
@@ -202,7 +202,9 @@ def _clean_keys(client: "redis.Redis", settings: Settings) -> None:
     with contextlib.suppress(redis.ConnectionError):
         for key in client.scan_iter(match=f"{settings.keys.prefix}*", count=1000):
             client.unlink(key)
-        client.unlink(records.key(settings.keys.flights, rules.GROUP))  # the worker's notes on what waits for a retry
+        client.unlink(
+            failure_log.key(settings.keys.flights, rules.GROUP)
+        )  # the worker's notes on what waits for a retry
 
 
 def server_name(client: "redis.Redis") -> str:

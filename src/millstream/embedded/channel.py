@@ -14,7 +14,7 @@ from millstream.protocol.encoder import error_line
 from millstream.protocol.reader import CommandReader, QueryBufferError
 
 if TYPE_CHECKING:
-    from millstream.commands.session import Session
+    from millstream.commands.context.session import Session
     from millstream.embedded.store import Store
     from millstream.node.outcome import Outcome
     from millstream.replies import Buffer

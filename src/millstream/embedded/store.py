@@ -11,7 +11,8 @@ before are one group), releases the replies that waited for that, and wakes read
     once a second with ``everysec``; with ``no`` the log is synced only when it is closed.
 
 A disk that fails ends it: every connection is cut, with no reply that was not covered, and says why. A disk that is
-full does not: further writes are refused (:mod:`millstream.node.room`), and the keeper tries again what the log kept.
+full does not: further writes are refused (:mod:`millstream.node.disk_guard`), and the keeper tries again
+what the log kept.
 """
 
 import contextlib
@@ -23,15 +24,15 @@ import time
 from typing import TYPE_CHECKING
 
 from millstream.clock import Clock, ManualClock, Now, SystemClock
-from millstream.commands.config import Config
-from millstream.commands.info import LogFacts, RewriteFacts, ShellFacts
+from millstream.commands.admin.info import LogFacts, RewriteFacts, ShellFacts
+from millstream.commands.context.config import Config
 from millstream.embedded.channel import Channel, Sink
 from millstream.embedded.guard import Guard, be_helper
 from millstream.errors import DiskFullError, StorageError, UsageError
+from millstream.node.disk_guard import LOOK_SECONDS, Room, default_floor
+from millstream.node.log.rewriting import Rewriter
 from millstream.node.node import Node
 from millstream.node.outcome import Outcome
-from millstream.node.rewriting import Rewriter
-from millstream.node.room import LOOK_SECONDS, Room, default_floor
 from millstream.persistence.exposure import exposed
 from millstream.persistence.log import Log
 from millstream.protocol.encoder import error_line
@@ -39,7 +40,7 @@ from millstream.protocol.encoder import error_line
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from millstream.commands.session import Session
+    from millstream.commands.context.session import Session
     from millstream.embedded.place import Fsync, Place
     from millstream.persistence.disk import Disk
 

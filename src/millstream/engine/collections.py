@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, ClassVar
 
-from millstream.engine import listpack
+from millstream.engine.streams import listpack
 
 # Redis's defaults for what is kept as a listpack: elements, and bytes of one element
 HASH_ENTRIES, HASH_VALUE = 512, 64

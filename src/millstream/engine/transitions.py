@@ -1,5 +1,7 @@
 """Every transition there is: importing this module registers them all with the keyspace. PURE."""
 
-from millstream.engine import collection_ops, dump_ops, keyspace, snapshot_ops, stream_ops
+from millstream.engine import collection_ops, keyspace
+from millstream.engine.serialization import dump_ops, snapshot_ops
+from millstream.engine.streams import stream_ops
 
 MODULES = (keyspace, stream_ops, collection_ops, dump_ops, snapshot_ops)

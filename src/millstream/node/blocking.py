@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from millstream.clock import Now
-from millstream.commands.context import Blocked
-from millstream.commands.session import Session
+from millstream.commands.context.context import Blocked
+from millstream.commands.context.session import Session
 from millstream.engine.keyspace import Value
 from millstream.engine.waiting import Place, Waiting
 from millstream.replies import NIL_ARRAY, Reply

@@ -4,10 +4,10 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from millstream.clock import Now
-from millstream.engine.stream import Stream
+from millstream.engine.streams.stream import Stream
 
 if TYPE_CHECKING:
-    from millstream.commands.context import Context
+    from millstream.commands.context.context import Context
     from millstream.engine.keyspace import Keyspace, Transition
 
 # Milliseconds between rounds while there are keys that expire

@@ -1,6 +1,6 @@
 """CLIENT REPLY OFF and SKIP: which replies are not sent, and what comes all the same."""
 
-from millstream.commands.session import Session
+from millstream.commands.context.session import Session
 from millstream.replies import Many, Push, Reply
 
 

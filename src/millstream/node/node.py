@@ -17,38 +17,38 @@ from typing import TYPE_CHECKING, Protocol
 
 from millstream.clock import Now
 from millstream.commands import load_all
-from millstream.commands.accounts import Accounts, Refusal
-from millstream.commands.clients import describe
-from millstream.commands.config import Config
-from millstream.commands.context import Blocked, Context
-from millstream.commands.events import messages
-from millstream.commands.info import render
-from millstream.commands.permissions import Denial, User
-from millstream.commands.pubsub import ALLOWED_WHILE_SUBSCRIBED
-from millstream.commands.session import Session
-from millstream.commands.table import Command, find, resolve
-from millstream.commands.transactions import end_transaction
-from millstream.commands.watches import Watches
+from millstream.commands.admin.info import render
+from millstream.commands.connection.clients import describe
+from millstream.commands.connection.pubsub import ALLOWED_WHILE_SUBSCRIBED
+from millstream.commands.connection.transactions import end_transaction
+from millstream.commands.context.config import Config
+from millstream.commands.context.context import Blocked, Context
+from millstream.commands.context.session import Session
+from millstream.commands.context.watches import Watches
+from millstream.commands.table.events import messages
+from millstream.commands.table.table import Command, find, resolve
+from millstream.commands.users.accounts import Accounts, Refusal
+from millstream.commands.users.permissions import Denial, User
 from millstream.engine.channels import Channels, Patterns
 from millstream.engine.keyspace import Keyspace, Transition
 from millstream.errors import CommandError, MillstreamError, StorageError
 from millstream.glob import PatternTooCostlyError
-from millstream.node import codec, rebuilding
 from millstream.node.blocking import Waiter, Waits
 from millstream.node.chores import Chores
 from millstream.node.facts import Surroundings, gather
+from millstream.node.log import codec, rebuilding
+from millstream.node.log.weight import Weight
 from millstream.node.muting import is_muted, pushes_in
 from millstream.node.outage import Outage, shows_times
 from millstream.node.outcome import Outcome
 from millstream.node.pausing import Pause
-from millstream.node.scripts import Scripts
+from millstream.node.scripting.scripts import Scripts
 from millstream.node.stats import Stats
-from millstream.node.weight import Weight
 from millstream.protocol.encoder import encode, weight
 from millstream.replies import NIL_ARRAY, QUEUED, Error, Many, Push, Raw, Reply
 
 if TYPE_CHECKING:
-    from millstream.node.rewriting import Rewriter
+    from millstream.node.log.rewriting import Rewriter
 
 load_all()
 
@@ -113,7 +113,7 @@ class Node:
         outage: why writes are refused, None while they are taken.
         surroundings: what INFO shows of the shell, the machine and the log; the shell fills it in.
         limits_replies: replies above the hard limit of ``client-output-buffer-limit`` are not made, since the shell
-            would cut their client: see :attr:`~millstream.commands.session.Session.overflow`.
+            would cut their client: see :attr:`~millstream.commands.context.session.Session.overflow`.
         rewriter: makes the log smaller; the shell provides it where there is a log.
     """
 
@@ -445,7 +445,7 @@ class Node:
         return self._run(ctx, row, argv)
 
     def weigh(self, size: int) -> None:
-        """See :class:`millstream.commands.context.Host`."""
+        """See :class:`millstream.commands.context.context.Host`."""
         self.weight.add(size)
 
     def _no_longer(self, row: Command, denial: Denial) -> Error:
@@ -766,7 +766,7 @@ class Node:
         return None if self.rewriter is None else self.rewriter.start()
 
     def rebuild(self, *, from_log: bool) -> list[bytes] | None:
-        """DEBUG RELOAD and LOADAOF: see :class:`~millstream.commands.context.Host`."""
+        """DEBUG RELOAD and LOADAOF: see :class:`~millstream.commands.context.context.Host`."""
         if not from_log:
             fresh = rebuilding.from_dumps(self.keyspace)
         elif self._log is None:

@@ -11,13 +11,13 @@ Source: https://redis.io/docs/latest/operate/oss_and_stack/management/persistenc
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from millstream.commands.keyspecs import has_keys, keys_of
-from millstream.commands.table import Command, resolve
+from millstream.commands.table.keyspecs import has_keys, keys_of
+from millstream.commands.table.table import Command, resolve
 from millstream.errors import CommandError
-from millstream.node import codec
+from millstream.node.log import codec
 
 if TYPE_CHECKING:
-    from millstream.commands.session import Session
+    from millstream.commands.context.session import Session
 
 _REDIS = "MISCONF Errors writing to the AOF file: "  # what clients made for Redis look for
 _WRITES = "Writes are turned away and reads go on; when there is space again writes are taken, without a restart"

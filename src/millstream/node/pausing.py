@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from millstream.clock import Now
-from millstream.commands.table import Command, find
+from millstream.commands.table.table import Command, find
 
 if TYPE_CHECKING:
-    from millstream.commands.session import Session
+    from millstream.commands.context.session import Session
 
 # Commands that may write, though they have no such flag
 _MAY_WRITE = frozenset({"publish", "eval", "evalsha"})

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from millstream.commands.context import Lookups
+from millstream.commands.context.context import Lookups
 
 
 @dataclass(slots=True)

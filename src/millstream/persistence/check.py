@@ -1,7 +1,7 @@
 """What is in a data directory, what is wrong with it, and what a start would lose. Only reads, and needs no lock.
 
-While a server writes there, give a :class:`~millstream.persistence.picture.Picture` of the directory as the disk. Even
-so the last log file may end in a record that is just being written, which shows as torn.
+While a server writes there, give a :class:`~millstream.persistence.frozen_view.Picture` of the directory as
+the disk. Even so the last log file may end in a record that is just being written, which shows as torn.
 """
 
 import os
@@ -12,6 +12,7 @@ from pathlib import Path
 from millstream.errors import LogCorruptError
 from millstream.persistence.disk import Disk, RealDisk, disk_error
 from millstream.persistence.frame import HEADER_SIZE, FormatError
+from millstream.persistence.inventory import Meter, Progress, examine, gap, holds_records, size_of, unnamed
 from millstream.persistence.lockfile import Owner, read_owner
 from millstream.persistence.manifest import (
     Manifest,
@@ -24,7 +25,6 @@ from millstream.persistence.manifest import (
 from millstream.persistence.predecessor import instead_of
 from millstream.persistence.segment import State, Verdict, read_header
 from millstream.persistence.snapshot import damage, examine_snapshot
-from millstream.persistence.survey import Meter, Progress, examine, gap, holds_records, size_of, unnamed
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,12 +50,12 @@ from pathlib import Path
 from millstream.errors import DiskError, DiskFullError, LogCorruptError, UsageError
 from millstream.persistence.disk import FULL, Disk, DiskLock, RealDisk, datasync, disk_error, put
 from millstream.persistence.frame import HEADER_SIZE, MAX_PAYLOAD, Entropy, encode_records, encode_seal
+from millstream.persistence.inventory import Progress, payloads_of, survey, unnamed
 from millstream.persistence.lockfile import Owner, take_lock, write_owner
 from millstream.persistence.manifest import NEW_NAME, Manifest, is_snapshot_name, read_manifest, segment_name
 from millstream.persistence.recovery import Opened, Recovery, name_manifest, recover, stage_manifest, stage_segment
 from millstream.persistence.rewrite import Rewrite
 from millstream.persistence.snapshot import new_entry, sealed_size, snapshot_payloads
-from millstream.persistence.survey import Progress, payloads_of, survey, unnamed
 
 SEGMENT_BYTES = 64 << 20
 

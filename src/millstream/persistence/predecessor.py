@@ -11,6 +11,7 @@ from pathlib import Path
 from millstream.errors import LogCorruptError
 from millstream.persistence.disk import Disk
 from millstream.persistence.frame import FormatError
+from millstream.persistence.inventory import gap, survey
 from millstream.persistence.manifest import (
     Manifest,
     SegmentEntry,
@@ -20,7 +21,6 @@ from millstream.persistence.manifest import (
     snapshot_last,
 )
 from millstream.persistence.snapshot import damage, examine_snapshot
-from millstream.persistence.survey import gap, survey
 
 
 def predecessor(disk: Disk, directory: Path, manifest: Manifest) -> Manifest | None:

@@ -9,11 +9,11 @@ from millstream.errors import LogCorruptError
 from millstream.persistence import manifest as manifests
 from millstream.persistence.disk import Data, Disk, DiskFile, datasync, put
 from millstream.persistence.frame import HEADER_SIZE, Entropy, FileHeader
+from millstream.persistence.inventory import Meter, Progress, Surveyed, gap, payloads_of, size_of, strays, survey
 from millstream.persistence.manifest import Manifest, SegmentEntry, SnapshotEntry, read_manifest, segment_name
 from millstream.persistence.predecessor import predecessor
 from millstream.persistence.segment import CHUNK, State
 from millstream.persistence.snapshot import snapshot_payloads
-from millstream.persistence.survey import Meter, Progress, Surveyed, gap, payloads_of, size_of, strays, survey
 
 
 @dataclass(frozen=True, slots=True)

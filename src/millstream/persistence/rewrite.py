@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millstream.persistence.disk import Disk
+from millstream.persistence.inventory import Meter, Progress, segment_payloads, size_of
 from millstream.persistence.manifest import Manifest, SegmentEntry, SnapshotEntry
 from millstream.persistence.snapshot import damage, examine_snapshot, snapshot_payloads, write_snapshot
-from millstream.persistence.survey import Meter, Progress, segment_payloads, size_of
 
 
 @dataclass(frozen=True, slots=True)

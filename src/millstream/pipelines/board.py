@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from millstream.worker.metrics import expose, need
+from millstream.worker.monitoring.prometheus import expose, need
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -18,7 +18,7 @@ _GAUGES = {
     "millstream_pipeline_last_batch_seconds": ("Time the last batch took.", "batch_ms", 1000),
     "millstream_pipeline_rows_per_second": ("Rows a second of the last batch.", "rows_per_second", 1),
 }
-"""Gauge -> its help, the field of what is known of a query (``millstream.spark.queries``), and how many make a unit."""
+"""Gauge -> help, the field of what is known of a query (``millstream.spark.monitoring.store``), how many make one."""
 
 
 @dataclass(frozen=True, slots=True)

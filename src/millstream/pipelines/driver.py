@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING
 
 from millstream.ending import Ending
 from millstream.errors import ConfigError
+from millstream.logs import logger
 from millstream.pipelines.board import Board
-from millstream.worker.child import prepared
-from millstream.worker.health import ALLOW_VARIABLE, HealthError, serving
-from millstream.worker.logs import logger
-from millstream.worker.process import EXIT_CLEAN, EXIT_CONFIG, EXIT_DISMISSED
+from millstream.worker.monitoring.health import ALLOW_VARIABLE, HealthError, serving
+from millstream.worker.process.child import prepared
+from millstream.worker.process.run import EXIT_CLEAN, EXIT_CONFIG, EXIT_DISMISSED
 
 if TYPE_CHECKING:
     from millstream.pipelines.runner import Runner
@@ -60,8 +60,8 @@ def check(app: "App") -> None:
         ConfigError: PySpark or Java is missing, or a source or sink has an option that cannot be meant.
     """
     try:
-        from millstream.spark.local import java_problem  # noqa: PLC0415 - may not be there
-        from millstream.spark.options import parse  # noqa: PLC0415 - as above
+        from millstream.spark.options.read import parse  # noqa: PLC0415 - as above
+        from millstream.spark.session.local import java_problem  # noqa: PLC0415 - may not be there
         from millstream.spark.source import MillstreamSource  # noqa: F401, PLC0415 - needs PySpark
     except ModuleNotFoundError as error:
         raise ConfigError(f"pipelines need {error.name}: pip install 'millstream[spark]'") from None
@@ -79,11 +79,11 @@ def check(app: "App") -> None:
 
 
 def _check_sink(app: "App", pipeline: "Pipeline") -> None:
-    from millstream.spark import sinkoptions  # noqa: PLC0415 - needs PySpark
+    from millstream.spark.options import write  # noqa: PLC0415 - needs PySpark
 
     if pipeline.sink is None or pipeline.sink.format != "millstream":
         return
-    sinkoptions.parse(pipeline.sink.chosen(app.url))
+    write.parse(pipeline.sink.chosen(app.url))
     if pipeline.output_mode != "append":
         raise ConfigError(
             f"output_mode is {pipeline.output_mode!r}, and streams are appended to: leave it out, or give a "
@@ -99,8 +99,8 @@ def run(app: "App", confs: dict[str, str]) -> int:
         confs: of the Spark session, by name.
     """
     from millstream.pipelines.runner import Runner  # noqa: PLC0415 - needs PySpark
-    from millstream.spark.local import session  # noqa: PLC0415 - as above
-    from millstream.spark.watching import watch  # noqa: PLC0415 - as above
+    from millstream.spark.monitoring.listener import watch  # noqa: PLC0415 - as above
+    from millstream.spark.session.local import session  # noqa: PLC0415 - as above
 
     _let_workers_import()
     logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of every call from Java at INFO

@@ -11,8 +11,8 @@ from typing import Any, Literal
 from pyspark.errors import PySparkException
 
 from millstream.errors import MillstreamError
-from millstream.spark.words import last_words
-from millstream.worker.logs import logger
+from millstream.logs import logger
+from millstream.spark.monitoring.error_text import last_words
 from millstream.worker.pipelines import Pipeline
 
 log = logger("millstream.pipelines")

@@ -24,13 +24,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream.clock import Clock, SystemClock
-from millstream.commands import aclfile
-from millstream.commands.accounts import Accounts
-from millstream.commands.info import LogFacts, ShellFacts
+from millstream.commands.admin import aclfile
+from millstream.commands.admin.info import LogFacts, ShellFacts
+from millstream.commands.users.accounts import Accounts
 from millstream.errors import DiskFullError, StorageError
+from millstream.node.disk_guard import Room, default_floor
+from millstream.node.log.rewriting import Rewriter
 from millstream.node.node import Node
-from millstream.node.rewriting import Rewriter
-from millstream.node.room import Room, default_floor
 from millstream.persistence.exposure import exposed
 from millstream.persistence.log import Log
 from millstream.protocol import limits
@@ -44,8 +44,8 @@ from millstream.server.settings import Settings
 from millstream.server.tls import make_context
 
 if TYPE_CHECKING:
-    from millstream.commands.config import Config
-    from millstream.commands.info import MachineFacts
+    from millstream.commands.admin.info import MachineFacts
+    from millstream.commands.context.config import Config
     from millstream.persistence.recovery import RecoveryReport
     from millstream.server.rates import Counters
 
@@ -442,7 +442,7 @@ class _Host:
         self._node = node
 
     def resume(self) -> None:
-        """See :class:`millstream.node.room.Host`."""
+        """See :class:`millstream.node.disk_guard.Host`."""
         self._node.resume()
         self._server.after_commands()
 

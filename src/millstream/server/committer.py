@@ -16,7 +16,7 @@ A disk that fails ends it: nothing above the last durable record is ever release
 told to the server, which stops. A second try would lie, since the kernel forgets what a failed fsync did not store.
 
 A disk that is full does not: nothing of the refused group was written, the log keeps it, and the replies stay held. The
-room (:mod:`millstream.node.room`) has further writes turned away; the group is tried again from time to time.
+room (:mod:`millstream.node.disk_guard`) has further writes turned away; the group is tried again from time to time.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
 
 from millstream.errors import DiskFullError, StorageError
-from millstream.node.room import LOOK_SECONDS, Room
+from millstream.node.disk_guard import LOOK_SECONDS, Room
 from millstream.server.settings import Fsync
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, cast
 
-from millstream.commands.session import Traffic
+from millstream.commands.context.session import Traffic
 from millstream.errors import ProtocolError, StorageError
 from millstream.node.outcome import Outcome
 from millstream.protocol import limits
@@ -24,8 +24,8 @@ from millstream.protocol.reader import CommandReader, QueryBufferError
 
 if TYPE_CHECKING:
     from millstream.clock import Now
-    from millstream.commands.config import OutputLimit
-    from millstream.commands.session import Session
+    from millstream.commands.context.config import OutputLimit
+    from millstream.commands.context.session import Session
     from millstream.replies import Buffer
     from millstream.server.app import Server
 

@@ -7,7 +7,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from millstream.commands.info import MachineFacts
+from millstream.commands.admin.info import MachineFacts
 
 # ru_maxrss counts KiB on Linux and bytes on macOS.
 _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024

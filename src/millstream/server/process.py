@@ -21,7 +21,7 @@ import sys
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from millstream import __version__
+from millstream._version import __version__
 from millstream.ending import Ending
 from millstream.errors import MillstreamError, UsageError
 from millstream.server.accepting import HANDSHAKES_MAX, handshakes_at

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from millstream.commands.config import Config
+from millstream.commands.context.config import Config
 from millstream.server.tls import Tls
 
 Fsync = Literal["always", "everysec", "no"]

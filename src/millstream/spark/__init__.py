@@ -8,19 +8,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from millstream.spark.archiving.job import archive
-    from millstream.spark.local import java_problem, session
-    from millstream.spark.recovery import recover
-    from millstream.spark.watching import watch
+    from millstream.spark.archive.job import archive
+    from millstream.spark.monitoring.listener import watch
+    from millstream.spark.recovery.recover import recover
+    from millstream.spark.session.local import java_problem, session
 
 __all__ = ["archive", "java_problem", "recover", "session", "watch"]
 
 _HOMES = {
-    "archive": "archiving.job",
-    "java_problem": "local",
-    "recover": "recovery",
-    "session": "local",
-    "watch": "watching",
+    "archive": "archive.job",
+    "java_problem": "session.local",
+    "recover": "recovery.recover",
+    "session": "session.local",
+    "watch": "monitoring.listener",
 }
 
 

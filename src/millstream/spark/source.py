@@ -26,14 +26,15 @@ from pyspark.sql.types import StructType
 
 from millstream.client import urltext
 from millstream.errors import ConfigError, MillstreamError
-from millstream.spark import faces, names, sinkoptions
-from millstream.spark import options as opts
-from millstream.spark.offsets import Range, dump, load
+from millstream.spark import dispatch
+from millstream.spark.model.offsets import Range, dump, load
+from millstream.spark.options import names, write
+from millstream.spark.options import read as opts
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from millstream.spark.planner import Planner
+    from millstream.spark.read.planner import Planner
 
 
 T = TypeVar("T")
@@ -74,18 +75,18 @@ class MillstreamSource(DataSource):
             raise ConfigError(_NO_TABLE)
         nothing = ConfigError("options 'view' and 'mode' are for reading: leave them out of a write")
         self._reading: opts.Options | ConfigError = nothing
-        self._writing: sinkoptions.SinkOptions | ConfigError = nothing
-        chosen = _attempt(faces.other, options)
+        self._writing: write.SinkOptions | ConfigError = nothing
+        chosen = _attempt(dispatch.other, options)
         self.face = None if isinstance(chosen, ConfigError) else chosen
         if self.face is not None:
             return
         if not isinstance(chosen, ConfigError):
-            options = {name: value for name, value in options.items() if name.lower() not in faces.CHOOSING}
+            options = {name: value for name, value in options.items() if name.lower() not in dispatch.CHOOSING}
         # Also where the environment is looked at: this runs on the driver's machine, readers may not. Spark does not
         # say whether it is going to read or to write, so that only what is wrong for both is an error already here.
         # A query's name is such a case: Spark hands it on to the sink, and of the reads only mode 'group' takes one.
         self._reading = chosen if isinstance(chosen, ConfigError) else _attempt(opts.parse_entries, options)
-        self._writing = _attempt(sinkoptions.parse, options)
+        self._writing = _attempt(write.parse, options)
         if not options:
             told = "option 'stream' is missing: say .option('stream', 'orders')"
             nothing = ConfigError(f"{told}. If this is a table: {_NO_TABLE}")
@@ -122,7 +123,7 @@ class MillstreamSource(DataSource):
         return self._reading
 
     @property
-    def parsed_sink(self) -> "sinkoptions.SinkOptions":
+    def parsed_sink(self) -> "write.SinkOptions":
         """The options of a write.
 
         Raises:
@@ -141,7 +142,7 @@ class MillstreamSource(DataSource):
         """Where an entry comes from, and its fields: as a map, or those of the option ``fields`` as columns."""
         if self.face is not None:
             return self.face.schema()
-        return faces.entry_schema(self.parsed.fields)
+        return dispatch.entry_schema(self.parsed.fields)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""
@@ -149,10 +150,10 @@ class MillstreamSource(DataSource):
             return self.face.reader(schema)
         self.parsed.refuse(names.BATCH, "a batch read")
         if self.parsed.archive is not None:
-            from millstream.spark.archiving import union  # noqa: PLC0415 - Arrow and redis only where they are used
+            from millstream.spark.archive import reader as union  # noqa: PLC0415 - Arrow and redis only where they are used
 
-            return union.reader(self.parsed, faces.checked_schema(self.parsed.fields, schema))
-        return BatchReader(self.parsed, faces.checked_schema(self.parsed.fields, schema))
+            return union.reader(self.parsed, dispatch.checked_schema(self.parsed.fields, schema))
+        return BatchReader(self.parsed, dispatch.checked_schema(self.parsed.fields, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """For ``spark.readStream``. What is wrong is told by the reader's first call: see :class:`Refused`."""
@@ -160,19 +161,19 @@ class MillstreamSource(DataSource):
             if self.face is not None:
                 return self.face.stream_reader(schema)
             self.parsed.refuse(names.STREAM, "a streaming query, which does not end")
-            return StreamReader(self.parsed, faces.checked_schema(self.parsed.fields, schema))
+            return StreamReader(self.parsed, dispatch.checked_schema(self.parsed.fields, schema))
         except MillstreamError as problem:
             return Refused(problem)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's
         """For ``writeStream``."""
-        from millstream.spark.sink import stream_sink  # noqa: PLC0415 - Arrow and the client only where rows are written
+        from millstream.spark.write.sink import stream_sink  # noqa: PLC0415 - Arrow and the client only where rows are written
 
         return stream_sink(self.parsed_sink, schema, overwrite=overwrite)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """For ``write``."""
-        from millstream.spark.sink import batch_sink  # noqa: PLC0415 - as above
+        from millstream.spark.write.sink import batch_sink  # noqa: PLC0415 - as above
 
         return batch_sink(self.parsed_sink, schema, overwrite=overwrite)
 
@@ -191,7 +192,7 @@ class _Reads:
         self._check_schema()
 
     def _check_schema(self) -> None:
-        from millstream.spark.columns import Layout  # noqa: PLC0415 - Arrow and numpy only where rows are made
+        from millstream.spark.arrow.columns import Layout  # noqa: PLC0415 - Arrow and numpy only where rows are made
 
         Layout.of(self._schema)
 
@@ -201,14 +202,14 @@ class _Reads:
         part = getattr(partition, "range", None)
         if part is None:
             return iter(())
-        from millstream.spark.columns import Layout  # noqa: PLC0415 - as above
-        from millstream.spark.reading import read_range  # noqa: PLC0415 - as above
+        from millstream.spark.arrow.columns import Layout  # noqa: PLC0415 - as above
+        from millstream.spark.read.reader import read_range  # noqa: PLC0415 - as above
 
         return read_range(self._parsed, Layout.of(self._schema), part)
 
 
 def _planner(parsed: opts.Options) -> "Planner":
-    from millstream.spark.planner import Planner  # noqa: PLC0415 - the redis client only where it is used
+    from millstream.spark.read.planner import Planner  # noqa: PLC0415 - the redis client only where it is used
 
     return Planner(parsed)
 

@@ -17,23 +17,24 @@ from millstream.client.slots import slot_of, tag_of
 from millstream.client.url import CLUSTERS, async_client, check_shared, find_url
 from millstream.clock import Clock, SystemClock
 from millstream.errors import ConfigError, UsageError
-from millstream.worker import records, watchdog
-from millstream.worker.attendance import Attendance
+from millstream.logs import logger
 from millstream.worker.background import Background
-from millstream.worker.depends import dependencies_of, new_provider
-from millstream.worker.logs import logger
-from millstream.worker.loop import Progress, SubscriberLoop, totals
-from millstream.worker.message import Message
-from millstream.worker.middleware import Middleware, Publication, Publish, chain, checked
+from millstream.worker.handlers.dependencies import dependencies_of, new_provider
+from millstream.worker.handlers.message import Message
+from millstream.worker.handlers.middleware import Middleware, Publication, Publish, chain, checked
+from millstream.worker.handlers.publish import fields_of, need_idmp, trimming, xadd
+from millstream.worker.handlers.sender import How, Sender
+from millstream.worker.handlers.subscription import AckMode, OnAck, ReadMode, StreamSub, Subscription
+from millstream.worker.model.retry import Retry
 from millstream.worker.pipelines import OutputMode, Pipeline, Sink, Source, as_source
-from millstream.worker.policy import Retry
-from millstream.worker.process import run_in_process
-from millstream.worker.publishing import fields_of, need_idmp, trimming, xadd
-from millstream.worker.reaper import DEFAULT_AFTER
-from millstream.worker.sending import How, Sender
-from millstream.worker.solitude import Solitude
-from millstream.worker.starting import start_patiently
-from millstream.worker.subscription import AckMode, OnAck, ReadMode, StreamSub, Subscription
+from millstream.worker.process.run import run_in_process
+from millstream.worker.process.start import start_patiently
+from millstream.worker.registry import watchdog
+from millstream.worker.registry.heartbeat import Attendance
+from millstream.worker.registry.reaper import DEFAULT_AFTER
+from millstream.worker.settlement import failure_log
+from millstream.worker.subscriber.isolation_run import Solitude
+from millstream.worker.subscriber.loop import Progress, SubscriberLoop, totals
 
 if TYPE_CHECKING:
     from fast_depends.dependencies import Provider
@@ -76,13 +77,14 @@ class App:
         grace: seconds, or a text such as ``"2m"``, that running handlers get at a stop, before they are cancelled.
         clock: where time comes from.
         middlewares: around every run and every publish, the first outermost; see
-            :mod:`millstream.worker.middleware`.
-        registry: tell the server who works here, and obey its control channel (see :mod:`millstream.worker.registry`).
+            :mod:`millstream.worker.handlers.middleware`.
+        registry: tell the server who works here, and obey its control channel, see
+            :mod:`millstream.worker.registry.protocol`.
         reap_after: seconds, or a text such as ``"1h"``, after which consumers of our groups that are idle and hold
             nothing are removed; None never.
         blocked_after: seconds (or a text) a handler may keep the event loop from going on before the log says where,
             and the registry shows the worker as blocked; None switches that off (see
-            :mod:`millstream.worker.watchdog`).
+            :mod:`millstream.worker.registry.watchdog`).
 
     Raises:
         ConfigError: a middleware is none, or ``blocked_after`` is no time.
@@ -198,13 +200,13 @@ class App:
             sub: the stream, or only its name.
             retry: what failure means; five deliveries with growing delays when None.
             concurrency: most runs at the same time in each process.
-            ack: who acks, and how; see :class:`~millstream.worker.subscription.Subscription`.
+            ack: who acks, and how; see :class:`~millstream.worker.handlers.subscription.Subscription`.
             read: new entries, stale ones, or both.
             dead: the dead-letter stream; ``<stream>:dead`` when None.
             middlewares: around the runs of this handler, inside the app's.
-            batch: the handler takes lists; see :mod:`millstream.worker.batches`.
+            batch: the handler takes lists; see :mod:`millstream.worker.subscriber.batching`.
             max_records: the same as ``StreamSub(max_records=)``, and goes before it.
-            key: entries of one key run one after the other; see :mod:`millstream.worker.keys`.
+            key: entries of one key run one after the other; see :mod:`millstream.worker.subscriber.key_ordering`.
             on_ack: ``"delete"`` removes an acked entry from the stream once no group needs it any more.
 
         Returns:
@@ -350,8 +352,8 @@ class App:
                 that ended in :class:`~millstream.Disconnected` can be repeated.
             headers: None writes plain fields; a mapping, also an empty one, writes FastStream's envelope.
             retry: seconds, or a text such as ``"2m"``, for which it is sent again while no answer comes, or the server
-                cannot take it for now; it is added once all the same, see :mod:`millstream.worker.sending`. None sends
-                it once.
+                cannot take it for now; it is added once all the same, see
+                :mod:`millstream.worker.handlers.sender`. None sends it once.
 
         Raises:
             PayloadError: the content has no form as an entry.
@@ -572,7 +574,7 @@ class App:
         """
         for one in self._subscriptions:
             stream = one.sub.stream
-            for key in (one.dead, records.key(stream, one.group)):
+            for key in (one.dead, failure_log.key(stream, one.group)):
                 if slot_of(key) != slot_of(stream):
                     raise ConfigError(
                         f"{one.name}: on a cluster {key!r} must be in the slot of {stream!r}: subscriber(dead="
@@ -685,7 +687,7 @@ class App:
         Raises:
             MetricsError: prometheus-client is not installed.
         """
-        from millstream.worker.metrics import scrape  # noqa: PLC0415 - prometheus-client is optional
+        from millstream.worker.monitoring.prometheus import scrape  # noqa: PLC0415 - prometheus-client is optional
 
         sender = self._senders.get(asyncio.get_running_loop())
         line = None if sender is None else sender.line

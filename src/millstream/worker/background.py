@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from millstream.errors import Disconnected
-from millstream.worker.sending import Sender
+from millstream.worker.handlers.sender import Sender
 
 T = TypeVar("T")
 

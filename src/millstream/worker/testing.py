@@ -27,9 +27,9 @@ from millstream import times
 from millstream.client.manual import StoreClock, manual_store
 from millstream.client.url import sync_client
 from millstream.worker.app import App
-from millstream.worker.loop import SubscriberLoop
-from millstream.worker.message import Message, Nack, Reject
-from millstream.worker.middleware import Middleware, Run, RunBatch
+from millstream.worker.handlers.message import Message, Nack, Reject
+from millstream.worker.handlers.middleware import Middleware, Run, RunBatch
+from millstream.worker.subscriber.loop import SubscriberLoop
 
 if TYPE_CHECKING:
     import redis

@@ -1,0 +1,284 @@
+"""``millstream import`` and ``millstream export``: streams moved in and out, compared with their source."""
+
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import unquote, urlsplit
+
+import click
+
+from millstream.cli.shared.output import Column, Output, Table, exits, output_option
+from millstream.errors import UsageError
+
+if TYPE_CHECKING:
+    from millstream.migrate.connection import Link
+    from millstream.migrate.run import Choices, Report
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+IMPORT = """Copy streams from SOURCE to a store of ours or to any server.
+
+SOURCE is the URL of a server (redis://, rediss://, unix://), of a data directory (file:///DIR), or a file that
+`millstream export` wrote. It is only read. Entries, ids, counters, groups, consumers and pending entries are copied,
+each stream under a temporary name that is renamed when both sides have been read again and are alike.
+
+\b
+Examples:
+  millstream import redis://old:6379/0 --to file:///var/lib/millstream
+  millstream import redis://old --to redis://127.0.0.1:6380 --stream 'orders:*' --stream audit
+  millstream import streams.resp.gz --to redis://127.0.0.1:6380
+"""
+
+EXPORT = """Copy streams from SOURCE to TARGET.
+
+SOURCE is a URL: redis://, rediss://, unix://, or file:///DIR for a data directory. TARGET is the URL of a server that
+speaks Redis Streams (6.2 or newer), or a file: plain commands for `redis-cli --pipe`, or with --text one command a
+line as redis-cli reads it. A file whose name ends in .gz is compressed. Its last command is a PING that says how many
+there are, so that `millstream import` refuses a file of which something is missing.
+
+\b
+Examples:
+  millstream export file:///var/lib/millstream redis://new:6379/0
+  millstream export redis://127.0.0.1:6380 streams.resp.gz       then: zcat streams.resp.gz | redis-cli --pipe
+  millstream export redis://127.0.0.1:6380 orders.txt --text --stream orders
+"""
+
+BOTH = """
+Stop who writes and reads first: a stream that changes meanwhile is found out and copied again, up to three times; one
+that keeps changing is not copied and said so. Run the same command again after an interruption: streams that are there
+and equal count as copied. Keys of other types are counted and stay. docs/moving.md tells what cannot be carried.
+
+Exit code: 0 if the target has all streams, 1 if one is missing, behind or different, if no stream matches a PATTERN, or
+if it could not be done, 2 for a command line that cannot be meant, 130 after Ctrl-C.
+"""
+
+SETTINGS = {"max_content_width": 110}
+
+
+def _choices(command: Command) -> Command:
+    """The options of both."""
+    for option in reversed(
+        (
+            click.option(
+                "--stream", "patterns", multiple=True, metavar="PATTERN", help="Only keys like this (as SCAN MATCH)."
+            ),
+            click.option("--db", type=click.IntRange(0), metavar="N", help="Database of SOURCE, instead of the URL's."),
+            click.option("--replace", is_flag=True, help="Overwrite streams that TARGET has already."),
+            click.option("--skip-existing", is_flag=True, help="Leave streams alone that TARGET has already."),
+            click.option(
+                "--way",
+                type=click.Choice(["auto", "dump", "commands"]),
+                default="auto",
+                show_default=True,
+                help="DUMP and RESTORE carry everything, where the target takes them; commands go anywhere.",
+            ),
+            click.option("--allow-none", is_flag=True, help="A PATTERN that no stream matches is no failure."),
+            click.option("--check/--no-check", default=True, show_default=True, help="Read both sides again, compare."),
+            click.option(
+                "--strict",
+                is_flag=True,
+                help="Refuse a stream of which the target cannot hold something (consumers' times not counted).",
+            ),
+        )
+    ):
+        command = option(command)
+    return output_option(command)
+
+
+@click.command("import", help=IMPORT + BOTH, context_settings=SETTINGS)
+@click.argument("source")
+@click.option("--to", "target", required=True, metavar="URL", help="Where to: redis://..., file:///DIR.")
+@_choices
+def import_(  # noqa: PLR0917 - click passes every option by name
+    source: str,
+    target: str,
+    patterns: tuple[str, ...],
+    db: int | None,
+    replace: bool,
+    skip_existing: bool,
+    way: str,
+    allow_none: bool,
+    check: bool,
+    strict: bool,
+    form: str,
+) -> None:
+    """See ``IMPORT``."""
+    output = Output(form)
+    with exits("millstream import"):
+        choices = _chosen(patterns, replace, skip_existing, way, check, strict=strict, allow_none=allow_none)
+        report = _between(output, source, target, db, choices)
+        _show(output, report)
+    sys.exit(0 if report.ok else 1)
+
+
+@click.command(help=EXPORT + BOTH, context_settings=SETTINGS)
+@click.argument("source")
+@click.argument("target")
+@click.option("--text", is_flag=True, help="A file of text, one command a line, instead of RESP.")
+@click.option(
+    "--for",
+    "version",
+    type=click.Choice(["6.2", "7.0", "8.8"]),
+    default="7.0",
+    show_default=True,
+    help="The oldest Redis that is to read the file; a live server is asked.",
+)
+@_choices
+def export(  # noqa: PLR0917 - click passes every option by name
+    source: str,
+    target: str,
+    text: bool,
+    version: str,
+    patterns: tuple[str, ...],
+    db: int | None,
+    replace: bool,
+    skip_existing: bool,
+    way: str,
+    allow_none: bool,
+    check: bool,
+    strict: bool,
+    form: str,
+) -> None:
+    """See ``EXPORT``."""
+    output = Output(form)
+    with exits("millstream export"):
+        choices = _chosen(patterns, replace, skip_existing, way, check, strict=strict, allow_none=allow_none)
+        if "://" in target:
+            if text:
+                raise UsageError(f"--text is for a file; {target!r} is a server, which gets commands as they are")
+            report = _between(output, source, target, db, choices)
+        else:
+            if "://" not in source:
+                raise UsageError(f"{source!r} is a file, and only `millstream import` reads files")
+            report = _file(output, source, target, db, choices, text=text, version=version)
+        _show(output, report)
+    sys.exit(0 if report.ok else 1)
+
+
+def _chosen(
+    patterns: tuple[str, ...],
+    replace: bool,
+    skip: bool,
+    way: str,
+    check: bool,
+    *,
+    strict: bool,
+    allow_none: bool,
+) -> "Choices":
+    from millstream.migrate.run import Choices  # noqa: PLC0415 - help does not wait for redis-py
+
+    if replace and skip:
+        raise UsageError("--replace overwrites what is there and --skip-existing leaves it: give one of them")
+    existing: Any = "replace" if replace else "skip" if skip else "refuse"
+    return Choices(patterns, existing, way, check, strict, allow_none)  # type: ignore[arg-type] # click.Choice has checked it
+
+
+NAMES = {"copied": "copying", "compared": "comparing"}
+
+
+def _between(output: Output, source: str, target: str, db: int | None, choices: "Choices") -> "Report":
+    """From a server or a file to a server."""
+    from millstream.migrate.command_file import load  # noqa: PLC0415 - help does not wait for redis-py
+    from millstream.migrate.connection import Link, same_place  # noqa: PLC0415 - as above
+    from millstream.migrate.run import move  # noqa: PLC0415 - as above
+
+    with ExitStack() as stack:
+        if "://" in source:
+            link = stack.enter_context(_opened(source, db))
+        else:
+            link = stack.enter_context(Link("memory://"))
+            load(Path(source), link)
+        there = stack.enter_context(Link(target))
+        if same_place(link, there):
+            raise UsageError("source and target are the same database: there is nothing to copy")
+        with output.progress(NAMES, unit="entries") as tell:
+            return move(link, there, choices, tell)
+
+
+def _opened(source: str, db: int | None) -> "Link":
+    """A link to a source. A mistyped directory must not pass for a store without streams, nor be made."""
+    from millstream.migrate.connection import Link  # noqa: PLC0415 - help does not wait for redis-py
+
+    if source.startswith("file://"):
+        directory = Path(unquote(urlsplit(source).path))
+        if not (directory / "MANIFEST").exists():
+            raise UsageError(f"{directory} holds no log, so there is nothing to copy: is it the data directory?")
+    return Link(source, db=db)
+
+
+def _file(
+    output: Output, source: str, target: str, db: int | None, choices: "Choices", *, text: bool, version: str
+) -> "Report":
+    """From a server to a file."""
+    from millstream.migrate.capabilities import VERSIONS  # noqa: PLC0415 - help does not wait for redis-py
+    from millstream.migrate.run import to_file  # noqa: PLC0415 - as above
+
+    with _opened(source, db) as link, output.progress(NAMES, unit="entries") as tell:
+        return to_file(link, Path(target), "text" if text else "resp", VERSIONS[version], choices, tell)
+
+
+COLUMNS = (
+    Column("stream"),
+    Column("state"),
+    Column("way", rank=3),
+    Column("entries", "count"),
+    Column("groups", "count", rank=2),
+    Column("pending", "count", rank=1),
+    Column("reason", "prose"),
+    Column("losses", "prose", rank=5),
+    Column("differences", "prose", rank=4),
+)
+
+
+def _show(output: Output, report: "Report") -> None:
+    """The table on standard output, everything that needs a sentence on standard error."""
+    people = output.form == "table"
+    rows = [
+        (one.key, one.state, one.way, one.entries, one.groups, one.pending, one.reason, one.losses, one.differences)
+        for one in report.streams
+    ]
+    shown = 6 if people else len(COLUMNS)
+    table = Table("streams", COLUMNS[:shown], [row[:shown] for row in rows], empty="There are no streams to copy.")
+    output.table(table)
+    if people:
+        for outcome in report.streams:
+            name = outcome.key.decode(errors="backslashreplace")
+            for text in (outcome.reason, *outcome.differences, *(f"not carried: {lost}" for lost in outcome.losses)):
+                if text:
+                    output.say(f"{name}: {text}")
+    for sentence in _sentences(report):
+        output.say(sentence)
+
+
+def _sentences(report: "Report") -> list[str]:
+    """What concerns all streams."""
+    said = []
+    if report.lacks_times:
+        said.append(
+            "Consumers copied by commands were last seen and active when they were copied: no command sets these times."
+        )
+    if report.others:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(report.others.items()))
+        said.append(f"Not copied, since they are no streams: {kinds}.")
+    if report.elsewhere:
+        places = ", ".join(f"{number} ({count:,} keys)" for number, count in sorted(report.elsewhere.items()))
+        said.append(f"Not looked at: databases {places} of the source. --db N copies one, to the database of --to.")
+    if report.unmatched:
+        patterns = ", ".join(repr(pattern) for pattern in report.unmatched)
+        said.append(
+            f"No stream of the source matches {patterns}: mind the database (--db); --allow-none lets that pass."
+        )
+    if report.different is not None:
+        said.append(
+            f"The file differs from its source and is kept as {report.different}, to be looked at and not to be used: "
+            "stop who writes and reads, and export again."
+        )
+    if report.leftovers:
+        names = ", ".join(repr(key)[1:] for key in report.leftovers)
+        said.append(f"An earlier run left unfinished copies at the target; delete them if nobody copies: {names}.")
+    good = sum(outcome.ok for outcome in report.streams)
+    entries = sum(outcome.entries for outcome in report.streams if outcome.ok)
+    said.append(f"{good} of {len(report.streams)} streams are at the target, with {entries:,} entries.")
+    return said

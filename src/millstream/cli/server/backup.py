@@ -1,0 +1,79 @@
+"""``millstream backup``: a copy of a data directory, made while its server runs."""
+
+from pathlib import Path
+
+import click
+
+from millstream.cli.shared.output import Column, Output, exits, output_option
+
+HELP = """Copy a data directory while its server runs.
+
+SOURCE is a data directory on this machine, or the URL of a Millstream that runs on this machine. Everything that was
+acknowledged before the command began is in the backup, and the backup is one state of the server: each command and each
+transaction is in it whole or not at all. It is written under a temporary name beside DEST, synced, read back and
+checked, and only then named DEST: what is named DEST is whole. Nothing is ever overwritten.
+
+The backup is a data directory itself (`millstream serve --dir DEST` runs on it; better restore it first), with a file
+BACKUP that says when it was made and how large each file was. The users' file (--aclfile) lies elsewhere: copy it too.
+
+\b
+Examples:
+  millstream backup /var/lib/millstream /backups/$(date +%F)
+  millstream backup redis://127.0.0.1:6379 /backups/today
+  millstream log check /backups/today
+
+A server on another machine: run this there, or use `millstream export URL`, which reads the streams over the network.
+
+Exit code: 0 the backup is made and checked, 1 it is not, 2 usage, 130 interrupted.
+"""
+
+_DOING = {"copy": "Copying the log", "check": "Reading the copy back"}
+
+
+@click.command(help=HELP, context_settings={"max_content_width": 110})
+@click.argument("source")
+@click.argument("dest", type=click.Path(path_type=Path))
+@output_option
+def backup(source: str, dest: Path, form: str) -> None:
+    """See ``HELP``."""
+    with exits("millstream backup"):
+        from millstream.maintenance.backup.backup import back_up  # noqa: PLC0415 - help does not need it
+        from millstream.maintenance.backup.copying import leftovers  # noqa: PLC0415 - as above
+
+        output = Output(form)
+        directory = _directory(source)
+        for partial in leftovers(dest.absolute()):
+            output.say(f"{partial} was left by a backup that did not finish (or one is running); it may be removed.")
+        with output.progress(_DOING) as tell:
+            made = back_up(directory, dest, tell=tell)
+        facts = made.facts
+        shown = {
+            "backup": str(made.path),
+            "source": facts.source,
+            "made_ms": facts.made_ms,
+            "snapshot_last": facts.snapshot_last,
+            "records": facts.records,
+            "last": facts.last,
+            "last_ms": facts.last_ms,
+            "files": len(facts.files),
+            "bytes": made.bytes,
+            "left_out_bytes": made.left_out,
+        }
+        titles = (
+            Column("made_ms", "time", "state of"),
+            Column("snapshot_last", title="in the snapshot"),
+            Column("records", title="records behind it"),
+            Column("last", title="last position"),
+            Column("last_ms", "time", "last record"),
+            Column("bytes", "bytes", "size"),
+            Column("left_out_bytes", "bytes", "unfinished, left out"),
+        )
+        output.report(shown, (), titles)
+
+
+def _directory(source: str) -> Path:
+    if "://" not in source:
+        return Path(source)
+    from millstream.maintenance.locate import directory_of  # noqa: PLC0415 - a directory needs no client
+
+    return directory_of(source)

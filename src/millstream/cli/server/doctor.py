@@ -1,0 +1,115 @@
+"""``millstream doctor``: what is wrong with this machine, a data directory or a server, and what to do about it."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from millstream.cli.shared.output import FAILED, OK, Column, Output, Table, exits, output_option
+from millstream.cli.shared.time_options import SPAN_HELP, span
+from millstream.errors import UsageError
+from millstream.printable import printable
+
+if TYPE_CHECKING:
+    from millstream.cli.shared.output import Tell
+    from millstream.maintenance.health.findings import Finding
+
+PROBLEM = 3
+_FINDINGS = (
+    Column("level"),
+    Column("check"),
+    Column("what", "prose"),
+    Column("why", "prose", rank=2),
+    Column("advice", "prose", rank=1),
+)
+_CODES = {"ok": OK, "note": OK, "warning": FAILED, "problem": PROBLEM}
+
+HELP = """Find what is wrong, why it matters, and what to do next.
+
+Without TARGET: this machine (versions, libraries, limits). With a data directory: also its disk (file system, space,
+measured speed of fsync), who uses it, and whether its log is whole. With the URL of a server (redis://, rediss://,
+unix://), Millstream or Redis: whether it answers, what it can do, settings that lose events (eviction, no append-only
+file, fsync), pending entries and consumers that nobody looks after, groups whose lag is not known, streams that nobody
+trims. Nothing is changed, but for a small file that is written to DIR and removed to measure its disk.
+
+\b
+Levels:
+  ok        fine
+  note      worth knowing
+  warning   will hurt one day
+  problem   loses data, or does not work
+
+\b
+Examples:
+  millstream doctor
+  millstream doctor /var/lib/millstream
+  millstream doctor redis://127.0.0.1:6379 --pending-older 10m
+  millstream doctor redis://127.0.0.1:6379 -o json | jq '.[] | select(.level != "ok")'
+
+Exit code: 0 nothing worse than notes, 1 warnings, 3 problems, 2 usage.
+"""
+
+
+@click.command(help=HELP, context_settings={"max_content_width": 110})
+@click.argument("target", required=False, metavar="[DIR|URL]")
+@click.option(
+    "--pending-older",
+    metavar="SPAN",
+    default="1h",
+    show_default=True,
+    help=f"Idle time ({SPAN_HELP}) from which pending entries, and consumers that hold some, count as left behind.",
+)
+@click.option("--streams", type=click.IntRange(1), default=1000, show_default=True, help="How many are looked at.")
+@output_option
+def doctor(target: str | None, pending_older: str, streams: int, form: str) -> None:
+    """See ``HELP``."""
+    with exits("millstream doctor"):
+        from millstream.maintenance.health.findings import worst  # noqa: PLC0415 - help does not need it
+
+        output = Output(form)
+        with output.progress({"check": "Checking the log", "read": "Reading the records"}) as tell:
+            findings = list(_findings(target, span("--pending-older", pending_older), streams, tell))
+        # sentences with names of any bytes in them, which are not to become base64 as a whole
+        rows = [tuple(map(printable, (f.level, f.check, f.what, f.why, f.advice))) for f in findings]
+        if form == "table":
+            _show(output, findings)
+        else:
+            output.table(Table("findings", _FINDINGS, rows))
+        sys.stdout.flush()
+        sys.exit(_CODES[worst(findings)])
+
+
+def _findings(target: str | None, pending_ms: int, streams: int, tell: "Tell") -> Iterator["Finding"]:
+    if target is not None and "://" in target:
+        from millstream.maintenance.health.server import Limits, examine_server  # noqa: PLC0415 - only a URL needs a client
+
+        yield from examine_server(target, Limits(pending_ms, streams))
+        return
+    from millstream.maintenance.health.machine import examine_machine  # noqa: PLC0415 - help does not need it
+
+    yield from examine_machine()
+    if target is not None:
+        from millstream.maintenance.health.directory import examine_place  # noqa: PLC0415 - as above
+
+        if not target:
+            raise UsageError("an empty name is no directory")
+        yield from examine_place(Path(target), tell)
+
+
+def _show(output: Output, findings: list["Finding"]) -> None:
+    """One line for what is fine, three for what is not; a table would be too wide to read."""
+    output.table(
+        Table(
+            "findings",
+            _FINDINGS[:3],
+            [(f.level, f.check, f.what) for f in findings],
+        )
+    )
+    for finding in findings:
+        if finding.why or finding.advice:
+            click.echo(printable(f"\n{finding.level}: {finding.check}: {finding.what}"))
+            for lead, text in (("why", finding.why), ("next", finding.advice)):
+                if text:
+                    click.echo(printable(f"  {lead:<5}{text}"))

@@ -1,0 +1,355 @@
+"""``millstream log``: what a data directory holds, what is wrong with it, and cutting it on purpose."""
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from millstream.cli.shared.output import FAILED, OK, USAGE, Column, Output, Table, exits, output_option
+from millstream.cli.shared.printing import in_one_line, time_text
+from millstream.errors import UsageError
+
+if TYPE_CHECKING:
+    from millstream.maintenance.log.cut import CutReport
+    from millstream.maintenance.log.examine import Examination
+    from millstream.maintenance.log.losses import Losses
+    from millstream.maintenance.log.records import Record
+
+
+class DataDirectory(click.Path):
+    """A path; the URL of a server is told apart, of which a path would be made otherwise."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """See click."""
+        if "://" in str(value):
+            self.fail(
+                f"{value!r} is a URL, and this reads files: name the data directory, on the machine where it is. "
+                "CONFIG GET dir tells that of a server of ours",
+                param,
+                ctx,
+            )
+        return super().convert(value, param, ctx)
+
+
+_DIR = DataDirectory(path_type=Path)
+_WIDE = {"max_content_width": 110}
+_SHOWN_KEYS = 20
+_DOING = {"check": "Checking the log", "read": "Reading the records"}
+
+CHECK_HELP = """Say what is in a data directory, what is wrong with it, and what would be lost.
+
+Only reads, and takes no lock: a server may be running on DIR. A record that is just being written is no damage. Shown
+are the files, positions, records, times, the snapshot and the bytes kept aside by earlier cuts. Of damage: the file,
+the byte, the kind, the records behind it with their keys and entry ids as far as they can be read, and what to do next.
+
+\b
+Kinds of damage:
+  torn      an unfinished write at the end; a start cuts it, keeps it aside and says so
+  damaged   a record's checksum is wrong and records follow; a start is refused
+  missing   the manifest names a file that is not there
+  foreign   a file is another log's, or the manifest does not name it
+  manifest  the manifest is damaged or missing
+  snapshot  the snapshot is damaged
+  illegible a record is as it was written, but none that this Millstream can apply; a start is refused
+  newer     not damaged, but written by a newer Millstream, which alone can read it
+
+\b
+Examples:
+  millstream log check /var/lib/millstream
+  millstream log check data -o json | jq .problems
+
+Exit code: 0 nothing is wrong, 1 something is (or DIR cannot be read, or holds no log), 2 the command line cannot be
+meant so.
+"""
+
+DUMP_HELP = """Show the records of a log: position, time, and what each changed.
+
+A record is one command or one transaction. DIR is a data directory, in use or not, or a file that `millstream log cut`
+kept. Records before the snapshot are not in the log any more. Memory does not grow with the log.
+
+PLACE is a position (4711), a time (2026-03-01T12:00:00, UTC unless it names a zone), milliseconds since 1970, or '10m
+ago' (s, m, h, d).
+
+\b
+Examples:
+  millstream log dump data --from '10m ago'                what happened lately
+  millstream log dump data --key 'orders*' --streams       what happened to these streams
+  millstream log dump data --from 100 --to 200 -o jsonl    for a program
+  millstream log dump data --past-damage                   what can still be read of a damaged log
+
+Exit code: 0 all was shown, 1 the log is damaged (what stands before the damage was shown), 2 usage, 141 the reader of
+a pipe left.
+"""
+
+CUT_HELP = """End a damaged log at a place, on purpose, and keep what is cut beside it.
+
+A server refuses to start on a log that is damaged in the middle, since what follows had been acknowledged. `millstream
+log check` names the place; this shows every key that loses something, asks, and cuts. Nothing is removed: the bytes are
+kept in DIR in files named cut-..., which `millstream log dump` reads. Try a backup first (`millstream restore`).
+
+\b
+Examples:
+  millstream log cut data --at log-00000000000000000001.seg:5120          show the loss and ask
+  millstream log cut data --at log-00000000000000000001.seg:5120 --yes    for scripts
+
+Exit code: 0 it was cut, 1 it was not, 2 usage.
+"""
+
+
+_FILES = (
+    Column("name"),
+    Column("kind", rank=2),
+    Column("bytes", "bytes"),
+    Column("first", "count", rank=3),
+    Column("records", "count"),
+    Column("state", rank=1),
+    Column("sealed", rank=4),
+)
+_PROBLEMS = (
+    Column("file"),
+    Column("offset", "count"),
+    Column("kind"),
+    Column("refuses", rank=1),
+    Column("text", "prose"),
+)
+_LOST_KEYS = (
+    Column("db", "count", rank=5),
+    Column("key"),
+    Column("changes", "count", rank=3),
+    Column("entries", "count"),
+    Column("first_id", rank=2),
+    Column("last_id", rank=1),
+    Column("ops", "prose", rank=4),
+)
+
+
+@click.group(help="Look into the log of a data directory: what it holds, what is wrong, what would be lost.")
+def log() -> None:
+    """See ``help``."""
+
+
+@log.command(help=CHECK_HELP, context_settings=_WIDE)
+@click.argument("directory", metavar="DIR", type=_DIR)
+@output_option
+def check(directory: Path, form: str) -> None:
+    """See ``CHECK_HELP``."""
+    with exits("millstream log check"):
+        from millstream.maintenance.log.examine import advice, examine_directory  # noqa: PLC0415 - help does not need it
+
+        output = Output(form)
+        with output.progress(_DOING) as tell:
+            found = examine_directory(directory, tell=tell)
+        steps = advice(found)
+        _show_check(output, found, steps)
+        if form == "table":
+            _conclude(output, found, steps)
+        sys.stdout.flush()
+        sys.exit(OK if found.report.ok else FAILED)
+
+
+def _show_check(output: Output, found: "Examination", steps: list[str]) -> None:
+    report = found.report
+    facts = {
+        "directory": str(report.directory),
+        "ok": report.ok,
+        "starts": report.starts,
+        "owner_pid": report.owner.pid if report.owner else None,
+        "owner_address": report.owner.address if report.owner else None,
+        "running": found.running,
+        "snapshot": found.snapshot,
+        "snapshot_last": found.begin - 1,
+        "records": report.records,
+        "last": found.last,
+        "first_ms": found.first_ms,
+        "last_ms": found.last_ms,
+        "bytes": found.log_bytes,
+        "under_way_bytes": found.under_way,
+        "lost_records": _lost_records(found),
+        "lost_bytes": None if report.newer else report.lost_bytes,
+        "cut_at": "{}:{}".format(*found.cut_at) if found.cut_at else None,
+        "next": steps if output.form != "table" else None,
+    }
+    titles = (
+        Column("ok", title="nothing wrong"),
+        Column("starts", title="a start works"),
+        Column("running", title="in use now"),
+        Column("owner_pid", title="used last by"),
+        Column("snapshot_last", title="in the snapshot"),
+        Column("records", title="records behind it"),
+        Column("last", title="last position"),
+        Column("first_ms", "time", "first record"),
+        Column("last_ms", "time", "last record"),
+        Column("bytes", "bytes", "size"),
+        Column("under_way_bytes", "bytes", "being written"),
+        Column("lost_records", title="lost records"),
+        Column("lost_bytes", "bytes", "lost size"),
+    )
+    if output.form == "table":
+        facts.pop("next")
+        if report.ok:
+            facts = {name: value for name, value in facts.items() if not name.startswith(("lost_", "cut_"))}
+    tables = [_files(found), _problems(found)]
+    output.report(facts, [*tables, _lost_keys(found.losses)] if not report.ok else tables, titles)
+
+
+def _lost_records(found: "Examination") -> int | None:
+    if found.report.newer:  # what a newer program wrote is not lost, and not to be counted by this one
+        return None
+    return found.losses.records if found.losses else found.report.lost_records
+
+
+def _files(found: "Examination") -> Table:
+    rows = []
+    for file in found.report.files:
+        verdict = file.verdict
+        row = (verdict.first, verdict.records, verdict.state.value, verdict.sealed) if verdict else (None,) * 4
+        rows.append((file.name, _kind_of_file(file.name), file.bytes, *row))
+    return Table("files", _FILES, rows, empty="No files.")
+
+
+def _kind_of_file(name: str) -> str:
+    kinds = {"log-": "log", "snapshot-": "snapshot", "torn-": "kept aside", "cut-": "kept aside"}
+    named = {"MANIFEST": "manifest", "lock": "lock", "BACKUP": "backup"}
+    return next((kind for prefix, kind in kinds.items() if name.startswith(prefix)), named.get(name, "other"))
+
+
+def _problems(found: "Examination") -> Table:
+    from millstream.maintenance.log.examine import kind_of  # noqa: PLC0415 - as in check()
+
+    rows = [(Path(p.path).name, p.offset, kind_of(p), p.refuses, p.text) for p in found.report.problems]
+    return Table("problems", _PROBLEMS, rows, empty="Nothing is wrong.")
+
+
+def _lost_keys(losses: "Losses | None") -> Table:
+    rows = [
+        (
+            loss.db,
+            loss.key,
+            loss.changes,
+            loss.entries,
+            loss.first_id,
+            loss.last_id,
+            " ".join(f"{op}:{count}" for op, count in loss.ops.items()),
+        )
+        for loss in (losses.by_weight() if losses else ())
+    ]
+    return Table("lost_keys", _LOST_KEYS, rows, empty="No whole record stands behind the damage.")
+
+
+def _conclude(output: Output, found: "Examination", steps: list[str]) -> None:
+    if found.report.ok:
+        return
+    count = len(found.report.problems)
+    loss = "" if found.report.newer else " " + _loss_sentence(found.losses)
+    output.say(f"\n{count} problem{'' if count == 1 else 's'}.{loss}")
+    for number, step in enumerate(steps, 1):
+        output.say(f"{number}. {step}")
+
+
+def _loss_sentence(losses: "Losses | None") -> str:
+    if losses is None or not losses.records:
+        return "No whole record stands behind the first."
+    span = ""
+    if losses.first_ms is not None and losses.last_ms is not None:
+        span = f", made from {time_text(losses.first_ms)} to {time_text(losses.last_ms)}"
+    count = f"{losses.records} whole record{'' if losses.records == 1 else 's'}"
+    return f"Behind the first: {count} (positions {losses.first} to {losses.last}{span})."
+
+
+@log.command(help=DUMP_HELP, context_settings=_WIDE)
+@click.argument("directory", metavar="DIR", type=_DIR)
+@click.option("--from", "start", metavar="PLACE", help="The first record.")
+@click.option("--to", "end", metavar="PLACE", help="The last record.")
+@click.option("--key", metavar="PATTERN", help="Only changes of keys that match, as KEYS: * ? [a-z] [^a] \\*.")
+@click.option("--stream", "--streams", "streams", is_flag=True, help="Only changes of streams, groups and consumers.")
+@click.option("--past-damage", is_flag=True, help="Go on behind damage with what is whole there.")
+@click.option("-o", "--format", "form", type=click.Choice(["text", "jsonl"]), default="text", show_default=True)
+def dump(  # noqa: PLR0917 - click passes every option by name
+    directory: Path, start: str | None, end: str | None, key: str | None, streams: bool, past_damage: bool, form: str
+) -> None:
+    """See ``DUMP_HELP``."""
+    with exits("millstream log dump"):
+        from millstream.maintenance.backup.moment import ANY, parse_moment  # noqa: PLC0415 - as above
+        from millstream.maintenance.log.dump import Choice  # noqa: PLC0415 - help does not need it
+        from millstream.maintenance.log.dump import dump as found  # noqa: PLC0415 - as above
+
+        now = time.time_ns() // 1_000_000
+        places = [ANY if word is None else parse_moment(word, now) for word in (start, end)]
+        records = found(directory, Choice(places[0], places[1], key, streams, past_damage))
+        if form == "text":
+            for record in records:
+                _show_record(record)
+            return
+        columns = (Column("position"), Column("wall_ms", "time"), Column("bytes", "bytes"), Column("changes"))
+        Output("jsonl").table(Table("records", columns, _rows(records)))
+
+
+def _rows(records: Iterator["Record"]) -> Iterator[tuple[object, ...]]:
+    for record in records:
+        changes = [{"op": c.op, "db": c.db, "key": c.key, "arguments": c.arguments} for c in record.changes]
+        yield record.position, record.wall, record.size, changes
+
+
+def _show_record(record: "Record") -> None:
+    lead = f"{record.position:>10}  {time_text(record.wall)}  "
+    for change in record.changes:
+        click.echo(lead + in_one_line(change.sentence()))
+        lead = " " * len(lead)
+
+
+@log.command(help=CUT_HELP, context_settings=_WIDE)
+@click.argument("directory", metavar="DIR", type=_DIR)
+@click.option("--at", "place", metavar="FILE:OFFSET", required=True, help="Where the log is to end: a byte of a file.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def cut(directory: Path, place: str, yes: bool) -> None:
+    """See ``CUT_HELP``."""
+    with exits("millstream log cut"):
+        from millstream.maintenance.log.cut import cut as make_cut  # noqa: PLC0415 - as above
+        from millstream.maintenance.log.losses import losses_in  # noqa: PLC0415 - as above
+        from millstream.maintenance.log.walk import behind  # noqa: PLC0415 - as above
+        from millstream.persistence.disk import RealDisk, disk_error  # noqa: PLC0415 - help does not need it
+        from millstream.persistence.frozen_view import Picture  # noqa: PLC0415 - as above
+
+        name, colon, offset = place.rpartition(":")
+        if not colon or not offset.isdecimal():
+            raise UsageError(f"{place!r} is no place: give FILE:OFFSET as `millstream log check` shows it")
+        output, directory = Output(), directory.absolute()
+        try:
+            with Picture(RealDisk(), directory) as picture:
+                losses = losses_in(behind(picture, directory, Path(name).name, int(offset)))
+        except OSError as error:
+            raise disk_error(f"cannot cut the log in {directory}", error) from error
+        _show_loss(output, losses)
+        if not yes and not _agreed(losses):
+            output.say("Nothing was cut.")
+            sys.exit(FAILED)
+        _show_cut(output, make_cut(directory, Path(name).name, int(offset)))
+
+
+def _show_loss(output: Output, losses: "Losses") -> None:
+    output.say(f"Cutting there loses {losses.records} whole records. {_loss_sentence(losses)}")
+    table = _lost_keys(losses)
+    rows = list(table.rows)
+    if rows:
+        output.table(Table(table.name, table.columns, rows[:_SHOWN_KEYS]))
+    if len(rows) > _SHOWN_KEYS:
+        output.say(f"and {len(rows) - _SHOWN_KEYS} more keys")
+
+
+def _agreed(losses: "Losses") -> bool:
+    """Whether a person has typed the number of records to be lost; nobody can be asked where input is no terminal."""
+    if not sys.stdin.isatty():
+        click.echo("millstream log cut: nobody can be asked here; say --yes to cut", err=True)
+        sys.exit(USAGE)
+    answer: str = click.prompt(f"Type the number of records to lose ({losses.records}) to go on", err=True)
+    return answer.strip() == str(losses.records)
+
+
+def _show_cut(output: Output, report: "CutReport") -> None:
+    output.say(f"Cut {report.bytes} bytes, kept in:")
+    for path in report.kept:
+        output.say(f"  {path}")
+    output.say("Now check again: `millstream log check`.")

@@ -1,0 +1,146 @@
+"""``millstream serve``: the command line of the server."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from millstream.cli.shared.paths import LocalPath
+
+DEFAULT_DIR = Path("millstream-data")
+_PORTS = click.IntRange(0, 65535)
+_FILE = click.Path(path_type=Path)
+
+
+def _assignments(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:  # noqa: ARG001 - click's signature
+    """``name=value`` words as a dictionary of parameters that can be set."""
+    from millstream.commands.context.config import PARAMETERS  # noqa: PLC0415 - only this command pays for it
+
+    found: dict[str, str] = {}
+    for word in values:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{word!r} is not of the form name=value")
+        parameter = PARAMETERS.get(name.lower())
+        if parameter is None or not (parameter.mutable or parameter.is_given):
+            known = ", ".join(sorted(each.name for each in PARAMETERS.values() if each.mutable or each.is_given))
+            raise click.BadParameter(f"{name!r} cannot be set; these can: {known}")
+        try:
+            parameter.parse(value)
+        except ValueError as reason:
+            raise click.BadParameter(f"{name}: {reason}") from None
+        found[parameter.name] = value
+    return found
+
+
+HELP = """Run the stream server.
+
+Any client of Redis Streams can use it. When it can be reached it prints one line, `ready redis://HOST:PORT`, to
+standard output; everything else goes to standard error. SIGTERM and Ctrl-C end it with everything on disk.
+
+\b
+Examples:
+  millstream serve --port 6400 --dir /var/lib/millstream
+  millstream serve --port 0 --memory                        for a test: a free port, nothing kept
+  millstream serve --no-tcp --unixsocket /run/millstream/sock --dir /var/lib/millstream
+  millstream serve --host 0.0.0.0 --aclfile users.acl --set maxclients=500
+
+Exit code: 0 ended as asked, 1 it could not start or the disk failed (one line says what to do), 2 the command line
+is invalid. docs/server.md lists the parameters of --set; `redis-cli CONFIG GET '*'` shows them.
+"""
+
+
+@click.command(help=HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
+@click.option("--port", type=_PORTS, default=6379, show_default=True, help="TCP port; 0 picks a free one.")
+@click.option("--unixsocket", type=click.Path(path_type=Path), help="Listen at a unix socket of this path too.")
+@click.option("--no-tcp", is_flag=True, help="No unencrypted TCP: listen at the unix socket or for TLS only.")
+@click.option("--tls-port", type=_PORTS, help="Listen for TLS at this TCP port too; 0 picks a free one.")
+@click.option("--tls-cert-file", type=_FILE, help="The server's certificate (PEM).")
+@click.option("--tls-key-file", type=_FILE, help="Its key (PEM, no passphrase).")
+@click.option("--tls-ca-cert-file", type=_FILE, help="Certificates of those who sign the clients' (PEM).")
+@click.option(
+    "--tls-auth-clients",
+    type=click.Choice(["no", "optional", "yes"]),
+    default="yes",
+    show_default=True,
+    help="Whether clients must show a certificate.",
+)
+@click.option("--dir", "directory", type=LocalPath(), help=f"Data directory.  [default: ./{DEFAULT_DIR}]")
+@click.option("--memory", is_flag=True, help="Keep nothing: the data is gone when the server ends.")
+@click.option(
+    "--fsync",
+    type=click.Choice(["always", "everysec", "no"]),
+    default="always",
+    show_default=True,
+    help="When writes reach the disk: before they are acknowledged, within about a second, or when the kernel likes.",
+)
+@click.option("--maxclients", type=click.IntRange(1), help="Most connections at a time.  [default: 10000]")
+@click.option(
+    "--requirepass",
+    envvar="MILLSTREAM_REQUIREPASS",
+    help="Password clients must give; better set by MILLSTREAM_REQUIREPASS, since others see the command line.",
+)
+@click.option("--aclfile", type=_FILE, help="File of users, read at the start and by ACL LOAD, written by ACL SAVE.")
+@click.option(
+    "--set",
+    "parameters",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=_assignments,
+    help="CONFIG parameter; repeatable.",
+)
+def serve(  # noqa: PLR0917 - click passes every option by name
+    host: str,
+    port: int,
+    unixsocket: Path | None,
+    no_tcp: bool,
+    tls_port: int | None,
+    tls_cert_file: Path | None,
+    tls_key_file: Path | None,
+    tls_ca_cert_file: Path | None,
+    tls_auth_clients: str,
+    directory: Path | None,
+    memory: bool,
+    fsync: str,
+    maxclients: int | None,
+    requirepass: str | None,
+    aclfile: Path | None,
+    parameters: dict[str, str],
+) -> None:
+    """See ``HELP``."""
+    from millstream.server.process import run_server  # noqa: PLC0415 - `serve --help` does not need it
+    from millstream.server.settings import Settings  # noqa: PLC0415 - the same
+    from millstream.server.tls import Tls  # noqa: PLC0415 - the same
+
+    if memory and directory is not None:
+        raise click.UsageError("--memory keeps nothing, so it cannot go with --dir: leave one of them out")
+    if no_tcp and unixsocket is None and tls_port is None:
+        raise click.UsageError("--no-tcp leaves no way in: name a unix socket with --unixsocket, or use --tls-port")
+    if tls_port is None and (tls_cert_file or tls_key_file or tls_ca_cert_file):
+        raise click.UsageError("TLS files are named, but no port for TLS: add --tls-port")
+    if maxclients is not None:
+        parameters["maxclients"] = str(maxclients)
+    if requirepass:
+        parameters["requirepass"] = requirepass
+    if not memory and directory is None:
+        click.echo(f"No --dir given: the data is kept in ./{DEFAULT_DIR} (--memory keeps nothing).", err=True)
+    settings = Settings(
+        host=host,
+        port=None if no_tcp else port,
+        unixsocket=unixsocket,
+        directory=None if memory else directory or DEFAULT_DIR,
+        fsync=fsync,  # type: ignore[arg-type] # click.Choice has checked it
+        parameters=parameters,
+        tls=None
+        if tls_port is None
+        else Tls(
+            tls_port,
+            tls_cert_file,
+            tls_key_file,
+            tls_ca_cert_file,
+            tls_auth_clients,  # type: ignore[arg-type] # click.Choice has checked it
+        ),
+        aclfile=aclfile,
+    )
+    sys.exit(run_server(settings))

@@ -1,0 +1,1 @@
+"""What the subcommands share: output, options, signals, one way to ask a server."""

@@ -1,0 +1,352 @@
+"""What a subcommand shows: the same facts as a table, JSON, JSON lines or CSV, progress beside them, and exit codes.
+
+Facts go to standard output and everything else to standard error. A table is for people: units, times in UTC, colours
+on a terminal only, as many columns as fit there (``layout.py``). The other three are for programs: field names never
+change their meaning, times are milliseconds since 1970, sizes are bytes, durations are milliseconds, and what is not
+known is null. Keys and values may hold any bytes: those that are UTF-8 are shown as text, others as ``{"base64":
+"..."}``; what would move a terminal's cursor is escaped (``printing.py``).
+
+rich is loaded only when a table or a progress bar is drawn.
+"""
+
+import csv
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import IO, TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from millstream.cli.shared.extras import advice
+from millstream.cli.shared.layout import GAP, Need, fit
+from millstream.cli.shared.printing import Kind, cell, in_one_line, json_text, shown
+from millstream.errors import MillstreamError, UsageError
+from millstream.printable import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
+OK, FAILED, USAGE, INTERRUPTED, CLOSED_PIPE = 0, 1, 2, 130, 141
+
+FORMATS = ("table", "json", "jsonl", "csv")
+
+Tell = Callable[[str, int, int], None]
+"""Called with what is being done, how much of it is done, and how much there is in all."""
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_PAGE = 500  # rows of a table laid out together: a table of any length needs no more memory than this
+_QUIET = 0.5  # seconds before a bar is drawn: quick work shows none
+_LINE_EVERY = 10.0  # seconds between lines of progress where there is no terminal
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table.
+
+    Attributes:
+        name: its field in JSON and CSV; never changed once released.
+        kind: what its values are: ``time`` and ``span`` are milliseconds, ``bytes`` a size, ``prose`` may be wrapped.
+        title: its heading for people; the name with spaces unless given.
+        rank: how soon people do without it on a narrow terminal: the highest goes first, 0 stays.
+    """
+
+    name: str
+    kind: Kind = "text"
+    title: str = ""
+    rank: int = 0
+
+    @property
+    def heading(self) -> str:
+        """What a person reads above it."""
+        return self.title or self.name.removesuffix("_ms").replace("_", " ")
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows with named columns, all of one width.
+
+    Attributes:
+        name: its field in JSON.
+        columns: in their order.
+        rows: may be an iterator, which is read once.
+        empty: the line for people when there are no rows.
+    """
+
+    name: str
+    columns: Sequence[Column]
+    rows: Iterable[Sequence[object]]
+    empty: str = ""
+
+
+def output_option(command: Command) -> Command:
+    """The option ``-o``/``--format`` of every subcommand that shows facts; its argument is named ``form``."""
+    option = click.option(
+        "-o",
+        "--format",
+        "form",
+        type=click.Choice(FORMATS),
+        default="table",
+        show_default=True,
+        help="How facts are shown on standard output; all but table are for programs.",
+    )
+    return option(command)
+
+
+class Output:
+    """Where a subcommand shows what it found.
+
+    Args:
+        form: one of :data:`FORMATS`.
+        out: for facts; standard output unless given.
+        err: for everything else; standard error unless given.
+    """
+
+    def __init__(self, form: str = "table", out: IO[str] | None = None, err: IO[str] | None = None) -> None:
+        self.form = form
+        self._out = out or sys.stdout
+        self._err = err or sys.stderr
+
+    def say(self, text: str) -> None:
+        """A line for people, on standard error."""
+        print(printable(text), file=self._err, flush=True)
+
+    def table(self, table: Table) -> None:
+        """One table, row by row: JSON is an array of objects, JSON lines and CSV have one line a row."""
+        if self.form == "table":
+            self._draw(table)
+        elif self.form == "csv":
+            self._csv(table)
+        elif self.form == "jsonl":
+            for row in _objects(table):
+                self._line(json_text(row))
+        else:
+            self._array(_objects(table))
+
+    def report(self, facts: Mapping[str, object], tables: Sequence[Table] = (), columns: Sequence[Column] = ()) -> None:
+        """Single facts and tables that belong together.
+
+        JSON is one object: the facts, and each table as an array under its name. JSON lines has the facts first, then
+        every row, each with its table's name as ``"table"`` (``"facts"`` for the first). CSV has room for one table
+        only, which is the first.
+
+        Args:
+            facts: by field name.
+            tables: shown in their order.
+            columns: kinds and headings of facts that are not plain text or counts.
+        """
+        if self.form == "table":
+            self._facts(facts, {column.name: column for column in columns})
+            for table in tables:
+                self._out.write("\n")
+                self._draw(table)
+        elif self.form == "csv":
+            kinds = [Column(name) for name in facts]
+            self._csv(tables[0] if tables else Table("facts", kinds, [list(facts.values())]))
+        elif self.form == "jsonl":
+            self._line(json_text({"table": "facts", **facts}))
+            for table in tables:
+                for row in _objects(table):
+                    self._line(json_text({"table": table.name, **row}))
+        else:
+            whole = {**facts, **{table.name: list(_objects(table)) for table in tables}}
+            self._line(json_text(whole, indent=2))
+
+    @contextmanager
+    def progress(self, names: Mapping[str, str] | None = None, *, unit: str = "bytes") -> Iterator[Tell]:
+        """Shows on standard error how far long work is; what it yields is to be called now and then.
+
+        A bar on a terminal, elsewhere a line every ten seconds; nothing at all for quick work.
+
+        Args:
+            names: what is being done, as given to ``Tell``, in words for people.
+            unit: of the figures; sizes are shown with their prefixes.
+        """
+        bar = _Bar(self, names or {}, unit) if self._err.isatty() else _Lines(self, names or {}, unit)
+        try:
+            yield bar.tell
+        finally:
+            bar.close()
+
+    def console(self, *, err: bool = False, width: int | None = None) -> "Console":
+        """The console of rich: colours on a terminal only (NO_COLOR and TERM=dumb are heeded); no width where piped."""
+        from rich.console import Console  # noqa: PLC0415 - help and programs do not wait for it
+
+        file = self._err if err else self._out
+        width = width if file.isatty() else 1 << 16
+        return Console(file=file, width=width, highlight=False, markup=False, emoji=False)
+
+    def _line(self, text: str) -> None:
+        self._out.write(text + "\n")
+
+    def _array(self, rows: Iterable[Mapping[str, object]]) -> None:
+        mark = "[\n  "
+        for row in rows:
+            self._out.write(mark + json_text(row))
+            mark = ",\n  "
+        self._out.write("[]\n" if mark.startswith("[") else "\n]\n")
+
+    def _csv(self, table: Table) -> None:
+        writer = csv.writer(self._out, lineterminator="\n")
+        safe = _unmoving if self._out.isatty() else cell
+        writer.writerow([safe(column.name) for column in table.columns])
+        for row in table.rows:
+            writer.writerow([safe(value) for value in row])
+
+    def _facts(self, facts: Mapping[str, object], columns: Mapping[str, Column]) -> None:
+        named = [(columns.get(name, Column(name)), value) for name, value in facts.items()]
+        width = max((len(column.heading) for column, _ in named), default=0)
+        for column, value in named:
+            # further lines of a text stand under its first, so that none of them passes for a fact
+            text = shown(value, column.kind).replace("\n", "\n" + " " * (width + 2))
+            self._line(f"{in_one_line(column.heading):<{width}}  {text}".rstrip())
+
+    def _draw(self, table: Table) -> None:
+        """Draw a table, a page of rows at a time."""
+        rows = iter(table.rows)
+        first = next(rows, None)
+        if first is None:
+            if table.empty:
+                self._line(table.empty)
+            return
+        rows = chain([first], rows)
+        columns, left_out = table.columns, list[str]()
+        while page := list(islice(rows, _PAGE)):
+            cells = [[in_one_line(shown(v, c.kind)) for c, v in zip(table.columns, row, strict=True)] for row in page]
+            widths = fit(_needs(table.columns, cells), self.console().width)
+            self._page(columns, cells, widths)
+            left_out = left_out or [c.heading for at, c in enumerate(columns) if at not in widths]
+        if left_out:
+            self.say(f"({', '.join(left_out)}: no room here; a wider terminal, or -o json, shows them)")
+
+    def _page(self, columns: Sequence[Column], rows: list[list[str]], widths: Mapping[int, int]) -> None:
+        from rich.table import Table as Grid  # noqa: PLC0415 - as in console()
+        from rich.text import Text  # noqa: PLC0415 - as in console()
+
+        # wide enough for what is not to be broken: the terminal breaks such a line, and copies it whole
+        console = self.console(width=max(self.console().width, sum(widths.values()) + GAP * len(widths)))
+        grid = Grid(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
+        for at, width in widths.items():
+            figure = columns[at].kind in {"count", "bytes", "span"}
+            heading = Text(in_one_line(columns[at].heading.upper()))
+            grid.add_column(heading, justify="right" if figure else "left", overflow="fold", width=width)
+        for row in rows:
+            grid.add_row(*(Text(row[at]) for at in widths))
+        if self._out.isatty():
+            console.print(grid)
+            return
+        with console.capture() as drawn:
+            console.print(grid)
+        for line in drawn.get().splitlines():
+            self._line(line.rstrip())
+
+
+class _Bar:
+    """Progress on a terminal."""
+
+    def __init__(self, output: Output, names: Mapping[str, str], unit: str) -> None:
+        self._output, self._names, self._unit = output, names, unit
+        self._began = time.monotonic()
+        self._bar: Progress | None = None
+        self._tasks: dict[str, Any] = {}
+
+    def tell(self, doing: str, done: int, total: int) -> None:
+        """See :data:`Tell`."""
+        if self._bar is None:
+            if time.monotonic() - self._began < _QUIET:
+                return
+            self._bar = self._start()
+        if doing not in self._tasks:
+            self._tasks[doing] = self._bar.add_task(self._names.get(doing, doing), total=total)
+        self._bar.update(self._tasks[doing], completed=done, total=total)
+
+    def close(self) -> None:
+        """Leave the terminal as it is to be."""
+        if self._bar is not None:
+            self._bar.stop()
+
+    def _start(self) -> "Progress":
+        from rich import progress  # noqa: PLC0415 - as in Output.console()
+
+        amount = progress.DownloadColumn() if self._unit == "bytes" else progress.MofNCompleteColumn()
+        columns = (progress.TextColumn("{task.description}"), progress.BarColumn(), amount)
+        bar = progress.Progress(*columns, progress.TimeRemainingColumn(), console=self._output.console(err=True))
+        bar.start()
+        return bar
+
+
+class _Lines:
+    """Progress where there is no terminal."""
+
+    def __init__(self, output: Output, names: Mapping[str, str], unit: str) -> None:
+        self._output, self._names, self._unit = output, names, unit
+        self._told = time.monotonic()
+
+    def tell(self, doing: str, done: int, total: int) -> None:
+        """See :data:`Tell`."""
+        now = time.monotonic()
+        if now - self._told < _LINE_EVERY:
+            return
+        self._told = now
+        kind: Kind = "bytes" if self._unit == "bytes" else "count"
+        unit = "" if self._unit == "bytes" else f" {self._unit}"
+        share = f" ({100 * done // total} %)" if total else ""
+        name = self._names.get(doing, doing)
+        self._output.say(f"{name}: {shown(done, kind)} of {shown(total, kind)}{unit}{share}")
+
+    def close(self) -> None:
+        """Nothing to put away."""
+
+
+@contextmanager
+def exits(command: str, extra: str | None = None) -> Iterator[None]:
+    """Ends the process with the exit code that fits what goes wrong inside; nothing is shown as a traceback.
+
+    Args:
+        command: as typed, for the line on standard error.
+        extra: of ours that the whole command needs, to be named where one of its packages is missing.
+    """
+    try:
+        yield
+        sys.stdout.flush()  # a full disk behind standard output is found out here, not after the exit code
+    except (MillstreamError, OSError, ModuleNotFoundError) as error:
+        if isinstance(error, BrokenPipeError):  # the reader has seen enough, as `| head` has
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(CLOSED_PIPE)
+        known = advice(error, extra) if isinstance(error, ModuleNotFoundError) else error
+        if known is None:  # a module of the user's, or a mistake of ours: the traceback says more than we can
+            raise
+        print(f"{command}: {printable(str(known))}", file=sys.stderr)  # noqa: T201 - what this module is for
+        sys.exit(USAGE if isinstance(known, UsageError) else FAILED)
+    except KeyboardInterrupt:
+        print(f"{command}: interrupted", file=sys.stderr)  # noqa: T201 - what this module is for
+        sys.exit(INTERRUPTED)
+
+
+def _objects(table: Table) -> Iterator[dict[str, object]]:
+    names = [column.name for column in table.columns]
+    for row in table.rows:
+        yield dict(zip(names, row, strict=True))
+
+
+def _needs(columns: Sequence[Column], rows: list[list[str]]) -> list[Need]:
+    """What each column asks for."""
+    from rich.cells import cell_len  # noqa: PLC0415 - as in Output.console()
+
+    needs = []
+    for at, column in enumerate(columns):
+        heading = cell_len(in_one_line(column.heading))
+        widest = max((cell_len(row[at]) for row in rows), default=0)
+        needs.append(Need(max(heading, widest), heading, column.rank, prose=column.kind == "prose"))
+    return needs
+
+
+def _unmoving(value: object) -> object:
+    """A cell of CSV for a terminal; a file gets it as it is."""
+    found = cell(value)
+    return in_one_line(found) if isinstance(found, str) else found

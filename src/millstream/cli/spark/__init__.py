@@ -1,0 +1,1 @@
+"""Subcommands that run on Spark or ask about it: archive, replay, recover, spark, sql."""

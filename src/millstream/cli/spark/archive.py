@@ -1,0 +1,153 @@
+"""``millstream archive``: streams moved to Parquet, and trimmed of what is safe there and needed by nobody."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from millstream.cli.shared.output import Column, Output, Table, exits, output_option
+from millstream.cli.shared.paths import LocalPath
+from millstream.cli.shared.signals import ended_by_signal
+from millstream.cli.shared.time_options import span
+from millstream.errors import UsageError
+
+if TYPE_CHECKING:
+    from millstream.spark.archive.store import Settings
+
+HELP = """Move streams to Parquet files, and trim them of what is archived and no group still needs.
+
+URL is a server's (redis://, rediss://, unix://). Entries are archived as they are: both halves of the id, every field
+in its order, bytes as stored. A file holds one stream and one hour; small ones are merged. Only when the archive has
+them on disk are entries removed from the stream, and only those that every consumer group has read and acknowledged:
+the oldest pending entry of any group, or the last one it read, is the limit. A group that has read nothing holds
+everything. Readers without a group (XREAD, most Spark queries) cannot be seen: give them time with --keep.
+
+Kill it at any moment and run it again: no entry is lost, none is archived twice. One job an archive.
+
+\b
+Examples:
+  millstream archive redis://127.0.0.1:6400/0 orders --to /data/archive --dry-run    what would go, what holds the rest
+  millstream archive redis://127.0.0.1:6400/0 orders refunds --to /data/archive      until SIGTERM or Ctrl-C
+  millstream archive redis://127.0.0.1:6400/0 orders --to /data/archive --once --keep 7d
+  millstream archive redis://127.0.0.1:6400/0 --stream-pattern 'orders:*' --to /data/archive --keep-entries 10000
+
+\b
+Read archive and stream as one table (docs/archive.md), or write entries into a stream again (millstream replay):
+  spark.read.format("millstream").option("url", URL).option("stream", "orders").option("archive", "/data/archive")
+
+Exit code: 0 done or stopped as asked, 1 it could not go on (mend that and run it again), 2 the command line cannot
+be meant so. Needs a Java 17+ runtime and: pip install 'millstream[spark]'. docs/archive.md says what is promised.
+"""
+
+_PROGRESS = (
+    Column("stream"),
+    Column("archived", "count"),
+    Column("upto", title="archived up to", rank=3),
+    Column("total", "count", "in the archive", rank=4),
+    Column("trimmed", "count", rank=2),
+    Column("left", "count", "left in the stream", rank=1),
+    Column("held_by", "prose", "the next is kept by"),
+)
+_OUTLOOK = (
+    Column("stream"),
+    Column("archive", "count", "to archive"),
+    Column("trim", "count", "to trim"),
+    Column("left", "count", "left in the stream", rank=1),
+    Column("held_by", "prose", "the next is kept by"),
+)
+
+
+@click.command(help=HELP, context_settings={"max_content_width": 110})
+@click.argument("url")
+@click.argument("streams", nargs=-1)
+@click.option("--to", required=True, type=LocalPath(), metavar="DIR", help="The archive; made if new.")
+@click.option(
+    "--stream-pattern",
+    "--pattern",
+    "pattern",
+    metavar="GLOB",
+    help="Streams like this (as SCAN MATCH) instead of named ones.",
+)
+@click.option("--once", is_flag=True, help="Archive what is there now, trim, and end.")
+@click.option("--every", default="10s", show_default=True, metavar="SPAN", help="Time between batches.")
+@click.option("--batch", default=200_000, show_default=True, metavar="N", help="Entries of a batch, at most.")
+@click.option("--keep", metavar="SPAN", help="Leave entries younger than this in the stream: 30s, 10m, 1h, 7d.")
+@click.option("--keep-entries", type=click.IntRange(0), metavar="N", help="Leave so many of the newest in the stream.")
+@click.option("--trim/--no-trim", default=True, show_default=True, help="Remove from the streams what is archived.")
+@click.option("--skip-lost", is_flag=True, help="Go on when entries were trimmed by others before they were archived.")
+@click.option("--file-size", default=128, show_default=True, metavar="MB", help="Merge files up to about this size.")
+@click.option("--dry-run", is_flag=True, help="Say what would be archived and trimmed, and what holds the rest.")
+@click.option("--master", default="local[2]", show_default=True, help="Where Spark runs.")
+@output_option
+def archive(  # noqa: PLR0917 - click passes every option by name
+    url: str,
+    streams: tuple[str, ...],
+    to: Path,
+    pattern: str | None,
+    once: bool,
+    every: str,
+    batch: int,
+    keep: str | None,
+    keep_entries: int | None,
+    trim: bool,
+    skip_lost: bool,
+    file_size: int,
+    dry_run: bool,
+    master: str,
+    form: str,
+) -> None:
+    """See ``HELP``."""
+    with exits("millstream archive"):
+        seconds = span("--every", every, "s") / 1000
+        _check(streams, pattern, seconds, batch, file_size)
+        from millstream.spark.archive.store import Settings  # noqa: PLC0415 - help does not wait for Arrow
+        from millstream.spark.archive.trim import Keep  # noqa: PLC0415 - as above
+
+        keep_ms = None if keep is None else span("--keep", keep)
+        settings = Settings(
+            url,
+            streams,
+            to.absolute(),
+            pattern=pattern,
+            once=once,
+            every=seconds,
+            per_batch=batch,
+            trim=trim,
+            keep=Keep(keep_ms, keep_entries),
+            skip_lost=skip_lost,
+            target_bytes=file_size << 20,
+        )
+        if dry_run:
+            _look(settings, Output(form))
+        else:
+            _run(settings, master, Output(form))
+
+
+def _check(streams: tuple[str, ...], pattern: str | None, every: float, batch: int, file_size: int) -> None:
+    if bool(streams) == bool(pattern):
+        raise UsageError("name the streams to archive, or give --stream-pattern: one of the two")
+    if any("," in stream for stream in streams):
+        raise UsageError("streams are named one by one, with spaces between them; a key with a comma cannot be read")
+    if not every or batch < 1 or file_size < 1:
+        raise UsageError("--every, --batch and --file-size must be greater than 0")
+
+
+def _look(settings: "Settings", output: Output) -> None:
+    from millstream.spark.archive.job import look  # noqa: PLC0415 - help does not wait for Arrow
+
+    rows = [(one.stream, one.archive, one.trim, one.left, one.held_by or None) for one in look(settings)]
+    output.table(Table("streams", _OUTLOOK, rows, empty="No streams."))
+
+
+def _run(settings: "Settings", master: str, output: Output) -> None:
+    from millstream.spark.archive.job import run  # noqa: PLC0415 - as above
+    from millstream.spark.session import local  # noqa: PLC0415 - help does not wait for Spark
+
+    spark = local.session("millstream archive", quiet=True, master=master, spark__log__level="OFF")
+    # After Spark, which has its own idea of Ctrl-C.
+    with ended_by_signal() as ended, output.progress({"archived": "archiving"}, unit="entries") as tell:
+        report = run(settings, spark, ended, tell)
+    rows = [
+        (one.stream, one.archived, one.upto, one.total, one.trimmed, one.left, one.held_by or None) for one in report
+    ]
+    output.table(Table("streams", _PROGRESS, rows, empty="No streams."))

@@ -1,0 +1,82 @@
+"""``millstream spark``: which streaming queries run on Spark, and which ran."""
+
+import click
+
+from millstream.cli.shared.output import Column, Output, Table, exits, output_option
+from millstream.errors import UsageError
+
+HELP = """Spark queries: which run, which ran, how far they are.
+
+\b
+Examples:
+  millstream spark ls
+  millstream spark ls -o json | jq '.[] | select(.state == "failed")'
+"""
+
+LS = """List the queries that told this server about themselves, the last heard of first.
+
+The pipelines of `millstream run` do, and any PySpark program after millstream.spark.watch(spark, url). A query is
+`running`, `stopped` (in order, or at its end), `failed` (the error is its last), or `gone`: its driver was killed or is
+cut off. Its history is in the stream millstream:spark:progress. One is forgotten 30 days after it was last heard of.
+
+The server is --url, else MILLSTREAM_URL, else REDIS_URL, else redis://127.0.0.1:6379/0.
+
+\b
+Examples:
+  millstream spark ls
+  millstream spark ls --json
+  redis-cli XREVRANGE millstream:spark:progress + - COUNT 10
+
+Exit code: 0 done, 1 the server cannot be reached or refused, 2 the command line is invalid.
+"""
+
+_QUERIES = (
+    Column("name"),
+    Column("id", rank=5),
+    Column("run", rank=8),
+    Column("state"),
+    Column("batch", rank=3),
+    Column("rows", "count", "rows in it", rank=9),
+    Column("rows_per_second", "count", "rows/s", rank=4),
+    Column("batch_ms", "span", "it took", rank=10),
+    Column("lag", "count", rank=1),
+    Column("total_rows", "count", "rows since its start", rank=7),
+    Column("started_ms", "time", rank=11),
+    Column("at_ms", "time", "last heard of", rank=6),
+    Column("host", rank=12),
+    Column("pid", rank=13),
+    Column("error", "prose", "last error", rank=2),
+)
+_FOR_PEOPLE = ("name", "id", "run", "state", "batch", "rows_per_second", "lag", "total_rows", "at_ms", "error")
+
+
+@click.group(help=HELP)
+def spark() -> None:
+    """See ``HELP``."""
+
+
+@spark.command(help=LS, context_settings={"max_content_width": 110})
+@click.option("--url", help="The server.")
+@click.option("--json", "as_json", is_flag=True, help="The same as -o json.")
+@output_option
+def ls(url: str | None, as_json: bool, form: str) -> None:
+    """See ``LS``."""
+    from millstream.spark.monitoring.store import look  # noqa: PLC0415 - help must not wait for it
+
+    with exits("millstream spark ls"):
+        if as_json and form not in ("table", "json"):
+            raise UsageError(f"--json and -o {form} are both given: leave one out")
+        form = "json" if as_json else form
+        rows = look(url)
+        names = _FOR_PEOPLE if form == "table" else tuple(column.name for column in _QUERIES)
+        columns = [column for column in _QUERIES if column.name in names]
+        if form == "table":  # the beginning of an id is enough for the eye
+            rows = [{**row, "id": str(row["id"])[:8], "run": str(row["run"])[:8]} for row in rows]
+        Output(form).table(
+            Table(
+                "queries",
+                columns,
+                [[row[column.name] for column in columns] for row in rows],
+                empty="No query has told this server about itself.",
+            )
+        )

@@ -1,0 +1,135 @@
+"""``millstream replay``: entries of an archive or a stream written into a stream again."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from millstream.cli.shared.output import Column, Output, exits, output_option
+from millstream.cli.shared.signals import ended_by_signal
+from millstream.cli.shared.time_options import instant
+from millstream.errors import UsageError
+from millstream.paths import local_path
+
+if TYPE_CHECKING:
+    from millstream.spark.archive.replay import Done, Replay
+
+HELP = """Write entries of an archive or a stream into a stream again, each once.
+
+SOURCE is the directory of an archive that `millstream archive` wrote, or the URL of a server; STREAM is the key there.
+Every transaction at the target holds entries and how far they reach, so a replay that was killed goes on where it was
+when the same command is run again. It keeps order. What is in a stream is replayed up to its end at the start.
+
+\b
+Examples:
+  millstream replay /data/archive orders --to redis://127.0.0.1:6400/0 --as orders:again
+  millstream replay /data/archive orders --to redis://test:6379/0 --since 2026-03-01 --until 2026-03-02T12:00Z
+  millstream replay redis://127.0.0.1:6400/0 orders --to redis://test:6379/0 --speed 10
+  millstream replay /data/archive orders --to redis://127.0.0.1:6400/0 --as tea --where item=tea --ids keep
+
+Times are ISO (UTC where no zone is named), milliseconds since 1970, or an entry's id, of which the time counts; --since
+is inclusive, --until is not. With --ids
+new the field that --id-field names holds the id an entry had; with --ids keep the target must be new, or behind. The
+cursor is a key at the target, millstream:replay:..., that goes 7 days after the end.
+
+Exit code: 0 done, 1 it could not go on (mend that and run it again), 2 the command line is invalid, 130 stopped
+by SIGTERM or Ctrl-C. Needs no Java, but: pip install 'millstream[spark]'. docs/archive.md says what is promised.
+"""
+
+_COLUMNS = (
+    Column("read", "count"),
+    Column("skipped", "count", "left out by --where"),
+    Column("written", "count", "written, all runs"),
+    Column("resumed_after", title="resumed after"),
+    Column("last", title="last entry"),
+)
+
+
+@click.command(help=HELP, context_settings={"max_content_width": 110})
+@click.argument("source")
+@click.argument("stream")
+@click.option("--to", "target", required=True, metavar="URL", help="The server that gets the entries.")
+@click.option("--as", "into", metavar="KEY", help="The stream there.  [default: STREAM]")
+@click.option("--since", metavar="TIME", help="Entries from this time on.")
+@click.option("--until", metavar="TIME", help="Entries before this time.")
+@click.option("--where", multiple=True, metavar="FIELD=VALUE", help="Only entries with this value; repeatable.")
+@click.option("--speed", default="full", show_default=True, metavar="FACTOR", help="1 as recorded, 10 ten times, full.")
+@click.option("--ids", type=click.Choice(["new", "keep"]), default="new", show_default=True, help="Ids at the target.")
+@click.option("--id-field", metavar="NAME", help="With --ids new: a field that gets the id an entry had.")
+@click.option("--name", metavar="NAME", help="Of this replay, to run one a second time.  [default: made of the others]")
+@output_option
+def replay(  # noqa: PLR0917 - click passes every option by name
+    source: str,
+    stream: str,
+    target: str,
+    into: str | None,
+    since: str | None,
+    until: str | None,
+    where: tuple[str, ...],
+    speed: str,
+    ids: str,
+    id_field: str | None,
+    name: str | None,
+    form: str,
+) -> None:
+    """See ``HELP``."""
+    with exits("millstream replay"):
+        from millstream.spark.archive.replay import Replay  # noqa: PLC0415 - help does not wait for Arrow
+
+        if ids == "keep" and id_field is not None:
+            raise UsageError("--id-field is for --ids new: with --ids keep the entries have the ids they had")
+        for option, value in (("--as", into), ("--id-field", id_field), ("--name", name)):
+            if value == "":
+                raise UsageError(f"{option} is empty: give it a value, or leave it out")
+        first, end = instant("--since", since, fixed=True), instant("--until", until, fixed=True)
+        if first is not None and end is not None and first >= end:
+            raise UsageError(f"--until {until} is not after --since {since}: nothing would be replayed")
+        what = Replay(
+            source if "://" in source and not source.startswith("file:") else str(local_path(source)),
+            stream,
+            target,
+            into or stream,
+            since_ms=first,
+            until_ms=end,
+            where=tuple(_pair(each) for each in where),
+            speed=_speed(speed),
+            ids="keep" if ids == "keep" else "new",
+            id_field=None if id_field is None else id_field.encode(),
+            name=name,
+        )
+        done = _run(what, Output(form))
+        facts = {name: getattr(done, name) for name in ("read", "skipped", "written", "resumed_after", "last")}
+        Output(form).report(facts, columns=_COLUMNS)
+        if not done.finished:
+            Output().say("millstream replay: stopped; run the same command again to go on")
+            raise KeyboardInterrupt
+        if done.before:
+            Output().say(
+                f"millstream replay: this replay was done before: its {done.written} entries are in {what.into!r}, and "
+                "nothing was written now; to replay them once more give it a --name"
+            )
+
+
+def _run(what: "Replay", output: Output) -> "Done":
+    from millstream.spark.archive.replay import replay as run  # noqa: PLC0415 - help does not wait for Arrow
+
+    with ended_by_signal() as ended, output.progress({"replayed": "replaying"}, unit="entries") as tell:
+        return run(what, ended, tell)
+
+
+def _pair(text: str) -> tuple[bytes, bytes]:
+    name, mark, value = text.partition("=")
+    if not mark:
+        raise UsageError(f"--where {text}: FIELD=VALUE, as in --where item=tea")
+    return name.encode(), value.encode()
+
+
+def _speed(text: str) -> float | None:
+    if text == "full":
+        return None
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found < float("inf"):
+        raise UsageError(f"--speed {text}: full, or a factor such as 1 or 0.5 or 10")
+    return found

@@ -1,0 +1,1 @@
+"""Subcommands about workers: run, worker, dead."""

@@ -1,0 +1,482 @@
+"""``millstream dead``: dead letters looked at, put back where they came from, removed, exported."""
+
+import sys
+from collections.abc import Callable
+from contextlib import aclosing
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
+
+import click
+
+from millstream.cli.shared.asking import ask
+from millstream.cli.shared.output import FAILED, Column, Output, Table, exits, output_option
+from millstream.cli.shared.printing import in_one_line
+from millstream.cli.shared.time_options import TIME_HELP, instant
+from millstream.cli.worker.letters import readable, users_part
+from millstream.errors import UsageError
+
+if TYPE_CHECKING:
+    from millstream.client.line import Line
+    from millstream.worker.dead_letter_admin import Choice, Grave, Graveyard, Outcome, Place
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_WIDE = {"max_content_width": 110}
+
+HELP = """Dead letters: entries that workers gave up on.
+
+They are in <stream>:dead, or where a subscriber's dead= says, each with its error, traceback and times. STREAM is the
+stream or its dead-letter stream; --key names one that cannot be told so. ID is the letter's own id, as `ls` shows it.
+
+\b
+Examples:
+  millstream dead ls                                       which dead-letter streams there are
+  millstream dead ls orders --since 1h                     what died in the last hour
+  millstream dead show orders 1763721600000-0              all of one, with traceback and payload
+  millstream dead retry orders 1763721600000-0             put one back
+  millstream dead retry orders --error timeout --rate 20   put back many, at most 20 a second
+  millstream dead rm orders --until 30d --yes              forget what died more than thirty days ago
+  millstream dead export orders > dead.jsonl               everything, one JSON object a line
+
+Exit code: 0 done, 1 some or all of it could not be done, 2 the command line is invalid, 130 interrupted.
+"""
+
+LS = """List the letters of one dead-letter stream, oldest first; without STREAM, the dead-letter streams themselves.
+
+\b
+Examples:
+  millstream dead ls
+  millstream dead ls orders --reason overdue
+  millstream dead ls orders --error KeyError -o jsonl | jq .id
+"""
+
+SHOW = """Show one letter whole: fields, error, traceback, times, and its earlier deaths.
+
+\b
+Example:
+  millstream dead show orders 1763721600000-0
+"""
+
+RETRY = """Put entries back on the streams they came from, and remove their letters.
+
+Both happen in one transaction that looks first, so a letter is put back once, whoever else tries. The entry's fields
+are unchanged; its history goes with it (in a field _dead.history, which our workers take off before the handler) and
+is in the letter again if it dies again. It is a new entry at the stream's end, for the group that gave up: workers of
+other groups acknowledge it and run nothing. With --all-groups every group runs it. Readers that are none of our
+workers, Spark or your own programs, get it either way.
+
+Name letters by ID, or choose them by options, or say --all.
+
+\b
+Examples:
+  millstream dead retry orders 1763721600000-0
+  millstream dead retry orders --reason error --since 2026-03-01T12:00:00 --yes
+  millstream dead retry orders --all --rate 10
+"""
+
+RM = """Delete letters for good. It asks first; `millstream dead export` keeps a copy.
+
+\b
+Examples:
+  millstream dead rm orders 1763721600000-0
+  millstream dead rm orders --reason invalid
+"""
+
+EXPORT = """Write letters as JSON lines, with everything in them.
+
+Each line has the fields as they are (a list of [name, value], what is not UTF-8 as {"base64": ...}), the error, the
+traceback, the times in milliseconds since 1970 and the earlier deaths.
+
+\b
+Examples:
+  millstream dead export orders > dead.jsonl
+  millstream dead export orders --since 1d --to dead.jsonl
+"""
+
+_LIST = (
+    Column("id"),
+    Column("died_ms", "time", "died", rank=5),
+    Column("group", rank=2),
+    Column("reason", rank=1),
+    Column("deliveries", "count", rank=3),
+    Column("returned", "count", "put back", rank=4),
+    Column("entry", rank=6),
+    Column("error", "prose"),
+)
+_STREAMS = (
+    Column("key"),
+    Column("letters", "count"),
+    Column("streams", "prose", "letters of", rank=1),
+    Column("first_ms", "time", rank=3),
+    Column("last_ms", "time", rank=2),
+)
+_FIELDS = (Column("name"), Column("value", "prose"))
+_DEATHS = (
+    Column("id"),
+    Column("group", rank=2),
+    Column("consumer", rank=6),
+    Column("deliveries", rank=4),
+    Column("reason"),
+    Column("error", "prose"),
+    Column("died_ms", "time", rank=3),
+    Column("returned_ms", "time", rank=5),
+)
+_OUTCOMES = (Column("id"), Column("outcome"), Column("stream", rank=1), Column("entry", "prose", "entry, or why not"))
+_FACTS = (
+    "id",
+    "stream",
+    "entry",
+    "group",
+    "consumer",
+    "reason",
+    "deliveries",
+    "error",
+    "published_ms",
+    "died_ms",
+    "returned",
+    "traceback",
+)
+_KINDS = (
+    Column("published_ms", "time", "published"),
+    Column("died_ms", "time", "died"),
+    Column("returned", "count", "put back"),
+)
+
+
+def _where(command: Command) -> Command:
+    """The options that say which dead-letter stream."""
+    for option in (
+        click.option("--key", metavar="KEY", help="The dead-letter stream, if it is not <stream>:dead."),
+        click.option("--url", help="Server. Default: MILLSTREAM_URL, REDIS_URL, redis://127.0.0.1:6379/0."),
+    ):
+        command = option(command)
+    return command
+
+
+def _choice(command: Command) -> Command:
+    """The options that choose among the letters; they come as one ``Choice``."""
+    for option in (
+        click.option("--until", metavar="TIME", help=f"Buried before: {TIME_HELP}."),
+        click.option("--since", metavar="TIME", help="Buried at this time or later."),
+        click.option("--group", help="Given up by this group."),
+        click.option("--error", metavar="TEXT", help="With this in the error's text, in any case."),
+        click.option("--reason", help="Of this reason: error, nack, reject, invalid, overdue."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group(help=HELP, context_settings=_WIDE)
+def dead() -> None:
+    """See ``HELP``."""
+
+
+@dead.command(help=LS, context_settings=_WIDE)
+@click.argument("stream", required=False)
+@_choice
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Most letters shown.")
+@_where
+@output_option
+def ls(stream: str | None, limit: int, url: str | None, key: str | None, form: str, **chosen: str | None) -> None:
+    """See ``LS``."""
+    with exits("millstream dead ls"):
+        output = Output(form)
+        if stream is None and key is None:
+            output.table(_streams(ask(url, _overview)))
+            return
+        choice, place = _chosen(chosen), _place(url, stream or "", key)
+        found = ask(url, lambda line: _graves(line, place, choice, limit + 1))
+        rows = [_row(grave) for grave in found[:limit]]
+        output.table(Table("letters", _LIST, rows, empty="No dead letters."))
+        if len(found) > limit:
+            output.say(f"There are more; --limit {limit * 10} shows more of them.")
+
+
+@dead.command(help=SHOW, context_settings=_WIDE)
+@click.argument("stream")
+@click.argument("id", metavar="ID")
+@_where
+@output_option
+def show(stream: str, id: str, url: str | None, key: str | None, form: str) -> None:  # noqa: A002 - click's argument
+    """See ``SHOW``."""
+    with exits("millstream dead show"):
+        place = _place(url, stream, key)
+        found, _ = ask(url, lambda line: _yard(line, place).find([id]))
+        if not found:
+            raise UsageError(f"there is no letter {id} in {place}; `millstream dead ls {stream}` lists them")
+        output = Output(form)
+        _show(output, _whole(found[0]))
+        if why := _no_letter(found[0]):
+            output.say(f"{id} in {place} is {why}")
+
+
+@dead.command(help=RETRY, context_settings=_WIDE)
+@click.argument("stream")
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@_choice
+@click.option("--all", "everything", is_flag=True, help="All letters of this dead-letter stream.")
+@click.option("--all-groups", is_flag=True, help="For every group of the stream, not only the one that gave up.")
+@click.option("--rate", type=click.FloatRange(0.1), default=100, show_default=True, help="Most entries a second.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@_where
+@output_option
+def retry(  # noqa: PLR0917 - click passes every option by name
+    stream: str,
+    ids: tuple[str, ...],
+    everything: bool,
+    all_groups: bool,
+    rate: float,
+    yes: bool,
+    url: str | None,
+    key: str | None,
+    form: str,
+    **chosen: str | None,
+) -> None:
+    """See ``RETRY``."""
+    with exits("millstream dead retry"):
+        output = Output(form)
+        choice, place = _chosen(chosen), _place(url, stream, key)
+        wanted, graves = _wanted(url, place, ids, choice, everything)
+        if not ids:
+            _agree("retry", _question(graves, place, all_groups), len(wanted), yes)
+        with output.progress({"retry": "Putting back"}, unit="letters") as tell:
+            outcome = ask(
+                url,
+                lambda line: _yard(line, place).put_back(
+                    wanted,
+                    all_groups=all_groups,
+                    rate=rate,
+                    told=lambda done: tell("retry", done, len(wanted)),
+                ),
+            )
+        _report(output, outcome, all_groups)
+        _say_none(output, place, wanted)
+    sys.exit(0 if not outcome.refused and not (ids and outcome.gone) else FAILED)
+
+
+@dead.command(help=RM, context_settings=_WIDE)
+@click.argument("stream")
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@_choice
+@click.option("--all", "everything", is_flag=True, help="All letters of this dead-letter stream.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@_where
+@output_option
+def rm(  # noqa: PLR0917 - as above
+    stream: str,
+    ids: tuple[str, ...],
+    everything: bool,
+    yes: bool,
+    url: str | None,
+    key: str | None,
+    form: str,
+    **chosen: str | None,
+) -> None:
+    """See ``RM``."""
+    with exits("millstream dead rm"):
+        choice, place = _chosen(chosen), _place(url, stream, key)
+        wanted, _ = _wanted(url, place, ids, choice, everything)
+        _agree("rm", f"Delete {len(wanted)} dead letters of {place} for good?", len(wanted), yes)
+        removed = ask(url, lambda line: _yard(line, place).remove(wanted))
+        output = Output(form)
+        output.report({"removed": removed, "gone": len(wanted) - removed})
+        _say_none(output, place, wanted)
+    sys.exit(0 if removed == len(wanted) or not ids else FAILED)
+
+
+@dead.command(help=EXPORT, context_settings=_WIDE)
+@click.argument("stream")
+@_choice
+@click.option("--to", "file", type=click.Path(path_type=Path), help="A new file; standard output unless given.")
+@_where
+def export(stream: str, file: Path | None, url: str | None, key: str | None, **chosen: str | None) -> None:
+    """See ``EXPORT``."""
+    with exits("millstream dead export"):
+        choice, place = _chosen(chosen), _place(url, stream, key)
+        if file is None:
+            ask(url, lambda line: _export(line, place, choice, sys.stdout))
+            return
+        with file.open("x", encoding="utf-8") as out:
+            count = ask(url, lambda line: _export(line, place, choice, out))
+        Output().say(f"{count} letters are in {file}.")
+
+
+def _place(url: str | None, stream: str, key: str | None) -> str:
+    """The key of the dead-letter stream that is meant."""
+    from millstream.worker.dead_letter_admin import locate  # noqa: PLC0415 - as above
+
+    async def given(line: "Line", key: str) -> str:
+        if await line.near(key).calls([("TYPE", key)]) == [b"none"]:
+            raise UsageError(f"there is no stream {key!r} (--key): `millstream dead ls` shows those there are")
+        return key
+
+    return ask(url, lambda line: locate(line, stream) if key is None else given(line, key))
+
+
+def _yard(line: "Line", place: str) -> "Graveyard":
+    from millstream.worker.dead_letter_admin import Graveyard  # noqa: PLC0415 - as above
+
+    return Graveyard(line.near(place), place)
+
+
+def _chosen(options: dict[str, str | None]) -> "Choice":
+    from millstream.worker.dead_letter_admin import Choice  # noqa: PLC0415 - as above
+
+    since, until = (instant(f"--{name}", options.get(name)) for name in ("since", "until"))
+    return Choice(options.get("reason"), options.get("error"), options.get("group"), since, until)
+
+
+async def _overview(line: "Line") -> "list[Place]":
+    from millstream.worker.dead_letter_admin import graveyards  # noqa: PLC0415 - as above
+
+    return await graveyards(line)
+
+
+def _streams(places: "list[Place]") -> Table:
+    rows = [(one.key, one.letters, one.streams, _time(one.first), _time(one.last)) for one in places]
+    return Table("streams", _STREAMS, rows, empty="No dead-letter streams.")
+
+
+def _time(entry: str) -> int:
+    return int(entry.partition("-")[0])
+
+
+async def _graves(line: "Line", place: str, choice: "Choice", limit: int | None = None) -> "list[Grave]":
+    found: list[Grave] = []
+    async with aclosing(_yard(line, place).graves(choice)) as graves:
+        async for grave in graves:
+            found.append(grave)
+            if len(found) == limit:
+                break
+    return found
+
+
+def _wanted(
+    url: str | None, place: str, ids: tuple[str, ...], choice: "Choice", everything: bool
+) -> "tuple[list[str], list[Grave]]":
+    """Ids of the letters that are meant; and the letters, where they were looked for."""
+    if ids and (everything or not choice.everything):
+        raise UsageError("name letters by ID or choose them by options, not both")
+    if ids:
+        return list(dict.fromkeys(ids)), []
+    if choice.everything and not everything:
+        raise UsageError("which letters? give their IDs, options such as --reason, or --all")
+    graves = ask(url, lambda line: _graves(line, place, choice))
+    return [grave.id for grave in graves], graves
+
+
+def _say_none(output: Output, place: str, wanted: list[str]) -> None:
+    if not wanted:
+        output.say(f"No letter of {place} is meant by these options; `millstream dead ls` takes the same ones.")
+
+
+def _question(graves: "list[Grave]", place: str, all_groups: bool) -> str:
+    """What is about to happen: how many entries, onto which streams, for whom."""
+    letters = [grave.letter for grave in graves if grave.letter is not None]
+    streams = ", ".join(sorted({letter.stream for letter in letters})) or "no stream"
+    groups = ", ".join(sorted({letter.group for letter in letters}))
+    whom = "every group there" if all_groups else f"the group that gave up on it only ({groups})"
+    count = f"{len(graves)} {'entry' if len(graves) == 1 else 'entries'}"
+    return in_one_line(f"Put back {count} of {place} on {streams}, each for {whom}?")
+
+
+def _agree(command: str, question: str, count: int, yes: bool) -> None:
+    if yes or not count:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(f"{question} Nobody can be asked here; say --yes to {command}")
+    if not click.confirm(question, err=True):
+        raise UsageError("nothing was done")
+
+
+def _row(grave: "Grave") -> tuple[object, ...]:
+    letter = grave.letter
+    if letter is None:
+        return (grave.id, _time(grave.id), None, None, None, None, None, "not a dead letter")
+    error = letter.error.partition("\n")[0][:200]
+    returned = len(letter.history)
+    return (grave.id, letter.died_ms, letter.group, letter.reason, letter.deliveries, returned, letter.id, error)
+
+
+def _no_letter(grave: "Grave") -> str | None:
+    """Why an entry cannot be read as a letter; None when it can."""
+    from millstream.client.deadletter import unpack  # noqa: PLC0415 - help does not need it
+
+    try:
+        unpack(grave.flat)
+    except ValueError as reason:
+        return str(reason)
+    return None
+
+
+def _whole(grave: "Grave") -> dict[str, object]:
+    """Everything in a letter; of an entry that is none, its fields."""
+    letter = grave.letter
+    flat = grave.flat if letter is None else letter.fields
+    whole: dict[str, object] = dict.fromkeys(_FACTS)
+    whole["id"] = grave.id
+    if letter is not None:
+        whole |= {
+            "stream": letter.stream,
+            "entry": letter.id,
+            "group": letter.group,
+            "consumer": letter.consumer,
+            "reason": letter.reason,
+            "deliveries": letter.deliveries,
+            "error": letter.error,
+            "published_ms": letter.published_ms,
+            "died_ms": letter.died_ms,
+            "returned": len(letter.history),
+            "traceback": letter.traceback,
+        }
+    whole["fields"] = [[name, value] for name, value in zip(flat[::2], flat[1::2], strict=True)]
+    whole["history"] = [] if letter is None else [dict(death) for death in letter.history]
+    return whole
+
+
+def _show(output: Output, whole: dict[str, object]) -> None:
+    """One letter: facts, payload, and tables. People get the traceback from their own code on, and fields opened."""
+    pairs, history = cast("list[list[bytes]]", whole.pop("fields")), cast("list[dict[str, Any]]", whole.pop("history"))
+    headers, payload = readable(pairs)
+    opened = Table("headers", _FIELDS, list(headers.items()))
+    deaths = Table("history", _DEATHS, [[death.get(column.name) for column in _DEATHS] for death in history])
+    tables = [Table("fields", _FIELDS, pairs), opened, deaths]
+    if output.form != "table":
+        output.report({**whole, "payload": payload}, tables)
+        return
+    if isinstance(whole["traceback"], str):
+        whole["traceback"] = users_part(whole["traceback"])
+    if headers or payload is not None:
+        whole["payload"] = payload
+        tables[0] = Table("fields", _FIELDS, [pair for pair in pairs if pair[0] != b"__data__"])
+    output.report(whole, [table for table in tables if table.rows], _KINDS)
+
+
+async def _export(line: "Line", place: str, choice: "Choice", out: IO[str]) -> int:
+    count = 0
+    names = (*_FACTS, "fields", "history")
+    output = Output("jsonl", out)
+    async with aclosing(_yard(line, place).graves(choice)) as graves:
+        async for grave in graves:
+            whole = _whole(grave)
+            output.table(Table("letters", [Column(name) for name in names], [[whole[name] for name in names]]))
+            count += 1
+    return count
+
+
+def _report(output: Output, outcome: "Outcome", all_groups: bool) -> None:
+    facts: dict[str, object] = {
+        "returned": len(outcome.returned),
+        "gone": len(outcome.gone),
+        "refused": len(outcome.refused),
+    }
+    facts |= {"groups": "all" if all_groups else "failed"}
+    rows: list[tuple[object, ...]] = [(grave, "returned", stream, entry) for grave, stream, entry in outcome.returned]
+    rows += [(grave, "gone", None, None) for grave in outcome.gone]
+    rows += [(grave, "refused", None, why) for grave, why in outcome.refused]
+    titles = (Column("returned", title="put back"), Column("gone", title="not there"), Column("groups", title="for"))
+    if output.form == "table":
+        facts["groups"] = "every group" if all_groups else "the group that gave up (--all-groups: for every group)"
+    output.report(facts, (Table("letters", _OUTCOMES, rows),), titles)
+    for stream, group in sorted(outcome.groupless):
+        output.say(f"{stream} has no group {group!r} at present: what was put back for it waits until there is one")

@@ -1,0 +1,76 @@
+"""A dead letter made readable: its payload out of the binary envelope, its traceback from the user's own code on."""
+
+import re
+from collections.abc import Sequence
+
+from millstream.client.jsontext import parse_record
+
+_FRAME = re.compile(r'  File "(?P<path>.*)", line \d+, in ')
+#: What calls a handler: our own packages, what injects its arguments, and the standard library between them.
+_OURS = re.compile(
+    r"[/\\]millstream[/\\](worker|compat|testing|client)[/\\]|[/\\]site-packages[/\\](fast_depends|anyio|pydantic)[/\\]"
+)
+_BETWEEN = re.compile(r"[/\\]python3\.\d+[/\\](?!site-packages)(?!dist-packages)|^<frozen ")
+
+
+def readable(pairs: Sequence[Sequence[bytes]]) -> tuple[dict[str, str], object]:
+    """Headers and payload of an entry in FastStream's envelope; no headers and None for any other.
+
+    Args:
+        pairs: names and values of its fields. The payload is what its JSON says, or the bytes where it is none.
+    """
+    from millstream.worker.handlers import envelope  # noqa: PLC0415 - help does not need it
+
+    for name, value in pairs:
+        if name == envelope.FIELD and value.startswith(envelope.MAGIC):
+            try:
+                found = envelope.parse(value)
+            except ValueError:  # damaged: it is shown as it is
+                continue
+            try:
+                return found.headers, parse_record(found.body)
+            except ValueError:
+                return found.headers, found.body
+    return {}, None
+
+
+def users_part(text: str) -> str:
+    """A traceback without the frames in front that call the handler; as it is where nothing of the user's follows."""
+    lines, found = text.splitlines(), list[str]()
+    at = 0
+    while at < len(lines):
+        frames, end = _frames(lines, at)
+        kept = _users(frames)
+        if len(kept) < len(frames):
+            found.append(f"  ({len(frames) - len(kept)} frames of the worker before; -o json shows them)")
+        found += [line for _, part in kept for line in part]
+        if end < len(lines):
+            found.append(lines[end])
+        at = end + 1
+    return "\n".join(found)
+
+
+_Frame = tuple[str, list[str]]
+
+
+def _frames(lines: list[str], at: int) -> tuple[list[_Frame], int]:
+    """The frames that begin there, each with its path, and the first line behind them."""
+    frames: list[_Frame] = []
+    while at < len(lines):
+        begins = _FRAME.match(lines[at])
+        if begins is not None:
+            frames.append((begins["path"], [lines[at]]))
+        elif frames and lines[at].startswith("    "):
+            frames[-1][1].append(lines[at])
+        else:
+            break
+        at += 1
+    return frames, at
+
+
+def _users(frames: list[_Frame]) -> list[_Frame]:
+    """The frames from the first that is the user's."""
+    for at, (path, _) in enumerate(frames):
+        if not _OURS.search(path) and not _BETWEEN.search(path):
+            return frames[at:] if any(_OURS.search(before) for before, _ in frames[:at]) else frames
+    return frames

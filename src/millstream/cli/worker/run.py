@@ -1,0 +1,139 @@
+"""``millstream run``: the subscribers of an app in worker processes."""
+
+import asyncio
+import importlib.util
+import json
+import logging
+import os
+import sys
+
+import click
+
+from millstream.cli.shared.time_options import span
+from millstream.client.url import check_remote
+from millstream.errors import ConfigError, UsageError
+
+HELP = """Run the subscribers and the pipelines of an app.
+
+MODULE:APP names an App in a module of the working directory or the Python path: orders:app is `app` in orders.py, and
+orders:make_app() what `make_app` returns.
+
+\b
+    # orders.py
+    from millstream import App, StreamSub
+    app = App()
+\b
+    @app.subscriber(StreamSub("orders", group="billing", min_idle_time=10_000))
+    async def bill(order: dict) -> None:
+        print(order)
+\b
+    $ millstream run orders:app --workers 4
+
+Functions under @app.pipeline run on Spark, all in one process beside the workers (docs/spark/how-to.md); needs Java and
+millstream[spark].
+
+A worker that crashes is started again; what it had in hand, the others claim after min_idle_time. SIGTERM or Ctrl-C
+lets running handlers finish, hands back the rest at once and exits with 0. SIGTERMs within two seconds are one; a
+later one, or a Ctrl-C after the first signal, kills. Exit codes: 69 the
+server cannot be reached, 78 there is no such app or it is set up wrongly, 1 anything else that went wrong.
+"""
+
+
+@click.command(help=HELP, context_settings={"max_content_width": 100})
+@click.argument("target", metavar="MODULE:APP")
+@click.option(
+    "--url",
+    help="Server to read from. Default: the app's own, else MILLSTREAM_URL, REDIS_URL, redis://127.0.0.1:6379/0.",
+)
+@click.option("-w", "--workers", type=click.IntRange(1), default=1, show_default=True, help="Number of processes.")
+@click.option(
+    "--grace",
+    metavar="SPAN",
+    help="Time (30s, 2m) that running handlers get at a stop before their entries are handed back. Default: the app's.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="What the workers log to standard error.",
+)
+@click.option(
+    "--health-port",
+    type=click.IntRange(1, 65535),
+    metavar="PORT",
+    help="Answer /healthz, /readyz and /metrics over HTTP; of several workers, each has the next port, and the "
+    "pipelines the one after.",
+)
+@click.option("--app-dir", type=click.Path(exists=True, file_okay=False), help="Look for MODULE here first.")
+@click.option("--reload", is_flag=True, help="Start again when a .py file changes (needs millstream[reload]).")
+@click.option("--master", metavar="URL", help="Where Spark runs the pipelines. Default: local[2].")
+@click.option(
+    "--conf",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A setting of the Spark session, as for spark-submit.",
+)
+@click.option("--health-host", default="127.0.0.1", show_default=True, help="Address for --health-port.")
+@click.option(
+    "--health-allow",
+    multiple=True,
+    metavar="NAME",
+    help="Answer at --health-port to this name too, beside addresses, loopback names and this machine's; * is any.",
+)
+def run(  # noqa: PLR0917 - click passes every option by name
+    target: str,
+    url: str | None,
+    workers: int,
+    grace: str | None,
+    log_level: str,
+    health_port: int | None,
+    health_host: str,
+    health_allow: tuple[str, ...],
+    app_dir: str | None,
+    reload: bool,
+    master: str | None,
+    conf: tuple[str, ...],
+) -> None:
+    """Run an app in worker processes; see ``HELP``."""
+    from millstream.worker.process.supervisor import Supervisor  # noqa: PLC0415 - help must not load asyncio
+
+    try:
+        seconds = None if grace is None else span("--grace", grace, "s") / 1000
+    except UsageError as error:
+        raise click.UsageError(str(error)) from None
+    environment = dict(os.environ)
+    environment["MILLSTREAM_SPARK"] = json.dumps(_confs(master, conf))
+    environment["MILLSTREAM_LOG_LEVEL"] = log_level
+    if app_dir is not None:
+        environment["MILLSTREAM_APP_DIR"] = app_dir
+    watched = (app_dir or ".") if reload else None
+    if reload and importlib.util.find_spec("watchfiles") is None:
+        raise click.UsageError("--reload needs watchfiles: pip install 'millstream[reload]'")
+    if health_port is not None:
+        if health_port + workers - 1 > 65535:
+            raise click.UsageError(f"--health-port {health_port}: {workers} workers need as many ports, up to 65535")
+        environment["MILLSTREAM_HEALTH"] = f"{health_host}:{health_port}"
+        environment["MILLSTREAM_HEALTH_ALLOW"] = " ".join(health_allow)
+    if url:
+        try:
+            environment["MILLSTREAM_RUN_URL"] = check_remote(url)
+        except ConfigError as error:
+            raise click.UsageError(str(error)) from None
+    logging.basicConfig(format="%(asctime)s %(levelname)s [%(process)d] %(name)s: %(message)s", level=log_level.upper())
+
+    async def supervise() -> int:
+        return await Supervisor(target, workers, seconds, environment, watched, "millstream.pipelines.driver").run()
+
+    sys.exit(asyncio.run(supervise()))
+
+
+def _confs(master: str | None, given: tuple[str, ...]) -> dict[str, str]:
+    """Settings of the Spark session by their names."""
+    found = {} if master is None else {"spark.master": master}
+    for word in given:
+        name, equals, value = word.partition("=")
+        if not equals or not name.startswith("spark."):
+            raise click.UsageError(f"--conf {word}: write NAME=VALUE, for example spark.driver.memory=2g")
+        found[name] = value
+    return found

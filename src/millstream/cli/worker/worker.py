@@ -1,0 +1,432 @@
+"""``millstream worker``: who works, at what, and telling them to be quiet, to end, or to leave a handler alone."""
+
+import asyncio
+import getpass
+import socket
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from millstream.cli.shared.asking import ask
+from millstream.cli.shared.output import Column, Output, Table, exits, output_option
+from millstream.cli.shared.time_options import SPAN_HELP, span
+from millstream.errors import MillstreamError, UsageError
+
+if TYPE_CHECKING:
+    from millstream.client.line import Line
+    from millstream.worker.registry.protocol import Order, Pause
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+#: Seconds between two looks at workers that are to end.
+_LOOK = 0.25
+
+_WIDE = {"max_content_width": 110}
+
+HELP = """Workers: who runs, what they have in hand, and what they are told.
+
+Every worker tells the server about itself every five seconds, in keys under millstream:
+(docs/worker/reference.md), and looks there for what it is to do. ID is as `ls` shows it; its beginning is enough if no
+other begins so.
+
+\b
+Examples:
+  millstream worker ls
+  millstream worker show web-1-4711
+  millstream worker pause orders billing --reason 'the card provider is down'
+  millstream worker resume orders billing
+  millstream worker drain web-1-4711               finish what it has, then end
+  millstream worker reap orders --idle 1d          remove consumers of processes that are gone
+
+Exit code: 0 done, 1 it could not be done, 2 the command line is invalid, 130 interrupted.
+"""
+
+LS = """List the workers that are alive, and the handlers that are paused.
+
+\b
+Examples:
+  millstream worker ls
+  millstream worker ls -o json | jq '.workers[] | select(.state != "running")'
+"""
+
+SHOW = """Show one worker: its subscribers, the entries in their hands and since when, its last error.
+
+A job's beginning is known to about five seconds.
+
+\b
+Example:
+  millstream worker show web-1-4711
+"""
+
+QUIET = """Let workers read nothing more: what they have not begun goes back at once, what runs is finished.
+
+They stay, and `millstream worker resume ID` sets them to work again.
+
+\b
+Examples:
+  millstream worker quiet web-1-4711
+  millstream worker quiet --all
+"""
+
+DRAIN = """Let workers finish what they have in hand, however long it takes, and then end.
+
+What they have not begun goes back at once. The process ends with exit code 0; `millstream run` does not start it again.
+
+\b
+Examples:
+  millstream worker drain web-1-4711
+  millstream worker drain --all --wait && deploy    when nobody works any more
+"""
+
+STOP = """Stop workers as SIGTERM does: what runs gets the grace time, then it is handed back.
+
+`millstream run` does not start them again.
+
+\b
+Examples:
+  millstream worker stop web-1-4711
+  millstream worker stop --all --wait
+"""
+
+PAUSE = """Let no worker run anything for one group of a stream until it is resumed.
+
+All workers see it within five seconds: what they have not begun goes back, what runs is finished. It holds when workers
+are started again, and for workers that are started later. A group that is not there yet is paused with --ahead.
+
+\b
+Examples:
+  millstream worker pause orders billing --reason 'the card provider is down'
+  millstream worker ls                                       shows what is paused, why, by whom
+"""
+
+RESUME = """End a pause: of a group of a stream, or of a worker that is quiet or drains.
+
+\b
+Examples:
+  millstream worker resume orders billing
+  millstream worker resume web-1-4711
+"""
+
+REAP = """Remove consumers of a stream's groups that are idle and hold nothing.
+
+One script on the server looks and removes, so no entry that is pending gets lost; workers that are alive keep their
+consumers. Workers do the same by themselves for consumers idle for an hour.
+
+\b
+Examples:
+  millstream worker reap orders
+  millstream worker reap orders billing --idle 1d
+"""
+
+_WORKERS = (
+    Column("id"),
+    Column("state"),
+    Column("blocked", "prose"),
+    Column("version", rank=9),
+    Column("started_ms", "time", rank=6),
+    Column("beat_ms", "time", "last beat", rank=5),
+    Column("handlers", "prose", rank=1),
+    Column("slots", "count", rank=8),
+    Column("running", "count", rank=2),
+    Column("buffered", "count", rank=7),
+    Column("longest_ms", "span", "longest job", rank=4),
+    Column("last_error", "prose", rank=3),
+)
+_PAUSES = (
+    Column("stream"),
+    Column("group"),
+    Column("reason", "prose"),
+    Column("by", rank=1),
+    Column("at_ms", "time", "since", rank=2),
+)
+_SUBSCRIBERS = (
+    Column("handler"),
+    Column("stream"),
+    Column("group"),
+    Column("consumer", rank=7),
+    Column("slots", "count", rank=8),
+    Column("running", "count"),
+    Column("buffered", "count", rank=6),
+    Column("handled", "count", rank=5),
+    Column("failed", "count", rank=4),
+    Column("dead", "count", rank=3),
+    Column("paused", "prose", rank=2),
+)
+_JOBS = (
+    Column("handler", rank=1),
+    Column("stream", rank=2),
+    Column("id"),
+    Column("since_ms", "time", rank=3),
+    Column("for_ms", "span", "for"),
+    Column("deliveries", "count", rank=4),
+)
+_REMOVED = (Column("group"), Column("consumer"))
+_TIMES = (
+    Column("started_ms", "time", "started"),
+    Column("beat_ms", "time", "last beat"),
+    Column("last_error_ms", "time", "at"),
+)
+
+
+def _server(command: Command) -> Command:
+    option = click.option("--url", help="Server. Default: MILLSTREAM_URL, REDIS_URL, redis://127.0.0.1:6379/0.")
+    return option(command)
+
+
+def _waiting(command: Command) -> Command:
+    option = click.option(
+        "--wait",
+        is_flag=True,
+        help="End when they have ended; exit code 1 if one is told to go on, or is gone without a goodbye.",
+    )
+    return option(command)
+
+
+def _as_it_is(command: Command) -> Command:
+    return command
+
+
+@click.group(help=HELP, context_settings=_WIDE)
+def worker() -> None:
+    """See ``HELP``."""
+
+
+@worker.command(help=LS, context_settings=_WIDE)
+@_server
+@output_option
+def ls(url: str | None, form: str) -> None:
+    """See ``LS``."""
+    with exits("millstream worker ls"):
+        found, strange, paused = ask(url, _everything)
+        workers = Table("workers", _WORKERS, [_row(facts) for facts in found], empty="No workers.")
+        pauses = [[p.stream, p.group, p.reason, p.by, p.at_ms] for p in paused]
+        tables = [workers, Table("pauses", _PAUSES, pauses)]
+        Output(form).report({"alive": len(found)}, tables if pauses or form != "table" else tables[:1])
+        for key in strange:
+            Output().say(f"{key} is no record of a worker: something else wrote it; DEL it if it is nothing of yours")
+
+
+@worker.command(help=SHOW, context_settings=_WIDE)
+@click.argument("id", metavar="ID")
+@_server
+@output_option
+def show(id: str, url: str | None, form: str) -> None:  # noqa: A002 - click's argument
+    """See ``SHOW``."""
+    with exits("millstream worker show"):
+        facts = ask(url, lambda line: _pick(line, (id,), everyone=False))[0]
+        error = facts["last_error"] or {}
+        whole = {name: facts[name] for name in ("id", "host", "pid", "version", "state", "started_ms", "beat_ms")}
+        whole["blocked"] = _blocked(facts)
+        whole["last_error"] = error.get("error")
+        whole["last_error_ms"] = error.get("at_ms")
+        whole["last_error_entry"] = error.get("entry")
+        rows = [[sub.get(column.name) for column in _SUBSCRIBERS] for sub in facts["subscribers"]]
+        jobs = [
+            [sub["handler"], sub["stream"], job["id"], job["since_ms"], _for(facts, job), job["deliveries"]]
+            for sub in facts["subscribers"]
+            for job in sub["jobs"]
+        ]
+        tables = [Table("subscribers", _SUBSCRIBERS, rows), Table("jobs", _JOBS, jobs, empty="Nothing runs.")]
+        Output(form).report(whole, tables, _TIMES)
+
+
+def _tell(url: str | None, ids: tuple[str, ...], order: "Order", everyone: bool, wait: bool) -> None:
+    """Leave an order for workers and say so, or what came of it."""
+    from millstream.worker.registry import protocol  # noqa: PLC0415 - help does not need it
+
+    async def work(line: "Line") -> list[str]:
+        found = [facts["id"] for facts in await _pick(line, ids, everyone=everyone)]
+        await protocol.tidy(line, time.time_ns() // 1_000_000)
+        await protocol.tell(line, found, order)
+        return found
+
+    with exits(f"millstream worker {order}"):
+        told = ask(url, work)
+        if not told:
+            Output().say("No workers are alive: nobody to tell.")
+            return
+        Output().say(f"Told {len(told)} to {order}: {', '.join(told)}. They see it within five seconds.")
+        if wait:
+            ask(url, lambda line: _ended(line, told))
+            Output().say(f"Ended: {len(told)}.")
+
+
+async def _ended(line: "Line", ids: list[str]) -> None:
+    """Wait until these workers have ended.
+
+    Raises:
+        MillstreamError: some were told to go on, or are gone without a goodbye.
+    """
+    from millstream.worker.registry import protocol  # noqa: PLC0415 - help does not need it
+
+    before: dict[str, protocol.Fate] = {}
+    while True:
+        fates = await protocol.fates(line, ids)
+        # on a cluster a goodbye is not one step: it is believed that one is missing when it still is at the next look
+        missing = [worker for worker in ids if fates[worker] == before.get(worker) == "vanished"]
+        resumed = [worker for worker in ids if fates[worker] == "resumed"]
+        if resumed:
+            raise MillstreamError(f"told to go on meanwhile: {', '.join(resumed)}")
+        if all(fates[worker] == "ended" or worker in missing for worker in ids):
+            break
+        before = fates
+        await asyncio.sleep(_LOOK)
+    if missing:
+        raise MillstreamError(
+            f"gone without a goodbye: {', '.join(missing)}; what they had in hand is claimed by others when its "
+            "min_idle_time is over"
+        )
+
+
+def _order(name: "Order", text: str) -> None:
+    """The command for one order."""
+
+    @worker.command(name, help=text, context_settings=_WIDE)
+    @click.argument("ids", metavar="[ID]...", nargs=-1)
+    @click.option("--all", "everyone", is_flag=True, help="All workers that are alive.")
+    @(_waiting if name != "quiet" else _as_it_is)
+    @_server
+    def command(ids: tuple[str, ...], everyone: bool, url: str | None, wait: bool = False) -> None:
+        _tell(url, ids, name, everyone, wait)
+
+
+_order("quiet", QUIET)
+_order("drain", DRAIN)
+_order("stop", STOP)
+
+
+@worker.command(help=PAUSE, context_settings=_WIDE)
+@click.argument("stream")
+@click.argument("group")
+@click.option("--reason", required=True, help="Why, for whoever looks later.")
+@click.option("--by", help="Who. Default: this user and host.")
+@click.option("--ahead", is_flag=True, help="Also where there is no such stream or group yet.")
+@_server
+def pause(stream: str, group: str, reason: str, by: str | None, ahead: bool, url: str | None) -> None:
+    """See ``PAUSE``."""
+    from millstream.worker.registry import lookup, protocol  # noqa: PLC0415 - help does not need it
+
+    async def work(line: "Line") -> None:
+        if not ahead:
+            await lookup.require_group(line, stream, group)
+        await protocol.pause(line, stream, group, reason=reason, by=by or f"{_user()}@{socket.gethostname()}")
+
+    with exits("millstream worker pause"):
+        ask(url, work)
+        Output().say(f"Paused {group} on {stream}; `millstream worker resume {stream} {group}` ends it.")
+
+
+@worker.command(help=RESUME, context_settings=_WIDE)
+@click.argument("target", metavar="STREAM|ID")
+@click.argument("group", required=False)
+@_server
+def resume(target: str, group: str | None, url: str | None) -> None:
+    """See ``RESUME``."""
+    from millstream.worker.registry import protocol  # noqa: PLC0415 - help does not need it
+
+    with exits("millstream worker resume"):
+        if group is not None:
+            if not ask(url, lambda line: protocol.resume(line, target, group)):
+                raise UsageError(f"{group} on {target} is not paused; `millstream worker ls` shows what is")
+            Output().say(f"Resumed {group} on {target}.")
+            return
+
+        async def work(line: "Line") -> str:
+            found: str = (await _pick(line, (target,), everyone=False))[0]["id"]
+            await protocol.tell(line, [found], None)
+            return found
+
+        Output().say(f"Told {ask(url, work)} to go on.")
+
+
+@worker.command(help=REAP, context_settings=_WIDE)
+@click.argument("stream")
+@click.argument("group", required=False)
+@click.option("--idle", default="1h", show_default=True, metavar="SPAN", help=f"Idle for this long: {SPAN_HELP}.")
+@_server
+@output_option
+def reap(stream: str, group: str | None, idle: str, url: str | None, form: str) -> None:
+    """See ``REAP``."""
+    with exits("millstream worker reap"):
+        idle_ms = span("--idle", idle)
+        rows = ask(url, lambda line: _reap(line, stream, group, idle_ms))
+        table = Table("removed", _REMOVED, rows, empty="Nothing to remove.")
+        Output(form).table(table)
+
+
+async def _reap(line: "Line", stream: str, group: str | None, idle_ms: int) -> list[tuple[str, str]]:
+    from millstream.worker.registry import lookup, protocol, reaper  # noqa: PLC0415 - help does not need it
+
+    if group is not None:
+        await lookup.require_group(line, stream, group)
+    alive = [sub["consumer"] for facts in await protocol.workers(line) for sub in facts["subscribers"]]
+    groups = [group] if group is not None else await lookup.groups(line, stream)
+    found = []
+    for name in groups:
+        found += [(name, gone) for gone in await reaper.reap(line, stream, name, idle_ms=idle_ms, alive=alive)]
+    return found
+
+
+async def _everything(line: "Line") -> "tuple[list[dict[str, Any]], list[str], list[Pause]]":
+    from millstream.worker.registry import protocol  # noqa: PLC0415 - help does not need it
+
+    return *await protocol.census(line), await protocol.pauses(line)
+
+
+async def _pick(line: "Line", ids: tuple[str, ...], *, everyone: bool) -> list[dict[str, Any]]:
+    """The workers that are meant."""
+    from millstream.worker.registry import protocol  # noqa: PLC0415 - help does not need it
+
+    if bool(ids) == everyone:
+        raise UsageError("which workers? give their IDs, or --all")
+    found = await protocol.workers(line)
+    if everyone:
+        return found
+    chosen = []
+    for wanted in ids:
+        fits = [facts for facts in found if facts["id"] == wanted]
+        fits = fits or [facts for facts in found if facts["id"].startswith(wanted)]
+        if len(fits) != 1:
+            names = ", ".join(facts["id"] for facts in (fits or found)) or "none"
+            said = "is more than one" if fits else "is not there"
+            raise UsageError(f"the worker {wanted} {said}; alive are: {names}")
+        chosen.append(fits[0])
+    return chosen
+
+
+def _row(facts: dict[str, Any]) -> list[object]:
+    subscribers = facts["subscribers"]
+    error = facts["last_error"] or {}
+    jobs = [_for(facts, job) for sub in subscribers for job in sub["jobs"]]
+    return [
+        facts["id"],
+        facts["state"],
+        _blocked(facts),
+        *(facts[name] for name in ("version", "started_ms", "beat_ms")),
+        [sub["handler"] + (" (paused)" if sub["paused"] is not None else "") for sub in subscribers],
+        *(sum(sub[name] for sub in subscribers) for name in ("slots", "running", "buffered")),
+        max(jobs, default=None),
+        error.get("error"),
+    ]
+
+
+def _blocked(facts: dict[str, Any]) -> str | None:
+    """For how long a worker's event loop has stood still, and where; None while it goes on."""
+    found = facts["blocked"]
+    if found is None:
+        return None
+    return f"{(facts['beat_ms'] - found['since_ms']) / 1000:.0f} s at {found['where']}"
+
+
+def _for(facts: dict[str, Any], job: dict[str, Any]) -> int:
+    """Milliseconds a job had run at the worker's last beat, by that worker's own clock."""
+    return int(facts["beat_ms"]) - int(job["since_ms"])
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container's user may have no name
+        return "somebody"

@@ -1,0 +1,1 @@
+"""Commands about the server: INFO, CONFIG, ACL, COMMAND, DEBUG, persistence, scripts."""

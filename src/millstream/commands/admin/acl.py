@@ -1,0 +1,361 @@
+"""ACL: users and what they may do.
+
+Whatever is changed here holds for connected clients from their next command on, queued and waiting ones included.
+
+Source: https://redis.io/docs/latest/operate/oss_and_stack/management/security/acl/ and the pages of the subcommands.
+"""
+
+import logging
+import secrets
+from pathlib import Path
+
+from millstream.commands.admin import aclfile
+from millstream.commands.context.context import Context
+from millstream.commands.context.session import Session
+from millstream.commands.table.args import bad_subcommand, integer, keyword, shown
+from millstream.commands.table.table import command, container, every, find
+from millstream.commands.users.accounts import DEFAULT, AclFileError, Refusal
+from millstream.commands.users.categories import CATEGORIES, categories
+from millstream.commands.users.permissions import RuleError, Selector, UnmatchedError, User, has_spaces
+from millstream.errors import CommandError
+from millstream.replies import OK, Map, Reply, Set, Simple
+
+log = logging.getLogger("millstream.acl")
+
+_MAX_BITS = 4096
+_SHOWN_AT_ONCE = 10
+_NO_FILE = (
+    "ERR This Redis instance is not configured to use an ACL file. You may want to specify users via the ACL SETUSER "
+    "command and then issue a CONFIG REWRITE (assuming you have a Redis configuration file set) in order to store "
+    "users in the Redis configuration."
+)
+
+container("acl", since="6.0.0", group="server", summary="Makes users and tells what they may do.")
+
+
+def _evict(ctx: Context, session: Session) -> None:
+    """Close a session whose user is gone; nothing more is done in its name, not even what is queued."""
+    session.user = None
+    if session is ctx.session:
+        session.closing = True
+    else:
+        ctx.host.kill(session)
+
+
+def _enforce(ctx: Context) -> None:
+    """Close the sessions of users that are gone, and those that listen to what they may not listen to any more."""
+    accounts = ctx.host.accounts
+    for session in list(ctx.host.sessions()):
+        if session.user is None:
+            continue
+        user = accounts.get(session.user)
+        if user is None or not (
+            all(user.allows_channel(name, by_pattern=False) for name in session.channels)
+            and all(user.allows_channel(name, by_pattern=True) for name in session.patterns)
+        ):
+            _evict(ctx, session)
+
+
+@command(
+    "acl|setuser",
+    -3,
+    flags="admin noscript loading stale",
+    since="6.0.0",
+    group="server",
+    syntax="username [rule [rule ...]]",
+    summary="Makes a user, or changes one.",
+    differs="users-and-permissions",
+)
+def acl_setuser(ctx: Context, argv: list[bytes]) -> Reply:
+    """All rules or none."""
+    if has_spaces(argv[2]):
+        raise CommandError("ERR Usernames can't contain spaces or null characters")
+    try:
+        ctx.host.accounts.set(argv[2], argv[3:])
+    except UnmatchedError as error:
+        raise CommandError(f"ERR {error.args[0]} '{shown(error.args[1])}'.") from None
+    except RuleError as error:
+        raise CommandError(f"ERR Error in ACL SETUSER modifier '{shown(error.args[1])}': {error.args[0]}") from None
+    _enforce(ctx)
+    return OK
+
+
+@command(
+    "acl|deluser",
+    -3,
+    flags="admin noscript loading stale",
+    since="6.0.0",
+    group="server",
+    syntax="username [username ...]",
+    summary="Deletes users and closes their connections.",
+)
+def acl_deluser(ctx: Context, argv: list[bytes]) -> Reply:
+    """How many there were."""
+    if DEFAULT in argv[2:]:
+        raise CommandError("ERR The 'default' user cannot be removed")
+    deleted = sum(ctx.host.accounts.delete(name) for name in argv[2:])
+    _enforce(ctx)
+    return deleted
+
+
+def _describe(selector: Selector) -> list[tuple[Reply, Reply]]:
+    return [
+        (b"commands", selector.commands_text),
+        (b"keys", selector.keys_text),
+        (b"channels", selector.channels_text),
+    ]
+
+
+@command(
+    "acl|getuser",
+    3,
+    flags="admin noscript loading stale",
+    since="6.0.0",
+    group="server",
+    syntax="username",
+    summary="Describes a user.",
+)
+def acl_getuser(ctx: Context, argv: list[bytes]) -> Reply:
+    """Passwords as they are kept; null if there is no such user."""
+    user = ctx.host.accounts.get(argv[2])
+    if user is None:
+        return None
+    selectors: list[Reply] = [Map(_describe(selector)) for selector in user.selectors]
+    return Map(
+        [
+            (b"flags", Set(list(user.flags))),
+            (b"passwords", list(user.passwords)),
+            *_describe(user.root),
+            (b"selectors", selectors),
+        ]
+    )
+
+
+@command(
+    "acl|list",
+    2,
+    flags="admin noscript loading stale",
+    since="6.0.0",
+    group="server",
+    summary="Describes all users as an ACL file does.",
+)
+def acl_list(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """One line each, by name."""
+    return [bytes(user) for user in ctx.host.accounts.all()]
+
+
+@command(
+    "acl|users",
+    2,
+    flags="admin noscript loading stale",
+    since="6.0.0",
+    group="server",
+    summary="Names all users.",
+)
+def acl_users(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """In order."""
+    return [user.name for user in ctx.host.accounts.all()]
+
+
+@command(
+    "acl|whoami",
+    2,
+    flags="noscript loading stale",
+    since="6.0.0",
+    group="server",
+    summary="Names the connection's user.",
+)
+def acl_whoami(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """Who the session is."""
+    return ctx.session.user
+
+
+@command(
+    "acl|cat",
+    -2,
+    flags="noscript loading stale",
+    since="6.0.0",
+    group="server",
+    syntax="[category]",
+    summary="Lists the categories, or the commands of one.",
+)
+def acl_cat(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """Commands with their full names, subcommands too."""
+    if len(argv) == 2:
+        return [name.encode() for name in CATEGORIES]
+    if len(argv) > 3:
+        raise bad_subcommand("ACL", argv[1])
+    wanted = argv[2].decode("latin-1").lower()
+    if wanted not in CATEGORIES:
+        raise CommandError(f"ERR Unknown category '{shown(argv[2], 128)}'")
+    return [row.name.encode() for row in every() if f"@{wanted}" in categories(row)]
+
+
+@command(
+    "acl|genpass",
+    -2,
+    flags="noscript loading stale",
+    since="6.0.0",
+    group="server",
+    syntax="[bits:integer]",
+    summary="Makes up a password.",
+)
+def acl_genpass(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """So many random bits in hexadecimal, 256 if not told."""
+    if len(argv) > 3:
+        raise bad_subcommand("ACL", argv[1])
+    bits = integer(argv[2]) if len(argv) == 3 else 256
+    if not 0 < bits <= _MAX_BITS:
+        raise CommandError(
+            "ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up to "
+            f"{_MAX_BITS}"
+        )
+    digits = (bits + 3) // 4
+    return secrets.token_hex((digits + 1) // 2)[:digits].encode()
+
+
+@command(
+    "acl|log",
+    -2,
+    flags="admin noscript loading stale",
+    since="6.0.0",
+    group="server",
+    syntax="operation=[count:integer | RESET]",
+    summary="Tells who was refused what.",
+)
+def acl_log(ctx: Context, argv: list[bytes]) -> Reply:
+    """The latest first."""
+    if len(argv) > 3:
+        raise bad_subcommand("ACL", argv[1])
+    entries = ctx.host.accounts.log
+    if len(argv) == 3 and keyword(argv[2]) == b"RESET":
+        entries.clear()
+        return OK
+    count = max(integer(argv[2]), 0) if len(argv) == 3 else _SHOWN_AT_ONCE
+    return [_entry(entry, ctx.now.wall) for entry in list(entries)[:count]]
+
+
+def _entry(entry: Refusal, wall: int) -> Reply:
+    return Map(
+        [
+            (b"count", entry.count),
+            (b"reason", entry.reason.encode()),
+            (b"context", entry.context.encode()),
+            (b"object", entry.thing),
+            (b"username", entry.user),
+            (b"age-seconds", max(wall - entry.updated, 0) / 1000),
+            (b"client-info", entry.client),
+            (b"entry-id", entry.number),
+            (b"timestamp-created", entry.created),
+            (b"timestamp-last-updated", entry.updated),
+        ]
+    )
+
+
+@command(
+    "acl|dryrun",
+    -4,
+    flags="admin noscript loading stale",
+    since="7.0.0",
+    group="server",
+    syntax="username command [arg [arg ...]]",
+    summary="Tells whether a user may run a command, without running it.",
+)
+def acl_dryrun(ctx: Context, argv: list[bytes]) -> Reply:
+    """OK, or the refusal as text."""
+    user: User | None = ctx.host.accounts.get(argv[2])
+    if user is None:
+        raise CommandError(f"ERR User '{shown(argv[2])}' not found")
+    words = argv[3:]
+    row = find(words)
+    if row is None:
+        raise CommandError(f"ERR Command '{shown(words[0])}' not found")
+    row.check_arity(len(words))
+    denial = user.refusal(row, words)
+    return (
+        OK if denial is None else user.denial_text(denial, row, words, verbose=True).encode("utf-8", "surrogateescape")
+    )
+
+
+def _file(ctx: Context) -> Path:
+    path = ctx.host.config.acl_file
+    if not path:
+        raise CommandError(_NO_FILE)
+    return Path(path)
+
+
+@command(
+    "acl|load",
+    2,
+    flags="admin noscript loading stale",
+    since="6.0.0",
+    group="server",
+    summary="Reads the users from the ACL file.",
+    differs="users-and-permissions",
+)
+def acl_load(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """All of the file or nothing of it."""
+    try:
+        aclfile.load(ctx.host.accounts, _file(ctx))
+    except AclFileError as error:
+        raise CommandError(f"ERR {error}") from None
+    _enforce(ctx)
+    return OK
+
+
+@command(
+    "acl|save",
+    2,
+    flags="admin noscript loading stale",
+    since="6.0.0",
+    group="server",
+    summary="Writes the users to the ACL file.",
+)
+def acl_save(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """On the disk when it is answered."""
+    path = _file(ctx)
+    try:
+        aclfile.save(ctx.host.accounts, path)
+    except OSError as error:
+        log.warning("the ACL file %s cannot be written: %s", path, error.strerror or error)
+        raise CommandError(
+            "ERR There was an error trying to save the ACLs. Please check the server logs for more information"
+        ) from None
+    return OK
+
+
+_HELP = (
+    "ACL <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "CAT [<category>]",
+    "    The categories, or the commands of one.",
+    "DELUSER <username> [<username> ...]",
+    "    Delete users and close their connections.",
+    "DRYRUN <username> <command> [<arg> ...]",
+    "    Whether a user may run a command, without running it.",
+    "GENPASS [<bits>]",
+    "    Make up a password, of 256 bits if not told.",
+    "GETUSER <username>",
+    "    Describe a user.",
+    "LIST",
+    "    Describe all users as an ACL file does.",
+    "LOAD",
+    "    Read the users from the ACL file.",
+    "LOG [<count> | RESET]",
+    "    Who was refused what.",
+    "SAVE",
+    "    Write the users to the ACL file.",
+    "SETUSER <username> [<rule> [<rule> ...]]",
+    "    Make a user, or change one.",
+    "USERS",
+    "    Names of all users.",
+    "WHOAMI",
+    "    The user of this connection.",
+    "HELP",
+    "    Print this help.",
+)
+
+
+@command("acl|help", 2, flags="loading stale", since="6.0.0", group="server", summary="Tells the subcommands of ACL.")
+def acl_help(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """One line of text each."""
+    return [Simple(line.encode()) for line in _HELP]

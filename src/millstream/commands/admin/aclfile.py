@@ -1,0 +1,47 @@
+"""The ACL file on disk: read whole, replaced whole."""
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+from millstream.commands.users.accounts import Accounts, AclFileError
+
+
+def load(accounts: Accounts, path: Path) -> None:
+    """Take the users that the file holds.
+
+    Raises:
+        AclFileError: it cannot be read, or a line is wrong; the users are as they were.
+    """
+    try:
+        text = path.read_text("utf-8", "surrogateescape")
+    except OSError as error:
+        raise AclFileError(f"Error loading ACLs, opening file '{path}': {error.strerror or error}") from None
+    accounts.load(text, str(path))
+
+
+def save(accounts: Accounts, path: Path) -> None:
+    """Put the users there are into the file: on the disk when this returns, and the old file or the new at any time.
+
+    Only the server's own user may read it, since it holds what could be tried against passwords.
+
+    Raises:
+        OSError: it cannot be written; the file is as it was.
+    """
+    number, made = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(number, "w", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
+            file.write(accounts.text())
+            file.flush()
+            os.fsync(file.fileno())
+        Path(made).replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            Path(made).unlink()
+        raise
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

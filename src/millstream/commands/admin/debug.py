@@ -1,0 +1,124 @@
+"""DEBUG, as far as test suites of Redis Streams use it; refused unless the server was started to allow it.
+
+Source: the subcommands as Redis's DEBUG HELP describes them, and ``enable-debug-command`` in redis.conf.
+"""
+
+import logging
+import time
+
+from millstream.commands.context.context import Context
+from millstream.commands.context.session import Session
+from millstream.commands.table.args import bad_subcommand, read_double, shown
+from millstream.commands.table.table import command
+from millstream.errors import CommandError, StorageError
+from millstream.replies import OK, Reply, Simple
+
+log = logging.getLogger("millstream.debug")
+
+_NOT_ALLOWED = (
+    'ERR DEBUG command not allowed. If the enable-debug-command option is set to "local", you can run it from a '
+    "local connection, otherwise you need to set this option in the configuration file, and then restart the server."
+)
+# Seconds; beyond it a test has gone wrong
+_LONGEST_SLEEP = 3600
+_NO_LOG = "ERR there is no log to load: the server was started without a data directory"
+
+
+def _is_local(session: Session) -> bool:
+    """On this machine, or in this process."""
+    return session.is_unix or not session.addr or session.addr.startswith(("127.", "[::1]", "::1"))
+
+
+def _log(ctx: Context, words: list[bytes]) -> Reply:  # noqa: ARG001 - one signature for all
+    log.warning("DEBUG LOG: %s", shown(words[0]))
+    return OK
+
+
+def _reload(ctx: Context, words: list[bytes]) -> Reply:  # noqa: ARG001 - one signature for all
+    return _rebuilt(ctx, from_log=False)
+
+
+def _load_log(ctx: Context, words: list[bytes]) -> Reply:  # noqa: ARG001 - one signature for all
+    return _rebuilt(ctx, from_log=True)
+
+
+def _rebuilt(ctx: Context, *, from_log: bool) -> Reply:
+    try:
+        differing = ctx.host.rebuild(from_log=from_log)
+    except StorageError as error:
+        raise CommandError(f"ERR {error}") from None
+    if differing is None:
+        raise CommandError(_NO_LOG)
+    if differing:
+        names = ", ".join(shown(name, 60) for name in differing[:5])
+        raise CommandError(f"ERR nothing was changed: {len(differing)} keys would not be the same, among them {names}")
+    return OK
+
+
+def _sleep(ctx: Context, words: list[bytes]) -> Reply:  # noqa: ARG001 - one signature for all
+    seconds = read_double(words[0])
+    if seconds is None or not 0 <= seconds <= _LONGEST_SLEEP:
+        raise CommandError("ERR value is not a valid float")
+    time.sleep(seconds)  # to stop the whole server is what this command is for
+    return OK
+
+
+def _set_active_expire(ctx: Context, words: list[bytes]) -> Reply:
+    if words[0] not in {b"0", b"1"}:
+        raise CommandError("ERR argument must be 0 or 1")
+    ctx.host.config.expires_unasked = words[0] == b"1"
+    return OK
+
+
+_HELP = (
+    "DEBUG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "LOADAOF",
+    "    Make everything anew from the log, if that gives the same.",
+    "LOG <message>",
+    "    Write a message to the server's log.",
+    "RELOAD",
+    "    Make everything anew from dumps of it, if that gives the same.",
+    "SET-ACTIVE-EXPIRE <0|1>",
+    "    Whether keys whose time has come are deleted unasked.",
+    "SLEEP <seconds>",
+    "    Stop the whole server for so long.",
+    "HELP",
+    "    Print this help.",
+)
+
+
+def _help(ctx: Context, words: list[bytes]) -> Reply:  # noqa: ARG001 - one signature for all
+    return [Simple(line.encode()) for line in _HELP]
+
+
+# Subcommand -> how many words follow it, and what it does
+_SUBCOMMANDS = {
+    b"HELP": (0, _help),
+    b"LOADAOF": (0, _load_log),
+    b"LOG": (1, _log),
+    b"RELOAD": (0, _reload),
+    b"SET-ACTIVE-EXPIRE": (1, _set_active_expire),
+    b"SLEEP": (1, _sleep),
+}
+
+
+@command(
+    "debug",
+    -2,
+    flags="admin noscript loading stale",
+    since="1.0.0",
+    group="server",
+    syntax="<LOADAOF | LOG message | RELOAD | SET-ACTIVE-EXPIRE <0 | 1> | SLEEP seconds:double | HELP>",
+    summary="For tests of servers; refused unless enable-debug-command allows it.",
+    limited="the subcommands that suites of streams use",
+    differs="debug",
+)
+def debug(ctx: Context, argv: list[bytes]) -> Reply:
+    """What the subcommand says."""
+    allowed = ctx.host.config.values["enable-debug-command"]
+    if allowed != "yes" and not (allowed == "local" and _is_local(ctx.session)):
+        raise CommandError(_NOT_ALLOWED)
+    words, run = _SUBCOMMANDS.get(argv[1].upper(), (-1, _help))
+    if words != len(argv) - 2:
+        raise bad_subcommand("DEBUG", argv[1])
+    return run(ctx, argv[2:])

@@ -1,0 +1,469 @@
+"""The text of INFO, made from facts alone: what is asked for and what is known go in, text comes out.
+
+Field names and units are Redis's, so that monitoring made for Redis reads them. Only what is true here is shown; there
+is no memory limit, replication or cluster, and the fields that say so are the ones tools look for.
+
+Source: https://redis.io/docs/latest/commands/info/
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from millstream._version import __version__
+
+REDIS_VERSION = "8.10.0"
+"""The Redis whose behaviour this server has; what HELLO and INFO tell clients."""
+
+Rows = Iterable[tuple[str, object]]
+
+
+@dataclass(slots=True)
+class ShellFacts:
+    """What only the network shell knows; it keeps one of these up to date, an embedded node has none.
+
+    Attributes:
+        tcp_port: port it listens on, 0 for none.
+        unix_socket: path it listens on, empty for none.
+        started: wall milliseconds of the start.
+        run_id: forty hex digits, new at each start.
+        event_loop: name of the loop, such as ``uvloop``.
+        rejected_connections: refused because of ``maxclients``.
+        denied_connections: refused by protected mode.
+        protocol_errors: connections cut for breaking RESP.
+        cross_protocol: connections cut for speaking HTTP.
+        query_buffer_closed: cut for having too much waiting to be read.
+        output_buffer_closed: cut for not taking their replies.
+        input_bytes: bytes received.
+        output_bytes: bytes sent.
+        output_waiting: bytes of replies clients have not taken, as last looked at.
+        internal_errors: commands that failed by a fault of the server.
+        rates: commands, bytes in and bytes out a second, of late; None where nobody measures.
+    """
+
+    tcp_port: int = 0
+    unix_socket: str = ""
+    started: int = 0
+    run_id: str = "0" * 40
+    event_loop: str = ""
+    rejected_connections: int = 0
+    denied_connections: int = 0
+    protocol_errors: int = 0
+    cross_protocol: int = 0
+    query_buffer_closed: int = 0
+    output_buffer_closed: int = 0
+    input_bytes: int = 0
+    output_bytes: int = 0
+    output_waiting: int = 0
+    internal_errors: int = 0
+    rates: tuple[float, float, float] | None = None
+
+    def reset(self) -> None:
+        """CONFIG RESETSTAT: count anew."""
+        self.rejected_connections = self.denied_connections = self.protocol_errors = self.cross_protocol = 0
+        self.query_buffer_closed = self.output_buffer_closed = self.internal_errors = 0
+        self.input_bytes = self.output_bytes = 0
+
+
+@dataclass(slots=True)
+class MachineFacts:
+    """What the operating system says of the process; all zero where it does not say.
+
+    Attributes:
+        pid: process id.
+        system: operating system and release.
+        python: version of Python.
+        memory: resident bytes.
+        memory_peak: most resident bytes so far.
+        memory_total: bytes the machine has.
+        cpu_system: seconds of processor time in the kernel.
+        cpu_user: seconds of processor time outside it.
+        cpu_system_children: the same of processes it started that have ended, in the kernel.
+        cpu_user_children: and outside it.
+    """
+
+    pid: int = 0
+    system: str = ""
+    python: str = ""
+    memory: int = 0
+    memory_peak: int = 0
+    memory_total: int = 0
+    cpu_system: float = 0.0
+    cpu_user: float = 0.0
+    cpu_system_children: float = 0.0
+    cpu_user_children: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteFacts:
+    """What is known of rewriting the log.
+
+    Attributes:
+        is_running: one is under way.
+        is_ok: the last one that ended did what it should.
+        seconds: what it took; -1 if none has ended.
+        current_seconds: what the present one has taken so far; -1 if there is none.
+        started: how many were begun.
+        failed_in_a_row: how many were given up since the last that was not.
+    """
+
+    is_running: bool = False
+    is_ok: bool = True
+    seconds: int = -1
+    current_seconds: int = -1
+    started: int = 0
+    failed_in_a_row: int = 0
+
+
+@dataclass(slots=True)
+class LogFacts:
+    """What is known of the log.
+
+    Attributes:
+        enabled: writes are logged at all.
+        policy: ``always``, ``everysec`` or ``no``.
+        size: bytes on disk.
+        base_size: bytes of the snapshot among them.
+        appended: last record's position.
+        durable: last position known to survive a power cut.
+        recovered: records read at the start.
+        last_save: wall seconds of the last moment everything was on disk.
+        disk_state: ``ok``; ``low``: writes are turned away; ``full``: and changes wait for space.
+        disk_since: wall seconds of the last change of that state, 0 if there was none.
+        disk_free: bytes that may still be written, -1 if the system does not say.
+        rewrite: of rewriting it.
+    """
+
+    enabled: bool = False
+    policy: str = ""
+    size: int = 0
+    base_size: int = 0
+    appended: int = 0
+    durable: int = 0
+    recovered: int = 0
+    last_save: int = 0
+    disk_state: str = "ok"
+    disk_since: int = 0
+    disk_free: int = -1
+    rewrite: RewriteFacts = field(default_factory=RewriteFacts)
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptFacts:
+    """What is known of scripts.
+
+    Attributes:
+        cached: scripts kept.
+        source_bytes: what they were given as, in bytes.
+        lua_bytes: what the Lua runtime takes; 0 if no script was ever run.
+    """
+
+    cached: int = 0
+    source_bytes: int = 0
+    lua_bytes: int = 0
+
+
+@dataclass(slots=True)
+class CommandFacts:
+    """One command's counters, as :class:`InfoFacts` wants them."""
+
+    calls: int
+    microseconds: float
+    rejected: int
+    failed: int
+
+
+@dataclass(slots=True)
+class DatabaseFacts:
+    """One database: its number, keys, keys that expire, and their average time to live in milliseconds."""
+
+    index: int
+    keys: int
+    expires: int
+    average_ttl: int = 0
+
+
+@dataclass(slots=True)
+class InfoFacts:
+    """Everything INFO shows.
+
+    Attributes:
+        now: wall milliseconds.
+        connected_clients: open sessions.
+        blocked_clients: sessions waiting inside a command, or held back by CLIENT PAUSE.
+        watching_clients: sessions with a WATCH.
+        watched_keys: keys with a WATCH.
+        pubsub_clients: sessions that listen to channels.
+        pubsub_channels: channels listened to by name.
+        pubsub_patterns: patterns listened to.
+        blocking_keys: keys somebody waits for.
+        blocking_keys_on_nokey: those where deletion is news too (XREADGROUP).
+        max_clients: the limit.
+        dirty: changes since the last save.
+        connections: ever opened.
+        processed: commands ever run.
+        error_replies: in all.
+        expired_keys: keys that died of their time.
+        hits: lookups by readers that found their key.
+        misses: those that did not.
+        refused: refusals by ACL, by reason.
+        commands: counters by full command name.
+        errors: error replies by code.
+        databases: those that hold keys; none while changes are held.
+        is_holding: changes wait for space on the disk, and nothing may tell of them.
+        shell: of the network shell.
+        machine: of the process.
+        log: of the log.
+        scripts: of scripts.
+    """
+
+    now: int = 0
+    connected_clients: int = 0
+    blocked_clients: int = 0
+    watching_clients: int = 0
+    watched_keys: int = 0
+    pubsub_clients: int = 0
+    pubsub_channels: int = 0
+    pubsub_patterns: int = 0
+    blocking_keys: int = 0
+    blocking_keys_on_nokey: int = 0
+    max_clients: int = 0
+    dirty: int = 0
+    connections: int = 0
+    processed: int = 0
+    error_replies: int = 0
+    expired_keys: int = 0
+    hits: int = 0
+    misses: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+    commands: Mapping[str, CommandFacts] = field(default_factory=dict)
+    errors: Mapping[str, int] = field(default_factory=dict)
+    databases: Iterable[DatabaseFacts] = ()
+    is_holding: bool = False
+    shell: ShellFacts = field(default_factory=ShellFacts)
+    machine: MachineFacts = field(default_factory=MachineFacts)
+    log: LogFacts = field(default_factory=LogFacts)
+    scripts: ScriptFacts = field(default_factory=ScriptFacts)
+
+
+def _server(facts: InfoFacts) -> Rows:
+    shell, machine = facts.shell, facts.machine
+    uptime = max(facts.now - shell.started, 0) // 1000 if shell.started else 0
+    yield "redis_version", REDIS_VERSION
+    yield "millstream_version", __version__
+    yield "redis_mode", "standalone"
+    yield "os", machine.system
+    yield "arch_bits", 64
+    yield "python_version", machine.python
+    yield "multiplexing_api", shell.event_loop
+    yield "process_id", machine.pid
+    yield "run_id", shell.run_id
+    yield "tcp_port", shell.tcp_port
+    yield "server_time_usec", facts.now * 1000
+    yield "uptime_in_seconds", uptime
+    yield "uptime_in_days", uptime // 86400
+    yield "executable", ""
+    yield "config_file", ""
+    if shell.unix_socket:
+        yield "unix_socket", shell.unix_socket
+
+
+def _clients(facts: InfoFacts) -> Rows:
+    yield "connected_clients", facts.connected_clients
+    yield "cluster_connections", 0
+    yield "maxclients", facts.max_clients
+    yield "blocked_clients", facts.blocked_clients
+    yield "tracking_clients", 0
+    yield "pubsub_clients", facts.pubsub_clients
+    yield "watching_clients", facts.watching_clients
+    yield "total_watched_keys", facts.watched_keys
+    yield "total_blocking_keys", facts.blocking_keys
+    yield "total_blocking_keys_on_nokey", facts.blocking_keys_on_nokey
+
+
+def human(size: float) -> str:
+    """Bytes as Redis writes them for people: ``1.50M``."""
+    for unit in "BKMGT":
+        if size < 1024 or unit == "T":
+            break
+        size /= 1024
+    return f"{size:.0f}{unit}" if unit == "B" else f"{size:.2f}{unit}"
+
+
+def _memory(facts: InfoFacts) -> Rows:
+    machine, scripts = facts.machine, facts.scripts
+    yield "used_memory", machine.memory
+    yield "used_memory_human", human(machine.memory)
+    yield "used_memory_rss", machine.memory
+    yield "used_memory_rss_human", human(machine.memory)
+    yield "used_memory_peak", machine.memory_peak
+    yield "used_memory_peak_human", human(machine.memory_peak)
+    yield "used_memory_lua", scripts.lua_bytes
+    yield "used_memory_vm_eval", scripts.lua_bytes
+    yield "used_memory_lua_human", human(scripts.lua_bytes)
+    yield "used_memory_scripts_eval", scripts.source_bytes
+    yield "number_of_cached_scripts", scripts.cached
+    yield "number_of_functions", 0
+    yield "number_of_libraries", 0
+    yield "total_system_memory", machine.memory_total
+    yield "total_system_memory_human", human(machine.memory_total)
+    yield "maxmemory", 0
+    yield "maxmemory_human", "0B"
+    yield "maxmemory_policy", "noeviction"
+    yield "mem_fragmentation_ratio", "1.00"
+    yield "mem_clients_normal", facts.shell.output_waiting
+
+
+def _persistence(facts: InfoFacts) -> Rows:
+    log = facts.log
+    yield "loading", 0
+    yield "rdb_changes_since_last_save", facts.dirty
+    yield "rdb_bgsave_in_progress", 0
+    yield "rdb_last_save_time", log.last_save
+    yield "rdb_last_bgsave_status", "ok"
+    yield "aof_enabled", int(log.enabled)
+    yield "aof_rewrite_in_progress", int(log.rewrite.is_running)
+    yield "aof_rewrite_scheduled", 0
+    yield "aof_last_rewrite_time_sec", log.rewrite.seconds
+    yield "aof_current_rewrite_time_sec", log.rewrite.current_seconds
+    yield "aof_last_bgrewrite_status", "ok" if log.rewrite.is_ok else "err"
+    yield "aof_rewrites", log.rewrite.started
+    yield "aof_rewrites_consecutive_failures", log.rewrite.failed_in_a_row
+    yield "aof_last_write_status", "ok" if log.disk_state == "ok" else "err"
+    if log.enabled:
+        yield "aof_current_size", log.size
+        yield "aof_base_size", log.base_size
+        yield "aof_pending_rewrite", 0
+        yield "millstream_fsync", log.policy
+        yield "millstream_log_appended", log.appended
+        yield "millstream_log_durable", log.durable
+        yield "millstream_log_recovered", log.recovered
+        yield "millstream_disk_state", log.disk_state
+        yield "millstream_disk_state_since", log.disk_since
+        yield "millstream_disk_free", log.disk_free
+
+
+def _stats(facts: InfoFacts) -> Rows:
+    shell = facts.shell
+    yield "total_connections_received", facts.connections
+    yield "total_commands_processed", facts.processed
+    if shell.rates is not None:
+        yield "instantaneous_ops_per_sec", round(shell.rates[0])
+    yield "total_net_input_bytes", shell.input_bytes
+    yield "total_net_output_bytes", shell.output_bytes
+    if shell.rates is not None:
+        yield "instantaneous_input_kbps", f"{shell.rates[1] / 1024:.2f}"
+        yield "instantaneous_output_kbps", f"{shell.rates[2] / 1024:.2f}"
+    yield "rejected_connections", shell.rejected_connections
+    for kind in ("full", "partial_ok", "partial_err"):  # no replica ever asked
+        yield f"sync_{kind}", 0
+    yield "expired_keys", facts.expired_keys
+    yield "evicted_keys", 0
+    yield "evicted_clients", 0
+    yield "keyspace_hits", facts.hits
+    yield "keyspace_misses", facts.misses
+    yield "pubsub_channels", facts.pubsub_channels
+    yield "pubsub_patterns", facts.pubsub_patterns
+    yield "pubsubshard_channels", 0
+    yield "latest_fork_usec", 0  # nothing here forks: the log is rewritten by a process started for it
+    yield "total_forks", 0
+    yield "total_error_replies", facts.error_replies
+    for reason, word in (("auth", "auth"), ("command", "cmd"), ("key", "key"), ("channel", "channel")):
+        yield f"acl_access_denied_{word}", facts.refused.get(reason, 0)
+    yield "client_query_buffer_limit_disconnections", shell.query_buffer_closed
+    yield "client_output_buffer_limit_disconnections", shell.output_buffer_closed
+    yield "millstream_protocol_errors", shell.protocol_errors
+    yield "millstream_cross_protocol_disconnections", shell.cross_protocol
+    yield "millstream_denied_connections", shell.denied_connections
+    yield "millstream_internal_errors", shell.internal_errors
+
+
+def _replication(facts: InfoFacts) -> Rows:
+    yield "role", "master"
+    yield "connected_slaves", 0
+    yield "master_failover_state", "no-failover"
+    yield "master_replid", facts.shell.run_id
+    yield "master_repl_offset", 0
+    yield "repl_backlog_active", 0
+
+
+def _cpu(facts: InfoFacts) -> Rows:
+    yield "used_cpu_sys", f"{facts.machine.cpu_system:.6f}"
+    yield "used_cpu_user", f"{facts.machine.cpu_user:.6f}"
+    yield "used_cpu_sys_children", f"{facts.machine.cpu_system_children:.6f}"
+    yield "used_cpu_user_children", f"{facts.machine.cpu_user_children:.6f}"
+
+
+def _modules(facts: InfoFacts) -> Rows:  # noqa: ARG001 - all sections share one signature
+    return ()
+
+
+def _commandstats(facts: InfoFacts) -> Rows:
+    for name, told in facts.commands.items():
+        average = told.microseconds / told.calls if told.calls else 0.0
+        yield (
+            f"cmdstat_{name}",
+            (
+                f"calls={told.calls},usec={told.microseconds:.0f},usec_per_call={average:.2f},"
+                f"rejected_calls={told.rejected},failed_calls={told.failed}"
+            ),
+        )
+
+
+def _errorstats(facts: InfoFacts) -> Rows:
+    for code, count in facts.errors.items():
+        yield f"errorstat_{code}", f"count={count}"
+
+
+def _cluster(facts: InfoFacts) -> Rows:  # noqa: ARG001 - all sections share one signature
+    yield "cluster_enabled", 0
+
+
+def _keyspace(facts: InfoFacts) -> Rows:
+    if facts.is_holding:
+        yield "millstream_keyspace_held", 1  # the figures would tell of changes that may yet be lost
+    for base in facts.databases:
+        if base.keys:
+            yield (
+                f"db{base.index}",
+                f"keys={base.keys},expires={base.expires},avg_ttl={base.average_ttl},subexpiry=0",
+            )
+
+
+SECTIONS: dict[str, tuple[str, Callable[[InfoFacts], Rows]]] = {
+    "server": ("Server", _server),
+    "clients": ("Clients", _clients),
+    "memory": ("Memory", _memory),
+    "persistence": ("Persistence", _persistence),
+    "stats": ("Stats", _stats),
+    "replication": ("Replication", _replication),
+    "cpu": ("CPU", _cpu),
+    "modules": ("Modules", _modules),
+    "commandstats": ("Commandstats", _commandstats),
+    "errorstats": ("Errorstats", _errorstats),
+    "cluster": ("Cluster", _cluster),
+    "keyspace": ("Keyspace", _keyspace),
+}
+
+# As in Redis, counters of each command are shown only on demand.
+_BY_DEFAULT = [name for name in SECTIONS if name != "commandstats"]
+_SETS = {"default": _BY_DEFAULT, "all": [name for name in SECTIONS if name != "modules"], "everything": list(SECTIONS)}
+
+
+def render(sections: list[str], facts: InfoFacts) -> str:
+    """The text of INFO.
+
+    Args:
+        sections: as asked for, any case; none means ``default``; unknown ones give nothing.
+        facts: everything known.
+
+    Returns:
+        Lines ended by CR LF, sections with a blank line between, in one fixed order.
+    """
+    wanted: set[str] = set()
+    for name in sections or ["default"]:
+        wanted.update(_SETS.get(name.lower(), [name.lower()]))
+    texts = []
+    for name, (title, rows) in SECTIONS.items():
+        if name in wanted:
+            texts.append(f"# {title}\r\n" + "".join(f"{key}:{value}\r\n" for key, value in rows(facts)))
+    return "\r\n".join(texts)

@@ -1,0 +1,279 @@
+"""COMMAND: the command table, as clients ask for it, made from :mod:`millstream.commands.table.table`.
+
+Source: https://redis.io/docs/latest/commands/command/
+"""
+
+from functools import cache
+
+from millstream.commands.context.context import Context
+from millstream.commands.table.args import SYNTAX, keyword
+from millstream.commands.table.docs import document
+from millstream.commands.table.hints import FLAG_ORDER, KEY_NOTES, KEY_USES, MORE_FLAGS, TIPS
+from millstream.commands.table.keyspecs import MOVABLE, NO_KEYS, flags_of_keys, has_keys
+from millstream.commands.table.table import TABLE, Command, command, every
+from millstream.commands.users.categories import categories
+from millstream.errors import CommandError
+from millstream.glob import matcher
+from millstream.replies import NIL_ARRAY, Fixed, Map, Reply, Set, Simple
+
+# Where the word STREAMS is looked for
+_AFTER_STREAMS = {"xread": 1, "xreadgroup": 4}
+
+
+def _specs(row: Command) -> list[Reply]:
+    """The key specifications: one, or one for each key that is used in a way of its own."""
+    uses = KEY_USES.get(row.name, (("RW", "access", "update"),))
+    first, last, step = row.keys
+    if row.name in _AFTER_STREAMS:
+        begin = _spec(b"keyword", (b"keyword", b"STREAMS"), (b"startfrom", _AFTER_STREAMS[row.name]))
+        return [_described(row, uses[0], begin, _range(-1, 1, 2))]
+    if row.name in MOVABLE:  # EVAL and its like: a number, then so many keys
+        find = _spec(b"keynum", (b"keynumidx", 0), (b"firstkey", 1), (b"keystep", 1))
+        return [_described(row, uses[0], _spec(b"index", (b"index", 2)), find)]
+    if not first:
+        return []
+    if len(uses) > 1:
+        return [
+            _described(row, use, _spec(b"index", (b"index", at)), _range(0, 1, 0)) for at, use in enumerate(uses, first)
+        ]
+    reach = last if last < 0 else last - first
+    return [_described(row, uses[0], _spec(b"index", (b"index", first)), _range(reach, step, 0))]
+
+
+def _described(row: Command, use: tuple[str, ...], begin: Reply, find: Reply) -> Reply:
+    flags = Set([Simple(word.encode()) for word in use])
+    pairs: list[tuple[Reply, Reply]] = [(b"flags", flags), (b"begin_search", begin), (b"find_keys", find)]
+    note = KEY_NOTES.get(row.name)
+    return Map(pairs if note is None else [(b"notes", note), *pairs])
+
+
+def _range(last: int, step: int, limit: int) -> Reply:
+    return _spec(b"range", (b"lastkey", last), (b"keystep", step), (b"limit", limit))
+
+
+def _spec(kind: bytes, *fields: tuple[Reply, Reply]) -> Reply:
+    return Map([(b"type", kind), (b"spec", Map(list(fields)))])
+
+
+def flags_of(row: Command) -> list[str]:
+    """All flags of a command, in Redis's order."""
+    return sorted(row.flags.union(MORE_FLAGS.get(row.name, ())), key=FLAG_ORDER.index)
+
+
+@cache
+def described(name: str) -> Fixed:
+    """One command as COMMAND INFO answers it, by its name in the table."""
+    row = named(name.encode())
+    assert row is not None
+    return Fixed(describe(row))
+
+
+@cache
+def documented(name: str) -> Fixed:
+    """One command as COMMAND DOCS answers it, by its name in the table."""
+    row = named(name.encode())
+    assert row is not None
+    return Fixed(document(row))
+
+
+@cache
+def flag_set(words: tuple[str, ...]) -> Fixed:
+    """The flags of a key specification."""
+    return Fixed(Set([Simple(word.encode()) for word in words]))
+
+
+def describe(row: Command) -> Reply:
+    """One command as COMMAND INFO answers it."""
+    return [
+        row.name.encode(),
+        row.arity,
+        Set([Simple(flag.encode()) for flag in flags_of(row)]),
+        *row.keys,
+        Set([Simple(category.encode()) for category in categories(row)]),
+        Set([tip.encode() for tip in TIPS.get(row.name, ())]),
+        Set(_specs(row)),
+        [describe(sub) for sub in row.subcommands.values()] or Set([]),
+    ]
+
+
+def named(word: bytes) -> Command | None:
+    """The row of ``get`` or ``xgroup|create``."""
+    head, bar, sub = word.lower().partition(b"|")
+    row = TABLE.get(head)
+    return row.subcommands.get(sub) if row is not None and bar else row
+
+
+@command(
+    "command",
+    -1,
+    flags="loading stale",
+    since="2.8.13",
+    group="server",
+    acl="connection",
+    summary="Describes all commands.",
+)
+def command_(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """One array each, as COMMAND INFO."""
+    if len(argv) > 1:
+        raise CommandError(f"ERR unknown subcommand '{argv[1].decode('utf-8', 'surrogateescape')}'. Try COMMAND HELP.")
+    return [described(row.name) for row in TABLE.values()]
+
+
+@command(
+    "command|count",
+    2,
+    flags="loading stale",
+    since="2.8.13",
+    group="server",
+    acl="connection",
+    summary="Counts the commands.",
+)
+def command_count(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """Subcommands do not count."""
+    return len(TABLE)
+
+
+@command(
+    "command|info",
+    -2,
+    flags="loading stale",
+    since="2.8.13",
+    group="server",
+    acl="connection",
+    syntax="[command-name [command-name ...]]",
+    summary="Describes some commands.",
+)
+def command_info(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """Null for a name there is no command of."""
+    if len(argv) == 2:
+        return [described(row.name) for row in TABLE.values()]
+    rows = [named(word) for word in argv[2:]]
+    return [NIL_ARRAY if row is None else described(row.name) for row in rows]
+
+
+@command(
+    "command|docs",
+    -2,
+    flags="loading stale",
+    since="7.0.0",
+    group="server",
+    acl="connection",
+    syntax="[command-name [command-name ...]]",
+    summary="Documents commands.",
+    differs="texts",
+)
+def command_docs(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """Names with what they do; names there is no command of are left out."""
+    rows = [named(word) for word in argv[2:]] if len(argv) > 2 else list(TABLE.values())
+    return Map([(row.name.encode(), documented(row.name)) for row in rows if row is not None])
+
+
+@command(
+    "command|list",
+    -2,
+    flags="loading stale",
+    since="7.0.0",
+    group="server",
+    acl="connection",
+    syntax="[FILTERBY filterby=<MODULE module-name | ACLCAT category | PATTERN pattern>]",
+    summary="Names the commands.",
+)
+def command_list(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """Full names, subcommands' too (``xinfo|stream``), whether or not there is a filter."""
+    if len(argv) == 2:
+        return [row.name.encode() for row in every()]
+    if len(argv) != 5 or keyword(argv[2]) != b"FILTERBY":
+        raise SYNTAX
+    kind, wanted = keyword(argv[3]), argv[4]
+    if kind == b"PATTERN":
+        fits = matcher(wanted, nocase=True)
+        return [row.name.encode() for row in every() if fits(row.name.encode())]
+    if kind == b"ACLCAT":
+        category = "@" + keyword(wanted).decode("utf-8", "surrogateescape").lower()
+        return [row.name.encode() for row in every() if category in categories(row)]
+    if kind == b"MODULE":
+        return []
+    raise SYNTAX
+
+
+@command(
+    "command|getkeys",
+    -3,
+    flags="loading stale",
+    since="2.8.13",
+    group="server",
+    acl="connection",
+    syntax="command [arg [arg ...]]",
+    summary="Answers which words of a command are keys.",
+)
+def command_getkeys(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """The keys in order."""
+    return [key for key, _ in _keys(argv[2:])]
+
+
+@command(
+    "command|getkeysandflags",
+    -3,
+    flags="loading stale",
+    since="7.0.0",
+    group="server",
+    acl="connection",
+    syntax="command [arg [arg ...]]",
+    summary="Answers which words of a command are keys, and what is done with each.",
+)
+def command_getkeysandflags(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """The keys in order, each with the flags of its key specification."""
+    return [[key, flag_set(words)] for key, words in _keys(argv[2:])]
+
+
+def _keys(words: list[bytes]) -> list[tuple[bytes, tuple[str, ...]]]:
+    row = TABLE.get(words[0].lower())
+    if row is not None and row.subcommands and len(words) > 1:
+        row = row.subcommands.get(words[1].lower())
+    if row is None:
+        raise CommandError("ERR Invalid command specified")
+    if not has_keys(row):
+        raise CommandError(NO_KEYS)
+    if (row.arity > 0 and len(words) != row.arity) or len(words) < -row.arity:
+        raise CommandError("ERR Invalid number of arguments specified for command")
+    try:
+        return flags_of_keys(row, words)
+    except CommandError:
+        if "no_mandatory_keys" in flags_of(row):
+            return []
+        raise
+
+
+_HELP = (
+    "COMMAND <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "(no subcommand)",
+    "    Describe all commands.",
+    "COUNT",
+    "    How many commands there are.",
+    "DOCS [<command> [<command> ...]]",
+    "    What commands do.",
+    "GETKEYS <command> [<arg> ...]",
+    "    Which words of a command are keys.",
+    "GETKEYSANDFLAGS <command> [<arg> ...]",
+    "    Which words of a command are keys, and what is done with each.",
+    "INFO [<command> [<command> ...]]",
+    "    Describe some commands.",
+    "LIST [FILTERBY (MODULE|ACLCAT|PATTERN) <value>]",
+    "    Names of commands.",
+    "HELP",
+    "    Print this help.",
+)
+
+
+@command(
+    "command|help",
+    2,
+    flags="loading stale",
+    since="5.0.0",
+    group="server",
+    acl="connection",
+    summary="Tells the subcommands.",
+)
+def command_help(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """One line of text each."""
+    return [Simple(line.encode()) for line in _HELP]

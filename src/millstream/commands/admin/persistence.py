@@ -1,0 +1,78 @@
+"""SAVE BGSAVE BGREWRITEAOF, for a server whose log is always on.
+
+SAVE and BGSAVE bring the log to the disk, now. There is no second file to write: what Redis needs them for has happened
+when a write is acknowledged (``--fsync always``), or happens here. BGREWRITEAOF has the log made smaller. A server
+without a data directory refuses them, rather than say that something was kept.
+
+Source: https://redis.io/docs/latest/commands/save/, bgsave/ and bgrewriteaof/
+"""
+
+from millstream.commands.context.context import Context
+from millstream.commands.table.args import SYNTAX, keyword
+from millstream.commands.table.table import command
+from millstream.errors import CommandError, DiskFullError, StorageError
+from millstream.replies import OK, Reply, Simple
+
+NOTHING_KEPT = "ERR nothing is kept: the server was started without a data directory"
+
+
+def _save(ctx: Context) -> None:
+    try:
+        is_kept = ctx.host.save()
+    except DiskFullError as error:
+        raise CommandError(f"MISCONF Errors writing to the AOF file: {error}") from None
+    except StorageError as error:
+        raise CommandError(f"ERR {error}") from None
+    if not is_kept:
+        raise CommandError(NOTHING_KEPT)
+
+
+@command(
+    "save",
+    1,
+    flags="admin noscript no_multi",
+    since="1.0.0",
+    group="server",
+    summary="Brings everything to the disk.",
+    differs="saving",
+)
+def save(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """OK once all that was written so far would survive a power cut, in every fsync mode."""
+    _save(ctx)
+    return OK
+
+
+@command(
+    "bgsave",
+    -1,
+    flags="admin noscript",
+    since="1.0.0",
+    group="server",
+    syntax="[SCHEDULE]@3.2.2",
+    summary="Brings everything to the disk.",
+    differs="saving",
+)
+def bgsave(ctx: Context, argv: list[bytes]) -> Reply:
+    """The same as SAVE, with Redis's answer; it is done when the answer comes, never scheduled."""
+    if len(argv) > 1 and (len(argv) > 2 or keyword(argv[1]) != b"SCHEDULE"):
+        raise SYNTAX
+    _save(ctx)
+    return Simple(b"Background saving started")
+
+
+@command(
+    "bgrewriteaof",
+    1,
+    flags="admin noscript",
+    since="1.0.0",
+    group="server",
+    summary="Begins to rewrite the log, so that it holds no more than the data.",
+)
+def bgrewriteaof(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """A line that says that it has begun; INFO's ``aof_rewrite_in_progress`` and its neighbours say how it ends."""
+    has_begun = ctx.host.rewrite()
+    if has_begun is None:
+        raise CommandError(NOTHING_KEPT)
+    if not has_begun:
+        raise CommandError("ERR Background append only file rewriting already in progress")
+    return Simple(b"Background append only file rewriting started")

@@ -1,0 +1,242 @@
+"""EVAL EVALSHA EVAL_RO EVALSHA_RO SCRIPT, and of FUNCTION what says that there are no functions.
+
+The words are read here; ``host.scripts`` runs the script. Source: https://redis.io/docs/latest/develop/programmability/
+"""
+
+from millstream.commands.context.context import Context
+from millstream.commands.table.args import SYNTAX, integer, keyword
+from millstream.commands.table.table import command, container
+from millstream.errors import CommandError
+from millstream.replies import OK, Reply, Simple
+
+
+def _split(argv: list[bytes]) -> tuple[list[bytes], list[bytes]]:
+    """Keys and arguments."""
+    count = integer(argv[2])
+    if count > len(argv) - 3:
+        raise CommandError("ERR Number of keys can't be greater than number of args")
+    if count < 0:
+        raise CommandError("ERR Number of keys can't be negative")
+    return argv[3 : 3 + count], argv[3 + count :]
+
+
+def _eval(ctx: Context, argv: list[bytes], *, read_only: bool) -> Reply:
+    keys, args = _split(argv)
+    return ctx.host.scripts.run_source(ctx, argv[1], keys, args, read_only=read_only)
+
+
+def _evalsha(ctx: Context, argv: list[bytes], *, read_only: bool) -> Reply:
+    keys, args = _split(argv)
+    return ctx.host.scripts.run_sha(ctx, argv[1], keys, args, read_only=read_only)
+
+
+@command(
+    "eval",
+    -3,
+    flags="noscript stale movablekeys",
+    since="2.6.0",
+    group="scripting",
+    syntax="script numkeys:integer [key [key ...]] [arg [arg ...]]",
+    summary="Runs a Lua script.",
+    differs="scripts",
+)
+def eval_(ctx: Context, argv: list[bytes]) -> Reply:
+    """What the script returns."""
+    return _eval(ctx, argv, read_only=False)
+
+
+@command(
+    "eval_ro",
+    -3,
+    flags="noscript stale readonly movablekeys",
+    since="7.0.0",
+    group="scripting",
+    syntax="script numkeys:integer [key [key ...]] [arg [arg ...]]",
+    summary="Runs a Lua script that may not write.",
+    differs="scripts",
+)
+def eval_ro(ctx: Context, argv: list[bytes]) -> Reply:
+    """What the script returns."""
+    return _eval(ctx, argv, read_only=True)
+
+
+@command(
+    "evalsha",
+    -3,
+    flags="noscript stale movablekeys",
+    since="2.6.0",
+    group="scripting",
+    syntax="sha1 numkeys:integer [key [key ...]] [arg [arg ...]]",
+    summary="Runs a Lua script that the server has, by its SHA-1.",
+    differs="scripts",
+)
+def evalsha(ctx: Context, argv: list[bytes]) -> Reply:
+    """What the script returns; NOSCRIPT if the server does not have it."""
+    return _evalsha(ctx, argv, read_only=False)
+
+
+@command(
+    "evalsha_ro",
+    -3,
+    flags="noscript stale readonly movablekeys",
+    since="7.0.0",
+    group="scripting",
+    syntax="sha1 numkeys:integer [key [key ...]] [arg [arg ...]]",
+    summary="Runs a Lua script that the server has and that may not write, by its SHA-1.",
+    differs="scripts",
+)
+def evalsha_ro(ctx: Context, argv: list[bytes]) -> Reply:
+    """What the script returns."""
+    return _evalsha(ctx, argv, read_only=True)
+
+
+container("script", since="2.6.0", group="scripting", summary="Keeps Lua scripts.")
+
+
+@command(
+    "script|load",
+    3,
+    flags="noscript stale",
+    since="2.6.0",
+    group="scripting",
+    syntax="script",
+    summary="Keeps a script for EVALSHA.",
+)
+def script_load(ctx: Context, argv: list[bytes]) -> Reply:
+    """Its SHA-1. Scripts are not in the log: after a restart a client loads them again, as with Redis."""
+    return ctx.host.scripts.load(argv[2])
+
+
+@command(
+    "script|exists",
+    -3,
+    flags="noscript",
+    since="2.6.0",
+    group="scripting",
+    syntax="sha1 [sha1 ...]",
+    summary="Tells which scripts the server has.",
+)
+def script_exists(ctx: Context, argv: list[bytes]) -> Reply:
+    """1 or 0 for each."""
+    return [int(ctx.host.scripts.exists(sha)) for sha in argv[2:]]
+
+
+@command(
+    "script|flush",
+    -2,
+    flags="noscript",
+    since="2.6.0",
+    group="scripting",
+    syntax="flush-type=[ASYNC | SYNC]@6.2.0",
+    summary="Forgets all scripts.",
+)
+def script_flush(ctx: Context, argv: list[bytes]) -> Reply:
+    """Always OK."""
+    if len(argv) > 3 or (len(argv) == 3 and keyword(argv[2]) not in {b"ASYNC", b"SYNC"}):
+        raise CommandError("ERR SCRIPT FLUSH only support SYNC|ASYNC option")
+    ctx.host.scripts.flush()
+    return OK
+
+
+@command(
+    "script|kill",
+    2,
+    flags="noscript",
+    since="2.6.0",
+    group="scripting",
+    summary="Ends the script that runs.",
+    differs="scripts",
+)
+def script_kill(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """An error: while a script runs no command is read, and its time limit ends it."""
+    raise CommandError("NOTBUSY No scripts in execution right now.")
+
+
+_SCRIPT_HELP = (
+    "SCRIPT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "EXISTS <sha1> [<sha1> ...]",
+    "    Which of these scripts the server has.",
+    "FLUSH [ASYNC|SYNC]",
+    "    Forget all scripts.",
+    "KILL",
+    "    Nothing: a script ends when its time is up.",
+    "LOAD <script>",
+    "    Keep a script for EVALSHA.",
+    "HELP",
+    "    Print this help.",
+)
+
+
+@command(
+    "script|help",
+    2,
+    flags="loading stale",
+    since="5.0.0",
+    group="scripting",
+    summary="Tells the subcommands of SCRIPT.",
+)
+def script_help(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """One line of text each."""
+    return [Simple(line.encode()) for line in _SCRIPT_HELP]
+
+
+container("function", since="7.0.0", group="scripting", summary="Libraries of functions, of which there are none.")
+
+
+@command(
+    "function|flush",
+    -2,
+    flags="write noscript",
+    since="7.0.0",
+    group="scripting",
+    syntax="flush-type=[ASYNC | SYNC]",
+    summary="Forgets all functions: there are none.",
+    limited="there are no functions",
+)
+def function_flush(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """Always OK."""
+    if len(argv) > 3 or (len(argv) == 3 and keyword(argv[2]) not in {b"ASYNC", b"SYNC"}):
+        raise CommandError("ERR FUNCTION FLUSH only supports SYNC|ASYNC option")
+    return OK
+
+
+@command(
+    "function|list",
+    -2,
+    flags="noscript",
+    since="7.0.0",
+    group="scripting",
+    syntax="[LIBRARYNAME library-name-pattern] [WITHCODE]",
+    summary="Lists the functions: there are none.",
+    limited="there are no functions",
+)
+def function_list(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """Always empty."""
+    words = [keyword(word) for word in argv[2:]]
+    if words not in ([], [b"WITHCODE"]) and not (len(words) in {2, 3} and b"LIBRARYNAME" in words):
+        raise SYNTAX
+    return []
+
+
+_FUNCTION_HELP = (
+    "FUNCTION <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "FLUSH [ASYNC|SYNC]",
+    "    Forget all functions: there are none.",
+    "LIST [LIBRARYNAME <pattern>] [WITHCODE]",
+    "    List the functions: there are none.",
+    "HELP",
+    "    Print this help.",
+)
+
+
+@command(
+    "function|help",
+    2,
+    flags="loading stale",
+    since="7.0.0",
+    group="scripting",
+    summary="Tells the subcommands of FUNCTION.",
+)
+def function_help(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """One line of text each."""
+    return [Simple(line.encode()) for line in _FUNCTION_HELP]

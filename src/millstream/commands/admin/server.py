@@ -1,0 +1,244 @@
+"""Commands about the server: TIME INFO LASTSAVE SHUTDOWN CONFIG MEMORY USAGE.
+
+Source: https://redis.io/docs/latest/commands/?group=server
+"""
+
+import sys
+
+from millstream.commands.context.context import Context
+from millstream.commands.table.args import SYNTAX, integer, keyword
+from millstream.commands.table.table import command, container
+from millstream.engine.collections import Collection
+from millstream.engine.keyspace import StringValue
+from millstream.engine.streams.stream import Stream
+from millstream.errors import CommandError
+from millstream.glob import Effort, Pattern
+from millstream.replies import OK, Map, Reply, Simple, Verbatim
+
+# What a key costs beside its name and value: its places in the dictionaries, rounded (measured on CPython 3.11).
+_KEY_OVERHEAD = 120
+# The same for an entry beside its bytes (id and offset), a block, a pending record and a consumer.
+_ENTRY_OVERHEAD = 90
+_BLOCK_OVERHEAD = 500
+_PENDING_OVERHEAD = 250
+_CONSUMER_OVERHEAD = 400
+
+
+def _text(word: bytes) -> str:
+    return word.decode("utf-8", "surrogateescape")
+
+
+@command("time", 1, flags="loading stale fast", since="2.6.0", group="server", summary="Tells the time.")
+def time_(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """Seconds since 1970 and microseconds of the second, as the command began; resolution one millisecond."""
+    seconds, ms = divmod(ctx.now.wall, 1000)
+    return [b"%d" % seconds, b"%d" % (ms * 1000)]
+
+
+@command(
+    "info",
+    -1,
+    flags="loading stale",
+    since="1.0.0",
+    group="server",
+    syntax="[section [section ...]]",
+    acl="dangerous",
+    summary="Tells the state of the server.",
+    limited="the fields that clients and tools read",
+)
+def info(ctx: Context, argv: list[bytes]) -> Reply:
+    """Text of ``name:value`` lines in sections."""
+    text = ctx.host.info([_text(word) for word in argv[1:]])
+    return Verbatim(text.encode("utf-8", "surrogateescape"))
+
+
+@command(
+    "lastsave",
+    1,
+    flags="loading stale fast",
+    since="1.0.0",
+    group="server",
+    acl="admin dangerous",
+    summary="Tells when all was on disk.",
+)
+def lastsave(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """Seconds since 1970 of the last sync of the log; of the start, where there is no log."""
+    return ctx.host.last_save()
+
+
+@command(
+    "shutdown",
+    -1,
+    flags="admin noscript loading stale no_multi",
+    since="1.0.0",
+    group="server",
+    syntax="save-selector=[NOSAVE | SAVE] [NOW]@7.0.0 [FORCE]@7.0.0 [ABORT]@7.0.0",
+    summary="Ends the server as SIGTERM does.",
+)
+def shutdown(ctx: Context, argv: list[bytes]) -> Reply:
+    """No reply but the end of the connection; everything is on disk first, whatever the options say.
+
+    ABORT finds nothing to abort: who could send it has lost the connection by then.
+    """
+    words = {keyword(word) for word in argv[1:]}
+    if words == {b"ABORT"}:
+        raise CommandError("ERR No shutdown in progress.")
+    if not words <= {b"NOSAVE", b"SAVE", b"NOW", b"FORCE"} or words >= {b"NOSAVE", b"SAVE"}:
+        raise SYNTAX
+    ctx.session.reply_mode = "off"
+    ctx.session.closing = True
+    ctx.host.shutdown()
+    return OK
+
+
+container("config", since="2.0.0", group="server", summary="Looks at the server's parameters and changes them.")
+
+
+@command(
+    "config|get",
+    -3,
+    flags="admin noscript loading stale",
+    since="2.0.0",
+    group="server",
+    syntax="parameter [parameter ...]",
+    summary="Answers parameters by name or pattern.",
+    limited="the parameters this server has, and facts tools ask for",
+)
+def config_get(ctx: Context, argv: list[bytes]) -> Reply:
+    """Names with their values, each once."""
+    effort = Effort()
+    patterns = [Pattern(word, effort, nocase=True) for word in argv[2:]]
+    found = {name.encode(): value for name, value in ctx.host.config.texts().items()}
+    return Map([(n, _encoded(value)) for n, value in found.items() if any(p.fits(n, effort) for p in patterns)])
+
+
+def _encoded(value: str) -> bytes:
+    return value.encode("utf-8", "surrogateescape")
+
+
+@command(
+    "config|set",
+    -4,
+    flags="admin noscript loading stale",
+    since="2.0.0",
+    group="server",
+    syntax="parameter value [parameter value ...]",
+    summary="Changes parameters, all or none.",
+    differs="parameters",
+)
+def config_set(ctx: Context, argv: list[bytes]) -> Reply:
+    """They hold until the server ends; at the start they come from the command line."""
+    if len(argv) % 2:
+        raise SYNTAX
+    words = [_text(word) for word in argv[2:]]
+    ctx.host.config.set(list(zip(words[::2], words[1::2], strict=True)))
+    if "requirepass" in map(str.lower, words[::2]):
+        ctx.host.accounts.set_default_password(ctx.host.config.require_pass)
+    return OK
+
+
+@command(
+    "config|resetstat",
+    2,
+    flags="admin noscript loading stale",
+    since="2.0.0",
+    group="server",
+    summary="Sets INFO's counters to zero.",
+)
+def config_resetstat(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """Counters only; nothing else changes."""
+    ctx.host.reset_stats()
+    return OK
+
+
+@command(
+    "config|rewrite",
+    2,
+    flags="admin noscript loading stale",
+    since="2.8.0",
+    group="server",
+    summary="Always an error: there is no file of parameters.",
+)
+def config_rewrite(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """The error Redis gives when it runs without a file."""
+    raise CommandError("ERR The server is running without a config file")
+
+
+_CONFIG_HELP = (
+    "CONFIG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "GET <pattern> [<pattern> ...]",
+    "    Parameters whose names fit, with their values.",
+    "SET <parameter> <value> [<parameter> <value> ...]",
+    "    Change parameters, all or none.",
+    "RESETSTAT",
+    "    Set the counters of INFO to zero.",
+    "REWRITE",
+    "    Not available: there is no file of parameters.",
+    "HELP",
+    "    Print this help.",
+)
+
+
+@command(
+    "config|help", 2, flags="loading stale", since="5.0.0", group="server", summary="Tells the subcommands of CONFIG."
+)
+def config_help(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """One line of text each."""
+    return [Simple(line.encode()) for line in _CONFIG_HELP]
+
+
+container("memory", since="4.0.0", group="server", summary="Tells what keys take in memory.")
+
+
+@command(
+    "memory|usage",
+    -3,
+    flags="readonly",
+    keys=(2, 2, 1),
+    since="4.0.0",
+    group="server",
+    syntax="key [SAMPLES count:integer]",
+    summary="Estimates the bytes a key takes.",
+    limited="an estimate, from what is stored",
+)
+def memory_usage(ctx: Context, argv: list[bytes]) -> Reply:
+    """An estimate: wire bytes of the entries and typical sizes of what surrounds them. SAMPLES changes nothing."""
+    if len(argv) not in {3, 5} or (len(argv) == 5 and (keyword(argv[3]) != b"SAMPLES" or integer(argv[4]) < 0)):
+        raise SYNTAX
+    value = ctx.lookup(argv[2])
+    if value is None:
+        return None
+    size = _KEY_OVERHEAD + sys.getsizeof(argv[2])
+    if isinstance(value, StringValue):
+        return size + sys.getsizeof(b"") + value.size
+    if isinstance(value, Stream):
+        size += _stream_size(value)
+    elif isinstance(value, Collection):
+        size += value.footprint()
+    return size
+
+
+def _stream_size(stream: Stream) -> int:
+    size = 0
+    for block in stream.entries.blocks:
+        size += len(block.wire) + len(block.ids) * _ENTRY_OVERHEAD + _BLOCK_OVERHEAD
+    for group in stream.groups.values():
+        size += len(group.pending) * _PENDING_OVERHEAD + len(group.consumers) * _CONSUMER_OVERHEAD
+    return size
+
+
+_MEMORY_HELP = (
+    "MEMORY <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "USAGE <key> [SAMPLES <count>]",
+    "    Estimate the bytes a key takes.",
+    "HELP",
+    "    Print this help.",
+)
+
+
+@command(
+    "memory|help", 2, flags="loading stale", since="4.0.0", group="server", summary="Tells the subcommands of MEMORY."
+)
+def memory_help(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """One line of text each."""
+    return [Simple(line.encode()) for line in _MEMORY_HELP]

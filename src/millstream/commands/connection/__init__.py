@@ -1,0 +1,1 @@
+"""Commands about connections: HELLO, CLIENT, MULTI, publish and subscribe, WAIT."""

@@ -1,0 +1,417 @@
+"""CLIENT: looking at connections, naming one's own, and acting on others'.
+
+Source: https://redis.io/docs/latest/commands/client-list/ and its siblings.
+"""
+
+from collections.abc import Callable, Iterable
+
+from millstream.commands.connection.connection import BAD_NAME, is_printable
+from millstream.commands.context.context import Context
+from millstream.commands.context.session import Session
+from millstream.commands.table.args import SYNTAX, bad_subcommand, integer, keyword, read_integer
+from millstream.commands.table.table import command, container
+from millstream.commands.users.accounts import DEFAULT
+from millstream.errors import CommandError
+from millstream.replies import OK, Reply, Simple, Verbatim
+
+Test = Callable[[Session], bool]
+
+# Only the first two exist here: there are no replicas.
+_KINDS = {b"normal", b"pubsub", b"master", b"replica", b"slave"}
+
+container("client", since="2.4.0", group="connection", summary="Looks at connections and acts on them.")
+
+
+def _shown(word: bytes) -> str:
+    return _text(word.partition(b"\0")[0])
+
+
+def _text(word: bytes) -> str:
+    return word.decode("utf-8", "surrogateescape")
+
+
+def flags_of(session: Session) -> str:
+    """CLIENT LIST's letters."""
+    letters = (
+        ("P", session.is_subscribed),
+        ("b", session.blocked),
+        ("x", session.queue is not None),
+        ("d", session.watch_broken),
+        ("c", session.closing),
+        ("U", session.is_unix),
+        ("e", session.no_evict),
+        ("T", session.no_touch),
+    )
+    return "".join(letter for letter, holds in letters if holds) or "N"
+
+
+def describe(session: Session, wall: int) -> str:
+    """One line of CLIENT LIST: the fields that exist here, in Redis's order, no secrets."""
+    traffic = session.traffic()
+    fields: list[tuple[str, object]] = [
+        ("id", session.id),
+        ("addr", session.addr),
+        ("laddr", session.laddr),
+        ("fd", traffic.descriptor),
+        ("name", _shown(session.name)),
+        ("age", max(wall - session.created, 0) // 1000),
+        ("idle", max(wall - session.last_used, 0) // 1000),
+        ("flags", flags_of(session)),
+        ("db", session.db),
+        ("sub", len(session.channels)),
+        ("psub", len(session.patterns)),
+        ("ssub", 0),
+        ("multi", -1 if session.queue is None else len(session.queue)),
+        ("watch", len(session.watched)),
+        ("qbuf", traffic.unread),
+        ("omem", traffic.untaken),
+        ("events", "rw" if traffic.untaken else "r"),
+        ("cmd", session.last_command or "NULL"),
+        ("user", _text(session.user or b"default")),
+        ("redir", -1),
+        ("resp", session.resp),
+        ("lib-name", _shown(session.lib_name)),
+        ("lib-ver", _shown(session.lib_ver)),
+        ("io-thread", 0),
+        ("tot-net-in", traffic.received),
+        ("tot-net-out", traffic.sent),
+        ("tot-cmds", session.commands),
+        ("read-events", traffic.reads),
+    ]
+    return " ".join(f"{name}={value}" for name, value in fields)
+
+
+def _lines(sessions: Iterable[Session], wall: int) -> Verbatim:
+    text = "".join(describe(session, wall) + "\n" for session in sessions)
+    return Verbatim(text.encode("utf-8", "surrogateescape"))
+
+
+def _by_kind(word: bytes, wall: int = 0) -> Test:  # noqa: ARG001 - all filters share one signature
+    kind = keyword(word).lower()
+    if kind not in _KINDS:
+        raise CommandError(f"ERR Unknown client type '{_text(word)}'")
+    return lambda session: kind == (b"pubsub" if session.is_subscribed else b"normal")
+
+
+@command(
+    "client|id",
+    2,
+    flags="noscript loading stale",
+    since="5.0.0",
+    group="connection",
+    summary="Tells the connection's number.",
+)
+def client_id(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """Never used twice while the server runs."""
+    return ctx.session.id
+
+
+@command(
+    "client|info",
+    2,
+    flags="noscript loading stale",
+    since="6.2.0",
+    group="connection",
+    summary="Describes the connection.",
+    limited="without the sizes of buffers that only Redis has",
+)
+def client_info(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """Its line of CLIENT LIST."""
+    return _lines([ctx.session], ctx.now.wall)
+
+
+@command(
+    "client|list",
+    -2,
+    flags="admin noscript loading stale",
+    since="2.4.0",
+    group="connection",
+    syntax="[TYPE client-type=<NORMAL | MASTER | REPLICA | PUBSUB>]@5.0.0 [ID client-id:integer [client-id ...]]@6.2.0",
+    summary="Describes all connections.",
+    limited="one filter at a time: TYPE or ID; without the sizes of buffers that only Redis has",
+)
+def client_list(ctx: Context, argv: list[bytes]) -> Reply:
+    """One line each, oldest first."""
+    sessions = list(ctx.host.sessions())
+    word = keyword(argv[2]) if len(argv) > 2 else b""
+    if word == b"TYPE" and len(argv) == 4:
+        sessions = list(filter(_by_kind(argv[3]), sessions))
+    elif word == b"ID" and len(argv) > 3:
+        wanted = {read_integer(each) for each in argv[3:]}
+        if not all(each is not None and each > 0 for each in wanted):
+            raise CommandError("ERR Invalid client ID")
+        sessions = [session for session in sessions if session.id in wanted]
+    elif len(argv) > 2:
+        raise SYNTAX
+    return _lines(sessions, ctx.now.wall)
+
+
+@command(
+    "client|setname",
+    3,
+    flags="noscript loading stale",
+    since="2.6.9",
+    group="connection",
+    syntax="connection-name",
+    summary="Names the connection.",
+)
+def client_setname(ctx: Context, argv: list[bytes]) -> Reply:
+    """An empty name takes it away."""
+    if not is_printable(argv[2]):
+        raise CommandError(BAD_NAME)
+    ctx.session.name = argv[2]
+    return OK
+
+
+@command(
+    "client|getname",
+    2,
+    flags="noscript loading stale",
+    since="2.6.9",
+    group="connection",
+    summary="Tells the connection's name.",
+)
+def client_getname(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """Null if it has none."""
+    return ctx.session.name or None
+
+
+@command(
+    "client|setinfo",
+    4,
+    flags="noscript loading stale",
+    since="7.2.0",
+    group="connection",
+    syntax="attr=<LIB-NAME libname | LIB-VER libver>",
+    summary="Tells the server which library the client uses.",
+)
+def client_setinfo(ctx: Context, argv: list[bytes]) -> Reply:
+    """Shown in CLIENT LIST."""
+    attribute = keyword(argv[2]).lower()
+    if attribute not in {b"lib-name", b"lib-ver"}:
+        raise CommandError(f"ERR Unrecognized option '{_text(argv[2])}'")
+    if not is_printable(argv[3]):
+        raise CommandError(f"ERR {attribute.decode()} cannot contain spaces, newlines or special characters.")
+    if attribute == b"lib-name":
+        ctx.session.lib_name = argv[3]
+    else:
+        ctx.session.lib_ver = argv[3]
+    return OK
+
+
+def _on_off(word: bytes) -> bool:
+    if keyword(word) not in {b"ON", b"OFF"}:
+        raise SYNTAX
+    return keyword(word) == b"ON"
+
+
+@command(
+    "client|no-evict",
+    3,
+    flags="admin noscript loading stale",
+    since="7.0.0",
+    group="connection",
+    syntax="enabled=<ON | OFF>",
+    summary="Marks the connection as one to keep.",
+)
+def client_no_evict(ctx: Context, argv: list[bytes]) -> Reply:
+    """No connection is ever evicted for memory here; the mark is shown in CLIENT LIST."""
+    ctx.session.no_evict = _on_off(argv[2])
+    return OK
+
+
+@command(
+    "client|no-touch",
+    3,
+    flags="noscript loading stale",
+    since="7.2.0",
+    group="connection",
+    syntax="enabled=<ON | OFF>",
+    summary="Marks the connection as one that changes no times of access.",
+)
+def client_no_touch(ctx: Context, argv: list[bytes]) -> Reply:
+    """No times of access are kept here; the mark is shown in CLIENT LIST."""
+    ctx.session.no_touch = _on_off(argv[2])
+    return OK
+
+
+@command(
+    "client|reply",
+    3,
+    flags="noscript loading stale",
+    since="3.2.0",
+    group="connection",
+    syntax="action=<ON | OFF | SKIP>",
+    summary="Says whether the client wants replies.",
+)
+def client_reply(ctx: Context, argv: list[bytes]) -> Reply:
+    """OFF and SKIP are not answered; SKIP also silences the next command."""
+    word = keyword(argv[2])
+    if word not in {b"ON", b"OFF", b"SKIP"}:
+        raise SYNTAX
+    if word != b"SKIP" or ctx.session.reply_mode != "off":
+        ctx.session.reply_mode = word.decode().lower()
+    return OK
+
+
+@command(
+    "client|unblock",
+    -3,
+    flags="admin noscript loading stale",
+    since="5.0.0",
+    group="connection",
+    syntax="client-id:integer unblock-type=[TIMEOUT | ERROR]",
+    summary="Ends another connection's wait.",
+)
+def client_unblock(ctx: Context, argv: list[bytes]) -> Reply:
+    """1 if it did wait."""
+    if len(argv) > 4:
+        raise bad_subcommand("CLIENT", argv[1])
+    reason = keyword(argv[3]) if len(argv) == 4 else b"TIMEOUT"
+    if reason not in {b"TIMEOUT", b"ERROR"}:
+        raise CommandError("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR")
+    return int(ctx.host.unblock(integer(argv[2]), reason == b"ERROR"))
+
+
+def _by_id(word: bytes, wall: int) -> Test:  # noqa: ARG001 - all filters share one signature
+    wanted = read_integer(word)
+    if wanted is None or wanted < 1:
+        raise CommandError("ERR client-id should be greater than 0")
+    return lambda session: session.id == wanted
+
+
+def _by_addr(word: bytes, wall: int) -> Test:  # noqa: ARG001 - all filters share one signature
+    return lambda session: session.addr == _text(word)
+
+
+def _by_laddr(word: bytes, wall: int) -> Test:  # noqa: ARG001 - all filters share one signature
+    return lambda session: session.laddr == _text(word)
+
+
+def _by_user(word: bytes, wall: int) -> Test:  # noqa: ARG001 - all filters share one signature
+    return lambda session: (session.user or DEFAULT) == word
+
+
+def _by_age(word: bytes, wall: int) -> Test:
+    seconds = integer(word, "ERR maxage is not an integer or out of range")
+    if seconds < 1:
+        raise CommandError("ERR maxage should be greater than 0")
+    return lambda session: wall - session.created >= seconds * 1000
+
+
+_FILTERS: dict[bytes, Callable[[bytes, int], Test]] = {
+    b"ID": _by_id,
+    b"TYPE": _by_kind,
+    b"ADDR": _by_addr,
+    b"LADDR": _by_laddr,
+    b"USER": _by_user,
+    b"MAXAGE": _by_age,
+}
+
+
+def _close(ctx: Context, session: Session) -> None:
+    if session is ctx.session:
+        session.closing = True
+    else:
+        ctx.host.kill(session)
+
+
+@command(
+    "client|kill",
+    -3,
+    flags="admin noscript loading stale",
+    since="2.4.0",
+    group="connection",
+    syntax="filter=<old-format=ip:port | new-format=([ID client-id:integer] "
+    "[TYPE client-type=<NORMAL | MASTER@3.2.0 | SLAVE | REPLICA@5.0.0 | PUBSUB>] [USER username] [ADDR addr=ip:port] "
+    "[LADDR laddr=ip:port]@6.2.0 [SKIPME skipme=<YES | NO>] [MAXAGE maxage:integer]@7.4.0)@2.8.12>",
+    summary="Closes connections.",
+)
+def client_kill(ctx: Context, argv: list[bytes]) -> Reply:
+    """The old form answers OK; with filters, how many were closed."""
+    if len(argv) == 3:
+        return _kill_one(ctx, argv[2])
+    tests: list[Test] = []
+    skip_me = True
+    for at in range(2, len(argv), 2):
+        if at + 1 == len(argv):
+            raise SYNTAX
+        name, word = keyword(argv[at]), argv[at + 1]
+        if name == b"SKIPME" and keyword(word).lower() in {b"yes", b"no"}:
+            skip_me = keyword(word).lower() == b"yes"
+        elif name == b"USER" and ctx.host.accounts.get(word) is None:
+            raise CommandError(f"ERR No such user '{_text(word)}'")
+        elif name in _FILTERS:
+            tests.append(_FILTERS[name](word, ctx.now.wall))
+        else:
+            raise SYNTAX
+    chosen = [session for session in ctx.host.sessions() if all(test(session) for test in tests)]
+    if skip_me:
+        chosen = [session for session in chosen if session is not ctx.session]
+    for session in chosen:
+        _close(ctx, session)
+    return len(chosen)
+
+
+def _kill_one(ctx: Context, addr: bytes) -> Reply:
+    for session in list(ctx.host.sessions()):
+        if session.addr == _text(addr):
+            _close(ctx, session)
+            return OK
+    raise CommandError("ERR No such client")
+
+
+_HELP = (
+    "CLIENT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "CACHING (YES|NO)",
+    "    An error: there is no tracking.",
+    "GETNAME",
+    "    The name of this connection.",
+    "GETREDIR",
+    "    Always -1: there is no tracking.",
+    "ID",
+    "    The number of this connection.",
+    "INFO",
+    "    This connection's line of CLIENT LIST.",
+    "KILL <ip:port>",
+    "    Close the connection from that address.",
+    "KILL <option> <value> [<option> <value> [...]]",
+    "    Close the connections that fit ID, ADDR, LADDR, TYPE, USER and MAXAGE; SKIPME yes|no (default yes).",
+    "LIST [TYPE <type> | ID <id> [<id> ...]]",
+    "    Describe connections, one line each.",
+    "NO-EVICT (ON|OFF)",
+    "    Mark this connection as one to keep.",
+    "NO-TOUCH (ON|OFF)",
+    "    Mark this connection as one that changes no times of access.",
+    "PAUSE <timeout> [WRITE|ALL]",
+    "    Keep commands back for so many milliseconds: those that write, or all (the default).",
+    "REPLY (ON|OFF|SKIP)",
+    "    Whether this connection wants replies.",
+    "SETINFO (LIB-NAME|LIB-VER) <value>",
+    "    Say which library is used.",
+    "SETNAME <name>",
+    "    Name this connection.",
+    "TRACKING OFF",
+    "    Accepted; ON is not supported.",
+    "TRACKINGINFO",
+    "    Always off.",
+    "UNBLOCK <client-id> [TIMEOUT|ERROR]",
+    "    End the wait of another connection.",
+    "UNPAUSE",
+    "    End a pause.",
+    "HELP",
+    "    Print this help.",
+)
+
+
+@command(
+    "client|help",
+    2,
+    flags="loading stale",
+    since="5.0.0",
+    group="connection",
+    summary="Tells the subcommands of CLIENT.",
+)
+def client_help(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """One line of text each."""
+    return [Simple(line.encode()) for line in _HELP]

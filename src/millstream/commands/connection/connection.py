@@ -1,0 +1,206 @@
+"""Commands about one's own connection: PING ECHO HELLO AUTH SELECT QUIT RESET.
+
+Source: https://redis.io/docs/latest/commands/?group=connection
+"""
+
+from millstream.commands.admin.info import REDIS_VERSION
+from millstream.commands.connection.transactions import end_transaction
+from millstream.commands.context.context import Context
+from millstream.commands.table.args import SYNTAX, integer, keyword, read_integer
+from millstream.commands.table.table import command
+from millstream.commands.users.accounts import DEFAULT
+from millstream.engine.keyspace import DATABASES
+from millstream.errors import CommandError
+from millstream.replies import OK, PONG, Map, Reply, Simple
+
+BAD_NAME = "ERR Client names cannot contain spaces, newlines or special characters."
+_AUTH_WITHOUT_NEED = (
+    "ERR AUTH <password> called without any password configured for the default user. "
+    "Are you sure your configuration is correct?"
+)
+_HELLO_NEEDS_AUTH = (
+    "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> "
+    "option can be used to authenticate the client and select the RESP protocol version at the same time"
+)
+
+
+def is_printable(word: bytes) -> bool:
+    """Whether a name can stand in CLIENT LIST: visible ASCII without blanks, up to the first NUL."""
+    return all(0x21 <= byte <= 0x7E for byte in word.partition(b"\0")[0])
+
+
+def _authenticate(ctx: Context, asked: bytes, user: bytes, password: bytes) -> None:
+    """Make the session that of a user; ``asked`` is the command's first word, for ACL LOG."""
+    if not ctx.host.accounts.accepts(user, password):
+        context = "toplevel" if ctx.may_block else "multi"
+        ctx.host.note_refusal(ctx.session, "auth", asked, user, ctx.now, context)
+        raise CommandError("WRONGPASS invalid username-password pair or user is disabled.")
+    ctx.session.user = user
+
+
+@command(
+    "ping",
+    -1,
+    flags="fast",
+    since="1.0.0",
+    group="connection",
+    syntax="[message]",
+    summary="Answers PONG, or the message.",
+)
+def ping(ctx: Context, argv: list[bytes]) -> Reply:
+    """Whether anybody is there; among RESP2 messages the answer looks like one."""
+    if len(argv) > 2:
+        raise CommandError("ERR wrong number of arguments for 'ping' command")
+    if ctx.session.resp == 2 and ctx.session.is_subscribed:
+        return [b"pong", argv[1] if len(argv) == 2 else b""]
+    return argv[1] if len(argv) == 2 else PONG
+
+
+@command(
+    "echo",
+    2,
+    flags="loading stale fast",
+    since="1.0.0",
+    group="connection",
+    syntax="message",
+    summary="Answers the message.",
+)
+def echo(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """The same bytes."""
+    return argv[1]
+
+
+@command(
+    "auth",
+    -2,
+    flags="noscript loading stale fast no_auth",
+    since="1.0.0",
+    group="connection",
+    syntax="[username]@6.0.0 password",
+    summary="Proves who the client is.",
+)
+def auth(ctx: Context, argv: list[bytes]) -> Reply:
+    """Without a name, the default user is meant; its password is that of the parameter ``requirepass`` too."""
+    if len(argv) > 3:
+        raise SYNTAX
+    if len(argv) == 2 and ctx.host.accounts.default.nopass:
+        raise CommandError(_AUTH_WITHOUT_NEED)
+    _authenticate(ctx, argv[0], argv[1] if len(argv) == 3 else DEFAULT, argv[-1])
+    return OK
+
+
+@command(
+    "hello",
+    -1,
+    flags="noscript loading stale fast no_auth",
+    since="6.0.0",
+    group="connection",
+    syntax="arguments=[protover:integer [AUTH auth=(username password)] [SETNAME clientname]]",
+    summary="Chooses the protocol version and tells who the server is.",
+)
+def hello(ctx: Context, argv: list[bytes]) -> Reply:
+    """All or nothing: an error leaves the connection as it was."""
+    session = ctx.session
+    version = session.resp
+    if len(argv) > 1:
+        wanted = read_integer(argv[1])
+        if wanted is None:
+            raise CommandError("ERR Protocol version is not an integer or out of range")
+        if wanted not in {2, 3}:
+            raise CommandError("NOPROTO unsupported protocol version")
+        version = wanted
+    name, credentials = _hello_options(argv)
+    if credentials is not None:
+        _authenticate(ctx, argv[0], *credentials)
+    if session.user is None:
+        raise CommandError(_HELLO_NEEDS_AUTH)
+    if name is not None:
+        session.name = name
+    session.resp = version
+    return Map(
+        [
+            (b"server", b"redis"),
+            (b"version", REDIS_VERSION.encode()),
+            (b"proto", version),
+            (b"id", session.id),
+            (b"mode", b"standalone"),
+            (b"role", b"master"),
+            (b"modules", []),
+        ]
+    )
+
+
+def _hello_options(argv: list[bytes]) -> tuple[bytes | None, tuple[bytes, bytes] | None]:
+    """The name and the credentials given to HELLO."""
+    name: bytes | None = None
+    credentials: tuple[bytes, bytes] | None = None
+    at = 2
+    while at < len(argv):
+        word, more = keyword(argv[at]), len(argv) - at - 1
+        if word == b"AUTH" and more >= 2:
+            credentials = (argv[at + 1], argv[at + 2])
+            at += 3
+        elif word == b"SETNAME" and more >= 1:
+            name = argv[at + 1]
+            if not is_printable(name):
+                raise CommandError(BAD_NAME)
+            at += 2
+        else:
+            shown = argv[at].decode("utf-8", "surrogateescape")
+            raise CommandError(f"ERR Syntax error in HELLO option '{shown}'")
+    return name, credentials
+
+
+@command(
+    "select",
+    2,
+    flags="loading stale fast",
+    since="1.0.0",
+    group="connection",
+    syntax="index:integer",
+    summary="Changes the database of the connection.",
+)
+def select(ctx: Context, argv: list[bytes]) -> Reply:
+    """There are sixteen, 0 to 15."""
+    index = integer(argv[1])
+    if not 0 <= index < DATABASES:
+        raise CommandError("ERR DB index is out of range")
+    ctx.session.db = index
+    return OK
+
+
+@command(
+    "quit",
+    -1,
+    flags="noscript loading stale fast no_auth",
+    since="1.0.0",
+    group="connection",
+    summary="Closes the connection.",
+)
+def quit_(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """OK, after all replies so far."""
+    ctx.session.closing = True
+    return OK
+
+
+@command(
+    "reset",
+    1,
+    flags="noscript loading stale fast no_auth",
+    since="6.2.0",
+    group="connection",
+    summary="Makes the connection as new.",
+)
+def reset(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """Ends a transaction, watches and subscriptions, goes back to RESP2 and database 0, forgets name and password."""
+    session = ctx.session
+    end_transaction(ctx)
+    for names, channels in ((session.channels, ctx.host.channels), (session.patterns, ctx.host.patterns)):
+        for name in names:
+            channels.leave(session, name)
+        names.clear()
+    session.db, session.resp, session.name = 0, 2, b""
+    session.reply_mode = "on"
+    session.no_evict = session.no_touch = False
+    session.user = ctx.host.accounts.first_user
+    return Simple(b"RESET")

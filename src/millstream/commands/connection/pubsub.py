@@ -1,0 +1,169 @@
+"""Publish and subscribe.
+
+Source: https://redis.io/docs/latest/develop/pubsub/ and the command pages it links.
+"""
+
+from millstream.commands.context.context import Context
+from millstream.commands.table.table import command, container
+from millstream.glob import Effort, Pattern
+from millstream.replies import Many, Push, Reply, Simple
+
+ALLOWED_WHILE_SUBSCRIBED = frozenset(
+    {"subscribe", "unsubscribe", "psubscribe", "punsubscribe", "ping", "quit", "reset"}
+)
+
+
+def _change(ctx: Context, argv: list[bytes], kind: bytes) -> Reply:
+    """One confirmation a name; leaving everything needs no names."""
+    session = ctx.session
+    by_pattern, joining = kind.startswith(b"p"), not kind.removeprefix(b"p").startswith(b"un")
+    channels = ctx.host.patterns if by_pattern else ctx.host.channels
+    mine = session.patterns if by_pattern else session.channels
+    names: list[bytes] = argv[1:] or sorted(mine)
+    told: list[Reply] = []
+    if by_pattern and joining:
+        ctx.host.patterns.prepare(names)
+    for name in names:
+        if joining:
+            mine.add(name)
+            channels.join(session, name)
+        else:
+            mine.discard(name)
+            channels.leave(session, name)
+        told.append(Push([kind, name, len(session.channels) + len(session.patterns)]))
+    if not told:
+        told.append(Push([kind, None, len(session.channels) + len(session.patterns)]))
+    return Many(told)
+
+
+@command(
+    "subscribe",
+    -2,
+    flags="pubsub noscript loading stale",
+    since="2.0.0",
+    group="pubsub",
+    syntax="channel [channel ...]",
+    summary="Listens to channels.",
+)
+def subscribe(ctx: Context, argv: list[bytes]) -> Reply:
+    """Listen to channels by name."""
+    return _change(ctx, argv, b"subscribe")
+
+
+@command(
+    "unsubscribe",
+    -1,
+    flags="pubsub noscript loading stale",
+    since="2.0.0",
+    group="pubsub",
+    syntax="[channel [channel ...]]",
+    summary="Stops listening to channels.",
+)
+def unsubscribe(ctx: Context, argv: list[bytes]) -> Reply:
+    """Stop listening to some channels, or to all."""
+    return _change(ctx, argv, b"unsubscribe")
+
+
+@command(
+    "psubscribe",
+    -2,
+    flags="pubsub noscript loading stale",
+    since="2.0.0",
+    group="pubsub",
+    syntax="pattern [pattern ...]",
+    summary="Listens to channels whose names match patterns.",
+)
+def psubscribe(ctx: Context, argv: list[bytes]) -> Reply:
+    """Listen to channels by pattern."""
+    return _change(ctx, argv, b"psubscribe")
+
+
+@command(
+    "punsubscribe",
+    -1,
+    flags="pubsub noscript loading stale",
+    since="2.0.0",
+    group="pubsub",
+    syntax="[pattern [pattern ...]]",
+    summary="Stops listening to patterns.",
+)
+def punsubscribe(ctx: Context, argv: list[bytes]) -> Reply:
+    """Stop listening to some patterns, or to all."""
+    return _change(ctx, argv, b"punsubscribe")
+
+
+@command(
+    "publish",
+    3,
+    flags="pubsub loading stale fast",
+    since="2.0.0",
+    group="pubsub",
+    syntax="channel message",
+    summary="Sends a message to whoever listens to a channel.",
+)
+def publish(ctx: Context, argv: list[bytes]) -> Reply:
+    """Publish; replies how many listeners got it."""
+    return ctx.host.publish(argv[1], argv[2])
+
+
+container("pubsub", since="2.8.0", group="pubsub", summary="Tells who listens to what.")
+
+
+@command(
+    "pubsub|channels",
+    -2,
+    flags="pubsub loading stale",
+    since="2.8.0",
+    group="pubsub",
+    syntax="[pattern]",
+    summary="Lists channels somebody listens to by name.",
+)
+def pubsub_channels(ctx: Context, argv: list[bytes]) -> Reply:
+    """Channels with listeners, all or those matching a pattern."""
+    if len(argv) < 3:
+        return list(ctx.host.channels)
+    effort = Effort()
+    pattern = Pattern(argv[2], effort)
+    return [name for name in ctx.host.channels if pattern.fits(name, effort)]
+
+
+@command(
+    "pubsub|numsub",
+    -2,
+    flags="pubsub loading stale",
+    since="2.8.0",
+    group="pubsub",
+    syntax="[channel [channel ...]]",
+    summary="Counts the listeners of channels.",
+)
+def pubsub_numsub(ctx: Context, argv: list[bytes]) -> Reply:
+    """Name and number of listeners, for each channel asked for."""
+    told: list[Reply] = []
+    for name in argv[2:]:
+        told += [name, ctx.host.channels.count(name)]
+    return told
+
+
+@command("pubsub|numpat", 2, flags="pubsub loading stale", since="2.8.0", group="pubsub", summary="Counts patterns.")
+def pubsub_numpat(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """How many different patterns are listened to."""
+    return len(ctx.host.patterns)
+
+
+HELP = (
+    "PUBSUB <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "CHANNELS [<pattern>]",
+    "    List the channels that somebody listens to by name.",
+    "NUMPAT",
+    "    Tell how many patterns are listened to.",
+    "NUMSUB [<channel> ...]",
+    "    Tell how many listen to each channel by name.",
+    "HELP",
+    "    Print this help.",
+)
+
+
+@command("pubsub|help", 2, flags="loading stale", since="6.2.0", group="pubsub", summary="Tells PUBSUB's subcommands.")
+def pubsub_help(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """The subcommands and their arguments."""
+    return [Simple(line.encode()) for line in HELP]

@@ -1,0 +1,95 @@
+"""CLIENT TRACKING and its kin: there is no tracking, so they answer as Redis does where it is off.
+
+Source: https://redis.io/docs/latest/commands/client-tracking/
+"""
+
+from millstream.commands.context.context import Context
+from millstream.commands.table.args import SYNTAX, integer, keyword
+from millstream.commands.table.table import command
+from millstream.errors import CommandError
+from millstream.replies import OK, Map, Reply, Set
+
+NOT_HERE = "ERR client tracking is not supported by Millstream"
+_WORDS = frozenset({b"BCAST", b"OPTIN", b"OPTOUT", b"NOLOOP"})
+
+
+def _check_options(ctx: Context, words: list[bytes]) -> None:
+    redirect = at = 0
+    while at < len(words):
+        word = keyword(words[at])
+        if word == b"REDIRECT" and at + 1 < len(words):
+            at += 1
+            if redirect:
+                raise CommandError("ERR A client can only redirect to a single other client")
+            redirect = integer(words[at])
+            if all(session.id != redirect for session in ctx.host.sessions()):
+                raise CommandError("ERR The client ID you want redirect to does not exist")
+        elif word == b"PREFIX" and at + 1 < len(words):
+            at += 1
+        elif word not in _WORDS:
+            raise SYNTAX
+        at += 1
+
+
+@command(
+    "client|tracking",
+    -3,
+    flags="noscript loading stale",
+    since="6.0.0",
+    group="connection",
+    syntax="status=<ON | OFF> [REDIRECT client-id:integer] [PREFIX prefix [PREFIX prefix ...]] [BCAST] [OPTIN] "
+    "[OPTOUT] [NOLOOP]",
+    limited="ON is an error",
+    summary="Only OFF: the server tells nobody which keys changed.",
+)
+def client_tracking(ctx: Context, argv: list[bytes]) -> Reply:
+    """OK to OFF, an error to ON."""
+    _check_options(ctx, argv[3:])
+    word = keyword(argv[2])
+    if word == b"ON":
+        raise CommandError(NOT_HERE)
+    if word != b"OFF":
+        raise SYNTAX
+    return OK
+
+
+@command(
+    "client|trackinginfo",
+    2,
+    flags="noscript loading stale",
+    since="6.2.0",
+    group="connection",
+    summary="Always off.",
+)
+def client_trackinginfo(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """Flags, whom it goes to, and for which prefixes."""
+    return Map([(b"flags", Set([b"off"])), (b"redirect", -1), (b"prefixes", [])])
+
+
+@command(
+    "client|caching",
+    3,
+    flags="noscript loading stale",
+    since="6.0.0",
+    group="connection",
+    syntax="mode=<YES | NO>",
+    summary="Always an error: there is no tracking.",
+)
+def client_caching(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """As in Redis where tracking is off."""
+    raise CommandError(
+        "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled"
+    )
+
+
+@command(
+    "client|getredir",
+    2,
+    flags="noscript loading stale",
+    since="6.0.0",
+    group="connection",
+    summary="Always -1: no tracking.",
+)
+def client_getredir(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """As in Redis where tracking is off."""
+    return -1

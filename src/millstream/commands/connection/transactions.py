@@ -1,0 +1,88 @@
+"""MULTI, DISCARD, WATCH and UNWATCH. EXEC is run by the node, which owns the one log record a transaction becomes.
+
+Source: https://redis.io/docs/latest/develop/using-commands/transactions/
+"""
+
+from millstream.commands.context.context import Context
+from millstream.commands.table.table import command
+from millstream.errors import CommandError
+from millstream.replies import OK, Reply
+
+EXEC_WITHOUT_MULTI = "ERR EXEC without MULTI"
+
+
+@command(
+    "multi",
+    1,
+    flags="noscript loading stale fast",
+    since="1.2.0",
+    group="transactions",
+    summary="Begins a transaction.",
+)
+def multi(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """Queue commands from now on; replies OK."""
+    if ctx.session.queue is not None:
+        raise CommandError("ERR MULTI calls can not be nested")
+    ctx.session.queue = []
+    return OK
+
+
+@command(
+    "exec", 1, flags="noscript loading stale", since="1.2.0", group="transactions", summary="Runs what was queued."
+)
+def exec_outside(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """EXEC where no transaction was begun; the node runs the others itself."""
+    raise CommandError(EXEC_WITHOUT_MULTI)
+
+
+@command(
+    "discard",
+    1,
+    flags="noscript loading stale fast",
+    since="2.0.0",
+    group="transactions",
+    summary="Drops what was queued.",
+)
+def discard(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """End the transaction without running it; replies OK."""
+    if ctx.session.queue is None:
+        raise CommandError("ERR DISCARD without MULTI")
+    end_transaction(ctx)
+    return OK
+
+
+def end_transaction(ctx: Context) -> None:
+    """Back to ordinary commands, with nothing watched."""
+    session = ctx.session
+    session.queue = None
+    session.queue_failed = False
+    ctx.host.watches.drop(session)
+
+
+@command(
+    "watch",
+    -2,
+    flags="noscript loading stale fast",
+    keys=(1, -1, 1),
+    since="2.2.0",
+    group="transactions",
+    syntax="key [key ...]",
+    summary="Makes the next EXEC depend on keys staying as they are.",
+)
+def watch(ctx: Context, argv: list[bytes]) -> Reply:
+    """Watch keys; replies OK."""
+    if ctx.session.queue is not None:
+        raise CommandError("ERR WATCH inside MULTI is not allowed")
+    for key in argv[1:]:
+        ctx.lookup(key)  # a key past its time is deleted now, not counted as a change later
+        ctx.host.watches.add(ctx.session, ctx.db.index, key)
+    return OK
+
+
+@command(
+    "unwatch", 1, flags="noscript loading stale fast", since="2.2.0", group="transactions", summary="Watches nothing."
+)
+def unwatch(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """Forget all watched keys; replies OK."""
+    ctx.host.watches.drop(ctx.session)
+    return OK

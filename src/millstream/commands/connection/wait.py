@@ -1,0 +1,64 @@
+"""WAIT and WAITAOF: has what I wrote arrived? There are no replicas; the local disk is what WAITAOF can wait for.
+
+Sources: https://redis.io/docs/latest/commands/wait/, https://redis.io/docs/latest/commands/waitaof/
+"""
+
+from millstream.commands.context.context import Blocked, Context
+from millstream.commands.table.args import NOT_AN_INTEGER, integer, milliseconds, read_integer
+from millstream.commands.table.table import command
+from millstream.errors import CommandError
+from millstream.replies import Reply
+
+
+@command(
+    "wait",
+    3,
+    flags="blocking",
+    since="3.0.0",
+    group="generic",
+    acl="connection",
+    syntax="numreplicas:integer timeout:integer",
+    summary="Waits for replicas, of which there are none.",
+)
+def wait(ctx: Context, argv: list[bytes]) -> Reply:
+    """0, at once where none is asked for or nobody may wait, else when the time (0: never) is up."""
+    wanted, timeout = integer(argv[1]), milliseconds(argv[2], ctx.now.wall)
+    if wanted > 0 and ctx.may_block:
+        raise Blocked([], timeout, argv, late=0)
+    return 0
+
+
+@command(
+    "waitaof",
+    4,
+    flags="blocking",
+    since="7.2.0",
+    group="generic",
+    acl="connection",
+    syntax="numlocal:integer numreplicas:integer timeout:integer",
+    summary="Waits until what was written is on this machine's disk, or on replicas, of which there are none.",
+)
+def waitaof(ctx: Context, argv: list[bytes]) -> Reply:
+    """Whether it is on the disk here, and on how many replicas.
+
+    With ``--fsync always`` a reply is not sent before what was written is on the disk; else it is brought there now.
+    """
+    local, wanted = read_integer(argv[1]), read_integer(argv[2])
+    if local is None:
+        raise CommandError(NOT_AN_INTEGER)
+    if local not in {0, 1}:
+        raise CommandError("ERR value is out of range, value must between 0 and 1")
+    if wanted is None or wanted < 0:
+        raise CommandError("ERR value is out of range, must be positive")
+    timeout = milliseconds(argv[3], ctx.now.wall)
+    values = ctx.host.config.values
+    if values["appendonly"] != "yes":
+        if local:
+            raise CommandError("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.")
+        durable = 0
+    else:
+        durable = int(values["appendfsync"] == "always" or (local == 1 and ctx.host.save()))
+    answer: Reply = [durable, 0]
+    if wanted and ctx.may_block:
+        raise Blocked([], timeout, argv, late=answer)
+    return answer

@@ -1,0 +1,340 @@
+"""Server parameters that clients see through CONFIG, with their checks and Redis's error texts.
+
+Only what is true is here: a parameter either can be changed and does something, or cannot and tells a fact that tools
+made for Redis ask for (``save``, ``appendonly``, ``maxmemory``).
+
+Source: https://redis.io/docs/latest/operate/oss_and_stack/management/config/
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from millstream.commands.table.args import read_integer
+from millstream.commands.table.events import Flags, canonical
+from millstream.errors import CommandError, ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One CONFIG parameter.
+
+    Attributes:
+        name: as clients write it.
+        default: value at start.
+        parse: text to value; raises ``ValueError`` with Redis's reason.
+        mutable: whether CONFIG SET may change it.
+        is_given: whether it may be given at the start, though CONFIG SET cannot change it.
+    """
+
+    name: str
+    default: str
+    parse: Callable[[str], object]
+    mutable: bool = True
+    is_given: bool = False
+
+
+def integer(low: int, high: int) -> Callable[[str], int]:
+    """A parser for whole numbers in a range, both ends allowed."""
+
+    def parse(text: str) -> int:
+        value = read_integer(text.encode("utf-8", "surrogateescape"))
+        if value is None:
+            raise ValueError("argument couldn't be parsed into an integer")
+        if not low <= value <= high:
+            raise ValueError(f"argument must be between {low} and {high} inclusive")
+        return value
+
+    return parse
+
+
+_UNITS = {"": 1, "b": 1, "k": 1000, "kb": 1024, "m": 10**6, "mb": 1024**2, "g": 10**9, "gb": 1024**3}
+
+
+def memory(low: int, high: int) -> Callable[[str], int]:
+    """A parser for sizes such as ``512mb``, in bytes."""
+
+    def parse(text: str) -> int:
+        digits = text.rstrip("bBkKmMgG")
+        unit = _UNITS.get(text[len(digits) :].lower())
+        if unit is None or not digits.lstrip("-").isdigit():
+            raise ValueError("argument must be a memory value")
+        value = int(digits) * unit
+        if not low <= value <= high:
+            raise ValueError(f"argument must be between {low} and {high} inclusive")
+        return value
+
+    return parse
+
+
+def choice(*words: str) -> Callable[[str], str]:
+    """A parser for one of a few words."""
+
+    def parse(text: str) -> str:
+        word = text.partition("\0")[0].lower()
+        if word not in words:
+            raise ValueError("argument(s) must be one of the following: " + ", ".join(words))
+        return word
+
+    return parse
+
+
+def text(value: str) -> str:
+    """Any text."""
+    return value
+
+
+def yes_no(text: str) -> str:
+    """A parser for ``yes`` and ``no``."""
+    word = text.partition("\0")[0].lower()
+    if word not in {"yes", "no"}:
+        raise ValueError("argument must be 'yes' or 'no'")
+    return word
+
+
+@dataclass(frozen=True, slots=True)
+class OutputLimit:
+    """How much of its replies a client may leave untaken.
+
+    Attributes:
+        hard: bytes at which it is cut at once, 0 for no limit.
+        soft: bytes at which it is cut if it stays above them, 0 for no limit.
+        seconds: how long it may stay above ``soft``.
+    """
+
+    hard: int
+    soft: int
+    seconds: int
+
+    def __str__(self) -> str:
+        return f"{self.hard} {self.soft} {self.seconds}"
+
+
+@dataclass(frozen=True, slots=True)
+class OutputLimits:
+    """What clients of each class may leave untaken.
+
+    Attributes:
+        normal: ordinary clients.
+        slave: replicas, of which there are none; kept for who asks.
+        pubsub: clients that listen to channels.
+    """
+
+    normal: OutputLimit = OutputLimit(256 * 2**20, 64 * 2**20, 60)
+    slave: OutputLimit = OutputLimit(256 * 2**20, 64 * 2**20, 60)
+    pubsub: OutputLimit = OutputLimit(32 * 2**20, 8 * 2**20, 60)
+
+    def __str__(self) -> str:
+        return f"normal {self.normal} slave {self.slave} pubsub {self.pubsub}"
+
+
+def output_limits(text: str) -> dict[str, OutputLimit]:
+    """A parser for ``<class> <hard> <soft> <seconds>``, once or more often; classes that are not named stay."""
+    words = text.split()
+    if len(words) % 4:
+        raise ValueError("Wrong number of arguments in buffer limit configuration.")
+    found: dict[str, OutputLimit] = {}
+    size, seconds = memory(0, LLONG_MAX), integer(0, LLONG_MAX)
+    for at in range(0, len(words), 4):
+        name = words[at].lower().replace("replica", "slave")
+        if name not in {"normal", "slave", "pubsub"}:
+            raise ValueError("Invalid client class specified in buffer limit configuration.")
+        try:
+            found[name] = OutputLimit(size(words[at + 1]), size(words[at + 2]), seconds(words[at + 3]))
+        except ValueError:
+            raise ValueError("Error in hard, soft or soft_seconds setting in buffer limit configuration.") from None
+    return found
+
+
+LLONG_MAX = 2**63 - 1
+
+PARAMETERS: dict[str, Parameter] = {
+    parameter.name: parameter
+    for parameter in (
+        # streams
+        Parameter("stream-node-max-bytes", "4096", memory(0, LLONG_MAX)),
+        Parameter("stream-node-max-entries", "100", integer(0, LLONG_MAX)),
+        Parameter("stream-idmp-duration", "100", integer(1, 86400)),
+        Parameter("stream-idmp-maxsize", "100", integer(1, 10000)),
+        Parameter("notify-keyspace-events", "", canonical),
+        # who may connect, and how much one connection may take
+        Parameter("requirepass", "", text),
+        Parameter("aclfile", "", text, mutable=False),
+        Parameter("acllog-max-len", "128", integer(0, LLONG_MAX)),
+        Parameter("protected-mode", "yes", yes_no),
+        Parameter("maxclients", "10000", integer(1, 2**32 - 1)),
+        Parameter(
+            "client-output-buffer-limit",
+            "normal 268435456 67108864 60 slave 268435456 67108864 60 pubsub 33554432 8388608 60",
+            output_limits,
+        ),
+        Parameter("client-query-buffer-limit", "1gb", memory(0, LLONG_MAX), mutable=False),
+        Parameter("proto-max-bulk-len", "512mb", memory(0, LLONG_MAX), mutable=False),
+        Parameter("tcp-keepalive", "300", integer(0, 2**31 - 1), mutable=False),
+        Parameter("enable-debug-command", "no", choice("no", "yes", "local"), mutable=False, is_given=True),
+        Parameter("timeout", "0", integer(0, 0), mutable=False),
+        # how long a script may run, in milliseconds, 0 for no limit; both names are one parameter
+        Parameter("busy-reply-threshold", "5000", integer(0, 2**31 - 1)),
+        Parameter("lua-time-limit", "5000", integer(0, 2**31 - 1)),
+        # where the server is
+        Parameter("bind", "", text, mutable=False),
+        Parameter("port", "0", integer(0, 65535), mutable=False),
+        Parameter("unixsocket", "", text, mutable=False),
+        Parameter("tls-port", "0", integer(0, 65535), mutable=False),
+        Parameter("tls-cert-file", "", text, mutable=False),
+        Parameter("tls-key-file", "", text, mutable=False),
+        Parameter("tls-ca-cert-file", "", text, mutable=False),
+        Parameter("tls-auth-clients", "yes", choice("no", "optional", "yes"), mutable=False),
+        Parameter("databases", "16", integer(16, 16), mutable=False),
+        # where the data is
+        Parameter("dir", "", text, mutable=False),
+        Parameter("appendonly", "no", yes_no, mutable=False),
+        Parameter("appendfsync", "always", choice("always", "everysec", "no"), mutable=False),
+        Parameter("disk-free-floor", "32mb", memory(0, LLONG_MAX)),
+        # the log is rewritten when it has this many bytes and has grown by so many percent since the last time
+        Parameter("auto-aof-rewrite-percentage", "50", integer(0, 2**31 - 1)),
+        Parameter("auto-aof-rewrite-min-size", "64mb", memory(0, LLONG_MAX)),
+        Parameter("aof-use-rdb-preamble", "no", choice("no"), mutable=False),
+        Parameter("save", "", text, mutable=False),
+        Parameter("maxmemory", "0", memory(0, 0), mutable=False),
+        Parameter("maxmemory-policy", "noeviction", choice("noeviction"), mutable=False),
+    )
+}
+
+# Names of one and the same parameter
+_SAME = dict.fromkeys(("busy-reply-threshold", "lua-time-limit"), ("busy-reply-threshold", "lua-time-limit"))
+
+
+class Config:
+    """Present values of the parameters.
+
+    Args:
+        given: values that differ from the defaults, by name; those that CONFIG SET cannot change included.
+
+    Attributes:
+        node_max_bytes: ``stream-node-max-bytes``.
+        node_max_entries: ``stream-node-max-entries``.
+        idmp_duration: ``stream-idmp-duration``.
+        idmp_maxsize: ``stream-idmp-maxsize``.
+        events: ``notify-keyspace-events``, its letters.
+        require_pass: ``requirepass``, empty for none.
+        acl_file: ``aclfile``, empty for none.
+        acl_log_max: ``acllog-max-len``.
+        max_clients: ``maxclients``.
+        is_protected: ``protected-mode``.
+        output_limits: ``client-output-buffer-limit``.
+        expires_unasked: keys are deleted when their time has come, not only when asked for (DEBUG SET-ACTIVE-EXPIRE).
+        script_limit: ``busy-reply-threshold``.
+        disk_floor: ``disk-free-floor``; writes are turned away while less is free, 0 for no such floor.
+        rewrite_percentage: ``auto-aof-rewrite-percentage``, 0 for never.
+        rewrite_min_size: ``auto-aof-rewrite-min-size``.
+        clients_possible: how many of so many clients the system has descriptors for; the shell provides it.
+
+    Raises:
+        ConfigError: a name is unknown or a value refused; the text says which.
+    """
+
+    def __init__(self, given: dict[str, str] | None = None) -> None:
+        self.expires_unasked = True
+        self.clients_possible: Callable[[int], int] = lambda wanted: wanted
+        self.values: dict[str, object] = {}
+        for parameter in PARAMETERS.values():
+            self._put(parameter.name, parameter.parse(parameter.default))
+        for name, value in (given or {}).items():
+            self._give(name.lower(), value)
+        self._cache()
+
+    def _give(self, name: str, value: str) -> None:
+        if name not in PARAMETERS:
+            raise ConfigError(f"there is no parameter {name!r}; the parameters are: {', '.join(sorted(PARAMETERS))}")
+        try:
+            self._put(name, PARAMETERS[name].parse(value))
+        except ValueError as reason:
+            raise ConfigError(f"parameter {name} cannot be {value!r}: {reason}") from None
+
+    def _cache(self) -> None:
+        self.node_max_bytes = self._int("stream-node-max-bytes")
+        self.node_max_entries = self._int("stream-node-max-entries")
+        self.idmp_duration = self._int("stream-idmp-duration")
+        self.idmp_maxsize = self._int("stream-idmp-maxsize")
+        events = self.values["notify-keyspace-events"]
+        assert isinstance(events, Flags)
+        self.events = events.letters
+        self.require_pass = str(self.values["requirepass"]).encode("utf-8", "surrogateescape")
+        self.acl_file = str(self.values["aclfile"])
+        self.acl_log_max = self._int("acllog-max-len")
+        self.max_clients = self._int("maxclients")
+        self.is_protected = self.values["protected-mode"] == "yes"
+        limits = self.values["client-output-buffer-limit"]
+        assert isinstance(limits, OutputLimits)
+        self.output_limits = limits
+        self.script_limit = self._int("busy-reply-threshold")
+        self.disk_floor = self._int("disk-free-floor")
+        self.rewrite_percentage = self._int("auto-aof-rewrite-percentage")
+        self.rewrite_min_size = self._int("auto-aof-rewrite-min-size")
+
+    def _int(self, name: str) -> int:
+        value = self.values[name]
+        assert isinstance(value, int)
+        return value
+
+    def texts(self) -> dict[str, str]:
+        """Every parameter as CONFIG GET shows it."""
+        return {name: str(self.values[name]) for name in PARAMETERS}
+
+    def _is_already(self, parameter: Parameter, value: str) -> bool:
+        """Tools set parameters they have read back to what they were; that changes nothing."""
+        try:
+            return parameter.parse(value) == self.values[parameter.name]
+        except ValueError:
+            return False
+
+    def set(self, changes: list[tuple[str, str]]) -> None:
+        """Change several parameters, all or none.
+
+        Raises:
+            CommandError: a name is unknown or a value refused; nothing changed.
+        """
+        chosen: dict[str, tuple[str, str]] = {}
+        for name, value in changes:
+            parameter = PARAMETERS.get(name.lower())
+            if parameter is None:
+                raise CommandError(
+                    f"ERR Unknown option or number of arguments for CONFIG SET - '{name.partition(chr(0))[0]}'"
+                )
+            if not parameter.mutable:
+                if self._is_already(parameter, value):
+                    continue
+                raise _refused(name, "can't set immutable config")
+            if parameter.name in chosen:
+                raise _refused(name, "duplicate parameter")
+            chosen[parameter.name] = (name, value)
+        parsed: dict[str, object] = {}
+        for key, (name, value) in chosen.items():
+            try:
+                parsed[key] = PARAMETERS[key].parse(value)
+            except ValueError as reason:
+                raise _refused(name, str(reason)) from None
+        self._check_clients(chosen, parsed)
+        for key, found in parsed.items():
+            self._put(key, found)
+        self._cache()
+
+    def _check_clients(self, chosen: dict[str, tuple[str, str]], parsed: dict[str, object]) -> None:
+        wanted = parsed.get("maxclients")
+        if isinstance(wanted, int) and (room := self.clients_possible(wanted)) < wanted:
+            raise _refused(
+                chosen["maxclients"][0],
+                f"The operating system is not able to handle the specified number of clients, try with {room}",
+            )
+
+    def _put(self, name: str, value: object) -> None:
+        if isinstance(value, dict):  # some classes of clients; the others stay as they are
+            known = self.values.get(name, OutputLimits())
+            assert isinstance(known, OutputLimits)
+            value = replace(known, **value)
+        for same in _SAME.get(name, (name,)):
+            self.values[same] = value
+
+
+def _refused(name: str, reason: str) -> CommandError:
+    return CommandError(f"ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}")

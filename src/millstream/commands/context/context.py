@@ -1,0 +1,389 @@
+"""What a command handler is given: the state it may read, and the only ways it may change anything.
+
+A handler reads, decides, then calls :meth:`Context.commit` for each transition. It never touches the keyspace's
+dictionaries itself, never reads a clock, and raises :class:`~millstream.errors.CommandError` only before its first
+commit.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from millstream.clock import Now
+from millstream.commands.context.session import Session
+from millstream.commands.context.watches import Watches
+from millstream.engine.channels import Channels, Patterns
+from millstream.engine.keyspace import Database, Keyspace, Transition, Value
+from millstream.engine.streams.stream import Stream
+from millstream.errors import CommandError
+from millstream.replies import NIL_ARRAY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from millstream.commands.context.config import Config
+    from millstream.commands.table.table import Command
+    from millstream.commands.users.accounts import Accounts
+    from millstream.commands.users.permissions import Denial
+    from millstream.replies import Reply
+
+# Transitions that are of no key, that put one at another place, and that do so whatever is there
+_OF_DATABASES = frozenset({"flush", "swap"})
+_PLACING = frozenset({"move", "copy"})
+_REPLACING = _PLACING | {"restore"}
+
+WRONGTYPE = "WRONGTYPE Operation against a key holding the wrong kind of value"
+
+V = TypeVar("V", bound=Value)
+
+
+@dataclass(slots=True)
+class Lookups:
+    """What came of looking keys up, for INFO.
+
+    Attributes:
+        hits: a command that reads found its key.
+        misses: it did not.
+        expired: keys deleted because their time was over, whoever came upon them.
+    """
+
+    hits: int = 0
+    misses: int = 0
+    expired: int = 0
+
+    def reset(self) -> None:
+        """CONFIG RESETSTAT: count anew."""
+        self.hits = self.misses = self.expired = 0
+
+
+class ScriptHost(Protocol):
+    """What the node offers to EVAL and SCRIPT; the runtime is its own business."""
+
+    def load(self, source: bytes) -> bytes:
+        """Keep a script; its SHA-1 in hexadecimal."""
+        ...
+
+    def exists(self, sha: bytes) -> bool:
+        """Whether a script of that SHA-1 is kept."""
+        ...
+
+    def flush(self) -> None:
+        """Forget all scripts."""
+        ...
+
+    def run_source(
+        self, ctx: "Context", source: bytes, keys: list[bytes], args: list[bytes], *, read_only: bool
+    ) -> "Reply":
+        """Run a script and keep it."""
+        ...
+
+    def run_sha(self, ctx: "Context", sha: bytes, keys: list[bytes], args: list[bytes], *, read_only: bool) -> "Reply":
+        """Run a script that is kept."""
+        ...
+
+
+class Host(Protocol):
+    """What the node offers to commands that look at, or act on, the server itself."""
+
+    config: "Config"
+    accounts: "Accounts"
+    keyspace: Keyspace
+    channels: Channels[Session]
+    patterns: Patterns[Session]
+    watches: Watches
+    lookups: Lookups
+
+    @property
+    def outage(self) -> object | None:
+        """Why nothing may be written now, None if it may."""
+        ...
+
+    @property
+    def scripts(self) -> ScriptHost:
+        """The scripts of the node."""
+        ...
+
+    def publish(self, channel: bytes, message: bytes) -> int:
+        """Send a message to a channel's listeners; how many there are."""
+        ...
+
+    def sessions(self) -> "Iterable[Session]":
+        """Every open session."""
+        ...
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether clients are paused: nothing expires meanwhile."""
+        ...
+
+    def pause(self, milliseconds: int, now: Now, *, writes_only: bool) -> None:
+        """CLIENT PAUSE: hold back what comes, or only what writes."""
+        ...
+
+    def unpause(self, now: Now) -> None:
+        """CLIENT UNPAUSE: let go on what was held back."""
+        ...
+
+    def unblock(self, session_id: int, error: bool) -> bool:
+        """CLIENT UNBLOCK: end a wait with a null, or with an error; False if that session does not wait."""
+        ...
+
+    def kill(self, session: Session) -> None:
+        """Close another session's connection."""
+        ...
+
+    def refusal(
+        self, session: Session, row: "Command", argv: list[bytes], now: Now, context: str
+    ) -> "tuple[Denial, str] | None":
+        """Why a session may not run a command, with Redis's words for it (no code); None if it may.
+
+        ACL LOG remembers a refusal; ``context`` is its word for where: ``toplevel``, ``multi`` or ``lua``.
+        """
+        ...
+
+    def note_refusal(self, session: Session, reason: str, thing: bytes, user: bytes, now: Now, context: str) -> None:
+        """Remember in ACL LOG that somebody was refused something."""
+        ...
+
+    def info(self, sections: list[str]) -> str:
+        """The text of INFO."""
+        ...
+
+    def reset_stats(self) -> None:
+        """CONFIG RESETSTAT."""
+        ...
+
+    def concerned(self, db: int) -> list[bytes]:
+        """The keys of a database that somebody watches or waits for, whether or not they exist."""
+        ...
+
+    def wake(self, db: int, key: bytes) -> None:
+        """Look again at those who wait for a key, once the command is through."""
+        ...
+
+    def weigh(self, size: int) -> None:
+        """So many bytes are about to be changed: let them into the log's next record.
+
+        Raises:
+            CommandError: with what the transaction or script has changed already they are too many.
+        """
+        ...
+
+    def last_save(self) -> int:
+        """Wall seconds of the last moment known at which all that was written was on disk."""
+        ...
+
+    def save(self) -> bool:
+        """Bring everything to the disk; False if nothing is kept.
+
+        Raises:
+            StorageError: the disk failed, or is full.
+        """
+        ...
+
+    def rewrite(self) -> bool | None:
+        """Begin to rewrite the log; False if that is under way, None if nothing is kept."""
+        ...
+
+    def rebuild(self, *, from_log: bool) -> list[bytes] | None:
+        """Make the keyspace anew from the log, or from dumps of its values, if that gives the same.
+
+        Returns:
+            Keys that would not be the same, in which case nothing is changed; None if there is no log.
+
+        Raises:
+            StorageError: the log cannot be read.
+        """
+        ...
+
+    def shutdown(self) -> None:
+        """Ask the process to end as on SIGTERM."""
+        ...
+
+
+class Blocked(Exception):  # noqa: N818 - control flow, not an error
+    """Raised by a handler that must wait; the node parks the session and runs the command again later.
+
+    Args:
+        keys: keys of the session's database whose signals may end the wait, in the command's order.
+        timeout: milliseconds to wait, 0 for ever.
+        argv: the command to run on each signal (with ``$`` already frozen).
+        group_wait: the wait also ends when a key is deleted or changes its type (XREADGROUP).
+        due: tells, whenever asked, at which wall milliseconds to run again without a signal (CLAIM), if at all.
+        kind: the type whose signals are news; a key that holds another is not looked at.
+        late: the reply when the time is up.
+    """
+
+    def __init__(
+        self,
+        keys: list[bytes],
+        timeout: int,
+        argv: list[bytes],
+        *,
+        group_wait: bool = False,
+        due: Callable[[], int | None] | None = None,
+        kind: type[Value] = Stream,
+        late: "Reply" = NIL_ARRAY,
+    ) -> None:
+        super().__init__()
+        self.late = late
+        self.keys = keys
+        self.timeout = timeout
+        self.argv = argv
+        self.group_wait = group_wait
+        self.due = due
+        self.kind = kind
+
+
+class Context:
+    """One command's view of the world; see the module's text.
+
+    Attributes:
+        session: who asks.
+        now: both clocks, read once for the command or the whole transaction.
+        may_block: False inside MULTI and scripts.
+        dirty: changes made so far, as Redis counts them (``rdb_changes_since_last_save``).
+        failed: a script's reply has an error in it, so the call counts as failed; its errors are counted already.
+        row: the command that runs; None where something is done unasked.
+    """
+
+    __slots__ = (
+        "_journal",
+        "_notify",
+        "db",
+        "dirty",
+        "failed",
+        "host",
+        "may_block",
+        "now",
+        "row",
+        "session",
+    )
+
+    def __init__(
+        self,
+        host: Host,
+        session: Session,
+        now: Now,
+        journal: Callable[[Transition, bool], None],
+        notify: Callable[[str, str, int, bytes], None],
+        *,
+        may_block: bool = True,
+    ) -> None:
+        self.host = host
+        self.session = session
+        self.db: Database = host.keyspace.databases[session.db]
+        self.now = now
+        self._journal = journal
+        self._notify = notify
+        self.may_block = may_block
+        self.dirty = 0
+        self.failed = False
+        self.row: Command | None = None
+
+    def commit(self, step: Transition, *, soft: bool = False) -> Any:
+        """Apply a transition and log it; returns what its applier returns.
+
+        Args:
+            step: the transition.
+            soft: no reply but XINFO's and DUMP's need wait for it to be durable (a consumer's seen time).
+        """
+        if "n" in self.host.config.events and step[0] not in _OF_DATABASES:
+            return self._commit_perhaps_new(step, soft=soft)
+        result = self.host.keyspace.apply(step)
+        self._journal(step, soft)
+        return result
+
+    def _commit_perhaps_new(self, step: Transition, *, soft: bool) -> Any:
+        """Commit, and tell of a key that was not there; one that takes another's place is always new, as in Redis."""
+        index, key = step[3:5] if step[0] in _PLACING else step[1:3]
+        database = self.host.keyspace.databases[index]
+        was_there = step[0] not in _REPLACING and key in database.keys
+        result = self.host.keyspace.apply(step)
+        self._journal(step, soft)
+        if not was_there and key in database.keys:
+            self.notify("n", "new", key, database)
+        return result
+
+    def overwritten(self, key: bytes, before: Value | None, database: Database | None = None) -> None:
+        """Tell that a key's value was replaced as a whole, and if it is of another type than ``before``."""
+        if before is not None and self.host.config.events:
+            value = (database or self.db).keys.get(key)
+            self.notify("o", "overwritten", key, database)
+            if value is not None and value.kind != before.kind:
+                self.notify("c", "type_changed", key, database)
+
+    @property
+    def tells_misses(self) -> bool:
+        """Whether a key that the command does not find is an event, and somebody wants such."""
+        return self.row is not None and self.row.tells_misses and "m" in self.host.config.events
+
+    def missed(self, key: bytes, database: Database | None = None) -> None:
+        """Tell that a key was read and is not there."""
+        self.notify("m", "keymiss", key, database)
+
+    def lookup(self, key: bytes, database: Database | None = None) -> Value | None:
+        """The key's value, or None; an expired key is deleted on the way, unless the disk takes no writes."""
+        db = self.db if database is None else database
+        value = db.keys.get(key)
+        if value is not None and db.expires and db.is_expired(key, self.now.wall):
+            value = None
+            self._delete_expired(key, db)
+        row = self.row
+        if row is not None and row.counts_lookups:
+            if value is not None:
+                self.host.lookups.hits += 1
+            else:
+                self.host.lookups.misses += 1
+                if self.tells_misses:
+                    self.missed(key, db)
+        return value
+
+    def _delete_expired(self, key: bytes, db: Database) -> None:
+        if self.host.outage is not None or self.host.is_paused:  # nothing may be written now, so it is only hidden
+            return
+        self.commit(("unset", db.index, key))
+        self.host.lookups.expired += 1
+        self.signal(key, db)
+        self.notify("x", "expired", key, db)
+
+    def lookup_as(self, key: bytes, kind: type[V]) -> V | None:
+        """The key's value of the given type, or None.
+
+        Raises:
+            CommandError: the key holds another type.
+        """
+        value = self.lookup(key)
+        if value is None or isinstance(value, kind):
+            return value
+        raise CommandError(WRONGTYPE)
+
+    def signal(self, key: bytes, database: Database | None = None) -> None:
+        """The key changed in a way that may end somebody's wait, and breaks WATCHes.
+
+        Args:
+            key: the key.
+            database: another than the session's.
+        """
+        index = (database or self.db).index
+        self.host.watches.breaks(index, key)
+        self.host.wake(index, key)
+
+    def touch(self, key: bytes, database: Database | None = None) -> None:
+        """The key changed in a way nobody waits for; only WATCHes break."""
+        self.host.watches.breaks((database or self.db).index, key)
+
+    def wake(self, key: bytes) -> None:
+        """Something happened to a stream's groups that may end somebody's wait, but breaks no WATCH, as in Redis."""
+        self.host.wake(self.db.index, key)
+
+    def notify(self, kind: str, event: str, key: bytes, database: Database | None = None) -> None:
+        """Publish a keyspace event.
+
+        Args:
+            kind: its class in one letter: ``t`` streams, ``g`` generic, ``$`` strings, ``x`` expired.
+            event: its name (``xadd``).
+            key: the key it happened to.
+            database: another than the session's.
+        """
+        self._notify(kind, event, (database or self.db).index, key)

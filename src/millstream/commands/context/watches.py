@@ -1,0 +1,48 @@
+"""Who watches which key: what makes EXEC depend on keys staying as they are.
+
+Source: https://redis.io/docs/latest/commands/watch/
+"""
+
+from collections.abc import Iterator
+
+from millstream.commands.context.session import Session
+
+
+class Watches:
+    """The keys that sessions watch; each session has its own in ``watched`` as well.
+
+    A key that does not exist can be watched, so places are kept here and not at the keys.
+    """
+
+    __slots__ = ("_by_place",)
+
+    def __init__(self) -> None:
+        self._by_place: dict[tuple[int, bytes], set[Session]] = {}
+
+    def add(self, session: Session, db: int, key: bytes) -> None:
+        """WATCH one key for a session; twice is once."""
+        session.watched.add((db, key))
+        self._by_place.setdefault((db, key), set()).add(session)
+
+    def drop(self, session: Session) -> None:
+        """Forget what a session watches, and that it changed."""
+        for place in session.watched:
+            watchers = self._by_place[place]
+            watchers.discard(session)
+            if not watchers:
+                del self._by_place[place]
+        session.watched.clear()
+        session.watch_broken = False
+
+    def breaks(self, db: int, key: bytes) -> None:
+        """A key changed: EXEC fails for those who watch it."""
+        if self._by_place:
+            for session in self._by_place.get((db, key), ()):
+                session.watch_broken = True
+
+    def __len__(self) -> int:
+        return len(self._by_place)
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        """Every place watched by anybody: database and key."""
+        return iter(self._by_place)

@@ -1,0 +1,129 @@
+"""DUMP and RESTORE: a key's value as bytes that can be kept elsewhere, and back.
+
+What is dumped is in our own form; RESTORE takes it, and what DUMP of Redis makes of strings and streams.
+
+Source: https://redis.io/docs/latest/commands/dump/ and restore/
+"""
+
+from dataclasses import dataclass
+
+from millstream.commands.context.context import Context
+from millstream.commands.keyspace.expiry import delete_key
+from millstream.commands.table.args import LLONG_MAX, SYNTAX, integer, keyword
+from millstream.commands.table.table import command
+from millstream.engine.keyspace import Value
+from millstream.engine.serialization import dump as dumping
+from millstream.engine.serialization import rdb
+from millstream.engine.serialization.plain import MalformedError
+from millstream.errors import CommandError
+from millstream.replies import OK, Reply
+
+BUSY_KEY = "BUSYKEY Target key name already exists."
+BAD_PAYLOAD = "ERR DUMP payload version or checksum are wrong"
+BAD_FORMAT = "ERR Bad data format"
+BAD_TTL = "ERR Invalid TTL value, must be >= 0"
+
+
+@command(
+    "dump",
+    2,
+    flags="readonly",
+    keys=(1, 1, 1),
+    since="2.6.0",
+    group="generic",
+    syntax="key",
+    summary="Answers a key's value as bytes for RESTORE.",
+    differs="dumps",
+)
+def dump(ctx: Context, argv: list[bytes]) -> Reply:
+    """Null for no key. The time to live is not in it."""
+    value = ctx.lookup(argv[1])
+    return None if value is None else dumping.dump(value)
+
+
+@dataclass(slots=True)
+class _Options:
+    replace: bool = False
+    absolute: bool = False
+    has_idle: bool = False
+    has_frequency: bool = False
+
+
+def _options(words: list[bytes]) -> _Options:
+    """IDLETIME and FREQ are checked and do nothing: keys are never evicted here."""
+    found = _Options()
+    at = 0
+    while at < len(words):
+        word, has_more = keyword(words[at]), at + 1 < len(words)
+        if word == b"REPLACE":
+            found.replace = True
+        elif word == b"ABSTTL":
+            found.absolute = True
+        elif word == b"IDLETIME" and has_more and not found.has_frequency:
+            at += 1
+            if integer(words[at]) < 0:
+                raise CommandError("ERR Invalid IDLETIME value, must be >= 0")
+            found.has_idle = True
+        elif word == b"FREQ" and has_more and not found.has_idle:
+            at += 1
+            if not 0 <= integer(words[at]) <= 255:
+                raise CommandError("ERR Invalid FREQ value, must be >= 0 and <= 255")
+            found.has_frequency = True
+        else:
+            raise SYNTAX
+        at += 1
+    return found
+
+
+def _loaded(ctx: Context, payload: bytes) -> Value:
+    is_ours = dumping.is_ours(payload)
+    if not (dumping if is_ours else rdb).is_whole(payload):
+        raise CommandError(BAD_PAYLOAD)
+    config = ctx.host.config
+    try:
+        if is_ours:
+            return dumping.load(payload)
+        return rdb.load(payload, config.idmp_duration, config.idmp_maxsize)
+    except MalformedError:
+        raise CommandError(BAD_FORMAT) from None
+
+
+@command(
+    "restore",
+    -4,
+    flags="write denyoom",
+    keys=(1, 1, 1),
+    since="2.6.0",
+    group="generic",
+    syntax="key ttl:integer serialized-value [REPLACE]@3.0.0 [ABSTTL]@5.0.0 [IDLETIME seconds:integer]@5.0.0 "
+    "[FREQ frequency:integer]@5.0.0",
+    summary="Makes a key from what DUMP answered.",
+    acl="dangerous",
+    limited="payloads of strings and streams",
+    differs="dumps",
+)
+def restore(ctx: Context, argv: list[bytes]) -> Reply:
+    """OK; a time to live that is already over leaves no key."""
+    key = argv[1]
+    options = _options(argv[4:])
+    old = ctx.lookup(key)
+    if old is not None and not options.replace:
+        raise CommandError(BUSY_KEY)
+    ttl = integer(argv[2])
+    base = 0 if options.absolute else ctx.now.wall
+    if not 0 <= ttl <= LLONG_MAX - base:
+        raise CommandError(BAD_TTL)
+    value = _loaded(ctx, argv[3])
+    expires_at = base + ttl if ttl else None
+    if expires_at is not None and expires_at <= ctx.now.wall:
+        if old is not None:
+            delete_key(ctx, key)
+        return OK
+    payload = argv[3] if dumping.is_ours(argv[3]) else dumping.dump(value)
+    ctx.host.weigh(len(payload))
+    ctx.commit(("restore", ctx.db.index, key, payload, expires_at))
+    ctx.signal(key)
+    ctx.notify("g", "restore", key)
+    ctx.overwritten(key, old)
+    ctx.dirty += 1
+    return OK

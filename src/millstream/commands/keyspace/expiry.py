@@ -1,0 +1,142 @@
+"""Commands about when a key dies: EXPIRE PEXPIRE EXPIREAT PEXPIREAT TTL PTTL EXPIRETIME PEXPIRETIME PERSIST.
+
+Source: https://redis.io/docs/latest/commands/expire/ and its siblings.
+"""
+
+from millstream.commands.context.context import Context
+from millstream.commands.table.args import LLONG_MAX, LLONG_MIN, integer, keyword
+from millstream.commands.table.table import Handler, command
+from millstream.errors import CommandError
+from millstream.replies import Reply
+
+
+def delete_key(ctx: Context, key: bytes, event: str = "del") -> None:
+    """Delete a key that exists, ending waits on it."""
+    ctx.commit(("unset", ctx.db.index, key))
+    ctx.signal(key)
+    ctx.notify("g", event, key)
+    ctx.dirty += 1
+
+
+def _conditions(words: list[bytes]) -> frozenset[bytes]:
+    chosen = set()
+    for word in words:
+        option = keyword(word)
+        if option not in {b"NX", b"XX", b"GT", b"LT"}:
+            raise CommandError(f"ERR Unsupported option {word.decode('utf-8', 'surrogateescape')}")
+        chosen.add(option)
+    if b"NX" in chosen and len(chosen) > 1:
+        raise CommandError("ERR NX and XX, GT or LT options at the same time are not compatible")
+    if {b"GT", b"LT"} <= chosen:
+        raise CommandError("ERR GT and LT options at the same time are not compatible")
+    return frozenset(chosen)
+
+
+def _allowed(conditions: frozenset[bytes], present: int | None, wanted: int) -> bool:
+    """Whether the conditions let the key die at ``wanted`` instead of ``present`` (None: never)."""
+    if b"NX" in conditions:
+        return present is None
+    if b"XX" in conditions and present is None:
+        return False
+    if b"GT" in conditions:
+        return present is not None and wanted > present
+    return not (b"LT" in conditions and present is not None and wanted >= present)
+
+
+def _expire(ctx: Context, argv: list[bytes], unit: int, name: str, *, absolute: bool) -> Reply:
+    conditions = _conditions(argv[3:])
+    value = integer(argv[2])
+    at = value * unit
+    base = 0 if absolute else ctx.now.wall
+    if not LLONG_MIN <= at <= LLONG_MAX - base:
+        raise CommandError(f"ERR invalid expire time in '{name}' command")
+    at += base
+    key = argv[1]
+    if ctx.lookup(key) is None or not _allowed(conditions, ctx.db.expires.get(key), at):
+        return 0
+    if at <= ctx.now.wall:
+        delete_key(ctx, key)
+        return 1
+    ctx.commit(("expire", ctx.db.index, key, at))
+    ctx.touch(key)
+    ctx.notify("g", "expire", key)
+    ctx.dirty += 1
+    return 1
+
+
+def _register_setter(name: str, unit: int, since: str, *, absolute: bool) -> Handler:
+    what = "seconds" if unit == 1000 else "milliseconds"
+    what = f"unix-time-{what}:unix-time" if absolute else f"{what}:integer"
+
+    @command(
+        name,
+        -3,
+        flags="write fast",
+        keys=(1, 1, 1),
+        since=since,
+        group="generic",
+        syntax=f"key {what} condition=[NX | XX | GT | LT]@7.0.0",
+        summary="Sets when a key dies.",
+    )
+    def handler(ctx: Context, argv: list[bytes]) -> Reply:
+        """1 if the time was set; a time in the past deletes the key."""
+        return _expire(ctx, argv, unit, name, absolute=absolute)
+
+    return handler
+
+
+expire = _register_setter("expire", 1000, "1.0.0", absolute=False)
+pexpire = _register_setter("pexpire", 1, "2.6.0", absolute=False)
+expireat = _register_setter("expireat", 1000, "1.2.0", absolute=True)
+pexpireat = _register_setter("pexpireat", 1, "2.6.0", absolute=True)
+
+
+def _register_getter(name: str, unit: int, since: str, *, absolute: bool) -> Handler:
+    @command(
+        name,
+        2,
+        flags="readonly fast",
+        keys=(1, 1, 1),
+        since=since,
+        group="generic",
+        syntax="key",
+        summary="Answers when a key dies." if absolute else "Answers how long a key has to live.",
+    )
+    def handler(ctx: Context, argv: list[bytes]) -> Reply:
+        """The time; -1 for a key that never dies, -2 for none."""
+        if ctx.lookup(argv[1]) is None:
+            return -2
+        at = ctx.db.expires.get(argv[1])
+        if at is None:
+            return -1
+        value = at if absolute else max(at - ctx.now.wall, 0)
+        return value if unit == 1 else (value + 500) // 1000
+
+    return handler
+
+
+ttl = _register_getter("ttl", 1000, "1.0.0", absolute=False)
+pttl = _register_getter("pttl", 1, "2.6.0", absolute=False)
+expiretime = _register_getter("expiretime", 1000, "7.0.0", absolute=True)
+pexpiretime = _register_getter("pexpiretime", 1, "7.0.0", absolute=True)
+
+
+@command(
+    "persist",
+    2,
+    flags="write fast",
+    keys=(1, 1, 1),
+    since="2.2.0",
+    group="generic",
+    syntax="key",
+    summary="Lets a key live for ever.",
+)
+def persist(ctx: Context, argv: list[bytes]) -> Reply:
+    """1 if it had a time to die."""
+    if ctx.lookup(argv[1]) is None or argv[1] not in ctx.db.expires:
+        return 0
+    ctx.commit(("expire", ctx.db.index, argv[1], None))
+    ctx.touch(argv[1])
+    ctx.notify("g", "persist", argv[1])
+    ctx.dirty += 1
+    return 1

@@ -1,0 +1,490 @@
+"""Commands on keys of any type: DEL EXISTS TYPE KEYS SCAN RENAME COPY MOVE SWAPDB TOUCH OBJECT FLUSHDB FLUSHALL ....
+
+Source: https://redis.io/docs/latest/commands/?group=generic
+"""
+
+import random
+from itertools import islice
+
+from millstream.commands.context.context import Context
+from millstream.commands.keyspace.expiry import delete_key
+from millstream.commands.table.args import SYNTAX, cursor, integer, keyword, read_integer, shown
+from millstream.commands.table.table import command, container
+from millstream.engine.collections import Collection
+from millstream.engine.keyspace import DATABASES, Database, StringValue, Value
+from millstream.errors import CommandError
+from millstream.glob import matcher
+from millstream.replies import OK, Reply, Simple
+
+NO_SUCH_KEY = "ERR no such key"
+SAME_OBJECT = "ERR source and destination objects are the same"
+DB_OUT_OF_RANGE = "ERR DB index is out of range"
+# Redis keeps strings up to this size in one allocation with their header, and says so.
+_EMBEDDED_MAX = 44
+# What SCAN may look for
+_TYPES = frozenset({b"string", b"list", b"set", b"zset", b"hash", b"stream"})
+# Keys drawn before RANDOMKEY takes an expired one for "none": a database full of them is about to be empty.
+_DRAWS = 100
+
+
+def database(ctx: Context, word: bytes) -> Database:
+    """The database of that number."""
+    index = integer(word)
+    if not 0 <= index < DATABASES:
+        raise CommandError(DB_OUT_OF_RANGE)
+    return ctx.host.keyspace.databases[index]
+
+
+def _delete(ctx: Context, argv: list[bytes]) -> Reply:
+    count = 0
+    for key in argv[1:]:
+        if ctx.lookup(key) is not None:
+            delete_key(ctx, key)
+            count += 1
+    return count
+
+
+@command(
+    "del",
+    -2,
+    flags="write",
+    keys=(1, -1, 1),
+    since="1.0.0",
+    group="generic",
+    syntax="key [key ...]",
+    summary="Deletes keys.",
+)
+def del_(ctx: Context, argv: list[bytes]) -> Reply:
+    """How many there were."""
+    return _delete(ctx, argv)
+
+
+@command(
+    "unlink",
+    -2,
+    flags="write fast",
+    keys=(1, -1, 1),
+    since="4.0.0",
+    group="generic",
+    syntax="key [key ...]",
+    summary="Deletes keys.",
+)
+def unlink(ctx: Context, argv: list[bytes]) -> Reply:
+    """How many there were; here the same as DEL."""
+    return _delete(ctx, argv)
+
+
+def _present(ctx: Context, argv: list[bytes]) -> int:
+    return sum(ctx.lookup(key) is not None for key in argv[1:])
+
+
+@command(
+    "exists",
+    -2,
+    flags="readonly fast",
+    keys=(1, -1, 1),
+    since="1.0.0",
+    group="generic",
+    syntax="key [key ...]",
+    summary="Counts which of the keys exist.",
+)
+def exists(ctx: Context, argv: list[bytes]) -> Reply:
+    """A key given twice counts twice."""
+    return _present(ctx, argv)
+
+
+@command(
+    "touch",
+    -2,
+    flags="readonly fast",
+    keys=(1, -1, 1),
+    since="3.2.1",
+    group="generic",
+    syntax="key [key ...]",
+    summary="Counts which of the keys exist.",
+)
+def touch(ctx: Context, argv: list[bytes]) -> Reply:
+    """As EXISTS: times of last access are not kept."""
+    return _present(ctx, argv)
+
+
+@command(
+    "type",
+    2,
+    flags="readonly fast",
+    keys=(1, 1, 1),
+    since="1.0.0",
+    group="generic",
+    syntax="key",
+    summary="Answers the type of what a key holds.",
+)
+def type_(ctx: Context, argv: list[bytes]) -> Reply:
+    """``string``, ``stream``, ``hash``, ``zset``, ``list``, ``set`` or ``none``."""
+    value = ctx.lookup(argv[1])
+    return Simple(b"none" if value is None else value.kind)
+
+
+@command(
+    "keys",
+    2,
+    flags="readonly",
+    since="1.0.0",
+    group="generic",
+    syntax="pattern",
+    summary="Answers all keys that fit a pattern.",
+    acl="dangerous",
+)
+def keys(ctx: Context, argv: list[bytes]) -> Reply:
+    """Looks at every key; SCAN does it in steps."""
+    fits = matcher(argv[1])
+    return [key for key in list(ctx.db.keys) if fits(key) and ctx.lookup(key) is not None]
+
+
+@command(
+    "scan",
+    -2,
+    flags="readonly",
+    since="2.8.0",
+    group="generic",
+    syntax="cursor:integer [MATCH pattern] [COUNT count:integer] [TYPE type]@6.0.0",
+    summary="Walks the keys in steps.",
+)
+def scan(ctx: Context, argv: list[bytes]) -> Reply:
+    """A key that exists during the whole walk is answered at least once."""
+    start = cursor(argv[1])
+    pattern, count, kind = b"*", 10, b""
+    for at in range(2, len(argv), 2):
+        word = keyword(argv[at])
+        if at + 1 == len(argv) or word not in {b"MATCH", b"COUNT", b"TYPE"}:
+            raise SYNTAX
+        if word == b"MATCH":
+            pattern = argv[at + 1]  # the last one counts
+        elif word == b"COUNT":
+            count = integer(argv[at + 1])
+            if count < 1:
+                raise SYNTAX
+        else:
+            kind = keyword(argv[at + 1]).lower()
+            if kind not in _TYPES:
+                raise CommandError(f"ERR unknown type name '{shown(argv[at + 1])}'")
+    fits = matcher(pattern)
+    following, found = ctx.db.scan_order.step(ctx.db.keys, start, count)
+    answer: list[Reply] = []
+    for key in found:
+        value = ctx.lookup(key) if fits(key) else None
+        if value is not None and kind in {b"", value.kind}:
+            answer.append(key)
+    return [b"%d" % following, answer]
+
+
+@command("randomkey", 1, flags="readonly", since="1.0.0", group="generic", summary="Answers some key.")
+def randomkey(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """Any key, null if there is none."""
+    for _ in range(_DRAWS):
+        names = ctx.db.keys
+        if not names:
+            break
+        key = next(islice(names, random.randrange(len(names)), None))
+        if ctx.lookup(key) is not None:
+            return key
+    return None
+
+
+@command(
+    "dbsize",
+    1,
+    flags="readonly fast",
+    since="1.0.0",
+    group="server",
+    summary="Counts the keys of the database.",
+    acl="keyspace",
+)
+def dbsize(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """As in Redis, expired keys that nobody has looked at yet count."""
+    return len(ctx.db.keys)
+
+
+def _rename(ctx: Context, old: bytes, new: bytes) -> None:
+    before = ctx.db.keys.get(new)
+    ctx.commit(("move", ctx.db.index, old, ctx.db.index, new))
+    ctx.signal(old)
+    ctx.signal(new)
+    ctx.notify("g", "rename_from", old)
+    ctx.notify("g", "rename_to", new)
+    ctx.overwritten(new, before)
+    ctx.dirty += 1
+
+
+@command(
+    "rename",
+    3,
+    flags="write",
+    keys=(1, 2, 1),
+    since="1.0.0",
+    group="generic",
+    syntax="key newkey:key",
+    summary="Renames a key, replacing what has the new name.",
+)
+def rename(ctx: Context, argv: list[bytes]) -> Reply:
+    """An error if the key does not exist."""
+    if ctx.lookup(argv[1]) is None:
+        raise CommandError(NO_SUCH_KEY)
+    if argv[1] != argv[2]:
+        _rename(ctx, argv[1], argv[2])
+    return OK
+
+
+@command(
+    "renamenx",
+    3,
+    flags="write fast",
+    keys=(1, 2, 1),
+    since="1.0.0",
+    group="generic",
+    syntax="key newkey:key",
+    summary="Renames a key if nothing has the new name.",
+)
+def renamenx(ctx: Context, argv: list[bytes]) -> Reply:
+    """1 if it was renamed."""
+    if ctx.lookup(argv[1]) is None:
+        raise CommandError(NO_SUCH_KEY)
+    if argv[1] == argv[2] or ctx.lookup(argv[2]) is not None:
+        return 0
+    _rename(ctx, argv[1], argv[2])
+    return 1
+
+
+@command(
+    "copy",
+    -3,
+    flags="write denyoom",
+    keys=(1, 2, 1),
+    since="6.2.0",
+    group="generic",
+    syntax="source:key destination:key [DB destination-db:integer] [REPLACE]",
+    summary="Copies a key.",
+)
+def copy(ctx: Context, argv: list[bytes]) -> Reply:
+    """1 if it was copied, with its time to die."""
+    target, replace = ctx.db, False
+    at = 3
+    while at < len(argv):
+        word = keyword(argv[at])
+        if word == b"REPLACE":
+            replace = True
+        elif word == b"DB" and at + 1 < len(argv):
+            at += 1
+            target = database(ctx, argv[at])
+        else:
+            raise SYNTAX
+        at += 1
+    source, wanted = argv[1], argv[2]
+    if target is ctx.db and source == wanted:
+        raise CommandError(SAME_OBJECT)
+    if ctx.lookup(source) is None:
+        ctx.missed(source)
+        return 0
+    before = ctx.lookup(wanted, target)
+    if before is not None and not replace:
+        return 0
+    ctx.commit(("copy", ctx.db.index, source, target.index, wanted))
+    ctx.signal(wanted, database=target)
+    ctx.notify("g", "copy_to", wanted, target)
+    ctx.overwritten(wanted, before, target)
+    ctx.dirty += 1
+    return 1
+
+
+@command(
+    "move",
+    3,
+    flags="write fast",
+    keys=(1, 1, 1),
+    since="1.0.0",
+    group="generic",
+    syntax="key db:integer",
+    summary="Moves a key to another database.",
+)
+def move(ctx: Context, argv: list[bytes]) -> Reply:
+    """1 if it was moved, 0 if it does not exist or the name is taken there."""
+    target, key = database(ctx, argv[2]), argv[1]
+    if target is ctx.db:
+        raise CommandError(SAME_OBJECT)
+    if ctx.lookup(key) is None or ctx.lookup(key, target) is not None:
+        return 0
+    ctx.commit(("move", ctx.db.index, key, target.index, key))
+    ctx.signal(key)
+    ctx.signal(key, database=target)
+    ctx.notify("g", "move_from", key)
+    ctx.notify("g", "move_to", key, target)
+    ctx.dirty += 1
+    return 1
+
+
+def _number(word: bytes, which: str) -> int:
+    index = read_integer(word)
+    if index is None:
+        raise CommandError(f"ERR invalid {which} DB index")
+    return index
+
+
+@command(
+    "swapdb",
+    3,
+    flags="write fast",
+    since="4.0.0",
+    group="server",
+    syntax="index1:integer index2:integer",
+    summary="Exchanges two databases.",
+    acl="keyspace dangerous",
+)
+def swapdb(ctx: Context, argv: list[bytes]) -> Reply:
+    """Who waits in either database sees the other's keys at once."""
+    indexes = _number(argv[1], "first"), _number(argv[2], "second")
+    if not all(0 <= index < DATABASES for index in indexes):
+        raise CommandError(DB_OUT_OF_RANGE)
+    one, two = (ctx.host.keyspace.databases[index] for index in indexes)
+    ctx.dirty += 1
+    if one is two:
+        return OK
+    keys = dict.fromkeys([*ctx.host.concerned(one.index), *ctx.host.concerned(two.index)])
+    for key in keys:  # for WATCH a key whose time has come is none, in whichever database it is
+        ctx.lookup(key, one)
+        ctx.lookup(key, two)
+    ctx.commit(("swap", one.index, two.index))
+    for key in keys:
+        if key in one.keys or key in two.keys:
+            ctx.signal(key, database=one)
+            ctx.signal(key, database=two)
+    return OK
+
+
+def _flush(ctx: Context, databases: list[Database], argv: list[bytes]) -> Reply:
+    if len(argv) > 2 or (len(argv) == 2 and keyword(argv[1]) not in {b"ASYNC", b"SYNC"}):
+        raise SYNTAX
+    for base in databases:
+        gone = base.keys
+        if gone:
+            ctx.commit(("flush", base.index))
+            ctx.dirty += len(gone)
+            for key in ctx.host.concerned(base.index):
+                if key in gone:
+                    ctx.signal(key, database=base)
+    return OK
+
+
+@command(
+    "flushdb",
+    -1,
+    flags="write",
+    since="1.0.0",
+    group="server",
+    syntax="flush-type=[ASYNC@4.0.0 | SYNC@6.2.0]",
+    summary="Deletes all keys of the database.",
+    acl="keyspace dangerous",
+)
+def flushdb(ctx: Context, argv: list[bytes]) -> Reply:
+    """Always OK."""
+    return _flush(ctx, [ctx.db], argv)
+
+
+@command(
+    "flushall",
+    -1,
+    flags="write",
+    since="1.0.0",
+    group="server",
+    syntax="flush-type=[ASYNC@4.0.0 | SYNC@6.2.0]",
+    summary="Deletes all keys of all databases.",
+    acl="keyspace dangerous",
+)
+def flushall(ctx: Context, argv: list[bytes]) -> Reply:
+    """Always OK."""
+    return _flush(ctx, ctx.host.keyspace.databases, argv)
+
+
+container("object", since="2.2.3", group="generic", summary="Tells how a key's value is kept.")
+
+
+def _existing(ctx: Context, key: bytes) -> Value | None:
+    return ctx.lookup(key)
+
+
+@command(
+    "object|encoding",
+    3,
+    flags="readonly",
+    keys=(2, 2, 1),
+    since="2.2.3",
+    group="generic",
+    syntax="key",
+    summary="Names the encoding Redis would use.",
+)
+def object_encoding(ctx: Context, argv: list[bytes]) -> Reply:
+    """``int``, ``embstr`` or ``raw`` for strings, ``stream``, and those of collections; null for no key."""
+    value = _existing(ctx, argv[2])
+    if value is None:
+        return None
+    if isinstance(value, Collection):
+        return value.encoding
+    if not isinstance(value, StringValue):
+        return value.kind
+    if value.size <= _EMBEDDED_MAX and read_integer(value.data) is not None:
+        return b"int"
+    return b"embstr" if value.size <= _EMBEDDED_MAX else b"raw"
+
+
+@command(
+    "object|refcount",
+    3,
+    flags="readonly",
+    keys=(2, 2, 1),
+    since="2.2.3",
+    group="generic",
+    syntax="key",
+    summary="Counts the users of a value.",
+)
+def object_refcount(ctx: Context, argv: list[bytes]) -> Reply:
+    """Always 1: values are not shared."""
+    return None if _existing(ctx, argv[2]) is None else 1
+
+
+@command(
+    "object|freq",
+    3,
+    flags="readonly",
+    keys=(2, 2, 1),
+    since="4.0.0",
+    group="generic",
+    syntax="key",
+    summary="Always an error for a key that exists: nobody counts how often keys are used.",
+)
+def object_freq(ctx: Context, argv: list[bytes]) -> Reply:
+    """As in Redis without a policy that counts; null for no key."""
+    if _existing(ctx, argv[2]) is None:
+        return None
+    raise CommandError(
+        "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching "
+        "between policies at runtime LRU and LFU data will take some time to adjust."
+    )
+
+
+_OBJECT_HELP = (
+    "OBJECT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "ENCODING <key>",
+    "    The encoding Redis would use for the key's value.",
+    "FREQ <key>",
+    "    An error: nobody counts how often keys are used.",
+    "REFCOUNT <key>",
+    "    How many users the key's value has.",
+    "HELP",
+    "    Print this help.",
+)
+
+
+@command(
+    "object|help", 2, flags="loading stale", since="6.2.0", group="generic", summary="Tells the subcommands of OBJECT."
+)
+def object_help(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """One line of text each."""
+    return [Simple(line.encode()) for line in _OBJECT_HELP]

@@ -1,0 +1,501 @@
+"""Commands on plain strings: SET GET SETNX SETEX PSETEX GETSET GETDEL GETEX MSET MGET APPEND STRLEN INCR DECR ....
+
+Strings are here because clients and tools need them beside streams (counters, locks, receipts), not as a cache.
+
+Source: https://redis.io/docs/latest/commands/?group=string
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from millstream.commands.context.context import Context
+from millstream.commands.keyspace import long_double
+from millstream.commands.table.args import LLONG_MAX, LLONG_MIN, NOT_AN_INTEGER, SYNTAX, integer, keyword, read_integer
+from millstream.commands.table.table import command
+from millstream.engine.keyspace import StringValue, Transition
+from millstream.errors import CommandError
+from millstream.replies import OK, Reply
+
+# Bytes of one string (Redis: proto-max-bulk-len).
+MAX_BYTES = 512 * 1024 * 1024
+_TIME_WORDS = {b"EX": (1000, False), b"PX": (1, False), b"EXAT": (1000, True), b"PXAT": (1, True)}
+
+
+def expiry(ctx: Context, word: bytes, unit: int, name: str, *, absolute: bool) -> int:
+    """A time to die from what a client wrote, in wall milliseconds.
+
+    Args:
+        ctx: for the time now.
+        word: a whole number above zero.
+        unit: milliseconds of one of its steps.
+        name: the command's name, for the error.
+        absolute: it counts from 1970 rather than from now.
+    """
+    value = integer(word)
+    if value <= 0 or value > LLONG_MAX // unit:
+        raise CommandError(f"ERR invalid expire time in '{name}' command")
+    at = value * unit + (0 if absolute else ctx.now.wall)
+    if at > LLONG_MAX:
+        raise CommandError(f"ERR invalid expire time in '{name}' command")
+    return at
+
+
+def get_string(ctx: Context, key: bytes) -> bytes | None:
+    """The string at a key, or None; another type is an error."""
+    value = ctx.lookup_as(key, StringValue)
+    return None if value is None else value.data
+
+
+def put_string(ctx: Context, key: bytes, data: bytes, expires_at: int | None) -> None:
+    """Put a string at a key whatever it held, ending waits on what it replaces."""
+    before = ctx.db.keys.get(key)
+    ctx.commit(("set", ctx.db.index, key, data, expires_at))
+    ctx.signal(key)
+    ctx.overwritten(key, before)
+    ctx.dirty += 1
+
+
+def change_string(ctx: Context, key: bytes, data: bytes, event: str) -> None:
+    """Replace a string by another, keeping when it dies."""
+    change_part(ctx, key, ("set", ctx.db.index, key, data, ctx.db.expires.get(key)), event)
+
+
+def change_part(ctx: Context, key: bytes, step: Transition, event: str) -> None:
+    """Change a string by a transition that keeps when it dies, and says no more than what changes."""
+    ctx.commit(step)
+    ctx.touch(key)
+    ctx.notify("$", event, key)
+    ctx.dirty += 1
+
+
+def check_length(size: int) -> None:
+    """Raise if a string of so many bytes is too long."""
+    if size > MAX_BYTES:
+        raise CommandError("ERR string exceeds maximum allowed size (proto-max-bulk-len)")
+
+
+@dataclass(slots=True)
+class _SetOptions:
+    only_new: bool = False
+    only_old: bool = False
+    keep_ttl: bool = False
+    get: bool = False
+    expires: tuple[bytes, int, bool] | None = None
+
+
+def _set_options(argv: list[bytes]) -> _SetOptions:
+    options = _SetOptions()
+    at = 3
+    while at < len(argv):
+        word = keyword(argv[at])
+        free = options.expires is None and not options.keep_ttl
+        if word == b"NX" and not options.only_old:
+            options.only_new = True
+        elif word == b"XX" and not options.only_new:
+            options.only_old = True
+        elif word == b"GET":
+            options.get = True
+        elif word == b"KEEPTTL" and options.expires is None:
+            options.keep_ttl = True
+        elif word in _TIME_WORDS and free and at + 1 < len(argv):
+            options.expires = (argv[at + 1], *_TIME_WORDS[word])
+            at += 1
+        else:
+            raise SYNTAX
+        at += 1
+    return options
+
+
+@command(
+    "set",
+    -3,
+    flags="write denyoom",
+    keys=(1, 1, 1),
+    since="1.0.0",
+    group="string",
+    syntax="key value condition=[NX | XX]@2.6.12 [GET]@6.2.0 "
+    "expiration=[EX seconds:integer@2.6.12 | PX milliseconds:integer@2.6.12 | "
+    "EXAT unix-time-seconds:unix-time@6.2.0 | PXAT unix-time-milliseconds:unix-time@6.2.0 | KEEPTTL@6.0.0]",
+    summary="Sets a key to a string.",
+    limited="the conditions IFEQ, IFNE, IFDEQ and IFDNE of Redis 8.4 are not there",
+)
+def set_(ctx: Context, argv: list[bytes]) -> Reply:
+    """Put a string, perhaps only if the key is new or old, perhaps answering what was there."""
+    options = _set_options(argv)
+    key, data = argv[1], argv[2]
+    expires_at = None
+    if options.expires is not None:
+        word, unit, absolute = options.expires
+        expires_at = expiry(ctx, word, unit, "set", absolute=absolute)
+    found = get_string(ctx, key) if options.get else ctx.lookup(key)
+    if found is None and options.get:
+        ctx.missed(key)
+    if (options.only_new and found is not None) or (options.only_old and found is None):
+        return found if isinstance(found, bytes) else None
+    if options.keep_ttl:
+        expires_at = ctx.db.expires.get(key)
+    put_string(ctx, key, data, expires_at)
+    ctx.notify("$", "set", key)
+    if options.expires is not None:
+        ctx.notify("g", "expire", key)
+    if options.get:
+        return found if isinstance(found, bytes) else None
+    return OK
+
+
+@command(
+    "get",
+    2,
+    flags="readonly fast",
+    keys=(1, 1, 1),
+    since="1.0.0",
+    group="string",
+    syntax="key",
+    summary="Answers the string at a key.",
+)
+def get(ctx: Context, argv: list[bytes]) -> Reply:
+    """The string, or null."""
+    return get_string(ctx, argv[1])
+
+
+@command(
+    "setnx",
+    3,
+    flags="write denyoom fast",
+    keys=(1, 1, 1),
+    since="1.0.0",
+    group="string",
+    syntax="key value",
+    summary="Sets a key to a string if it does not exist.",
+)
+def setnx(ctx: Context, argv: list[bytes]) -> Reply:
+    """1 if it was set."""
+    if ctx.lookup(argv[1]) is not None:
+        return 0
+    put_string(ctx, argv[1], argv[2], None)
+    ctx.notify("$", "set", argv[1])
+    return 1
+
+
+def _set_for(ctx: Context, argv: list[bytes], unit: int, name: str) -> Reply:
+    expires_at = expiry(ctx, argv[2], unit, name, absolute=False)
+    ctx.lookup(argv[1])
+    put_string(ctx, argv[1], argv[3], expires_at)
+    ctx.notify("$", "set", argv[1])
+    ctx.notify("g", "expire", argv[1])
+    return OK
+
+
+@command(
+    "setex",
+    4,
+    flags="write denyoom",
+    keys=(1, 1, 1),
+    since="2.0.0",
+    group="string",
+    syntax="key seconds:integer value",
+    summary="Sets a key to a string that dies after some seconds.",
+)
+def setex(ctx: Context, argv: list[bytes]) -> Reply:
+    """SET with EX, in the old order of words."""
+    return _set_for(ctx, argv, 1000, "setex")
+
+
+@command(
+    "psetex",
+    4,
+    flags="write denyoom",
+    keys=(1, 1, 1),
+    since="2.6.0",
+    group="string",
+    syntax="key milliseconds:integer value",
+    summary="Sets a key to a string that dies after some milliseconds.",
+)
+def psetex(ctx: Context, argv: list[bytes]) -> Reply:
+    """SET with PX, in the old order of words."""
+    return _set_for(ctx, argv, 1, "psetex")
+
+
+@command(
+    "getset",
+    3,
+    flags="write denyoom fast",
+    keys=(1, 1, 1),
+    since="1.0.0",
+    group="string",
+    syntax="key value",
+    summary="Sets a key to a string and answers the one before.",
+)
+def getset(ctx: Context, argv: list[bytes]) -> Reply:
+    """SET with GET, under its old name."""
+    before = get_string(ctx, argv[1])
+    put_string(ctx, argv[1], argv[2], None)
+    ctx.notify("$", "set", argv[1])
+    return before
+
+
+@command(
+    "getdel",
+    2,
+    flags="write fast",
+    keys=(1, 1, 1),
+    since="6.2.0",
+    group="string",
+    syntax="key",
+    summary="Answers a string and deletes its key.",
+)
+def getdel(ctx: Context, argv: list[bytes]) -> Reply:
+    """The string that was there, or null."""
+    found = get_string(ctx, argv[1])
+    if found is not None:
+        ctx.commit(("unset", ctx.db.index, argv[1]))
+        ctx.signal(argv[1])
+        ctx.notify("g", "del", argv[1])
+        ctx.dirty += 1
+    return found
+
+
+def _getex_options(argv: list[bytes]) -> tuple[bool, tuple[bytes, int, bool] | None]:
+    persist = False
+    expires: tuple[bytes, int, bool] | None = None
+    at = 2
+    while at < len(argv):
+        word = keyword(argv[at])
+        if word == b"PERSIST" and expires is None:
+            persist = True
+        elif word in _TIME_WORDS and expires is None and not persist and at + 1 < len(argv):
+            expires = (argv[at + 1], *_TIME_WORDS[word])
+            at += 1
+        else:
+            raise SYNTAX
+        at += 1
+    return persist, expires
+
+
+@command(
+    "getex",
+    -2,
+    flags="write fast",
+    keys=(1, 1, 1),
+    since="6.2.0",
+    group="string",
+    syntax="key expiration=[EX seconds:integer | PX milliseconds:integer | EXAT unix-time-seconds:unix-time | "
+    "PXAT unix-time-milliseconds:unix-time | PERSIST]",
+    summary="Answers a string and changes when its key dies.",
+)
+def getex(ctx: Context, argv: list[bytes]) -> Reply:
+    """The string; a time in the past deletes the key after answering."""
+    persist, expires = _getex_options(argv)
+    key = argv[1]
+    found = get_string(ctx, key)
+    if found is None:
+        return None
+    if expires is not None:
+        at = expiry(ctx, expires[0], expires[1], "getex", absolute=expires[2])
+        if at <= ctx.now.wall:
+            ctx.commit(("unset", ctx.db.index, key))
+            ctx.signal(key)
+            ctx.notify("g", "del", key)
+        else:
+            ctx.commit(("expire", ctx.db.index, key, at))
+            ctx.touch(key)
+            ctx.notify("g", "expire", key)
+        ctx.dirty += 1
+    elif persist and key in ctx.db.expires:
+        ctx.commit(("expire", ctx.db.index, key, None))
+        ctx.touch(key)
+        ctx.notify("g", "persist", key)
+        ctx.dirty += 1
+    return found
+
+
+@command(
+    "mset",
+    -3,
+    flags="write denyoom",
+    keys=(1, -1, 2),
+    since="1.0.1",
+    group="string",
+    syntax="key value [key value ...]",
+    summary="Sets several keys to strings at once.",
+)
+def mset(ctx: Context, argv: list[bytes]) -> Reply:
+    """All or nothing, never an error but for the count of words."""
+    if len(argv) % 2 == 0:
+        raise CommandError("ERR wrong number of arguments for 'mset' command")
+    for at in range(1, len(argv), 2):
+        ctx.lookup(argv[at])
+        put_string(ctx, argv[at], argv[at + 1], None)
+        ctx.notify("$", "set", argv[at])
+    return OK
+
+
+@command(
+    "msetnx",
+    -3,
+    flags="write denyoom",
+    keys=(1, -1, 2),
+    since="1.0.1",
+    group="string",
+    syntax="key value [key value ...]",
+    summary="Sets several keys to strings if none of them exists.",
+)
+def msetnx(ctx: Context, argv: list[bytes]) -> Reply:
+    """1 if all were set, 0 if none was."""
+    if len(argv) % 2 == 0:
+        raise CommandError("ERR wrong number of arguments for 'msetnx' command")
+    if any(ctx.lookup(key) is not None for key in argv[1::2]):
+        return 0
+    mset(ctx, argv)
+    return 1
+
+
+@command(
+    "mget",
+    -2,
+    flags="readonly fast",
+    keys=(1, -1, 1),
+    since="1.0.0",
+    group="string",
+    syntax="key [key ...]",
+    summary="Answers the strings at several keys.",
+)
+def mget(ctx: Context, argv: list[bytes]) -> Reply:
+    """Null for what is absent or no string."""
+    found = (ctx.lookup(key) for key in argv[1:])
+    return [value.data if isinstance(value, StringValue) else None for value in found]
+
+
+@command(
+    "append",
+    3,
+    flags="write denyoom fast",
+    keys=(1, 1, 1),
+    since="2.0.0",
+    group="string",
+    syntax="key value",
+    summary="Appends to a string; creates it if it does not exist.",
+)
+def append(ctx: Context, argv: list[bytes]) -> Reply:
+    """The new length in bytes."""
+    value = ctx.lookup_as(argv[1], StringValue)
+    size = (0 if value is None else value.size) + len(argv[2])
+    check_length(size)
+    change_part(ctx, argv[1], ("append", ctx.db.index, argv[1], argv[2]), "append")
+    return size
+
+
+@command(
+    "strlen",
+    2,
+    flags="readonly fast",
+    keys=(1, 1, 1),
+    since="2.2.0",
+    group="string",
+    syntax="key",
+    summary="Answers the length of a string.",
+)
+def strlen(ctx: Context, argv: list[bytes]) -> Reply:
+    """Bytes, 0 if the key does not exist."""
+    value = ctx.lookup_as(argv[1], StringValue)
+    return 0 if value is None else value.size
+
+
+def _add(ctx: Context, key: bytes, step: int) -> Reply:
+    before = get_string(ctx, key)
+    value = 0 if before is None else read_integer(before)
+    if value is None:
+        raise CommandError(NOT_AN_INTEGER)
+    value += step
+    if not LLONG_MIN <= value <= LLONG_MAX:
+        raise CommandError("ERR increment or decrement would overflow")
+    change_string(ctx, key, b"%d" % value, "incrby")
+    return value
+
+
+@command(
+    "incrbyfloat",
+    3,
+    flags="write denyoom fast",
+    keys=(1, 1, 1),
+    since="2.6.0",
+    group="string",
+    syntax="key increment:double",
+    summary="Adds to a number kept as a string, which may have a fraction.",
+)
+def incrbyfloat(ctx: Context, argv: list[bytes]) -> Reply:
+    """The new value in decimal, as it is stored."""
+    before = get_string(ctx, argv[1])
+    value = Fraction(0) if before is None else long_double.read(before)
+    step = long_double.read(argv[2])
+    if value is None or step is None:
+        raise CommandError("ERR value is not a valid float")
+    total = None if isinstance(value, float) or isinstance(step, float) else long_double.add(value, step)
+    if total is None:
+        raise CommandError("ERR increment would produce NaN or Infinity")
+    data = long_double.text(total)
+    change_string(ctx, argv[1], data, "incrbyfloat")
+    return data
+
+
+@command(
+    "incr",
+    2,
+    flags="write denyoom fast",
+    keys=(1, 1, 1),
+    since="1.0.0",
+    group="string",
+    syntax="key",
+    summary="Adds one to a number kept as a string.",
+)
+def incr(ctx: Context, argv: list[bytes]) -> Reply:
+    """The new value; a key that does not exist counts as 0."""
+    return _add(ctx, argv[1], 1)
+
+
+@command(
+    "decr",
+    2,
+    flags="write denyoom fast",
+    keys=(1, 1, 1),
+    since="1.0.0",
+    group="string",
+    syntax="key",
+    summary="Takes one from a number kept as a string.",
+)
+def decr(ctx: Context, argv: list[bytes]) -> Reply:
+    """The new value; a key that does not exist counts as 0."""
+    return _add(ctx, argv[1], -1)
+
+
+@command(
+    "incrby",
+    3,
+    flags="write denyoom fast",
+    keys=(1, 1, 1),
+    since="1.0.0",
+    group="string",
+    syntax="key increment:integer",
+    summary="Adds to a number kept as a string.",
+)
+def incrby(ctx: Context, argv: list[bytes]) -> Reply:
+    """The new value."""
+    return _add(ctx, argv[1], integer(argv[2]))
+
+
+@command(
+    "decrby",
+    3,
+    flags="write denyoom fast",
+    keys=(1, 1, 1),
+    since="1.0.0",
+    group="string",
+    syntax="key decrement:integer",
+    summary="Takes from a number kept as a string.",
+)
+def decrby(ctx: Context, argv: list[bytes]) -> Reply:
+    """The new value; the smallest number has no opposite and is refused."""
+    step = integer(argv[2])
+    if step == LLONG_MIN:
+        raise CommandError("ERR decrement would overflow")
+    return _add(ctx, argv[1], -step)

@@ -1,0 +1,1 @@
+"""The stream commands, one file a family: adding, reading, pending entries, groups, XINFO."""

@@ -1,0 +1,211 @@
+"""XGROUP: creating, moving and deleting groups and consumers.
+
+Source: https://redis.io/docs/latest/commands/xgroup/ and, where it differs, the server's behaviour.
+"""
+
+from millstream.commands.context.context import Context
+from millstream.commands.streams.write import create_stream
+from millstream.commands.table.args import bad_subcommand, entry_id, integer, is_sign, keyword, shown
+from millstream.commands.table.table import command, container
+from millstream.engine import ids
+from millstream.engine.streams.group import UNKNOWN, Group
+from millstream.engine.streams.stream import Stream
+from millstream.errors import CommandError
+from millstream.replies import OK, Reply, Simple
+
+KEY_REQUIRED = (
+    "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option "
+    "to create an empty stream automatically."
+)
+
+container("xgroup", since="5.0.0", group="stream", summary="Manages the consumer groups of a stream.")
+
+
+def _existing(ctx: Context, key: bytes) -> Stream:
+    stream = ctx.lookup_as(key, Stream)
+    if stream is None:
+        raise CommandError(KEY_REQUIRED)
+    return stream
+
+
+def group_of(stream: Stream, key: bytes, name: bytes) -> Group:
+    """The group, which must exist."""
+    group = stream.groups.get(name)
+    if group is None:
+        raise CommandError(f"NOGROUP No such consumer group '{shown(name)}' for key name '{shown(key)}'")
+    return group
+
+
+def _options(argv: list[bytes], *, may_create: bool) -> tuple[bool, int]:
+    """MKSTREAM and ENTRIESREAD, from the fifth word on."""
+    make, entries_read = False, UNKNOWN
+    at = 5
+    while at < len(argv):
+        word = keyword(argv[at])
+        if may_create and word == b"MKSTREAM":
+            make = True
+            at += 1
+        elif word == b"ENTRIESREAD" and at + 1 < len(argv):
+            entries_read = integer(argv[at + 1])
+            if entries_read < UNKNOWN:
+                raise CommandError("ERR value for ENTRIESREAD must be positive or -1")
+            at += 2
+        else:
+            raise bad_subcommand("XGROUP", argv[1])
+    return make, entries_read
+
+
+@command(
+    "xgroup|create",
+    -5,
+    flags="write denyoom",
+    keys=(2, 2, 1),
+    since="5.0.0",
+    group="stream",
+    syntax="key group id-selector=<id | $> [MKSTREAM] [ENTRIESREAD entriesread=entries-read:integer]@!7.0.0",
+    summary="Creates a consumer group.",
+)
+def xgroup_create(ctx: Context, argv: list[bytes]) -> Reply:
+    """Create a group; replies OK."""
+    make, entries_read = _options(argv, may_create=True)
+    key, name, word = argv[2], argv[3], argv[4]
+    stream = ctx.lookup_as(key, Stream) if make else _existing(ctx, key)
+    if len(argv) > 8:  # options given again; Redis counts the words only now
+        raise bad_subcommand("XGROUP", argv[1])
+    last = (0 if stream is None else stream.last_id) if is_sign(word, b"$") else entry_id(word)
+    if stream is None:
+        stream = create_stream(ctx, key)
+        ctx.signal(key)
+    if name in stream.groups:
+        raise CommandError("BUSYGROUP Consumer Group name already exists")
+    entries_read = min(entries_read, stream.entries_added)
+    ctx.commit(("gnew", ctx.db.index, key, name, ids.pack(last), entries_read))
+    ctx.notify("t", "xgroup-create", key)
+    ctx.dirty += 1
+    return OK
+
+
+@command(
+    "xgroup|setid",
+    -5,
+    flags="write",
+    keys=(2, 2, 1),
+    since="5.0.0",
+    group="stream",
+    syntax="key group id-selector=<id | $> [ENTRIESREAD entriesread=entries-read:integer]@!7.0.0",
+    summary="Sets a group's position.",
+)
+def xgroup_setid(ctx: Context, argv: list[bytes]) -> Reply:
+    """Move a group's position; replies OK."""
+    _, entries_read = _options(argv, may_create=False)
+    key, name, word = argv[2], argv[3], argv[4]
+    stream = _existing(ctx, key)
+    group_of(stream, key, name)
+    if len(argv) > 7:
+        raise bad_subcommand("XGROUP", argv[1])
+    if is_sign(word, b"$"):
+        last = stream.last_id
+    else:
+        found = ids.parse_special(word)
+        if found is None:
+            raise CommandError(ids.INVALID)
+        last = found
+    entries_read = min(entries_read, stream.entries_added)
+    ctx.commit(("gset", ctx.db.index, key, name, ids.pack(last), entries_read))
+    ctx.notify("t", "xgroup-setid", key)
+    ctx.dirty += 1
+    return OK
+
+
+@command(
+    "xgroup|destroy",
+    4,
+    flags="write",
+    keys=(2, 2, 1),
+    since="5.0.0",
+    group="stream",
+    syntax="key group",
+    summary="Deletes a consumer group with its pending entries.",
+)
+def xgroup_destroy(ctx: Context, argv: list[bytes]) -> Reply:
+    """Delete a group; replies 1, or 0 if there is none."""
+    key, name = argv[2], argv[3]
+    stream = _existing(ctx, key)
+    if name not in stream.groups:
+        return 0
+    ctx.commit(("gdel", ctx.db.index, key, name))
+    ctx.notify("t", "xgroup-destroy", key)
+    ctx.wake(key)
+    ctx.dirty += 1
+    return 1
+
+
+@command(
+    "xgroup|createconsumer",
+    5,
+    flags="write denyoom",
+    keys=(2, 2, 1),
+    since="6.2.0",
+    group="stream",
+    syntax="key group consumer",
+    summary="Creates a consumer.",
+)
+def xgroup_createconsumer(ctx: Context, argv: list[bytes]) -> Reply:
+    """Create a consumer; replies 1, or 0 if it exists."""
+    key, name, consumer = argv[2], argv[3], argv[4]
+    group = group_of(_existing(ctx, key), key, name)
+    if consumer in group.consumers:
+        return 0
+    ctx.commit(("cseen", ctx.db.index, key, name, consumer, ctx.now.wall))
+    ctx.notify("t", "xgroup-createconsumer", key)
+    ctx.dirty += 1
+    return 1
+
+
+@command(
+    "xgroup|delconsumer",
+    5,
+    flags="write",
+    keys=(2, 2, 1),
+    since="5.0.0",
+    group="stream",
+    syntax="key group consumer",
+    summary="Deletes a consumer and its pending records.",
+)
+def xgroup_delconsumer(ctx: Context, argv: list[bytes]) -> Reply:
+    """Delete a consumer; replies how many pending records went with it."""
+    key, name, consumer = argv[2], argv[3], argv[4]
+    group = group_of(_existing(ctx, key), key, name)
+    if consumer not in group.consumers:
+        return 0
+    dropped: int = ctx.commit(("cdel", ctx.db.index, key, name, consumer))
+    ctx.notify("t", "xgroup-delconsumer", key)
+    ctx.dirty += 1
+    return dropped
+
+
+HELP = (
+    "XGROUP <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "CREATE <key> <groupname> <id|$> [option]",
+    "    Create a new consumer group. Options are:",
+    "    * MKSTREAM: create the empty stream if it does not exist.",
+    "    * ENTRIESREAD entries_read: set the group's entries_read counter (internal use).",
+    "CREATECONSUMER <key> <groupname> <consumer>",
+    "    Create a consumer in a group.",
+    "DELCONSUMER <key> <groupname> <consumer>",
+    "    Remove a consumer, and its pending entries, from a group.",
+    "DESTROY <key> <groupname>",
+    "    Remove a group.",
+    "SETID <key> <groupname> <id|$> [ENTRIESREAD entries_read]",
+    "    Set a group's last delivered id and, optionally, its entries_read counter.",
+    "HELP",
+    "    Print this help.",
+)
+
+
+@command(
+    "xgroup|help", 2, flags="loading stale", since="5.0.0", group="stream", summary="Tells the subcommands of XGROUP."
+)
+def xgroup_help(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """The subcommands and their arguments."""
+    return [Simple(line.encode()) for line in HELP]

@@ -1,0 +1,218 @@
+"""XINFO: what a stream, its groups and their consumers look like.
+
+Source: https://redis.io/docs/latest/commands/xinfo-stream/ and its siblings; where they differ, the server's behaviour.
+"""
+
+from itertools import islice
+
+from millstream.commands.context.context import Context
+from millstream.commands.streams.groups import group_of
+from millstream.commands.streams.read import array_of, collect, pending_row
+from millstream.commands.streams.write import existing_stream
+from millstream.commands.table.args import bad_subcommand, integer, keyword
+from millstream.commands.table.table import command, container
+from millstream.engine import ids
+from millstream.engine.streams.group import UNKNOWN, Consumer, Group
+from millstream.engine.streams.pending import Pending
+from millstream.engine.streams.stream import Stream
+from millstream.replies import Buffer, Map, Raw, Reply, Simple
+
+DEFAULT_FULL_COUNT = 10
+
+container("xinfo", since="5.0.0", group="stream", summary="Tells the state of streams, groups and consumers.")
+
+
+def _stream_fields(stream: Stream) -> list[tuple[Reply, Reply]]:
+    memory = stream.idempotence
+    nodes = len(stream.entries.blocks)
+    return [
+        (b"length", stream.length),
+        (b"radix-tree-keys", nodes),
+        (b"radix-tree-nodes", nodes + 1),
+        (b"last-generated-id", ids.text(stream.last_id)),
+        (b"max-deleted-entry-id", ids.text(stream.max_deleted)),
+        (b"entries-added", stream.entries_added),
+        (b"recorded-first-entry-id", ids.text(stream.first_id)),
+        (b"idmp-duration", memory.duration),
+        (b"idmp-maxsize", memory.maxsize),
+        (b"pids-tracked", len(memory.producers)),
+        (b"iids-tracked", memory.tracked()),
+        (b"iids-added", memory.added),
+        (b"iids-duplicates", memory.duplicates),
+    ]
+
+
+@command(
+    "xinfo|stream",
+    -3,
+    flags="readonly",
+    keys=(2, 2, 1),
+    since="5.0.0",
+    group="stream",
+    syntax="key full-block=[FULL [COUNT count:integer]]@!6.0.0",
+    summary="Tells the state of a stream.",
+    differs="radix-trees",
+    history=(
+        ("7.0.0", "max-deleted-entry-id, entries-added, recorded-first-entry-id; of groups entries-read and lag."),
+        ("7.2.0", "active-time of consumers; seen-time is that of the last attempt."),
+        ("8.6.0", "Six fields of idempotent adding."),
+        ("8.8.0", "nacked-count of groups."),
+    ),
+)
+def xinfo_stream(ctx: Context, argv: list[bytes]) -> Reply:
+    """A stream's counters with its first and last entry, or everything in it (FULL)."""
+    stream = existing_stream(ctx, argv[2])
+    count = _full_count(argv)
+    fields = _stream_fields(stream)
+    if count is None:
+        fields += [
+            (b"groups", len(stream.groups)),
+            (b"first-entry", _entry(stream, stream.first_id)),
+            (b"last-entry", _entry(stream, stream.entries.last_live_id)),
+        ]
+        return Map(fields)
+    entries = array_of(*collect(stream.entries.runs(ids.MIN_ID, ids.MAX_ID, count)))
+    groups: list[Reply] = [_full_group(stream, name, group, count) for name, group in sorted(stream.groups.items())]
+    return Map([*fields, (b"entries", entries), (b"groups", groups)])
+
+
+def _full_count(argv: list[bytes]) -> int | None:
+    """How much FULL shows (-1: all); None without FULL."""
+    if len(argv) == 3:
+        return None
+    if keyword(argv[3]) != b"FULL" or len(argv) not in {4, 6}:
+        raise bad_subcommand("XINFO", argv[1])
+    if len(argv) == 4:
+        return DEFAULT_FULL_COUNT
+    if keyword(argv[4]) != b"COUNT":
+        raise bad_subcommand("XINFO", argv[1])
+    count = integer(argv[5])
+    if count < 0:
+        return DEFAULT_FULL_COUNT
+    return count or -1
+
+
+def _entry(stream: Stream, entry_id: int) -> Reply:
+    wire = stream.entries.wire(entry_id) if stream.length else None
+    return None if wire is None else Raw([wire])
+
+
+def _group_numbers(stream: Stream, group: Group) -> list[tuple[Reply, Reply]]:
+    return [
+        (b"last-delivered-id", ids.text(group.last_id)),
+        (b"entries-read", None if group.entries_read == UNKNOWN else group.entries_read),
+        (b"lag", stream.lag(group)),
+    ]
+
+
+def _full_group(stream: Stream, name: bytes, group: Group, count: int) -> Reply:
+    shown = None if count < 0 else count
+    pending: list[Buffer] = [
+        pending_row(record.id, b"" if record.consumer is None else record.consumer.name, record.time, record.count)
+        for record in islice(group.pending.walk(), shown)
+    ]
+    consumers: list[Reply] = [_full_consumer(consumer, shown) for _, consumer in sorted(group.consumers.items())]
+    return Map(
+        [
+            (b"name", name),
+            *_group_numbers(stream, group),
+            (b"pel-count", len(group.pending)),
+            (b"nacked-count", group.order.released),
+            (b"pending", array_of(len(pending), pending)),
+            (b"consumers", consumers),
+        ]
+    )
+
+
+def _full_consumer(consumer: Consumer, shown: int | None) -> Reply:
+    rows: list[Buffer] = [_own_row(record) for record in islice(consumer.pending.walk(), shown)]
+    return Map(
+        [
+            (b"name", consumer.name),
+            (b"seen-time", consumer.seen),
+            (b"active-time", consumer.active),
+            (b"pel-count", len(consumer.pending)),
+            (b"pending", array_of(len(rows), rows)),
+        ]
+    )
+
+
+def _own_row(record: Pending) -> bytes:
+    name = ids.text(record.id)
+    return b"*3\r\n$%d\r\n%b\r\n:%d\r\n:%d\r\n" % (len(name), name, record.time, record.count)
+
+
+@command(
+    "xinfo|groups",
+    3,
+    flags="readonly",
+    keys=(2, 2, 1),
+    since="5.0.0",
+    group="stream",
+    syntax="key",
+    summary="Lists the consumer groups of a stream.",
+    history=(("7.0.0", "entries-read and lag."),),
+)
+def xinfo_groups(ctx: Context, argv: list[bytes]) -> Reply:
+    """Every group, by name."""
+    stream = existing_stream(ctx, argv[2])
+    return [
+        Map(
+            [
+                (b"name", name),
+                (b"consumers", len(group.consumers)),
+                (b"pending", len(group.pending)),
+                *_group_numbers(stream, group),
+            ]
+        )
+        for name, group in sorted(stream.groups.items())
+    ]
+
+
+@command(
+    "xinfo|consumers",
+    4,
+    flags="readonly",
+    keys=(2, 2, 1),
+    since="5.0.0",
+    group="stream",
+    syntax="key group",
+    summary="Lists the consumers of a group.",
+    history=(("7.2.0", "inactive."),),
+)
+def xinfo_consumers(ctx: Context, argv: list[bytes]) -> Reply:
+    """Every consumer, by name."""
+    group = group_of(existing_stream(ctx, argv[2]), argv[2], argv[3])
+    now = ctx.now.wall
+    return [
+        Map(
+            [
+                (b"name", name),
+                (b"pending", len(consumer.pending)),
+                (b"idle", max(now - consumer.seen, 0)),
+                (b"inactive", -1 if consumer.active < 0 else max(now - consumer.active, 0)),
+            ]
+        )
+        for name, consumer in sorted(group.consumers.items())
+    ]
+
+
+HELP = (
+    "XINFO <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "CONSUMERS <key> <groupname>",
+    "    List the consumers of a group.",
+    "GROUPS <key>",
+    "    List the groups of a stream.",
+    "STREAM <key> [FULL [COUNT <count>]]",
+    "    Tell the state of a stream; FULL with its entries, groups and consumers.",
+    "HELP",
+    "    Print this help.",
+)
+
+
+@command(
+    "xinfo|help", 2, flags="loading stale", since="5.0.0", group="stream", summary="Tells the subcommands of XINFO."
+)
+def xinfo_help(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """The subcommands and their arguments."""
+    return [Simple(line.encode()) for line in HELP]

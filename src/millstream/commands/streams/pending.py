@@ -1,0 +1,485 @@
+"""Commands on pending entries: XACK XACKDEL XNACK XPENDING XCLAIM XAUTOCLAIM.
+
+Source: the command pages at https://redis.io/docs/latest/commands/ and, where they differ, the server's behaviour.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from millstream.commands.context.context import Context
+from millstream.commands.streams.read import array_of, attend, no_group, note_seen, pending_row
+from millstream.commands.streams.write import delete_entries, parse_id_block, unreference
+from millstream.commands.table.args import (
+    LLONG_MAX,
+    SYNTAX,
+    entry_id,
+    entry_ids,
+    integer,
+    keyword,
+    range_end,
+    range_start,
+    read_integer,
+    shown,
+)
+from millstream.commands.table.table import command
+from millstream.engine import ids
+from millstream.engine.streams.group import Group, next_count
+from millstream.engine.streams.pending import MAX_DELIVERIES, Pending
+from millstream.engine.streams.stream import Stream
+from millstream.errors import CommandError
+from millstream.replies import NIL_ARRAY, Buffer, Reply
+
+# Redis: XAUTOCLAIM looks at this many records for each one it may claim
+ATTEMPTS = 10
+MAX_AUTOCLAIM_COUNT = LLONG_MAX // 16
+# Redis keeps XNACK's number of ids in an int, but not that of XACKDEL and XDELEX
+INT_MAX = 2**31 - 1
+
+
+def find_group(ctx: Context, key: bytes, name: bytes) -> tuple[Stream, Group] | None:
+    """The stream and the group, or None if either is missing."""
+    stream = ctx.lookup_as(key, Stream)
+    group = None if stream is None else stream.groups.get(name)
+    return None if stream is None or group is None else (stream, group)
+
+
+def existing_group(ctx: Context, key: bytes, name: bytes) -> tuple[Stream, Group]:
+    """The stream and the group, both of which must exist."""
+    found = find_group(ctx, key, name)
+    if found is None:
+        raise CommandError(no_group(key, name))
+    return found
+
+
+@command(
+    "xack",
+    -4,
+    flags="write fast",
+    keys=(1, 1, 1),
+    since="5.0.0",
+    group="stream",
+    syntax="key group id [id ...]",
+    summary="Acknowledges pending entries of a group.",
+)
+def xack(ctx: Context, argv: list[bytes]) -> Reply:
+    """Acknowledge; replies how many were pending."""
+    found = find_group(ctx, argv[1], argv[2])
+    if found is None:
+        return 0
+    by_id = found[1].pending.by_id
+    there = list(dict.fromkeys([entry for entry in entry_ids(argv[3:]) if entry in by_id]))
+    if there:
+        _forget(ctx, argv[1], argv[2], there)
+    return len(there)
+
+
+def _forget(ctx: Context, key: bytes, group: bytes, there: list[int]) -> None:
+    ctx.commit(("gack", ctx.db.index, key, group, ids.pack_all(there)))
+    ctx.dirty += len(there)
+
+
+@command(
+    "xackdel",
+    -6,
+    flags="write fast",
+    keys=(1, 1, 1),
+    since="8.2.0",
+    group="stream",
+    syntax="key group condition=[KEEPREF | DELREF | ACKED] IDS ids=(numids:integer id [id ...])",
+    summary="Acknowledges entries and deletes them, in one step.",
+)
+def xackdel(ctx: Context, argv: list[bytes]) -> Reply:
+    """Acknowledge and delete; per id 1 done, -1 not pending here, 2 acknowledged but still needed by a group."""
+    key, name = argv[1], argv[2]
+    found = find_group(ctx, key, name)
+    policy, words = parse_id_block(argv, 3)
+    if found is None:
+        return [-1] * len(words)
+    stream, group = found
+    answers: list[Reply] = []
+    deleted: list[int] = []
+    for entry in entry_ids(words):
+        if entry not in group.pending:
+            answers.append(-1)
+            continue
+        _forget(ctx, key, name, [entry])
+        if policy == b"ACKED" and stream.is_referenced(entry):
+            answers.append(2)
+            continue
+        if policy == b"DELREF":
+            unreference(ctx, key, stream, entry)
+        if entry in stream.entries:
+            deleted.append(entry)
+        answers.append(1)
+    if deleted:
+        delete_entries(ctx, key, deleted)
+    return answers
+
+
+@dataclass(slots=True)
+class _Nack:
+    """XNACK's options: the ids as written, the count to set if given, and whether to create records."""
+
+    words: list[bytes]
+    retry_count: int | None
+    force: bool
+
+
+def _parse_nack(argv: list[bytes]) -> _Nack:
+    words: list[bytes] | None = None
+    options = _Nack([], None, force=False)
+    at = 4
+    while at < len(argv):
+        word = keyword(argv[at])
+        more = len(argv) - at - 1
+        if word == b"IDS" and more:
+            count = read_integer(argv[at + 1])
+            if count is None or not 0 < count <= INT_MAX:
+                raise CommandError("ERR numids must be a positive integer")
+            if count > more - 1:
+                raise CommandError("ERR number of IDs doesn't match numids")
+            words = argv[at + 2 : at + 2 + count]
+            at += 2 + count
+        elif word == b"RETRYCOUNT" and more:
+            options.retry_count = integer(argv[at + 1])
+            if options.retry_count < 0:
+                raise CommandError("ERR Invalid RETRYCOUNT value, must be >= 0")
+            at += 2
+        elif word == b"FORCE":
+            options.force = True
+            at += 1
+        else:
+            raise CommandError(f"ERR Unrecognized XNACK option '{shown(argv[at])}'")
+    if words is None:
+        raise CommandError("ERR syntax error, expected IDS keyword")
+    options.words = words
+    return options
+
+
+@command(
+    "xnack",
+    -7,
+    flags="write fast",
+    keys=(1, 1, 1),
+    since="8.8.0",
+    group="stream",
+    syntax="key group mode=<SILENT | FAIL | FATAL> IDS ids=(numids:integer id [id ...]) "
+    "[RETRYCOUNT count:integer] [FORCE]",
+    summary="Releases pending entries so that any consumer may claim them at once.",
+)
+def xnack(ctx: Context, argv: list[bytes]) -> Reply:
+    """Release; replies how many were released, repetitions included."""
+    key, name = argv[1], argv[2]
+    stream, group = existing_group(ctx, key, name)
+    mode = keyword(argv[3])
+    if mode not in {b"SILENT", b"FAIL", b"FATAL"}:
+        raise CommandError("ERR mode must be SILENT, FAIL, or FATAL")
+    options = _parse_nack(argv)
+    counts: dict[int, int] = {}
+    released: list[int] = []
+    for entry in entry_ids(options.words):
+        record = group.pending.get(entry)
+        if record is None and entry not in counts and not (options.force and entry in stream.entries):
+            continue
+        before = counts.get(entry, 0 if record is None else record.count)
+        counts[entry] = _nacked_count(before, mode, options.retry_count)
+        released.append(entry)
+    if released:
+        final = [counts[entry] for entry in released]
+        ctx.commit(("gnack", ctx.db.index, key, name, ids.pack_all(released), final))
+        ctx.dirty += len(released)
+        ctx.wake(key)
+    return len(released)
+
+
+def _nacked_count(count: int, mode: bytes, retry_count: int | None) -> int:
+    if retry_count is not None:
+        return retry_count
+    if mode == b"SILENT":
+        return max(count - 1, 0)
+    return MAX_DELIVERIES if mode == b"FATAL" else count
+
+
+@command(
+    "xpending",
+    -3,
+    flags="readonly",
+    keys=(1, 1, 1),
+    since="5.0.0",
+    group="stream",
+    syntax="key group filters=[[IDLE min-idle-time:integer]@6.2.0 start end count:integer [consumer]]",
+    summary="Lists what is pending in a group.",
+    history=(("6.2.0", "A parenthesis before an id leaves that id out."),),
+)
+def xpending(ctx: Context, argv: list[bytes]) -> Reply:
+    """The summary of a group's pending entries, or rows of a range of them."""
+    if len(argv) == 3:
+        return _pending_summary(existing_group(ctx, argv[1], argv[2])[1])
+    if not 6 <= len(argv) <= 9:
+        raise SYNTAX
+    at, min_idle = 3, 0
+    if keyword(argv[3]) == b"IDLE":
+        min_idle = integer(argv[4])
+        if len(argv) < 8:
+            raise SYNTAX
+        at = 5
+    count = max(integer(argv[at + 2]), 0)
+    start, end = range_start(argv[at]), range_end(argv[at + 1])
+    # Redis passes over further words where IDLE was not given
+    consumer = argv[at + 3] if len(argv) > at + 3 else None
+    _, group = existing_group(ctx, argv[1], argv[2])
+    index = group.pending
+    if consumer is not None:
+        holder = group.consumers.get(consumer)
+        if holder is None:
+            return []
+        index = holder.pending
+    return _pending_rows(index.walk(start), end, count, min_idle, ctx.now.wall)
+
+
+def _pending_summary(group: Group) -> Reply:
+    if not len(group.pending):
+        return [0, None, None, NIL_ARRAY]
+    rows: list[Reply] = [
+        [name, b"%d" % len(holder.pending)] for name, holder in sorted(group.consumers.items()) if len(holder.pending)
+    ]
+    return [len(group.pending), ids.text(group.pending.first()), ids.text(group.pending.last()), rows]
+
+
+def _pending_rows(records: Iterator[Pending], end: int, count: int, min_idle: int, now: int) -> Reply:
+    rows: list[Buffer] = []
+    for record in records:
+        if record.id > end or len(rows) >= count:
+            break
+        if record.consumer is None:
+            rows.append(pending_row(record.id, b"", -1, record.count))
+            continue
+        idle = max(now - record.time, 0)
+        if idle >= min_idle:
+            rows.append(pending_row(record.id, record.consumer.name, idle, record.count))
+    return array_of(len(rows), rows)
+
+
+@dataclass(slots=True)
+class _Claim:
+    """XCLAIM's options.
+
+    Attributes:
+        time: wall milliseconds to set as delivery time.
+        retry_count: count to set; None to count one more.
+        force: create records that do not exist.
+        just_id: reply ids only, and count nothing.
+        last_id: move the group's position up to here; 0 if not given.
+    """
+
+    time: int
+    retry_count: int | None = None
+    force: bool = False
+    just_id: bool = False
+    last_id: int = 0
+
+
+def _parse_claim(argv: list[bytes], at: int, now: int) -> _Claim:
+    options = _Claim(now)
+    while at < len(argv):
+        word = keyword(argv[at])
+        more = len(argv) - at - 1
+        if word == b"FORCE":
+            options.force = True
+            at += 1
+            continue
+        if word == b"JUSTID":
+            options.just_id = True
+            at += 1
+            continue
+        if word not in {b"IDLE", b"TIME", b"RETRYCOUNT", b"LASTID"} or not more:
+            raise CommandError(f"ERR Unrecognized XCLAIM option '{shown(argv[at])}'")
+        value = argv[at + 1]
+        at += 2
+        if word == b"LASTID":
+            options.last_id = entry_id(value)
+            continue
+        number = integer(value, f"ERR Invalid {word.decode()} option argument for XCLAIM")
+        if word == b"IDLE":
+            options.time = now - number
+        elif word == b"TIME":
+            options.time = number
+        else:
+            options.retry_count = number
+    if options.time < 0 or options.time > now:
+        options.time = now
+    return options
+
+
+@command(
+    "xclaim",
+    -6,
+    flags="write fast",
+    keys=(1, 1, 1),
+    since="5.0.0",
+    group="stream",
+    syntax="key group consumer min-idle-time id [id ...] [IDLE ms:integer] "
+    "[TIME unix-time-milliseconds:unix-time] [RETRYCOUNT count:integer] [FORCE] [JUSTID] "
+    "[LASTID lastid]",
+    summary="Makes a consumer the holder of pending entries.",
+)
+def xclaim(ctx: Context, argv: list[bytes]) -> Reply:
+    """Claim given entries; replies those that changed hands, or only their ids."""
+    key, name, consumer = argv[1], argv[2], argv[3]
+    stream, group = existing_group(ctx, key, name)
+    min_idle = max(integer(argv[4], "ERR Invalid min-idle-time argument for XCLAIM"), 0)
+    at = 5
+    wanted: list[int] = []
+    while at < len(argv):
+        entry = ids.parse(argv[at])
+        if entry is None:
+            break
+        wanted.append(entry)
+        at += 1
+    options = _parse_claim(argv, at, ctx.now.wall)
+    moved = options.last_id > group.last_id
+    if moved:
+        ctx.commit(("gset", ctx.db.index, key, name, ids.pack(options.last_id), group.entries_read))
+    attend(ctx, key, name, group, consumer)
+    before = ctx.dirty
+    claimer = _Claimer(ctx, argv, stream, options)
+    gone: dict[int, None] = {}
+    for entry in wanted:
+        claimer.settle(entry)
+        record = group.pending.get(entry)
+        if entry not in stream.entries:
+            if record is not None:
+                gone[entry] = None
+        elif record is None:
+            if options.force:
+                claimer.take(entry, 1)  # Redis creates the record as delivered once
+        elif _is_stale(record, min_idle, ctx.now.wall):
+            claimer.take(entry, record.count)
+    claimer.flush()
+    if gone:
+        _forget(ctx, key, name, list(gone))
+    if moved and ctx.dirty == before:
+        ctx.dirty += 1  # Redis counts a claim together with the position it moves as one change
+    note_seen(ctx, key, name, group, consumer)
+    return claimer.reply()
+
+
+def _is_stale(record: Pending, min_idle: int, now: int) -> bool:
+    """Whether an entry may be claimed; with 0 any may, also one delivered by a clock that was set back since."""
+    return record.consumer is None or not min_idle or now - record.time >= min_idle
+
+
+class _Claimer:
+    """Moves entries to a consumer, all in one transition, and gathers the reply."""
+
+    __slots__ = ("_consumer", "_count", "_ctx", "_key", "_name", "_options", "_rows", "_stream", "_taken")
+
+    def __init__(self, ctx: Context, argv: list[bytes], stream: Stream, options: _Claim) -> None:
+        self._ctx = ctx
+        self._key, self._name, self._consumer = argv[1:4]
+        self._stream = stream
+        self._options = options
+        self._count = 0
+        self._rows: list[Buffer] = []
+        self._taken: dict[int, int] = {}  # entry -> its count, not committed yet
+
+    def settle(self, entry: int) -> None:
+        """What was taken of this entry before must show: it is named twice."""
+        if entry in self._taken:
+            self.flush()
+
+    def flush(self) -> None:
+        """Commit what was taken."""
+        if not self._taken:
+            return
+        place = (self._ctx.db.index, self._key, self._name, self._consumer)
+        packed, counts = ids.pack_all(list(self._taken)), list(self._taken.values())
+        self._ctx.commit(("gclaim", *place, self._ctx.now.wall, self._options.time, packed, counts))
+        self._ctx.dirty += len(counts)
+        self._taken = {}
+
+    def take(self, entry: int, count: int) -> None:
+        """Claim one entry that exists; ``count`` are its deliveries so far."""
+        options = self._options
+        if options.retry_count is not None and options.retry_count >= 0:
+            count = options.retry_count
+        elif not options.just_id:
+            count = next_count(count)
+        self._taken[entry] = count
+        self._count += 1
+        if options.just_id:
+            text = ids.text(entry)
+            self._rows.append(b"$%d\r\n%b\r\n" % (len(text), text))
+        else:
+            wire = self._stream.entries.wire(entry)
+            assert wire is not None
+            self._rows.append(wire)
+
+    def reply(self) -> Reply:
+        """The entries or ids claimed."""
+        return array_of(self._count, self._rows)
+
+
+@command(
+    "xautoclaim",
+    -6,
+    flags="write fast",
+    keys=(1, 1, 1),
+    since="6.2.0",
+    group="stream",
+    syntax="key group consumer min-idle-time start [COUNT count:integer] [JUSTID]",
+    summary="Makes a consumer the holder of whatever has been pending too long.",
+    history=(("7.0.0", "The reply has a third element: ids of deleted entries, which leave the pending list."),),
+)
+def xautoclaim(ctx: Context, argv: list[bytes]) -> Reply:
+    """Claim stale entries from an id on; replies the next cursor, the entries or ids, and ids that are gone."""
+    key, name, consumer = argv[1], argv[2], argv[3]
+    min_idle = max(integer(argv[4], "ERR Invalid min-idle-time argument for XAUTOCLAIM"), 0)
+    start = range_start(argv[5])
+    count, just_id = _parse_autoclaim(argv)
+    stream, group = existing_group(ctx, key, name)
+    attend(ctx, key, name, group, consumer)
+    options = _Claim(ctx.now.wall, just_id=just_id)
+    claimer = _Claimer(ctx, argv, stream, options)
+    gone: list[int] = []
+    left, attempts = count, count * ATTEMPTS
+    cursor = 0
+    records = group.pending.walk(start)
+    scanned: list[Pending] = []
+    for record in records:
+        if not left or not attempts:
+            cursor = record.id
+            break
+        attempts -= 1
+        if record.id not in stream.entries:
+            gone.append(record.id)
+            left -= 1
+        elif _is_stale(record, min_idle, ctx.now.wall):
+            scanned.append(record)
+            left -= 1
+    for record in scanned:
+        claimer.take(record.id, record.count)
+    claimer.flush()
+    if gone:
+        _forget(ctx, key, name, gone)
+    note_seen(ctx, key, name, group, consumer)
+    return [ids.text(cursor), claimer.reply(), [ids.text(entry) for entry in gone]]
+
+
+def _parse_autoclaim(argv: list[bytes]) -> tuple[int, bool]:
+    count, just_id = 100, False
+    at = 6
+    while at < len(argv):
+        word = keyword(argv[at])
+        if word == b"JUSTID":
+            just_id = True
+            at += 1
+        elif word == b"COUNT" and at + 1 < len(argv):
+            number = read_integer(argv[at + 1])
+            if number is None or not 1 <= number <= MAX_AUTOCLAIM_COUNT:
+                raise CommandError("ERR COUNT must be > 0")
+            count = number
+            at += 2
+        else:
+            raise SYNTAX
+    return count, just_id

@@ -1,0 +1,583 @@
+"""Commands that read entries: XRANGE XREVRANGE XREAD XREADGROUP.
+
+A range is sent as slices of the engine's blocks, which already are wire form; nothing is encoded anew.
+Source: the command pages at https://redis.io/docs/latest/commands/ and, where they differ, the server's behaviour.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
+
+from millstream.commands.context.context import Blocked, Context
+from millstream.commands.table.args import (
+    SYNTAX,
+    entry_id,
+    integer,
+    keyword,
+    milliseconds,
+    range_end,
+    range_start,
+    read_integer,
+    shown,
+)
+from millstream.commands.table.table import command
+from millstream.engine import ids
+from millstream.engine.streams.entries import ENTRY_HEADER, Run
+from millstream.engine.streams.group import Group, next_count
+from millstream.engine.streams.pending import Pending
+from millstream.engine.streams.stream import Stream
+from millstream.errors import CommandError
+from millstream.replies import NIL_ARRAY, Buffer, Map, Raw, Reply
+
+CLAIMED_HEADER = b"*4\r\n"
+
+
+def _claimed_row(entry: bytes | memoryview, idle: int, count: int) -> bytes:
+    """A stored entry as CLAIM shows it: ``[id, [fields], idle milliseconds, earlier deliveries]``."""
+    return b"".join((CLAIMED_HEADER, entry[len(ENTRY_HEADER) :], b":%d\r\n:%d\r\n" % (idle, count)))
+
+
+def collect(runs: Iterable[Run]) -> tuple[int, list[Buffer]]:
+    """The entries of some runs in wire form, and how many they are."""
+    count = 0
+    buffers: list[Buffer] = []
+    for block, low, high in runs:
+        count += high - low
+        buffers.append(block.slice(low, high))
+    return count, buffers
+
+
+def array_of(count: int, buffers: list[Buffer]) -> Raw:
+    """An array of entries already in wire form."""
+    buffers.insert(0, b"*%d\r\n" % count)
+    return Raw(buffers)
+
+
+def pending_row(entry: int, consumer: bytes, time: int, count: int) -> bytes:
+    """A pending entry as XPENDING and XINFO show it: ``[id, consumer, time or idle time, deliveries]``.
+
+    In wire form at once, as entries are: there may be hundreds of thousands in one reply.
+    """
+    name = ids.text(entry)
+    return b"*4\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n:%d\r\n:%d\r\n" % (len(name), name, len(consumer), consumer, time, count)
+
+
+def _range(ctx: Context, argv: list[bytes], *, backwards: bool) -> Reply:
+    first, second = (argv[3], argv[2]) if backwards else (argv[2], argv[3])
+    start, end = range_start(first), range_end(second)
+    count = -1
+    at = 4
+    while at < len(argv):
+        if keyword(argv[at]) != b"COUNT" or at + 1 >= len(argv):
+            raise SYNTAX
+        count = max(integer(argv[at + 1]), 0)
+        at += 2
+    stream = ctx.lookup_as(argv[1], Stream)
+    if stream is None:
+        return []
+    if count == 0:
+        return NIL_ARRAY
+    entries = stream.entries
+    runs = entries.reversed_runs(start, end, count) if backwards else entries.runs(start, end, count)
+    return array_of(*collect(runs))
+
+
+@command(
+    "xrange",
+    -4,
+    flags="readonly",
+    keys=(1, 1, 1),
+    since="5.0.0",
+    group="stream",
+    syntax="key start end [COUNT count:integer]",
+    summary="Replies the entries between two ids, oldest first.",
+    history=(("6.2.0", "A parenthesis before an id leaves that id out."),),
+)
+def xrange(ctx: Context, argv: list[bytes]) -> Reply:
+    """Entries between two ids, oldest first."""
+    return _range(ctx, argv, backwards=False)
+
+
+@command(
+    "xrevrange",
+    -4,
+    flags="readonly",
+    keys=(1, 1, 1),
+    since="5.0.0",
+    group="stream",
+    syntax="key end start [COUNT count:integer]",
+    summary="Replies the entries between two ids, newest first.",
+    history=(("6.2.0", "A parenthesis before an id leaves that id out."),),
+)
+def xrevrange(ctx: Context, argv: list[bytes]) -> Reply:
+    """Entries between two ids, newest first."""
+    return _range(ctx, argv, backwards=True)
+
+
+@dataclass(slots=True)
+class _ReadOptions:
+    """What XREAD and XREADGROUP were asked.
+
+    Attributes:
+        count: most entries a stream; -1 for all.
+        max_count: most entries in all; None for no bound.
+        max_size: bytes of reply after which nothing more is added; None for no bound.
+        block: milliseconds to wait, 0 for ever; None not to wait.
+        claim: least idle milliseconds of pending entries to take over; None not to claim.
+        noack: deliver without pending records.
+        group: consumer group, for XREADGROUP.
+        consumer: consumer, for XREADGROUP.
+        streams_at: position of the first key.
+        keys: the keys.
+        words: an id, ``$``, ``+`` or ``>`` for each.
+    """
+
+    count: int = -1
+    max_count: int | None = None
+    max_size: int | None = None
+    block: int | None = None
+    claim: int | None = None
+    noack: bool = False
+    group: bytes | None = None
+    consumer: bytes = b""
+    streams_at: int = 0
+    keys: list[bytes] = field(default_factory=list)
+    words: list[bytes] = field(default_factory=list)
+
+
+def _parse_read(argv: list[bytes], name: str, now: int) -> _ReadOptions:
+    options = _ReadOptions()
+    grouped = name == "xreadgroup"
+    at = 1
+    while at < len(argv):
+        word = keyword(argv[at])
+        more = len(argv) - at - 1
+        if word == b"STREAMS" and more >= 1:
+            _take_streams(options, argv, at + 1, name)
+            break
+        at += _take_read_option(options, argv, at, grouped=grouped, now=now)
+    if not options.keys:
+        raise SYNTAX
+    if grouped and options.group is None:
+        raise CommandError("ERR Missing GROUP option for XREADGROUP")
+    if options.max_count is not None and options.count > 0 and options.max_count < options.count:
+        raise CommandError("ERR MAXCOUNT must be greater than or equal to COUNT")
+    return options
+
+
+def _take_streams(options: _ReadOptions, argv: list[bytes], at: int, name: str) -> None:
+    rest = argv[at:]
+    if len(rest) % 2:
+        what = "an ID or '>'" if name == "xreadgroup" else "an ID, '+', or '$'"
+        raise CommandError(f"ERR Unbalanced '{name}' list of streams: for each stream key {what} must be specified.")
+    half = len(rest) // 2
+    options.streams_at = at
+    options.keys = rest[:half]
+    options.words = [word[:1] if word[1:2] == b"\0" and word[:1] in b"$+>" else word for word in rest[half:]]
+
+
+def _only_group(word: bytes, *, grouped: bool) -> None:
+    if not grouped:
+        name = word.decode()
+        raise CommandError(f"ERR The {name} option is only supported by XREADGROUP. You called XREAD instead.")
+
+
+def _take_read_option(options: _ReadOptions, argv: list[bytes], at: int, *, grouped: bool, now: int) -> int:
+    word = keyword(argv[at])
+    more = len(argv) - at - 1
+    if word == b"NOACK":
+        _only_group(word, grouped=grouped)
+        options.noack = True
+        return 1
+    if word == b"GROUP" and more >= 2:
+        _only_group(word, grouped=grouped)
+        options.group, options.consumer = argv[at + 1], argv[at + 2]
+        return 3
+    if not more:
+        raise SYNTAX
+    value = argv[at + 1]
+    if word == b"BLOCK":
+        options.block = milliseconds(value, now)
+    elif word == b"COUNT":
+        options.count = integer(value)
+        if options.count <= 0:
+            options.count = -1
+    elif word == b"MAXCOUNT":
+        options.max_count = _positive(value, "MAXCOUNT")
+    elif word == b"MAXSIZE":
+        options.max_size = _positive(value, "MAXSIZE")
+    elif word == b"CLAIM":
+        _only_group(word, grouped=grouped)
+        options.claim = integer(value, "ERR min-idle-time is not an integer or out of range")
+        if options.claim < 0:
+            raise CommandError("ERR min-idle-time must be a positive integer")
+    else:
+        raise SYNTAX
+    return 2
+
+
+def _positive(word: bytes, name: str) -> int:
+    value = read_integer(word)
+    if value is None or value <= 0:
+        raise CommandError(f"ERR {name} must be a positive integer")
+    return value
+
+
+class _Answer:
+    """The reply while it grows, with the budgets of MAXCOUNT and MAXSIZE.
+
+    Attributes:
+        streams: key and entries of each stream served.
+        size: bytes of reply so far, as Redis counts them.
+        emitted: entries so far.
+    """
+
+    __slots__ = ("_left", "_limit", "_resp", "emitted", "size", "streams")
+
+    def __init__(self, options: _ReadOptions, resp: int) -> None:
+        self.streams: list[tuple[bytes, Raw]] = []
+        self.size = 0
+        self.emitted = 0
+        self._left = options.max_count
+        self._limit = options.max_size
+        self._resp = resp
+
+    def is_full(self) -> bool:
+        """Whether nothing more may be added."""
+        if self._left is not None and self._left <= 0:
+            return True
+        return self._limit is not None and self.emitted > 0 and self.size >= self._limit
+
+    def begin(self, key: bytes) -> None:
+        """Count a stream's header."""
+        self.size += len(key) + len(b"%d" % len(key)) + 5 + (4 if self._resp == 2 else 0)
+
+    def end(self, key: bytes, count: int, buffers: list[Buffer]) -> None:
+        """Add a stream."""
+        self.size += len(b"*%d\r\n" % count)
+        self.streams.append((key, array_of(count, buffers)))
+
+    def bound(self, count: int) -> int:
+        """How many entries may be taken from one stream; -1 for all."""
+        if self._left is None:
+            return count
+        return self._left if count < 0 else min(count, self._left)
+
+    def take(self, runs: Iterable[Run]) -> tuple[int, list[Buffer], int]:
+        """Whole entries while the budgets last: how many, their bytes, and the last one's id."""
+        count, last = 0, 0
+        buffers: list[Buffer] = []
+        for block, low, high in runs:
+            stop = high
+            if self._limit is not None:
+                stop = low
+                while stop < high and not self.is_full():
+                    self.add(len(block.slice(stop, stop + 1)))
+                    stop += 1
+            else:
+                self.emitted += high - low
+                if self._left is not None:
+                    self._left -= high - low
+            if stop > low:
+                count += stop - low
+                piece = block.slice(low, stop)
+                buffers.append(piece)
+                if self._limit is None:
+                    self.size += len(piece)
+                last = block.ids[stop - 1]
+            if stop < high:
+                break
+        return count, buffers, last
+
+    def add(self, size: int) -> None:
+        """Count one entry of this many bytes."""
+        self.size += size
+        self.emitted += 1
+        if self._left is not None:
+            self._left -= 1
+
+    def reply(self) -> Reply:
+        """The whole reply: a map in RESP3, pairs in RESP2, null when nothing was served."""
+        if not self.streams:
+            return NIL_ARRAY
+        if self._resp == 3:
+            return Map(list(self.streams))
+        return [[key, entries] for key, entries in self.streams]
+
+
+@command(
+    "xread",
+    -4,
+    flags="readonly blocking movablekeys",
+    since="5.0.0",
+    group="stream",
+    syntax="[COUNT count:integer] [MAXCOUNT maxcount:integer]@8.10.0 [MAXSIZE maxsize:integer]@8.10.0 "
+    "[BLOCK milliseconds:integer] STREAMS streams=(key [key ...] id [id ...])",
+    summary="Replies entries above the given ids, waiting for some if asked to.",
+    history=(("7.4.0", "The id + asks for the last entry."),),
+)
+def xread(ctx: Context, argv: list[bytes]) -> Reply:
+    """Entries above an id, of several streams."""
+    options = _parse_read(argv, "xread", ctx.now.wall)
+    plan: list[tuple[bytes, Stream | None, int]] = []
+    for key, word in zip(options.keys, options.words, strict=True):
+        stream = ctx.lookup_as(key, Stream)
+        plan.append((key, stream, _read_position(stream, word)))
+    answer = _Answer(options, ctx.session.resp)
+    for (key, stream, after), word in zip(plan, options.words, strict=True):
+        if answer.is_full():
+            break
+        if stream is None and ctx.tells_misses:
+            ctx.missed(key)  # Redis looks once for the position and once for the entries
+        if stream is None or stream.length == 0 or stream.entries.last_live_id <= after:
+            continue
+        count = 1 if word == b"+" else options.count
+        answer.begin(key)
+        taken, buffers, _ = answer.take(stream.entries.runs(after + 1, ids.MAX_ID, answer.bound(count)))
+        answer.end(key, taken, buffers)
+    if not answer.streams and options.block is not None and ctx.may_block:
+        frozen = argv.copy()
+        half = len(options.keys)
+        for index, (_, _, after) in enumerate(plan):
+            if options.words[index] == b"$":
+                frozen[options.streams_at + half + index] = ids.text(after)
+        raise Blocked(options.keys, options.block, frozen)
+    return answer.reply()
+
+
+def _read_position(stream: Stream | None, word: bytes) -> int:
+    """The id above which XREAD reads."""
+    if word == b"$":
+        return 0 if stream is None else stream.last_id
+    if word == b"+":
+        return 0 if stream is None or stream.length == 0 else stream.entries.last_live_id - 1
+    if word == b">":
+        raise CommandError(
+            "ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option."
+        )
+    return entry_id(word)
+
+
+def meaningless(sign: str) -> str:
+    """The error for ``$`` and ``+``, of which XREADGROUP takes neither."""
+    return (
+        f"ERR The {sign} ID is meaningless in the context of XREADGROUP: you want to read the history of this consumer "
+        "by specifying a proper ID, or use the > ID to get new messages. "
+        f"The {sign} ID would just return an empty result set."
+    )
+
+
+@command(
+    "xreadgroup",
+    -7,
+    flags="write blocking movablekeys",
+    since="5.0.0",
+    group="stream",
+    syntax="GROUP group-block=(group consumer) [COUNT count:integer] [MAXCOUNT maxcount:integer]@8.10.0 "
+    "[MAXSIZE maxsize:integer]@8.10.0 [BLOCK milliseconds:integer] [CLAIM min-idle-time:integer]@8.4.0 "
+    "[NOACK] STREAMS streams=(key [key ...] id [id ...])",
+    summary="Delivers new, stale or own pending entries of streams to a consumer of a group.",
+)
+def xreadgroup(ctx: Context, argv: list[bytes]) -> Reply:
+    """Entries for a consumer: new (``>``), taken over (CLAIM), or its own pending ones (an id)."""
+    options = _parse_read(argv, "xreadgroup", ctx.now.wall)
+    plan = _plan_group_read(ctx, options)
+    answer = _Answer(options, ctx.session.resp)
+    claiming = options.claim is not None
+    claimers: list[_GroupRead] = []
+    for key, stream, group, after in plan:
+        if answer.is_full():
+            break
+        reader = _GroupRead(ctx, options, answer, key, stream, group)
+        claiming = claiming and after is None  # one history read switches CLAIM off for all that follows
+        reader.run(after, claim=claiming)
+        if claiming:
+            claimers.append(reader)
+    if not answer.streams and options.block is not None and ctx.may_block:
+        due = partial(_next_claim, claimers) if claimers else None
+        raise Blocked(options.keys, options.block, argv, group_wait=True, due=due)
+    return answer.reply()
+
+
+def _plan_group_read(ctx: Context, options: _ReadOptions) -> list[tuple[bytes, Stream, Group, int | None]]:
+    """Everything that can be wrong, checked before anything is changed; None stands for ``>``."""
+    assert options.group is not None
+    plan: list[tuple[bytes, Stream, Group, int | None]] = []
+    for key, word in zip(options.keys, options.words, strict=True):
+        stream = ctx.lookup_as(key, Stream)
+        group = None if stream is None else stream.groups.get(options.group)
+        if stream is None or group is None:
+            raise CommandError(no_group(key, options.group) + " in XREADGROUP with GROUP option")
+        if word in {b"$", b"+"}:
+            raise CommandError(meaningless(word.decode()))
+        after = None if word == b">" else entry_id(word)
+        # Redis itself stands the largest id for ">", so a client that writes it out gets new entries too
+        plan.append((key, stream, group, None if after == ids.MAX_ID else after))
+    return plan
+
+
+def no_group(key: bytes, group: bytes) -> str:
+    """The NOGROUP error of the commands that name a key and a group."""
+    return f"NOGROUP No such key '{shown(key)}' or consumer group '{shown(group)}'"
+
+
+class _GroupRead:
+    """One stream of one XREADGROUP."""
+
+    __slots__ = ("_answer", "_buffers", "_consumer", "_count", "_ctx", "_group", "_key", "_name", "_options", "_stream")
+
+    def __init__(
+        self, ctx: Context, options: _ReadOptions, answer: _Answer, key: bytes, stream: Stream, group: Group
+    ) -> None:
+        assert options.group is not None
+        self._ctx = ctx
+        self._options = options
+        self._answer = answer
+        self._key = key
+        self._stream = stream
+        self._group = group
+        self._name = options.group
+        self._consumer = options.consumer
+        self._count = 0
+        self._buffers: list[Buffer] = []
+
+    def run(self, after: int | None, *, claim: bool) -> None:
+        """Serve the stream: the consumer's history above an id, or (None) what is new and what is stale."""
+        place = (self._ctx, self._key, self._name, self._group, self._consumer)
+        attend(*place)
+        if after is None:
+            self.new(claim=claim)
+        else:
+            self.history(after)
+        note_seen(*place)
+
+    def history(self, after: int) -> None:
+        """The consumer's own pending entries above an id; a vanished entry shows as null."""
+        self._answer.begin(self._key)
+        again: list[int] = []
+        bound = self._answer.bound(self._options.count)
+        for record in self._group.consumers[self._consumer].pending.walk(after + 1):
+            if self._count == bound or self._answer.is_full():
+                break
+            wire: Buffer | None = self._stream.entries.wire(record.id)
+            if wire is None:
+                name = ids.text(record.id)
+                wire = b"*2\r\n$%d\r\n%b\r\n%b" % (
+                    len(name),
+                    name,
+                    b"_\r\n" if self._ctx.session.resp == 3 else b"*-1\r\n",
+                )
+            else:
+                again.append(record.id)
+            self._emit(wire)
+        if again:
+            self._commit("gagain", self._ctx.now.wall, ids.pack_all(again))
+        self._answer.end(self._key, self._count, self._buffers)
+
+    def new(self, *, claim: bool) -> None:
+        """Stale entries first if asked to, then new ones."""
+        stale = self._stale() if claim else []
+        entries = self._stream.entries
+        has_new = entries.length > 0 and entries.last_live_id > self._group.last_id
+        if not stale and not has_new:
+            return
+        self._answer.begin(self._key)
+        if stale:
+            self._claim(stale)
+        if has_new:
+            self._deliver(claim=claim)
+        self._answer.end(self._key, self._count, self._buffers)
+        self._ctx.dirty += 1
+
+    def _stale(self) -> list[Pending]:
+        """Records idle long enough whose entries exist, in time order, no more than may be taken."""
+        assert self._options.claim is not None
+        latest = self._ctx.now.wall - self._options.claim
+        bound = self._answer.bound(self._options.count)
+        found: list[Pending] = []
+        for record in self._group.order:
+            if (record.time > latest and self._options.claim) or len(found) == bound:
+                break
+            if record.id in self._stream.entries:
+                found.append(record)
+        return found
+
+    def _claim(self, stale: list[Pending]) -> None:
+        taken: list[int] = []
+        counts: list[int] = []
+        now = self._ctx.now.wall
+        for record in stale:
+            if self._answer.is_full():
+                break
+            wire = self._stream.entries.wire(record.id)
+            assert wire is not None
+            idle = max(now - record.time, 0)
+            self._emit(_claimed_row(wire, idle, record.count))
+            taken.append(record.id)
+            counts.append(next_count(record.count))
+        if taken:
+            self._commit("gclaim", now, now, ids.pack_all(taken), counts)
+
+    def _deliver(self, *, claim: bool) -> None:
+        bound = self._answer.bound(self._options.count)
+        if bound >= 0 and self._options.count > 0:
+            bound = min(bound, self._options.count - self._count)
+        if bound == 0 or self._answer.is_full():
+            return
+        runs = self._stream.entries.runs(self._group.last_id + 1, ids.MAX_ID, bound)
+        if claim:
+            last = self._emit_rows(runs)
+        else:
+            count, buffers, last = self._answer.take(runs)
+            self._count += count
+            self._buffers += buffers
+        if last:
+            self._commit("gread", self._ctx.now.wall, ids.pack(last), self._options.noack)
+
+    def _emit_rows(self, runs: Iterable[Run]) -> int:
+        """New entries in the four-element form of CLAIM; the last one's id."""
+        last = 0
+        for block, low, high in runs:
+            for at in range(low, high):
+                if self._answer.is_full():
+                    return last
+                self._emit(_claimed_row(block.slice(at, at + 1), 0, 0))
+                last = block.ids[at]
+        return last
+
+    def next_claim(self) -> int | None:
+        """When the oldest record whose entry exists will have been idle long enough (wall milliseconds)."""
+        assert self._options.claim is not None
+        for record in self._group.order:
+            if record.id in self._stream.entries:
+                return record.time + self._options.claim
+        return None
+
+    def _emit(self, row: Buffer) -> None:
+        self._count += 1
+        self._buffers.append(row)
+        self._answer.add(len(row))
+
+    def _commit(self, op: str, *rest: object) -> None:
+        ctx = self._ctx
+        ctx.commit((op, ctx.db.index, self._key, self._name, self._consumer, *rest))
+
+
+def _next_claim(readers: list[_GroupRead]) -> int | None:
+    """When the first of several streams will have something to claim (wall milliseconds)."""
+    moments = [moment for reader in readers if (moment := reader.next_claim()) is not None]
+    return min(moments) if moments else None
+
+
+def attend(ctx: Context, key: bytes, group_name: bytes, group: Group, consumer: bytes) -> None:
+    """A consumer tries to read or claim: it exists from now on."""
+    if consumer not in group.consumers:
+        ctx.commit(("cseen", ctx.db.index, key, group_name, consumer, ctx.now.wall))
+        ctx.notify("t", "xgroup-createconsumer", key)
+        ctx.dirty += 1
+
+
+def note_seen(ctx: Context, key: bytes, group_name: bytes, group: Group, consumer: bytes) -> None:
+    """A consumer tried to read or claim just now; whatever it was given has noted that already."""
+    if group.consumers[consumer].seen != ctx.now.wall:
+        ctx.commit(("cseen", ctx.db.index, key, group_name, consumer, ctx.now.wall), soft=True)

@@ -1,0 +1,184 @@
+"""MAXLEN and MINID: reading the options, and deciding what goes, for XADD and XTRIM."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from millstream.commands.table.args import SYNTAX, entry_id, integer, keyword
+from millstream.engine import ids
+from millstream.engine.streams.entries import Block
+from millstream.errors import CommandError
+
+if TYPE_CHECKING:
+    from millstream.commands.context.context import Context
+    from millstream.engine.streams.stream import Stream
+
+REFERENCE_POLICIES = (b"KEEPREF", b"DELREF", b"ACKED")
+
+
+@dataclass(slots=True)
+class Trim:
+    """What was asked.
+
+    Attributes:
+        strategy: ``MAXLEN``, ``MINID`` or None.
+        threshold: a length, or an id.
+        approximate: ``~``: whole nodes only.
+        limit: most entries to remove in one call; None if not given.
+        policy: ``KEEPREF``, ``DELREF`` or ``ACKED``; None if not given.
+    """
+
+    strategy: str | None = None
+    threshold: int = 0
+    approximate: bool = False
+    limit: int | None = None
+    policy: bytes | None = None
+
+    def take(self, argv: list[bytes], at: int) -> int:
+        """Read one option at this position; how many words it took, 0 if it is none of ours.
+
+        Raises:
+            CommandError: the option is ours and wrong.
+        """
+        word = keyword(argv[at])
+        more = len(argv) - at - 1
+        if word in {b"MAXLEN", b"MINID"} and more:
+            return self._take_strategy(word.decode(), argv, at, more)
+        if word == b"LIMIT" and more:
+            self.limit = integer(argv[at + 1])
+            if self.limit < 0:
+                raise CommandError("ERR The LIMIT argument must be >= 0.")
+            return 2
+        if word in REFERENCE_POLICIES and self.policy is None:
+            self.policy = word
+            return 1
+        return 0
+
+    def _take_strategy(self, word: str, argv: list[bytes], at: int, more: int) -> int:
+        if self.strategy is not None:
+            raise CommandError("ERR syntax error, MAXLEN and MINID options at the same time are not compatible")
+        used = 2
+        self.approximate = False
+        if more >= 2 and keyword(argv[at + 1]) in {b"~", b"="}:
+            self.approximate = keyword(argv[at + 1]) == b"~"
+            used = 3
+        value = argv[at + used - 1]
+        if word == "MAXLEN":
+            self.threshold = integer(value)
+            if self.threshold < 0:
+                raise CommandError("ERR The MAXLEN argument must be >= 0.")
+        else:
+            self.threshold = entry_id(value)
+        self.strategy = word
+        return used
+
+    def check(self, *, alone: bool = False) -> None:
+        """Refuse a LIMIT with nothing to limit, and no strategy at all where trimming is all that is done (XTRIM)."""
+        if self.limit and self.strategy is None:
+            raise CommandError("ERR syntax error, LIMIT cannot be used without specifying a trimming strategy")
+        if alone and self.strategy is None:
+            raise CommandError("ERR syntax error, XTRIM must be called with a trimming strategy")
+        if self.limit is not None and not self.approximate:
+            raise CommandError("ERR syntax error, LIMIT cannot be used without the special ~ option")
+
+    def budget(self, node_max_entries: int) -> int:
+        """Most entries to remove in this call; 0 for no bound."""
+        if not self.approximate:
+            return 0
+        if self.limit is not None:
+            return self.limit
+        by_default = 100 * node_max_entries
+        return 10_000 if by_default <= 0 else min(by_default, 1_000_000)
+
+
+def parse_trim_options(argv: list[bytes], at: int) -> Trim:
+    """XTRIM's options, from this position to the end, in any order."""
+    trim = Trim()
+    while at < len(argv):
+        used = trim.take(argv, at)
+        if not used:
+            raise SYNTAX
+        at += used
+    trim.check(alone=True)
+    return trim
+
+
+def run_trim(ctx: "Context", key: bytes, stream: "Stream", trim: Trim) -> int:
+    """Remove what the options say; how many entries went.
+
+    Nodes without a live entry may go although no entry does: that is logged, and otherwise as if nothing had happened.
+    """
+    budget = trim.budget(ctx.host.config.node_max_entries)
+    entries, db, removed = stream.entries, ctx.db.index, 0
+    if trim.policy == b"ACKED":
+        gone, floor = _unreferenced(stream, trim, budget)
+        if gone or entries.emptied(floor):
+            removed = ctx.commit(("xdrop", db, key, ids.pack_all(gone), _packed(floor)))
+        return removed
+    bound = _bound(stream, trim, budget)
+    if bound is not None and entries.ends_below(bound):
+        removed = ctx.commit(("xtrim", db, key, _packed(bound), trim.policy == b"DELREF", True))
+    return removed
+
+
+def _packed(bound: int) -> bytes | None:
+    return None if bound > ids.MAX_ID else ids.pack(bound)
+
+
+def _droppable(block: Block, trim: Trim, length: int) -> bool:
+    if trim.strategy == "MAXLEN":
+        return length - block.live >= trim.threshold
+    return block.ids[-1] < trim.threshold
+
+
+def _bound(stream: "Stream", trim: Trim, budget: int) -> int | None:
+    """The id below which everything goes, or None for nothing.
+
+    Nodes go whole, from the oldest; the first that cannot ends it with ``~``, and is thinned out otherwise. DELREF
+    thins it out even with ``~``.
+    """
+    length, removed = stream.length, 0
+    bound = None
+    blocks = stream.entries.blocks
+    for index, block in enumerate(blocks):
+        if trim.strategy == "MAXLEN" and length <= trim.threshold:
+            break
+        if budget and removed + block.live > budget:
+            break
+        if _droppable(block, trim, length):
+            length -= block.live
+            removed += block.live
+            bound = blocks[index + 1].ids[0] if index + 1 < len(blocks) else ids.MAX_ID + 1
+            continue
+        if trim.approximate and trim.policy != b"DELREF":
+            break
+        if trim.strategy == "MINID":
+            return trim.threshold
+        return block.live_ids()[length - trim.threshold]
+    return bound
+
+
+def _unreferenced(stream: "Stream", trim: Trim, budget: int) -> tuple[list[int], int]:
+    """Entries to remove one by one because no group needs them any more; others are passed over.
+
+    The first node that could not go whole, whoever needs its entries, is the last one looked at.
+
+    Returns:
+        The ids, and the id below which nodes go that have no live entry then.
+    """
+    gone: list[int] = []
+    length = stream.length
+    for block in stream.entries.blocks:
+        if trim.strategy == "MAXLEN" and length <= trim.threshold:
+            return gone, block.ids[0]
+        if budget and len(gone) + block.live > budget:
+            return gone, block.ids[0]
+        is_last = not _droppable(block, trim, length)
+        for entry in block.live_ids():
+            if length <= trim.threshold if trim.strategy == "MAXLEN" else entry >= trim.threshold:
+                break
+            if not stream.is_referenced(entry):
+                gone.append(entry)
+                length -= 1
+        if is_last:
+            return gone, block.ids[0]
+    return gone, ids.MAX_ID + 1

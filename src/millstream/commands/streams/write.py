@@ -1,0 +1,450 @@
+"""Commands that add, delete and trim entries: XADD XTRIM XDEL XDELEX XSETID XCFGSET XIDMPRECORD XLEN.
+
+Source: the command pages at https://redis.io/docs/latest/commands/ and, where they differ, the server's behaviour.
+"""
+
+from millstream.commands.context.context import Context
+from millstream.commands.streams.trimming import REFERENCE_POLICIES, Trim, parse_trim_options, run_trim
+from millstream.commands.table.args import SYNTAX, entry_id, entry_ids, integer, is_sign, keyword, read_integer
+from millstream.commands.table.table import command
+from millstream.engine import ids
+from millstream.engine.streams.idempotence import content_digest
+from millstream.engine.streams.stream import Stream
+from millstream.errors import CommandError
+from millstream.replies import OK, Reply
+
+# Field and value bytes of one entry (Redis: STREAM_LISTPACK_MAX_SIZE)
+MAX_ENTRY_BYTES = 1 << 30
+NO_SUCH_KEY = "ERR no such key"
+EXHAUSTED = "ERR The stream has exhausted the last possible ID, unable to add more items"
+TOO_SMALL = "ERR The ID specified in XADD is equal or smaller than the target stream top item"
+
+
+def existing_stream(ctx: Context, key: bytes) -> Stream:
+    """The stream at a key that must exist."""
+    stream = ctx.lookup_as(key, Stream)
+    if stream is None:
+        raise CommandError(NO_SUCH_KEY)
+    return stream
+
+
+def create_stream(ctx: Context, key: bytes) -> Stream:
+    """A new, empty stream at a free key."""
+    config = ctx.host.config
+    stream: Stream = ctx.commit(("xnew", ctx.db.index, key, config.idmp_duration, config.idmp_maxsize))
+    return stream
+
+
+class _AddOptions:
+    """What stands between XADD's key and its fields."""
+
+    __slots__ = ("auto", "auto_ms", "entry_id", "idmp", "idmpauto", "no_create", "trim")
+
+    def __init__(self) -> None:
+        self.trim = Trim()
+        self.no_create = False
+        self.idmp: tuple[bytes, bytes] | None = None
+        self.idmpauto: bytes | None = None
+        self.auto = False  # "*"
+        self.auto_ms: int | None = None  # "ms-*"
+        self.entry_id = 0
+
+
+# XADD key * ..., which most are
+_AUTO = _AddOptions()
+_AUTO.auto = True
+
+
+def _parse_add(argv: list[bytes]) -> tuple[_AddOptions, int]:
+    """The options, and the position of the first field."""
+    if argv[2] == b"*":
+        return _AUTO, 3
+    options = _AddOptions()
+    at = 2
+    while at < len(argv):
+        word = argv[at]
+        if is_sign(word, b"*"):
+            options.auto = True
+            break
+        used = options.trim.take(argv, at) or _take_add_option(options, argv, at)
+        if not used:
+            _take_id(options, word)
+            break
+        at += used
+    options.trim.check()
+    return options, at + 1
+
+
+def _take_add_option(options: _AddOptions, argv: list[bytes], at: int) -> int:
+    word = keyword(argv[at])
+    more = len(argv) - at - 1
+    if word == b"NOMKSTREAM":
+        options.no_create = True
+        return 1
+    if (word == b"IDMPAUTO" and more >= 1) or (word == b"IDMP" and more >= 2):
+        if options.idmp or options.idmpauto:
+            raise CommandError("ERR syntax error, IDMP/IDMPAUTO specified multiple times")
+        name = word.decode()
+        if not argv[at + 1]:
+            raise CommandError(f"ERR syntax error, {name} requires a non-empty producer ID")
+        if name == "IDMPAUTO":
+            options.idmpauto = argv[at + 1]
+            return 2
+        if not argv[at + 2]:
+            raise CommandError("ERR syntax error, IDMP requires a non-empty idempotent ID")
+        options.idmp = (argv[at + 1], argv[at + 2])
+        return 3
+    return 0
+
+
+def _take_id(options: _AddOptions, word: bytes) -> None:
+    options.auto_ms = ids.parse_auto_seq(word)
+    if options.auto_ms is None:
+        options.entry_id = entry_id(word)
+    if options.idmp or options.idmpauto:
+        raise CommandError("ERR syntax error, IDMP/IDMPAUTO can be used only with auto-generated IDs")
+
+
+@command(
+    "xadd",
+    -5,
+    flags="write denyoom fast",
+    keys=(1, 1, 1),
+    since="5.0.0",
+    group="stream",
+    syntax="key [NOMKSTREAM]@6.2.0 condition=[KEEPREF | DELREF | ACKED]@!8.2.0 "
+    "idmp=[IDMPAUTO pid | IDMP idmp=(pid iid)]@8.6.0 "
+    "trim=[strategy=<MAXLEN | MINID@6.2.0> operator=[= | ~] threshold [LIMIT count:integer]@6.2.0] "
+    "id-selector=<* | id> field value [field value ...]",
+    summary="Adds an entry to a stream.",
+    history=(("7.0.0", "The sequence of an id may be left to the server: ms-*."),),
+)
+def xadd(ctx: Context, argv: list[bytes]) -> Reply:
+    """Add an entry; replies its id, or null where NOMKSTREAM found no stream."""
+    options, first_field = _parse_add(argv)
+    fields = argv[first_field:]
+    if len(fields) < 2 or len(fields) % 2:
+        raise CommandError("ERR wrong number of arguments for 'xadd' command")
+    if not options.auto and options.auto_ms is None and options.entry_id == 0:
+        raise CommandError("ERR The ID specified in XADD must be greater than 0-0")
+    key = argv[1]
+    stream = ctx.lookup_as(key, Stream)
+    if stream is None and options.no_create:
+        return None
+    idmp = _message(options, fields)
+    if idmp is not None and stream is not None:
+        original = stream.idempotence.find(*idmp)
+        if original is not None:
+            ctx.commit(("xidmpdup", ctx.db.index, key))
+            ctx.dirty += 1
+            return ids.text(original)
+    return _add(ctx, key, stream, options, fields, idmp)
+
+
+def _message(options: _AddOptions, fields: list[bytes]) -> tuple[bytes, bytes] | None:
+    if options.idmpauto is not None:
+        return options.idmpauto, content_digest(fields)
+    return options.idmp
+
+
+def _add(
+    ctx: Context,
+    key: bytes,
+    stream: Stream | None,
+    options: _AddOptions,
+    fields: list[bytes],
+    idmp: tuple[bytes, bytes] | None,
+) -> Reply:
+    new_id = _next_id(ctx, stream, options)
+    size = sum(map(len, fields))
+    if size > MAX_ENTRY_BYTES:
+        raise CommandError("ERR Elements are too large to be stored")
+    if stream is None:
+        stream = create_stream(ctx, key)
+    config = ctx.host.config
+    fresh = stream.entries.needs_block(size, config.node_max_bytes, config.node_max_entries)
+    ctx.commit(("xadd", ctx.db.index, key, ids.pack(new_id), fields, fresh, list(idmp) if idmp else None))
+    ctx.dirty += 1
+    ctx.notify("t", "xadd", key)
+    if options.trim.strategy is not None and run_trim(ctx, key, stream, options.trim):
+        ctx.notify("t", "xtrim", key)
+    ctx.signal(key)
+    return ids.text(new_id)
+
+
+def _next_id(ctx: Context, stream: Stream | None, options: _AddOptions) -> int:
+    last = 0 if stream is None else stream.last_id
+    if last == ids.MAX_ID:
+        raise CommandError(EXHAUSTED)
+    if options.auto:
+        return max(ctx.now.wall << 64, last + 1)
+    new_id = options.entry_id
+    if options.auto_ms is not None:
+        new_id = options.auto_ms << 64
+        if last >> 64 == options.auto_ms:
+            if last & ids.MAX64 == ids.MAX64:
+                raise CommandError(TOO_SMALL)
+            new_id = last + 1
+    if new_id <= last:
+        raise CommandError(TOO_SMALL)
+    return new_id
+
+
+@command(
+    "xtrim",
+    -4,
+    flags="write",
+    keys=(1, 1, 1),
+    since="5.0.0",
+    group="stream",
+    syntax="key trim=(strategy=<MAXLEN | MINID@6.2.0> operator=[= | ~] threshold [LIMIT count:integer]@6.2.0 "
+    "condition=[KEEPREF | DELREF | ACKED]@!8.2.0)",
+    summary="Removes the oldest entries of a stream.",
+)
+def xtrim(ctx: Context, argv: list[bytes]) -> Reply:
+    """Trim; replies how many entries went."""
+    trim = parse_trim_options(argv, 2)
+    stream = ctx.lookup_as(argv[1], Stream)
+    if stream is None:
+        return 0
+    removed = run_trim(ctx, argv[1], stream, trim)
+    if removed:
+        ctx.notify("t", "xtrim", argv[1])
+        ctx.touch(argv[1])
+        ctx.dirty += removed
+    return removed
+
+
+@command(
+    "xdel",
+    -3,
+    flags="write fast",
+    keys=(1, 1, 1),
+    since="5.0.0",
+    group="stream",
+    syntax="key id [id ...]",
+    summary="Deletes entries by id; pending records stay.",
+)
+def xdel(ctx: Context, argv: list[bytes]) -> Reply:
+    """Delete entries; replies how many were there."""
+    stream = ctx.lookup_as(argv[1], Stream)
+    if stream is None:
+        return 0
+    wanted = entry_ids(argv[2:])
+    there = list(dict.fromkeys(entry for entry in wanted if entry in stream.entries))
+    if there:
+        delete_entries(ctx, argv[1], there)
+        ctx.dirty += len(there)
+    return len(there)
+
+
+def delete_entries(ctx: Context, key: bytes, there: list[int]) -> None:
+    """Delete entries that exist, with the event that goes with it."""
+    ctx.commit(("xdel", ctx.db.index, key, ids.pack_all(there)))
+    ctx.notify("t", "xdel", key)
+    ctx.touch(key)
+
+
+def parse_id_block(argv: list[bytes], at: int) -> tuple[bytes, list[bytes]]:
+    """``[KEEPREF | DELREF | ACKED] IDS numids id ...`` in any order: the policy and the ids as written."""
+    policy: bytes | None = None
+    words: list[bytes] | None = None
+    while at < len(argv):
+        word = keyword(argv[at])
+        if word in REFERENCE_POLICIES and policy is None:
+            policy = word
+            at += 1
+        elif word == b"IDS" and at + 1 < len(argv):
+            count = read_integer(argv[at + 1])
+            if count is None or count <= 0:
+                raise CommandError("ERR Number of IDs must be a positive integer")
+            if count > len(argv) - at - 2:
+                raise CommandError("ERR The `numids` parameter must match the number of arguments")
+            words = argv[at + 2 : at + 2 + count]
+            at += 2 + count
+        else:
+            raise SYNTAX
+    if words is None:
+        raise CommandError("ERR IDS option is required")
+    return policy or b"KEEPREF", words
+
+
+@command(
+    "xdelex",
+    -5,
+    flags="write fast",
+    keys=(1, 1, 1),
+    since="8.2.0",
+    group="stream",
+    syntax="key condition=[KEEPREF | DELREF | ACKED] IDS ids=(numids:integer id [id ...])",
+    summary="Deletes entries by id, with a choice of what happens to their pending records.",
+)
+def xdelex(ctx: Context, argv: list[bytes]) -> Reply:
+    """Delete entries; per id 1 deleted, -1 not there, 2 still referenced (ACKED)."""
+    key = argv[1]
+    stream = ctx.lookup_as(key, Stream)
+    policy, words = parse_id_block(argv, 2)
+    if stream is None:
+        return [-1] * len(words)
+    wanted = entry_ids(words)
+    answers: list[Reply] = []
+    deleted = 0
+    for entry in wanted:
+        if policy == b"ACKED" and stream.is_referenced(entry):
+            answers.append(2)
+            continue
+        there = entry in stream.entries
+        if there:
+            ctx.commit(("xdel", ctx.db.index, key, ids.pack(entry)))
+            deleted += 1
+        if policy == b"DELREF" and unreference(ctx, key, stream, entry):
+            ctx.dirty += 1
+        answers.append(1 if there else -1)
+    if deleted:
+        ctx.notify("t", "xdel", key)
+        ctx.touch(key)
+        ctx.dirty += deleted
+    return answers
+
+
+def unreference(ctx: Context, key: bytes, stream: Stream, entry: int) -> bool:
+    """Drop the entry's pending records in every group; whether there were any."""
+    if not any(entry in group.pending for group in stream.groups.values()):
+        return False
+    ctx.commit(("xunref", ctx.db.index, key, ids.pack(entry)))
+    return True
+
+
+@command(
+    "xlen",
+    2,
+    flags="readonly fast",
+    keys=(1, 1, 1),
+    since="5.0.0",
+    group="stream",
+    syntax="key",
+    summary="Counts the entries of a stream.",
+)
+def xlen(ctx: Context, argv: list[bytes]) -> Reply:
+    """How many entries there are; 0 for a missing key."""
+    stream = ctx.lookup_as(argv[1], Stream)
+    return 0 if stream is None else stream.length
+
+
+@command(
+    "xsetid",
+    -3,
+    flags="write denyoom fast",
+    keys=(1, 1, 1),
+    since="5.0.0",
+    group="stream",
+    syntax="key last-id [ENTRIESADDED entries-added:integer]@7.0.0 [MAXDELETEDID max-deleted-id]@7.0.0",
+    summary="Sets the last id of a stream, and its counters.",
+)
+def xsetid(ctx: Context, argv: list[bytes]) -> Reply:
+    """Set the last id; replies OK."""
+    last = entry_id(argv[2])
+    added: int | None = None
+    max_deleted = 0
+    at = 3
+    while at < len(argv):
+        word = keyword(argv[at])
+        if word == b"ENTRIESADDED" and at + 1 < len(argv):
+            added = integer(argv[at + 1])
+            if added < 0:
+                raise CommandError("ERR entries_added must be positive")
+        elif word == b"MAXDELETEDID" and at + 1 < len(argv):
+            max_deleted = entry_id(argv[at + 1])
+            if last < max_deleted:
+                raise CommandError("ERR The ID specified in XSETID is smaller than the provided max_deleted_entry_id")
+        else:
+            raise SYNTAX
+        at += 2
+    stream = existing_stream(ctx, argv[1])
+    _check_last_id(stream, last, added)
+    packed = ids.pack(max_deleted) if max_deleted else None
+    ctx.commit(("xsetid", ctx.db.index, argv[1], ids.pack(last), added, packed))
+    ctx.notify("t", "xsetid", argv[1])
+    ctx.dirty += 1
+    return OK
+
+
+def _check_last_id(stream: Stream, last: int, added: int | None) -> None:
+    if last < stream.max_deleted:
+        raise CommandError("ERR The ID specified in XSETID is smaller than current max_deleted_entry_id")
+    if stream.length:
+        if last < stream.entries.last_live_id:
+            raise CommandError("ERR The ID specified in XSETID is smaller than the target stream top item")
+        if added is not None and added < stream.length:
+            raise CommandError("ERR The entries_added specified in XSETID is smaller than the target stream length")
+
+
+@command(
+    "xcfgset",
+    -2,
+    flags="write fast",
+    keys=(1, 1, 1),
+    since="8.6.0",
+    group="stream",
+    syntax="key [IDMP-DURATION idmp-duration:integer] [IDMP-MAXSIZE idmp-maxsize:integer]",
+    summary="Sets how long and how many messages a stream remembers for idempotent adding.",
+)
+def xcfgset(ctx: Context, argv: list[bytes]) -> Reply:
+    """Configure idempotence; replies OK."""
+    stream = existing_stream(ctx, argv[1])
+    bounds = {b"IDMP-DURATION": (86400, "seconds"), b"IDMP-MAXSIZE": (10000, "entries")}
+    given: dict[bytes, int] = {}
+    at = 2
+    while at < len(argv):
+        word = keyword(argv[at])
+        if word not in bounds or at + 1 >= len(argv):
+            raise SYNTAX
+        name = word.decode()
+        if word in given:
+            raise CommandError(f"ERR {name} specified multiple times")
+        high, unit = bounds[word]
+        value = integer(argv[at + 1])
+        if not 1 <= value <= high:
+            raise CommandError(f"ERR {name} must be between 1 and {high} {unit}")
+        given[word] = value
+        at += 2
+    if not given:
+        raise CommandError("ERR At least one parameter must be specified")
+    memory = stream.idempotence
+    duration = given.get(b"IDMP-DURATION", memory.duration)
+    maxsize = given.get(b"IDMP-MAXSIZE", memory.maxsize)
+    if (duration, maxsize) != (memory.duration, memory.maxsize):
+        ctx.commit(("xcfg", ctx.db.index, argv[1], duration, maxsize))
+        ctx.dirty += 1
+    return OK
+
+
+@command(
+    "xidmprecord",
+    5,
+    flags="write denyoom fast",
+    keys=(1, 1, 1),
+    since="8.6.2",
+    group="stream",
+    syntax="key pid iid stream-id",
+    summary="Records which entry a producer's message became.",
+)
+def xidmprecord(ctx: Context, argv: list[bytes]) -> Reply:
+    """Record one mapping; replies OK."""
+    _, key, producer, message, word = argv
+    entry = entry_id(word)
+    if not producer:
+        raise CommandError("ERR producer ID must be non-empty")
+    if not message:
+        raise CommandError("ERR idempotent ID must be non-empty")
+    stream = existing_stream(ctx, key)
+    if entry not in stream.entries:
+        raise CommandError("ERR No such message in stream")
+    known = stream.idempotence.find(producer, message)
+    if known is not None:
+        if known != entry:
+            raise CommandError("ERR IID already exists for this producer with a different stream ID")
+        return OK
+    ctx.commit(("xidmp", ctx.db.index, key, producer, message, ids.pack(entry)))
+    ctx.dirty += 1
+    return OK

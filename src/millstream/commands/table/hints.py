@@ -1,0 +1,154 @@
+"""What COMMAND INFO tells of commands beyond the table's rows: tips, rarer flags, and what is done with keys.
+
+ACL goes by the same words (see :mod:`millstream.commands.table.keyspecs`): ``access`` reads what a key holds;
+``insert``, ``update`` and ``delete`` write it; neither looks at the key only (its type, its size).
+
+Sources: https://redis.io/docs/latest/develop/reference/command-tips/,
+https://redis.io/docs/latest/develop/reference/key-specs/
+"""
+
+FLAG_ORDER = (
+    "write",
+    "readonly",
+    "denyoom",
+    "admin",
+    "pubsub",
+    "noscript",
+    "blocking",
+    "loading",
+    "stale",
+    "skip_monitor",
+    "skip_slowlog",
+    "fast",
+    "no_auth",
+    "no_mandatory_keys",
+    "protected",
+    "no_async_loading",
+    "no_multi",
+    "movablekeys",
+    "allow_busy",
+    "script_runner",
+)
+"""Every flag, in the order in which Redis shows them."""
+
+
+def _by_name(rows: tuple[tuple[str, str], ...]) -> dict[str, tuple[str, ...]]:
+    """From (words, names) the words of each name; a name in several rows has those of all, in their order."""
+    found: dict[str, tuple[str, ...]] = {}
+    for words, names in rows:
+        for name in names.split():
+            found[name] = found.get(name, ()) + tuple(words.split())
+    return found
+
+
+MORE_FLAGS = _by_name(
+    (
+        ("allow_busy", "multi discard watch unwatch auth hello quit reset script|kill shutdown replconf"),
+        ("skip_slowlog", "exec"),
+        ("no_async_loading", "save bgsave bgrewriteaof"),
+        ("no_mandatory_keys skip_monitor script_runner", "eval eval_ro evalsha evalsha_ro"),
+        ("denyoom", "subscribe psubscribe"),
+    )
+)
+"""Flags that mean nothing to this server, which clients may still ask for."""
+
+TIPS = _by_name(
+    (
+        (
+            "request_policy:all_shards response_policy:all_succeeded",
+            "ping flushdb flushall function|flush",
+        ),
+        (
+            "nondeterministic_output",
+            (
+                "client|info client|list xadd xtrim xpending xclaim xautoclaim "
+                "xinfo|consumers ttl pttl object|encoding object|refcount object|idletime object|freq dump "
+                "hscan time lastsave"
+            ),
+        ),
+        (
+            "request_policy:all_nodes response_policy:all_succeeded",
+            (
+                "client|setname client|setinfo script|load script|flush acl|setuser acl|deluser acl|save "
+                "config|set config|resetstat config|rewrite"
+            ),
+        ),
+        ("request_policy:multi_shard response_policy:agg_sum", "del unlink exists touch"),
+        ("request_policy:all_shards nondeterministic_output_order", "keys"),
+        ("nondeterministic_output request_policy:special response_policy:special", "scan"),
+        ("request_policy:all_shards response_policy:special nondeterministic_output", "randomkey"),
+        ("request_policy:all_shards response_policy:agg_sum", "dbsize"),
+        ("request_policy:multi_shard response_policy:all_succeeded", "mset"),
+        ("request_policy:multi_shard", "mget"),
+        ("request_policy:all_shards response_policy:agg_min", "wait waitaof"),
+        (
+            "nondeterministic_output_order",
+            "hgetall hkeys hvals smembers function|list command command|info command|docs command|list",
+        ),
+        ("request_policy:all_shards response_policy:agg_logical_and", "script|exists"),
+        ("request_policy:all_shards response_policy:one_succeeded", "script|kill"),
+        ("nondeterministic_output request_policy:all_shards response_policy:special", "info"),
+    )
+)
+"""What a proxy or a cluster client should know of a command."""
+
+_ONE_USE = _by_name(
+    (
+        (
+            "RO",
+            (
+                "watch exists touch type xlen strlen hlen hexists hstrlen llen zcard scard sismember "
+                "memory|usage object|encoding object|refcount object|idletime object|freq"
+            ),
+        ),
+        (
+            "RO access",
+            (
+                "xrange xrevrange xread xreadgroup xpending xinfo|stream xinfo|groups xinfo|consumers get "
+                "mget getrange substr dump ttl pttl expiretime pexpiretime hget hmget hgetall hkeys hvals "
+                "hscan lrange smembers zscore zmscore zrank zrevrank zcount zlexcount zrange zrevrange "
+                "zrangebyscore zrevrangebyscore zrangebylex zrevrangebylex eval_ro evalsha_ro"
+            ),
+        ),
+        (
+            "RW update",
+            (
+                "xadd xsetid xcfgset xidmprecord xack xnack xclaim xgroup|setid expire pexpire expireat "
+                "pexpireat persist setrange hset hmset zadd"
+            ),
+        ),
+        ("RW insert", "xgroup|create xgroup|createconsumer append hsetnx lpush rpush sadd"),
+        (
+            "RW delete",
+            (
+                "xtrim xdel xdelex xautoclaim xgroup|destroy xgroup|delconsumer hdel zrem "
+                "zremrangebyscore zremrangebyrank zremrangebylex srem"
+            ),
+        ),
+        ("RW update delete", "xackdel"),
+        ("RW access update", "move getset getex incr decr incrby decrby incrbyfloat hincrby zincrby eval evalsha"),
+        ("RW access delete", "getdel lpop rpop blpop brpop zpopmin zpopmax"),
+        ("RW access update variable_flags", "set"),
+        ("OW insert", "setnx msetnx"),
+        ("OW update", "restore setex psetex mset"),
+        ("RM delete", "del unlink"),
+    )
+)
+
+KEY_USES: dict[str, tuple[tuple[str, ...], ...]] = {
+    **{name: (words,) for name, words in _ONE_USE.items()},
+    "rename": (("RW", "access", "delete"), ("OW", "update")),
+    "renamenx": (("RW", "access", "delete"), ("OW", "insert")),
+    "copy": (("RO", "access"), ("OW", "update")),
+}
+"""What a command does with its keys; more than one entry: with each key in turn."""
+
+_SCRIPT = b"A script may do anything its user may."
+KEY_NOTES = {
+    "xadd": b"It may trim, so it updates.",
+    "set": b"With GET it reads too.",
+    "getex": b"It changes when the key dies.",
+    "eval": _SCRIPT,
+    "eval_ro": b"A script may read anything its user may.",
+}
+"""Why the flags are what they are; the words are ours."""

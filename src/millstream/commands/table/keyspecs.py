@@ -1,0 +1,128 @@
+"""Which words of a command are keys, and whether the command reads or writes what they hold.
+
+Whoever checks permissions must see exactly the keys that the handler will use, so options are skipped here as the
+handlers parse them: ``XREADGROUP GROUP streams c STREAMS key >`` has one key.
+
+Source: https://redis.io/docs/latest/develop/reference/key-specs/
+"""
+
+from collections.abc import Callable
+from itertools import cycle
+from typing import NamedTuple
+
+from millstream.commands.table.args import keyword, read_integer
+from millstream.commands.table.hints import KEY_USES
+from millstream.commands.table.table import Command
+from millstream.errors import CommandError
+
+INVALID = "ERR Invalid arguments specified for command"
+NO_KEYS = "ERR The command has no key arguments"
+
+
+class Use(NamedTuple):
+    """What a command does with a key's value; neither means that it looks at the key only (its type, its size)."""
+
+    reads: bool
+    writes: bool
+
+
+_WRITING = frozenset({"insert", "update", "delete"})
+
+# Words between XREAD and STREAMS that take a value
+_VALUED = frozenset({b"COUNT", b"BLOCK", b"MAXCOUNT", b"MAXSIZE", b"CLAIM"})
+
+
+def _after_streams(argv: list[bytes]) -> range:
+    """XREAD and XREADGROUP: the first half of what follows STREAMS.
+
+    Where the words before it make no sense, the handler refuses them; as in Redis, keys are found all the same behind
+    the first STREAMS that stands where one could.
+    """
+    at = 1
+    while at < len(argv) and (word := keyword(argv[at])) != b"STREAMS":
+        at += 3 if word == b"GROUP" else 2 if word in _VALUED else 1
+    if at >= len(argv):
+        start = 4 if len(argv[0]) > 5 else 1
+        at = next((at for at in range(start, len(argv)) if keyword(argv[at]) == b"STREAMS"), len(argv))
+    half = (len(argv) - at - 1) // 2  # an odd number is the handler's to refuse
+    if half < 1:
+        raise CommandError(INVALID)
+    return range(at + 1, at + 1 + half)
+
+
+def _counted(argv: list[bytes]) -> range:
+    """EVAL and its like: as many as the word behind the script says."""
+    count = read_integer(argv[2])
+    if count is None or not 0 <= count <= len(argv) - 3:
+        raise CommandError(INVALID)
+    return range(3, 3 + count)
+
+
+MOVABLE: dict[str, Callable[[list[bytes]], range]] = {
+    "xread": _after_streams,
+    "xreadgroup": _after_streams,
+    "eval": _counted,
+    "evalsha": _counted,
+    "eval_ro": _counted,
+    "evalsha_ro": _counted,
+}
+"""Commands whose keys stand where a word says, not at a fixed place."""
+
+
+def has_keys(row: Command) -> bool:
+    """Whether a command can name keys."""
+    return bool(row.keys[0]) or row.name in MOVABLE
+
+
+def places_of(row: Command, argv: list[bytes]) -> range:
+    """The positions of a command line's keys.
+
+    Raises:
+        CommandError: the command has none, or the words do not suit it.
+    """
+    finder = MOVABLE.get(row.name)
+    if finder is not None:
+        return finder(argv)
+    first, last, step = row.keys
+    if not first:
+        raise CommandError(NO_KEYS)
+    # A script may ask about a line that is too short to be run
+    return range(first, min(len(argv) + last + 1 if last < 0 else last + 1, len(argv)), step)
+
+
+def keys_of(row: Command, argv: list[bytes]) -> list[bytes]:
+    """The words of a command line that are keys.
+
+    Raises:
+        CommandError: the command has none, or the words do not suit it.
+    """
+    return [argv[at] for at in places_of(row, argv)]
+
+
+def uses_of(row: Command, argv: list[bytes]) -> list[tuple[int, Use]]:
+    """The position of each key and what is done with it; empty for words that the handler will refuse."""
+    if not has_keys(row):
+        return []
+    try:
+        places = places_of(row, argv)
+    except CommandError:
+        return []
+    return [(at, Use("access" in words, not _WRITING.isdisjoint(words))) for at, words in _told(row, argv, places)]
+
+
+def flags_of_keys(row: Command, argv: list[bytes]) -> list[tuple[bytes, tuple[str, ...]]]:
+    """The keys of a command line with the key specification's words for what is done with each.
+
+    Raises:
+        CommandError: the command has none, or the words do not suit it.
+    """
+    return [(argv[at], words) for at, words in _told(row, argv, places_of(row, argv))]
+
+
+def _told(row: Command, argv: list[bytes], places: range) -> list[tuple[int, tuple[str, ...]]]:
+    # A command forgotten in the table needs both permissions: it is refused too often, never too seldom
+    uses = KEY_USES.get(row.name, (("RW", "access", "update"),))
+    if row.name == "set":
+        reads = any(keyword(word) == b"GET" for word in argv[3:])
+        uses = (("RW", "access", "update") if reads else ("OW", "update"),)
+    return list(zip(places, uses if len(uses) > 1 else cycle(uses), strict=False))

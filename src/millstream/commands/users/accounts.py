@@ -1,0 +1,203 @@
+"""The users of a server, who is refused what, and the log of refusals. No I/O; passwords are kept as SHA-256 only.
+
+Users are configuration, not data: they are not in the server's log. They are kept in the ACL file, if there is one,
+when ACL SAVE says so; without a file they are gone when the server ends, as in Redis.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from millstream.commands.table.args import shown
+from millstream.commands.users.permissions import RuleError, User, default_user, digest, has_spaces
+from millstream.errors import MillstreamError
+
+DEFAULT = b"default"
+# Refusals as alike as this many milliseconds apart, and this near the top of the log, are counted in one entry.
+_ALIKE_MS = 60_000
+_ALIKE_DEPTH = 10
+
+
+class AclFileError(MillstreamError):
+    """The text of an ACL file is wrong; ``args[0]`` says where and why. Nothing of it was taken."""
+
+
+@dataclass(slots=True, eq=False)
+class Refusal:
+    """One entry of ACL LOG.
+
+    Attributes:
+        number: unique as long as the server runs.
+        reason: ``command``, ``key``, ``channel`` or ``auth``.
+        context: ``toplevel``, ``multi`` or ``lua``.
+        thing: the command, key or channel.
+        user: who was refused.
+        client: the session's line of CLIENT LIST.
+        created: wall milliseconds of the first time.
+        updated: wall milliseconds of the last time.
+        count: how many times.
+    """
+
+    number: int
+    reason: str
+    context: str
+    thing: bytes
+    user: bytes
+    client: bytes
+    created: int
+    updated: int
+    count: int = 1
+
+    def is_like(self, other: "Refusal") -> bool:
+        """Whether another refusal is this one again."""
+        mine = (self.reason, self.context, self.thing, self.user)
+        theirs = (other.reason, other.context, other.thing, other.user)
+        return mine == theirs and abs(self.updated - other.updated) <= _ALIKE_MS
+
+
+class Accounts:
+    """See the module's text.
+
+    Attributes:
+        unrestricted: names of users for whom there is nothing to check; looked at for each command.
+        log: refusals, the latest first.
+        refused: refusals since the start or the last CONFIG RESETSTAT, by reason, for INFO.
+    """
+
+    def __init__(self) -> None:
+        self._users: dict[bytes, User] = {}
+        self.unrestricted: frozenset[bytes] = frozenset()
+        self.log: deque[Refusal] = deque()
+        self.refused = {"auth": 0, "command": 0, "key": 0, "channel": 0}
+        self._numbers = 0
+        self._take({DEFAULT: default_user()})
+
+    def _take(self, users: dict[bytes, User]) -> None:
+        self._users = dict(sorted(users.items()))
+        self.unrestricted = frozenset(name for name, user in users.items() if user.is_unrestricted)
+
+    # ------------------------------------------------------------------ users
+
+    def get(self, name: bytes) -> User | None:
+        """A user by name."""
+        return self._users.get(name)
+
+    def all(self) -> list[User]:
+        """All users by name."""
+        return list(self._users.values())
+
+    @property
+    def default(self) -> User:
+        """Who a session is that has not said otherwise; cannot be deleted."""
+        return self._users[DEFAULT]
+
+    @property
+    def first_user(self) -> bytes | None:
+        """Who a new session is: the default user, or nobody before AUTH."""
+        return DEFAULT if self.default.is_open else None
+
+    def set(self, name: bytes, rules: Iterable[bytes]) -> None:
+        """Change a user, or make one: all of the rules or none.
+
+        Raises:
+            RuleError: one of them was refused.
+        """
+        user = self._users.get(name) or User(name)
+        self._take({**self._users, name: user.changed(rules)})
+
+    def delete(self, name: bytes) -> bool:
+        """Remove a user; False if there is none, or if it is the default user."""
+        if name == DEFAULT or name not in self._users:
+            return False
+        self._take({other: user for other, user in self._users.items() if other != name})
+        return True
+
+    def set_default_password(self, password: bytes) -> None:
+        """``requirepass``: the default user's one password, or none."""
+        self.set(DEFAULT, [b"resetpass", b">" + password] if password else [b"nopass"])
+
+    def accepts(self, name: bytes, password: bytes) -> bool:
+        """Whether a name and a password belong together, and the user is on."""
+        user = self._users.get(name)
+        if user is None:
+            digest(password)  # as much work as for a user there is
+            return False
+        return user.accepts(password)
+
+    # ------------------------------------------------------------------ the file
+
+    def text(self) -> str:
+        """All users, one line each, as an ACL file holds them."""
+        return b"".join(bytes(user) + b"\n" for user in self.all()).decode("utf-8", "surrogateescape")
+
+    def load(self, text: str, name: str) -> None:
+        """Take the users of an ACL file in place of those there are, all or none.
+
+        A file that does not name the default user leaves it as it is.
+
+        Args:
+            text: its lines.
+            name: how to call it in errors.
+
+        Raises:
+            AclFileError: a line is wrong.
+        """
+        users: dict[bytes, User] = {}
+        wrong: list[str] = []
+        for number, line in enumerate(text.encode("utf-8", "surrogateescape").split(b"\n"), 1):
+            words = line.split()
+            if not words:
+                continue
+            try:
+                user = _read_line(words, users)
+            except RuleError as error:
+                wrong.append(f"{name}:{number}: {_sentence(error)}")
+            else:
+                users[user.name] = user
+        if wrong:
+            raise AclFileError(" ".join(wrong))
+        self._take({DEFAULT: self.default, **users})
+
+    # ------------------------------------------------------------------ the log of refusals
+
+    def reset_counts(self) -> None:
+        """Count refusals from zero again; the log stays."""
+        self.refused = dict.fromkeys(self.refused, 0)
+
+    def note(self, entry: Refusal, most: int) -> None:
+        """Remember a refusal, in an entry there is for the like of it, or in a new one.
+
+        Args:
+            entry: its number is given here.
+            most: entries to keep.
+        """
+        self.refused[entry.reason] += 1
+        for at in range(min(_ALIKE_DEPTH, len(self.log))):
+            known = self.log[at]
+            if known.is_like(entry):
+                known.count += 1
+                known.updated, known.client = entry.updated, entry.client
+                del self.log[at]
+                self.log.appendleft(known)
+                break
+        else:
+            entry.number, self._numbers = self._numbers, self._numbers + 1
+            self.log.appendleft(entry)
+        while len(self.log) > most:
+            self.log.pop()
+
+
+def _read_line(words: list[bytes], before: dict[bytes, User]) -> User:
+    if words[0] != b"user" or len(words) < 2:
+        raise RuleError("the line should start with user keyword followed by the username.", b"")
+    name = words[1]
+    if has_spaces(name):
+        raise RuleError("Usernames can't contain spaces or null characters.", b"")
+    if name in before:
+        raise RuleError("a user can only be defined once.", b"")
+    return User(name).changed(words[2:])
+
+
+def _sentence(error: RuleError) -> str:
+    reason, rule = error.args
+    return f"'{shown(rule)}': {reason}." if rule else reason

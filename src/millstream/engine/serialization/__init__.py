@@ -1,0 +1,1 @@
+"""Values as bytes and back: DUMP payloads of ours and of Redis, snapshots of a keyspace. PURE."""

@@ -1,0 +1,18 @@
+"""The transition by which a dumped value comes back.
+
+PURE. The log holds the payload in our own form, whatever form RESTORE was given, and it is loaded with the same code.
+"""
+
+from millstream.engine.keyspace import Keyspace, transition
+from millstream.engine.serialization.dump import load
+
+
+@transition("restore")
+def _restore(space: Keyspace, db: int, key: bytes, payload: bytes, expires_at: int | None) -> None:
+    """Make the key hold what the payload holds; replaces what was there."""
+    base = space.databases[db]
+    base.keys[key] = load(payload)
+    if expires_at is None:
+        base.expires.pop(key, None)
+    else:
+        base.expires[key] = expires_at

@@ -1,0 +1,112 @@
+"""A keyspace as the transitions that make it anew, from nothing: what a snapshot of the log consists of.
+
+PURE. Everything comes back that any command can show, and what later commands would make of it: orders, times,
+counters, encodings, tombstones, nodes. Entries are not encoded again: blocks go as they are. The transitions that only
+snapshots have are in :mod:`millstream.engine.serialization.snapshot_ops`; each holds a bounded part of a
+value, and those of one value follow each other.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from millstream.engine import ids
+from millstream.engine.collection_ops import pack_scores
+from millstream.engine.collections import Collection, HashValue, ListValue, SetValue, ZSetValue
+from millstream.engine.keyspace import Keyspace, StringValue, Transition, Value
+from millstream.engine.streams.group import Group
+from millstream.engine.streams.idempotence import Idempotence
+from millstream.engine.streams.stream import Stream
+
+# Elements of a collection, and records of a group, in one transition
+ELEMENTS = 1024
+# Bytes of elements that are one transition together, at most
+LARGE_BYTES = 1 << 24
+# Bytes of entries in one transition, one block at least
+BLOCK_BYTES = 1 << 18
+
+T = TypeVar("T")
+
+
+def transitions(space: Keyspace) -> Iterator[Transition]:
+    """What makes this keyspace out of an empty one; it must not change meanwhile."""
+    for base in space.databases:
+        for key, value in base.keys.items():
+            expires_at = base.expires.get(key)
+            if isinstance(value, StringValue):
+                yield ("set", base.index, key, value.data, expires_at)
+                continue
+            yield from _value(base.index, key, value)
+            if expires_at is not None:
+                yield ("expire", base.index, key, expires_at)
+
+
+def _value(db: int, key: bytes, value: Value) -> Iterator[Transition]:
+    if isinstance(value, Stream):
+        yield from _stream(db, key, value)
+        return
+    assert isinstance(value, Collection)
+    yield ("vnew", db, key, value.kind, value.encoding)
+    if isinstance(value, HashValue):
+        for pairs in _parts(value.fields.items(), lambda pair: len(pair[0]) + len(pair[1])):
+            yield ("hset", db, key, [word for pair in pairs for word in pair])
+    elif isinstance(value, ZSetValue):
+        for ranked in _parts(value.between(0, len(value)), lambda pair: len(pair[1])):
+            scores = pack_scores([score for score, _ in ranked])
+            yield ("zadd", db, key, [member for _, member in ranked], scores)
+    elif isinstance(value, ListValue):
+        for items in _parts(value.between(0, len(value)), len):
+            yield ("lpush", db, key, items, False)
+    else:
+        assert isinstance(value, SetValue)
+        for members in _parts(value.in_order(), len):
+            yield ("sadd", db, key, members)
+
+
+def _parts(items: Iterable[T], size: Callable[[T], int] | None = None) -> Iterator[list[T]]:
+    """So many at a time; large ones, whose ``size`` in bytes is given, one by one, since a record must not be huge."""
+    every = list(items)
+    for at in range(0, len(every), ELEMENTS):
+        part = every[at : at + ELEMENTS]
+        if size is not None and sum(map(size, part)) > LARGE_BYTES:
+            yield from ([item] for item in part)
+        else:
+            yield part
+
+
+def _stream(db: int, key: bytes, stream: Stream) -> Iterator[Transition]:
+    memory = stream.idempotence
+    counters = [stream.entries_added, memory.duration, memory.maxsize, memory.added, memory.duplicates]
+    yield ("xmake", db, key, ids.pack(stream.last_id), ids.pack(stream.max_deleted), counters)
+    packed, size = [], 0
+    for block in stream.entries.blocks:
+        packed.append(block.pack())
+        size += len(block.wire)
+        if size >= BLOCK_BYTES:
+            yield ("xblocks", db, key, packed)
+            packed, size = [], 0
+    if packed:
+        yield ("xblocks", db, key, packed)
+    yield from _producers(db, key, memory)
+    for name, group in stream.groups.items():
+        yield from _group(db, key, name, group)
+
+
+def _producers(db: int, key: bytes, memory: Idempotence) -> Iterator[Transition]:
+    for producer, messages in memory.producers.items():
+        yield ("xidmppid", db, key, producer)
+        for part in _parts(messages.items()):
+            yield ("xmessages", db, key, producer, [name for name, _ in part], ids.pack_all([at for _, at in part]))
+
+
+def _group(db: int, key: bytes, name: bytes, group: Group) -> Iterator[Transition]:
+    yield ("gnew", db, key, name, ids.pack(group.last_id), group.entries_read)
+    for part in _parts(group.consumers.values()):
+        consumers = [word for each in part for word in (each.name, each.seen, each.active)]
+        yield ("gconsumers", db, key, name, consumers)
+    places = {consumer: at for at, consumer in enumerate(group.consumers)}
+    for records in _parts(group.order):
+        holders = [-1 if one.consumer is None else places[one.consumer.name] for one in records]
+        times, counts = [one.time for one in records], [one.count for one in records]
+        yield ("gpending", db, key, name, ids.pack_all([one.id for one in records]), holders, times, counts)
+    if len(group.pending):
+        yield ("gsort", db, key, name)

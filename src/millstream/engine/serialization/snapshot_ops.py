@@ -1,0 +1,98 @@
+"""The transitions that only a snapshot holds: parts of values as they are.
+
+See :mod:`millstream.engine.serialization.snapshot`.
+
+PURE. The first three arguments are as everywhere: keyspace, database, key. They make new values and never meet one that
+a command has changed, so they check nothing. The names are the log's own format: never change what one means; add
+another.
+"""
+
+from typing import Any
+
+from millstream.engine.collections import Collection, HashValue, ListValue, SetValue, ZSetValue
+from millstream.engine.ids import unpack, unpack_all
+from millstream.engine.keyspace import Keyspace, transition
+from millstream.engine.streams.entries import Block
+from millstream.engine.streams.group import Consumer, Group
+from millstream.engine.streams.stream import Stream
+
+_KINDS: dict[bytes, type[Collection]] = {kind.kind: kind for kind in (HashValue, ZSetValue, ListValue, SetValue)}
+
+
+@transition("vnew")
+def _collection_new(space: Keyspace, db: int, key: bytes, kind: bytes, encoding: bytes) -> None:
+    """An empty collection, whose elements follow; small ones may have a large one's encoding."""
+    value = _KINDS[kind]()
+    value.begin(encoding)
+    space.databases[db].keys[key] = value
+
+
+@transition("xmake")
+def _stream_make(space: Keyspace, db: int, key: bytes, last: bytes, max_deleted: bytes, counters: list[int]) -> None:
+    """A stream without entries, but with its counters: entries added, and those of its memory of producers."""
+    added, duration, maxsize, messages, duplicates = counters
+    stream = Stream(duration, maxsize)
+    stream.last_id, stream.max_deleted, stream.entries_added = unpack(last), unpack(max_deleted), added
+    stream.idempotence.added, stream.idempotence.duplicates = messages, duplicates
+    space.databases[db].keys[key] = stream
+
+
+def _stream(space: Keyspace, db: int, key: bytes) -> Stream:
+    value = space.databases[db].keys[key]
+    assert isinstance(value, Stream)
+    return value
+
+
+def _group(space: Keyspace, db: int, key: bytes, group: bytes) -> Group:
+    return _stream(space, db, key).groups[group]
+
+
+@transition("xblocks")
+def _blocks(space: Keyspace, db: int, key: bytes, blocks: list[list[Any]]) -> None:
+    """The next blocks of a stream's entries."""
+    entries = _stream(space, db, key).entries
+    before = entries.blocks[-1] if entries.blocks else None
+    fresh = []
+    for packed in blocks:
+        before = Block.unpack(packed, before)
+        fresh.append(before)
+    entries.extend(fresh)
+
+
+@transition("xmessages")
+def _messages(space: Keyspace, db: int, key: bytes, producer: bytes, names: list[bytes], ids: bytes) -> None:
+    """Messages that are remembered of a producer, oldest first."""
+    _stream(space, db, key).idempotence.producers[producer].update(zip(names, unpack_all(ids), strict=True))
+
+
+@transition("gconsumers")
+def _consumers(space: Keyspace, db: int, key: bytes, group: bytes, consumers: list[Any]) -> None:
+    """The next consumers of a group: name, seen, active; and so on."""
+    found = _group(space, db, key, group)
+    for at in range(0, len(consumers), 3):
+        consumer = found.consumers[consumers[at]] = Consumer(consumers[at], consumers[at + 1])
+        consumer.active = consumers[at + 2]
+
+
+@transition("gpending")
+def _pending(
+    space: Keyspace,
+    db: int,
+    key: bytes,
+    group: bytes,
+    ids: bytes,
+    holders: list[int],
+    times: list[int],
+    counts: list[int],
+) -> None:
+    """The next records of a group in its order of time; a holder is a consumer's place, -1 for released."""
+    found = _group(space, db, key, group)
+    consumers = list(found.consumers.values())
+    for entry_id, at, time, count in zip(unpack_all(ids), holders, times, counts, strict=True):
+        found.restore(entry_id, None if at < 0 else consumers[at], time, count)
+
+
+@transition("gsort")
+def _sort(space: Keyspace, db: int, key: bytes, group: bytes) -> None:
+    """All records of a group are there."""
+    _group(space, db, key, group).restored()

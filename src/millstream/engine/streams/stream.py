@@ -1,0 +1,158 @@
+"""The stream: entries, counters, groups, and the arithmetic of lag.
+
+PURE. Counters, in Redis's words: ``last_id`` is the id generated last and never goes back except by XSETID;
+``max_deleted`` is the largest id removed by XDEL, XDELEX or XACKDEL, *not* by trimming; ``entries_added`` counts every
+addition ever made. A stream with no entries stays.
+"""
+
+from typing import ClassVar
+
+from millstream.engine.streams.entries import EntryStore
+from millstream.engine.streams.group import UNKNOWN, Consumer, Group
+from millstream.engine.streams.idempotence import Idempotence
+
+LLONG_MAX = 2**63 - 1
+
+
+class Stream:
+    """One stream.
+
+    Attributes:
+        entries: the live entries.
+        last_id: the id generated last.
+        max_deleted: the largest deleted id, 0 if none was.
+        entries_added: additions so far.
+        groups: by name.
+        idempotence: producers and their messages.
+    """
+
+    kind: ClassVar[bytes] = b"stream"
+    __slots__ = ("entries", "entries_added", "groups", "idempotence", "last_id", "max_deleted")
+
+    def __init__(self, idmp_duration: int, idmp_maxsize: int) -> None:
+        self.entries = EntryStore()
+        self.last_id = 0
+        self.max_deleted = 0
+        self.entries_added = 0
+        self.groups: dict[bytes, Group] = {}
+        self.idempotence = Idempotence(idmp_duration, idmp_maxsize)
+
+    # ------------------------------------------------------------------ changes
+
+    def add(self, entry_id: int, fields: list[bytes], *, fresh: bool) -> None:
+        """Append an entry whose id is above ``last_id``."""
+        self.entries.append(entry_id, fields, fresh=fresh)
+        self.last_id = entry_id
+        if self.entries_added < LLONG_MAX:
+            self.entries_added += 1
+
+    def delete(self, entry_id: int) -> bool:
+        """Remove an entry as XDEL does; whether it was there."""
+        if not self.entries.remove(entry_id):
+            return False
+        self.max_deleted = max(self.max_deleted, entry_id)
+        return True
+
+    def forget_everywhere(self, entry_id: int) -> bool:
+        """Drop the entry's record from every group; whether any had one."""
+        found = False
+        for group in self.groups.values():
+            found |= group.forget(entry_id)
+        return found
+
+    def deliver(self, group: Group, consumer: Consumer, upto: int, now: int, *, noack: bool) -> None:
+        """Give the consumer every live entry above the group's position, up to ``upto``.
+
+        An entry that was pending already (the position was set back) moves to this consumer with its count begun anew.
+        """
+        for block, low, high in self.entries.runs(group.last_id + 1, upto):
+            ids = block.ids[low:high]
+            self._advance(group, ids)
+            if not noack:
+                for entry_id in ids:
+                    group.assign(entry_id, consumer, now, 1)
+        consumer.seen = now
+        if not noack:
+            consumer.active = now
+
+    def _advance(self, group: Group, ids: list[int]) -> None:
+        """Move the group's position over delivered ids, counting where counting is possible."""
+        for at, entry_id in enumerate(ids):
+            if (
+                group.entries_read != UNKNOWN
+                and group.last_id >= self.first_id
+                and not self.has_gap_after(group.last_id)
+            ):
+                # What holds here holds for the rest of a run: ids ascend, and no deletion lies ahead
+                group.entries_read += len(ids) - at
+                break
+            if self.entries_added:
+                distance = self.distance(entry_id)
+                group.entries_read = UNKNOWN if distance is None else distance
+            group.last_id = entry_id
+        group.last_id = ids[-1]
+
+    # ------------------------------------------------------------------ questions
+
+    @property
+    def length(self) -> int:
+        """Live entries."""
+        return self.entries.length
+
+    @property
+    def first_id(self) -> int:
+        """Id of the oldest live entry, 0 if there is none."""
+        return self.entries.first_id
+
+    def has_gap_after(self, position: int) -> bool:
+        """Whether a deletion at or after this position makes counting from it impossible."""
+        return self.length > 0 and self.max_deleted != 0 and position <= self.max_deleted
+
+    def distance(self, entry_id: int) -> int | None:
+        """How many additions lie up to and with this id; None where that cannot be known.
+
+        Known in these cases: nothing was ever added; the stream is empty and the id not beyond its last; the id is the
+        last one; no deletion lies inside the live range and the id is at or before its first entry.
+        """
+        if self.entries_added == 0:
+            return 0
+        if self.length == 0 and entry_id <= self.last_id:
+            return self.entries_added
+        if entry_id != 0 and entry_id < self.max_deleted:
+            return None
+        if entry_id == self.last_id:
+            return self.entries_added
+        if entry_id > self.last_id:
+            return None
+        first = self.first_id
+        if self.max_deleted == 0 or self.max_deleted < first:
+            if entry_id < first:
+                return self.entries_added - self.length
+            if entry_id == first:
+                return self.entries_added - self.length + 1
+        return None
+
+    def lag(self, group: Group) -> int | None:
+        """Entries the group has not been given yet; None where that cannot be known."""
+        if self.entries_added == 0 or self.length == 0:
+            return 0
+        first = self.first_id
+        if group.last_id < first and self.max_deleted < first:
+            return self.length
+        if group.entries_read != UNKNOWN and not self.has_gap_after(group.last_id):
+            return self.entries_added - group.entries_read
+        distance = self.distance(group.last_id)
+        return None if distance is None else self.entries_added - distance
+
+    def is_referenced(self, entry_id: int) -> bool:
+        """Whether some group still needs the entry: it was not delivered to it yet, or is pending in it."""
+        return any(group.last_id < entry_id or entry_id in group.pending for group in self.groups.values())
+
+    def copy(self) -> "Stream":
+        """An independent copy with groups, pending entries and producers."""
+        twin = Stream(self.idempotence.duration, self.idempotence.maxsize)
+        twin.entries = self.entries.copy()
+        twin.last_id, twin.max_deleted, twin.entries_added = self.last_id, self.max_deleted, self.entries_added
+        twin.groups = {name: group.copy() for name, group in self.groups.items()}
+        twin.idempotence = self.idempotence.copy()
+        return twin

@@ -1,0 +1,206 @@
+"""The transitions of streams: every way a stream can change, with all ids, times and counts resolved.
+
+PURE. Ids are 16 bytes each (:func:`millstream.engine.ids.pack`), so that they fit any log. The names are the log's own
+format: never change what one means; add another.
+"""
+
+from millstream.engine.ids import MAX_ID, unpack, unpack_all
+from millstream.engine.keyspace import Keyspace, transition
+from millstream.engine.streams.group import Group, next_count
+from millstream.engine.streams.stream import Stream
+
+
+def _stream(space: Keyspace, db: int, key: bytes) -> Stream:
+    value = space.databases[db].keys[key]
+    assert isinstance(value, Stream)
+    return value
+
+
+def _group(space: Keyspace, db: int, key: bytes, group: bytes) -> Group:
+    return _stream(space, db, key).groups[group]
+
+
+@transition("xnew")
+def _new(space: Keyspace, db: int, key: bytes, idmp_duration: int, idmp_maxsize: int) -> Stream:
+    """An empty stream at a key that does not exist."""
+    stream = space.databases[db].keys[key] = Stream(idmp_duration, idmp_maxsize)
+    return stream
+
+
+@transition("xadd")
+def _add(
+    space: Keyspace, db: int, key: bytes, entry_id: bytes, fields: list[bytes], fresh: bool, idmp: list[bytes] | None
+) -> None:
+    """An entry; ``fresh`` opens a new node, ``idmp`` is [producer, message] to remember."""
+    stream = _stream(space, db, key)
+    number = unpack(entry_id)
+    stream.add(number, fields, fresh=fresh)
+    if idmp is not None:
+        stream.idempotence.remember(idmp[0], idmp[1], number)
+
+
+@transition("xtrim")
+def _trim(space: Keyspace, db: int, key: bytes, bound: bytes | None, unref: bool, keep: bool = False) -> int:
+    """Remove all entries below ``bound`` (None: all), with their records in every group if ``unref``.
+
+    ``keep``: a node in which the bound lies stays even if nothing in it lives. The first records were without it.
+    """
+    stream = _stream(space, db, key)
+    removed = stream.entries.remove_below(_end(bound), keep=keep)
+    if unref and stream.groups:
+        for entry_id in removed:
+            stream.forget_everywhere(entry_id)
+    return len(removed)
+
+
+@transition("xdrop")
+def _drop(space: Keyspace, db: int, key: bytes, ids: bytes, floor: bytes | None = None) -> int:
+    """Trim away these entries one by one (ACKED); leaves ``max_deleted`` alone, as trimming does.
+
+    Of the nodes without a live entry, those that end below ``floor`` go (None: all of them).
+    """
+    entries = _stream(space, db, key).entries
+    removed = sum(entries.remove(entry_id, keep=True) for entry_id in unpack_all(ids))
+    entries.drop_emptied(_end(floor))
+    return removed
+
+
+def _end(bound: bytes | None) -> int:
+    return MAX_ID + 1 if bound is None else unpack(bound)
+
+
+@transition("xdel")
+def _delete(space: Keyspace, db: int, key: bytes, ids: bytes) -> int:
+    """Delete these entries."""
+    stream = _stream(space, db, key)
+    return sum(stream.delete(entry_id) for entry_id in unpack_all(ids))
+
+
+@transition("xunref")
+def _unreference(space: Keyspace, db: int, key: bytes, ids: bytes) -> int:
+    """Drop these entries' records from every group."""
+    stream = _stream(space, db, key)
+    return sum(stream.forget_everywhere(entry_id) for entry_id in unpack_all(ids))
+
+
+@transition("xsetid")
+def _set_id(
+    space: Keyspace, db: int, key: bytes, last: bytes, entries_added: int | None, max_deleted: bytes | None
+) -> None:
+    stream = _stream(space, db, key)
+    stream.last_id = unpack(last)
+    stream.entries.reach_back(stream.last_id)
+    if entries_added is not None:
+        stream.entries_added = entries_added
+    if max_deleted is not None:
+        stream.max_deleted = unpack(max_deleted)
+
+
+@transition("xcfg")
+def _configure(space: Keyspace, db: int, key: bytes, idmp_duration: int, idmp_maxsize: int) -> None:
+    _stream(space, db, key).idempotence.configure(idmp_duration, idmp_maxsize)
+
+
+@transition("xidmp")
+def _remember(space: Keyspace, db: int, key: bytes, producer: bytes, message: bytes, entry_id: bytes) -> None:
+    _stream(space, db, key).idempotence.remember(producer, message, unpack(entry_id))
+
+
+@transition("xidmpdup")
+def _duplicate(space: Keyspace, db: int, key: bytes) -> None:
+    _stream(space, db, key).idempotence.duplicates += 1
+
+
+@transition("xidmppid")
+def _producer(space: Keyspace, db: int, key: bytes, producer: bytes) -> None:
+    """A producer without messages, as a snapshot begins each; its messages follow."""
+    _stream(space, db, key).idempotence.producers.setdefault(producer, {})
+
+
+@transition("xidmpexp")
+def _expire_messages(space: Keyspace, db: int, key: bytes, now: int) -> None:
+    _stream(space, db, key).idempotence.expire(now)
+
+
+@transition("gnew")
+def _group_new(space: Keyspace, db: int, key: bytes, group: bytes, last: bytes, entries_read: int) -> None:
+    _stream(space, db, key).groups[group] = Group(unpack(last), entries_read)
+
+
+@transition("gset")
+def _group_set(space: Keyspace, db: int, key: bytes, group: bytes, last: bytes, entries_read: int) -> None:
+    found = _group(space, db, key, group)
+    found.last_id = unpack(last)
+    found.entries_read = entries_read
+
+
+@transition("gdel")
+def _group_delete(space: Keyspace, db: int, key: bytes, group: bytes) -> None:
+    del _stream(space, db, key).groups[group]
+
+
+@transition("cseen")
+def _consumer_seen(space: Keyspace, db: int, key: bytes, group: bytes, consumer: bytes, now: int) -> None:
+    """A consumer tried to read or claim; it exists from now on."""
+    _group(space, db, key, group).consumer(consumer, now).seen = now
+
+
+@transition("cdel")
+def _consumer_delete(space: Keyspace, db: int, key: bytes, group: bytes, consumer: bytes) -> int:
+    return _group(space, db, key, group).drop_consumer(consumer)
+
+
+@transition("gread")
+def _read(
+    space: Keyspace, db: int, key: bytes, group: bytes, consumer: bytes, now: int, upto: bytes, noack: bool
+) -> None:
+    """Deliver all new entries up to an id to a consumer."""
+    stream = _stream(space, db, key)
+    found = stream.groups[group]
+    stream.deliver(found, found.consumer(consumer, now), unpack(upto), now, noack=noack)
+
+
+@transition("gagain")
+def _read_again(space: Keyspace, db: int, key: bytes, group: bytes, consumer: bytes, now: int, ids: bytes) -> None:
+    """A consumer read its own pending entries again: each counts one delivery more."""
+    found = _group(space, db, key, group)
+    holder = found.consumers[consumer]
+    for entry_id in unpack_all(ids):
+        record = found.pending.by_id[entry_id]
+        found.assign(entry_id, holder, now, next_count(record.count))
+    holder.seen = now
+
+
+@transition("gclaim")
+def _claim(
+    space: Keyspace,
+    db: int,
+    key: bytes,
+    group: bytes,
+    consumer: bytes,
+    now: int,
+    time: int,
+    ids: bytes,
+    counts: list[int],
+) -> None:
+    """Entries change hands: delivery time and counts as given; creates records that do not exist (FORCE)."""
+    found = _group(space, db, key, group)
+    holder = found.consumer(consumer, now)
+    for entry_id, count in zip(unpack_all(ids), counts, strict=True):
+        found.assign(entry_id, holder, time, count)
+    holder.seen = holder.active = now
+
+
+@transition("gack")
+def _acknowledge(space: Keyspace, db: int, key: bytes, group: bytes, ids: bytes) -> int:
+    """Drop records of one group: acknowledged, or their entries are gone."""
+    found = _group(space, db, key, group)
+    return sum(found.forget(entry_id) for entry_id in unpack_all(ids))
+
+
+@transition("gnack")
+def _release(space: Keyspace, db: int, key: bytes, group: bytes, ids: bytes, counts: list[int]) -> None:
+    """Release entries to anybody, in this order, with these counts."""
+    found = _group(space, db, key, group)
+    for entry_id, count in zip(unpack_all(ids), counts, strict=True):
+        found.release(entry_id, count)

@@ -1,0 +1,226 @@
+"""A backup: a copy of a data directory as it was at one moment, made while its owner goes on.
+
+It is a data directory itself, and one file more: ``BACKUP``, two lines of text, JSON and the CRC-32 of it as in the
+manifest, with the size of each file, so that a backup that was cut short afterwards is noticed, and when it was made.
+Everything acknowledged before the backup began is in it.
+"""
+
+import json
+import time
+from collections import deque
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from zlib import crc32
+
+from millstream._version import __version__
+from millstream.errors import DiskError, LogCorruptError, StorageError, UsageError
+from millstream.maintenance.backup.copying import Plan, copy_log, staged, verify
+from millstream.maintenance.log.records import wall_of
+from millstream.maintenance.log.walk import records
+from millstream.persistence.disk import Disk, RealDisk, disk_error
+from millstream.persistence.frame import HEADER_SIZE, MAGIC, SNAPSHOT_MAGIC, FileHeader, FormatError
+from millstream.persistence.frozen_view import Picture
+from millstream.persistence.inventory import Progress, size_of
+from millstream.persistence.manifest import MISSHAPEN, Manifest, read_manifest
+from millstream.persistence.predecessor import instead_of
+from millstream.persistence.recovery import write_whole
+
+NAME = "BACKUP"
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a backup says of itself.
+
+    Attributes:
+        made_ms: wall time in milliseconds at which it was begun.
+        source: the data directory.
+        millstream: version that made it.
+        snapshot_last: position of the last record in the snapshot; 0 if there is none.
+        records: records behind the snapshot.
+        last: position of the last record.
+        last_ms: its wall time; None if there is no record behind the snapshot.
+        files: sizes in bytes by name.
+    """
+
+    made_ms: int
+    source: str
+    millstream: str
+    snapshot_last: int
+    records: int
+    last: int
+    last_ms: int | None
+    files: dict[str, int]
+
+    def check(self) -> None:
+        """Raise unless these facts are of the kinds that are said.
+
+        Raises:
+            TypeError: one is not.
+        """
+        figures = [self.made_ms, self.snapshot_last, self.records, self.last, *self.files.values()]
+        if not all(isinstance(each, int) for each in figures) or not isinstance(self.last_ms, int | None):
+            raise TypeError("a figure is none")
+
+    def encode(self) -> bytes:
+        """The file's bytes."""
+        line = json.dumps({"format": FORMAT, **asdict(self)}).encode()
+        return line + b"\ncrc32 %08x\n" % crc32(line)
+
+    @classmethod
+    def decode(cls, data: bytes, path: Path) -> "Facts":
+        """Read the file.
+
+        Raises:
+            LogCorruptError: it is damaged.
+            StorageError: a later Millstream wrote it.
+        """
+        line, _, rest = data.partition(b"\n")
+        if rest != b"crc32 %08x\n" % crc32(line):
+            raise LogCorruptError(f"{path} is damaged; take another backup", path=str(path), offset=0)
+        try:
+            facts = json.loads(line)
+            if facts.pop("format") != FORMAT:
+                raise StorageError(f"{path} was written by a later Millstream: use that one to restore it")
+            found = cls(**facts)
+            found.check()
+        except MISSHAPEN as reason:  # its checksum is right: somebody wrote it so
+            raise LogCorruptError(f"{path} says nothing of a backup ({reason})", path=str(path), offset=0) from None
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class BackupReport:
+    """What was made.
+
+    Attributes:
+        path: the backup.
+        facts: what it says of itself.
+        left_out: bytes of a write that was under way, which nobody had been told of.
+        bytes: of its files in all.
+    """
+
+    path: Path
+    facts: Facts
+    left_out: int
+    bytes: int
+
+
+def read_facts(disk: Disk, directory: Path) -> Facts | None:
+    """What a backup says of itself; None if this is none, but perhaps a data directory.
+
+    Raises:
+        LogCorruptError: it says nothing readable.
+    """
+    try:
+        file = disk.open_read(directory / NAME)
+    except FileNotFoundError:
+        return None
+    try:
+        return Facts.decode(file.read_at(0, file.size()), directory / NAME)
+    finally:
+        file.close()
+
+
+def back_up(directory: Path, dest: Path, disk: Disk | None = None, tell: Progress | None = None) -> BackupReport:
+    """Copy a data directory, in use or not; returns when the copy is on the medium and was read back.
+
+    Args:
+        directory: the data directory.
+        dest: the backup to make; nothing may be there, and the directory above it must be.
+        disk: the real one by default.
+        tell: told how far it is: ``"copy"``, then ``"check"``.
+
+    Raises:
+        UsageError: something is at ``dest`` already.
+        LogCorruptError: the log is damaged; nothing was made.
+        FormatError: a newer program wrote it.
+        DiskError: a disk failed or is full; nothing was made.
+        StorageError: there is no log.
+    """
+    disk = disk or RealDisk()
+    directory, dest = directory.absolute(), dest.absolute()
+    if dest.exists() or dest.is_symlink():
+        raise UsageError(f"{dest} exists already, and a backup overwrites nothing: name another place")
+    if not dest.parent.is_dir():
+        raise UsageError(f"there is no directory {dest.parent} to put the backup in: make it first")
+    try:
+        return _make(directory, dest, disk, tell)
+    except OSError as error:
+        raise disk_error(f"cannot back up {directory} to {dest}", error) from error
+
+
+def _make(directory: Path, dest: Path, disk: Disk, tell: Progress | None) -> BackupReport:
+    made_ms = time.time_ns() // 1_000_000
+    with Picture(disk, directory) as picture:
+        manifest = usable_manifest(picture, directory)
+        if manifest is None:
+            raise StorageError(f"{directory} holds no log, so there is nothing to back up: is it the data directory?")
+        plan = plan_all(picture, directory, manifest)
+        with staged(disk, dest) as partial:
+            left_out = copy_log(disk, picture, directory, partial, plan, tell)
+            report = verify(partial, directory, disk, tell)
+            sizes = {name: size_of(disk, partial / name) for name, _ in plan.files}
+            begin = manifest.begin
+            last = begin - 1 + report.records
+            facts = Facts(
+                made_ms=made_ms,
+                source=str(directory),
+                millstream=__version__,
+                snapshot_last=begin - 1,
+                records=report.records,
+                last=last,
+                last_ms=last_wall(disk, partial, last) if report.records else None,
+                files=sizes,
+            )
+            write_whole(disk, partial / NAME, facts.encode())
+    return BackupReport(dest, facts, left_out, sum(sizes.values()))
+
+
+def usable_manifest(picture: Picture, directory: Path) -> Manifest | None:
+    """The manifest that a start would go by; None if there is none."""
+    manifest = read_manifest(picture, directory)
+    return manifest and (instead_of(picture, directory, manifest) or manifest)
+
+
+def plan_all(picture: Picture, directory: Path, manifest: Manifest) -> Plan:
+    """Everything that the log is made of."""
+    named = [] if manifest.snapshot is None else [manifest.snapshot.name]
+    named += [entry.name for entry in manifest.segments]
+    missing = [name for name in named if name not in picture.list(directory)]
+    if missing:
+        raise LogCorruptError(
+            f"{directory / missing[0]} is missing, so no copy was made. `millstream log check {directory}` says what "
+            "is wrong and what would be lost",
+            path=str(directory / missing[0]),
+            offset=0,
+        )
+    _check_versions(picture, directory, manifest)
+    files = tuple((name, size_of(picture, directory / name)) for name in named)
+    return Plan(replace(manifest, obsolete=()), files)
+
+
+def _check_versions(picture: Picture, directory: Path, manifest: Manifest) -> None:
+    """That a newer program wrote a file is told of the file itself; damage is found in the copy."""
+    kinds = dict.fromkeys((entry.name for entry in manifest.segments), MAGIC)
+    if manifest.snapshot is not None:
+        kinds[manifest.snapshot.name] = SNAPSHOT_MAGIC
+    for name, kind in kinds.items():
+        try:
+            FileHeader.decode(picture.open_read(directory / name).read_at(0, HEADER_SIZE), kind)
+        except FormatError as error:
+            if error.version:
+                raise FormatError(f"{directory / name}: {error}", version=error.version) from None
+
+
+def last_wall(disk: Disk, directory: Path, position: int) -> int:
+    """The wall time of a log's last record, in milliseconds.
+
+    Raises:
+        DiskError: it cannot be read.
+    """
+    tail = deque(records(disk, directory, start=position), maxlen=1)
+    if not tail:
+        raise DiskError(f"record {position} of {directory} cannot be read back")
+    return wall_of(*tail[0])

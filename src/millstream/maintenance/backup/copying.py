@@ -1,0 +1,208 @@
+"""A log copied file by file to a new directory, which gets its name only when all of it is there and was read back."""
+
+import errno
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from millstream.errors import DiskFullError, LogCorruptError, StorageError
+from millstream.maintenance.backup.exchange import exchange
+from millstream.persistence import manifest as manifests
+from millstream.persistence.check import CheckReport, check
+from millstream.persistence.disk import Disk, DiskFile, datasync, put
+from millstream.persistence.frame import HEADER_SIZE, FileHeader
+from millstream.persistence.inventory import Meter, Progress, examine
+from millstream.persistence.manifest import Manifest
+from millstream.persistence.recovery import write_whole
+from millstream.persistence.segment import CHUNK, State
+
+_SPARE = 1 << 20  # bytes for the small files and for what the file system needs beside a copy
+_SYNC_EVERY = 64 << 20  # bytes: a running server's fsync would wait long behind one of everything
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a copy is to hold.
+
+    Attributes:
+        manifest: of the copy.
+        files: name and how many bytes of it, from the start.
+    """
+
+    manifest: Manifest
+    files: tuple[tuple[str, int], ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes in all."""
+        return sum(size for _, size in self.files)
+
+
+def partial_of(final: Path) -> Path:
+    """A name beside the final one for a copy that is not finished."""
+    return final.with_name(f"{final.name}.partial-{secrets.token_hex(4)}")
+
+
+def leftovers(final: Path) -> list[Path]:
+    """Unfinished copies for this place, which a killed process left, or another one is making."""
+    return sorted(final.parent.glob(f"{final.name}.partial-*"))
+
+
+@contextmanager
+def staged(disk: Disk, final: Path, aside: Path | None = None) -> Iterator[Path]:
+    """A new directory to be filled; it becomes ``final`` when the block ends well, durably, and else it is removed.
+
+    Args:
+        disk: where.
+        final: its name in the end.
+        aside: a free name for the directory that is at ``final`` now; None if there is none.
+
+    Raises:
+        StorageError: something else is at ``final`` by then.
+    """
+    partial = partial_of(final)
+    disk.make_directory(partial)
+    made = _identity(partial)
+    try:
+        yield partial
+        disk.sync_directory(partial)
+        try:
+            if aside is None:
+                disk.rename(partial, final)
+            else:
+                _replace(disk, partial, final, aside, made)
+        except OSError as error:
+            if error.errno in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
+                raise StorageError(f"{final} was made by somebody else meanwhile; it was left alone") from error
+            raise
+    except BaseException:
+        if _identity(partial) == made:  # names change places here: never remove what was there before
+            shutil.rmtree(partial, ignore_errors=True)  # what went wrong is told; one that stays cannot pass for whole
+        raise
+    disk.sync_directory(final.parent)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What tells a directory from every other one, whatever its name; None if there is none."""
+    try:
+        facts = path.lstat()
+    except OSError:
+        return None
+    return facts.st_dev, facts.st_ino
+
+
+def _replace(disk: Disk, partial: Path, final: Path, aside: Path, made: tuple[int, int] | None) -> None:
+    """Let a directory take the place of another, which gets a name of its own.
+
+    The new one has that name first, and then the two change names in one step: a server that is started in between
+    finds one or the other. Without a name it would find nothing, and begin an empty log there.
+    """
+    disk.rename(partial, aside)
+    try:
+        disk.sync_directory(final.parent)
+        if exchange(aside, final):
+            return
+    except BaseException:
+        if _identity(aside) == made:  # else the names have changed places, whatever was told, and all is there
+            disk.rename(aside, partial)  # which the caller removes
+        raise
+    disk.rename(aside, partial)
+    disk.rename(final, aside)
+    try:
+        disk.sync_directory(final.parent)
+        disk.rename(partial, final)
+    except BaseException:
+        if _identity(final) is None:
+            disk.rename(aside, final)
+        raise
+
+
+def copy_log(disk: Disk, source: Disk, directory: Path, into: Path, plan: Plan, tell: Progress | None) -> int:
+    """Copy the files of a plan, cut an unfinished write off the last, and write the manifest.
+
+    Args:
+        disk: for the copy.
+        source: a picture of the log.
+        directory: of the log.
+        into: an empty directory.
+        plan: what to copy.
+        tell: told how far it is, as ``"copy"``.
+
+    Returns:
+        Bytes at the end that were no whole record, and left out.
+
+    Raises:
+        DiskFullError: there is not enough room; nothing was copied.
+        OSError: a disk failed.
+    """
+    free = disk.free(into)
+    if free < plan.size + _SPARE:
+        raise DiskFullError(f"{into.parent} has room for {free} bytes, and the copy needs {plan.size + _SPARE}")
+    meter = Meter("copy", plan.size, tell)
+    for name, size in plan.files:
+        _copy(disk, source.open_read(directory / name), into / name, size, meter)
+        meter.base += size
+    meter.finish()
+    left_out = _cut_tail(disk, into, plan.manifest)
+    write_whole(disk, into / manifests.NAME, plan.manifest.encode())
+    disk.sync_directory(into)
+    return left_out
+
+
+def _copy(disk: Disk, old: DiskFile, path: Path, size: int, meter: Meter) -> None:
+    new = disk.create(path)
+    try:
+        for at in range(0, size, CHUNK):
+            data = old.read_at(at, min(CHUNK, size - at))
+            if len(data) < min(CHUNK, size - at):
+                raise StorageError(f"{path.name} became shorter while it was copied; is another program changing it?")
+            put(new, data)
+            meter.at(at + len(data))
+            if (at + len(data)) % _SYNC_EVERY == 0:
+                datasync(new)
+        datasync(new)
+        new.drop_cache()  # so that the check reads the medium
+    finally:
+        new.close()
+        old.close()
+
+
+def _cut_tail(disk: Disk, into: Path, manifest: Manifest) -> int:
+    """Cut a write that was under way, or had been torn, off the last log file."""
+    last = manifest.segments[-1]
+    verdict = examine(disk, into, last).verdict
+    if verdict.state is not State.TORN:
+        return 0  # if it is damaged, the check will say so
+    file = disk.open_append(into / last.name)
+    try:
+        file.truncate(verdict.end)
+        if verdict.end < HEADER_SIZE:
+            file.truncate(0)
+            put(file, FileHeader.of(last.identity, last.first).encode())
+        datasync(file)
+    finally:
+        file.close()
+    return verdict.rest
+
+
+def verify(into: Path, source: Path, disk: Disk, tell: Progress | None) -> CheckReport:
+    """Read a copy back.
+
+    Raises:
+        LogCorruptError: it is not whole, since its source is not, or since a disk failed.
+    """
+    report = check(into, disk, tell)
+    if not report.ok:
+        worst = report.problems[0]
+        name = Path(worst.path).name
+        text = worst.text.replace(str(into), str(source)).removesuffix(" Nothing was changed").removesuffix(".")
+        raise LogCorruptError(
+            f"{source} is damaged, so no copy was made: {text}. `millstream log check {source}` says what is wrong and "
+            "what would be lost",
+            path=str(source / name),
+            offset=worst.offset,
+        )
+    return report

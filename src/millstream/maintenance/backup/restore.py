@@ -1,0 +1,168 @@
+"""A data directory made from a backup, or from another data directory, whole or as of a moment."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from millstream.errors import LogCorruptError, StorageError, UsageError
+from millstream.maintenance.backup.backup import Facts, last_wall, plan_all, read_facts, usable_manifest
+from millstream.maintenance.backup.copying import copy_log, staged, verify
+from millstream.maintenance.backup.moment import Moment, last_before, plan_until
+from millstream.persistence.disk import Disk, RealDisk, disk_error
+from millstream.persistence.frozen_view import Picture
+from millstream.persistence.inventory import Progress, size_of
+from millstream.persistence.lockfile import take_lock
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreReport:
+    """What was made.
+
+    Attributes:
+        directory: the data directory.
+        source: what it was made from.
+        made_ms: when the backup was made, in milliseconds; None if the source was no backup.
+        snapshot_last: position of the last record in the snapshot; 0 if there is none.
+        records: records behind the snapshot.
+        last: position of the last record.
+        last_ms: its wall time; None if there is no record behind the snapshot.
+        left_out_records: records of the source that are later than the moment asked for; None if none was.
+        set_aside: where the data that was there before is now; None if there was none.
+        bytes: of its files in all.
+    """
+
+    directory: Path
+    source: Path
+    made_ms: int | None
+    snapshot_last: int
+    records: int
+    last: int
+    last_ms: int | None
+    left_out_records: int | None
+    set_aside: Path | None
+    bytes: int
+
+
+def restore(
+    backup: Path,
+    directory: Path,
+    *,
+    until: Moment | None = None,
+    force: bool = False,
+    disk: Disk | None = None,
+    tell: Progress | None = None,
+) -> RestoreReport:
+    """Make a data directory from a backup; returns when it is on the medium and was read back.
+
+    Args:
+        backup: a backup or a data directory; only read.
+        directory: the data directory to make; the directory above it must be there.
+        until: leave out what came later.
+        force: set aside, under another name, what is in ``directory``.
+        disk: the real one by default.
+        tell: told how far it is: ``"copy"``, then ``"check"``.
+
+    Raises:
+        UsageError: there is data at ``directory``, or the moment is not in the backup.
+        LogCorruptError: the backup is damaged or not complete; nothing was made.
+        LogLockedError: a process uses ``directory``.
+        DiskError: a disk failed or is full; nothing was made.
+        StorageError: ``backup`` holds no log.
+    """
+    disk = disk or RealDisk()
+    backup, directory = backup.absolute(), directory.absolute()
+    if directory.is_symlink():  # the link stays, and what it leads to is made
+        directory = directory.resolve()
+    if not directory.parent.is_dir():
+        raise UsageError(f"there is no directory {directory.parent} to make {directory.name} in: make it first")
+    if directory.is_mount():
+        raise UsageError(
+            f"{directory} is where a file system is mounted, so nothing else can get its name. Name a directory in it, "
+            f"such as {directory / 'data'}, and start the server with that as --dir"
+        )
+    if backup == directory:
+        raise UsageError(f"{backup} is named as the backup and as the directory to make from it")
+    try:
+        with _emptied(disk, directory, force=force) as aside:
+            return _make(backup, directory, until, disk, tell, aside)
+    except OSError as error:
+        raise disk_error(f"cannot restore {backup} to {directory}", error) from error
+
+
+@contextmanager
+def _emptied(disk: Disk, directory: Path, *, force: bool) -> Iterator[Path | None]:
+    """Make sure that nobody uses the place, and that what is there may be set aside; its name then, if there is any."""
+    if not directory.exists() or (directory.is_dir() and not any(directory.iterdir())):
+        yield None
+        return
+    if not directory.is_dir():
+        raise UsageError(f"{directory} is a file: name a directory")
+    if not force:
+        raise UsageError(
+            f"{directory} is not empty. Name a new directory, or say --force, which renames it to "
+            f"{directory.name}.before-TIME and keeps it"
+        )
+    lock = take_lock(disk, directory)
+    try:
+        stamp = datetime.fromtimestamp(time.time(), UTC)
+        yield directory.with_name(f"{directory.name}.before-{stamp:%Y%m%dT%H%M%S.%f}")
+    finally:
+        lock.release()
+
+
+def _make(
+    backup: Path, directory: Path, until: Moment | None, disk: Disk, tell: Progress | None, aside: Path | None
+) -> RestoreReport:
+    with Picture(disk, backup) as picture:
+        facts = read_facts(picture, backup)
+        manifest = usable_manifest(picture, backup)
+        if manifest is None:
+            raise StorageError(f"{backup} holds no log: it is neither a backup nor a data directory")
+        if facts is not None:
+            _complete(picture, backup, facts)
+        plan = plan_all(picture, backup, manifest)
+        wanted = None
+        if until is not None:
+            wanted = last_before(picture, backup, manifest, until)
+            plan = plan_until(picture, backup, manifest, plan, wanted)
+        with staged(disk, directory, aside) as partial:
+            copy_log(disk, picture, backup, partial, plan, tell)
+            report = verify(partial, backup, disk, tell)
+            last = manifest.begin - 1 + report.records
+            if wanted is not None and last != wanted:
+                raise StorageError(f"the copy ends with record {last} instead of {wanted}; nothing was made")
+            last_ms = last_wall(disk, partial, last) if report.records else None
+    return RestoreReport(
+        directory=directory,
+        source=backup,
+        made_ms=facts.made_ms if facts else None,
+        snapshot_last=manifest.begin - 1,
+        records=report.records,
+        last=last,
+        last_ms=last_ms,
+        left_out_records=facts.last - last if facts and wanted is not None else None,
+        set_aside=aside,
+        bytes=plan.size,
+    )
+
+
+def _complete(picture: Picture, backup: Path, facts: Facts) -> None:
+    """The files are as the backup says."""
+    for name, size in facts.files.items():
+        found = size_of(picture, backup / name)
+        if found == size:
+            continue
+        if found > size:
+            raise StorageError(
+                f"{backup / name} has {found} bytes and had {size} when the backup was made: a server was run on it "
+                f"since. To restore it as it is now, remove {backup / 'BACKUP'}; it is then taken for a data directory"
+            )
+        what = f"has {found} of its {size} bytes" if name in picture.list(backup) else "is missing"
+        raise LogCorruptError(
+            f"{backup / name} {what}: this backup is not complete; take another one. Nothing was changed",
+            path=str(backup / name),
+            offset=found,
+        )

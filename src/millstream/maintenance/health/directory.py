@@ -1,0 +1,229 @@
+"""A data directory and the disk it is on: how fast, how full, who uses it, whether the log is whole."""
+
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from millstream.errors import DiskError, StorageError
+from millstream.maintenance.health.findings import Finding
+from millstream.maintenance.log.examine import Examination, advice, examine_directory
+from millstream.persistence.disk import RealDisk, datasync, put
+from millstream.persistence.exposure import exposed
+from millstream.persistence.inventory import Progress
+
+_SYNCS = 100
+_ENOUGH = 3.0  # seconds; a disk that slow is known by then
+_SLOW_P50, _SLOW_P99 = 20.0, 100.0  # milliseconds; one fsync a reply at least, so a client waits that long
+_LOW, _VERY_LOW = 2 << 30, 256 << 20  # bytes free
+_DAY = 86_400_000
+_STALE_SNAPSHOT = 7 * _DAY
+_VOLATILE = frozenset({"tmpfs", "ramfs"})
+_REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p"})
+
+
+def examine_place(directory: Path, tell: Progress | None = None) -> Iterator[Finding]:
+    """Everything about a data directory; a file is made there and removed again, to measure the disk.
+
+    Args:
+        directory: the data directory.
+        tell: told how far reading the log is.
+    """
+    directory = directory.absolute()
+    if not directory.is_dir():
+        yield Finding(
+            "problem",
+            "directory",
+            f"{directory} is no directory",
+            "a server started on it would begin with nothing",
+            "name the directory that the server uses: its banner, or `CONFIG GET dir`",
+        )
+        return
+    yield _file_system(directory)
+    yield _rights(directory)
+    yield _free(directory)
+    yield _speed(directory)
+    try:
+        found = examine_directory(directory, tell=tell)
+    except DiskError as error:
+        yield Finding("problem", "log", str(error), "nothing can be said of the log", "check the rights of this user")
+        return
+    except StorageError:
+        yield Finding(
+            "warning",
+            "log",
+            f"{directory} holds no log",
+            "a server started on it would begin with nothing",
+            "if there should be one, name the directory that the server uses: its banner, or `CONFIG GET dir`",
+        )
+        return
+    yield _owner(found)
+    yield _log(found)
+    yield _growth(found)
+    if found.kept_aside:
+        names = ", ".join(file.name for file in found.kept_aside[:5])
+        yield Finding(
+            "note",
+            "kept aside",
+            f"{len(found.kept_aside)} files hold what earlier starts or cuts took off: {names}",
+            "each stands for a crash or for damage",
+            "look at them with `millstream log dump`, then move them away",
+        )
+
+
+def _file_system(directory: Path) -> Finding:
+    kind = file_system(directory)
+    if kind in _VOLATILE:
+        return Finding(
+            "problem",
+            "file system",
+            f"{directory} is on {kind}, which is memory",
+            "everything is gone when the machine restarts, whatever fsync says",
+            "put the data directory on a disk",
+        )
+    if kind in _REMOTE:
+        return Finding(
+            "warning",
+            "file system",
+            f"{directory} is on {kind}, over a network",
+            "locks and fsync mean there only what the other side makes of them",
+            "put the data directory on a local disk",
+        )
+    return Finding("ok", "file system", kind or "of a kind that the system does not tell")
+
+
+def file_system(directory: Path) -> str:
+    """The kind of file system a directory is on; empty where the system does not tell."""
+    try:
+        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    device = directory.stat().st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    for line in reversed(lines):
+        before, _, after = line.partition(" - ")
+        if before.split()[2] == number:
+            return after.split()[0]
+    return ""
+
+
+def _rights(directory: Path) -> Finding:
+    found = exposed(directory)
+    if not found:
+        return Finding("ok", "rights", "only the owner may look into it")
+    what, _, advice = found.partition("; ")
+    return Finding("warning", "rights", what, "whoever reads the files reads all data, whatever its users may", advice)
+
+
+def _free(directory: Path) -> Finding:
+    free = RealDisk().free(directory)
+    text = f"{free / 1e9:.1f} GB free"
+    if free >= _LOW:
+        return Finding("ok", "disk space", text)
+    return Finding(
+        "problem" if free < _VERY_LOW else "warning",
+        "disk space",
+        text,
+        "when it is full, writes are refused; a rewriting of the log needs room for the live data once more",
+        "free some space, or move the directory to a larger disk",
+    )
+
+
+def _speed(directory: Path) -> Finding:
+    try:
+        p50, p99 = fsync_speed(directory)
+    except OSError as error:
+        return Finding(
+            "note",
+            "fsync",
+            f"not measured: {error.strerror or error}",
+            "the speed of fsync decides how long a write takes",
+            f"run this as a user who may write to {directory}",
+        )
+    text = f"p50 {p50:.2f} ms, p99 {p99:.2f} ms behind a write of 4 kB"
+    if p50 > _SLOW_P50 or p99 > _SLOW_P99:
+        return Finding(
+            "warning",
+            "fsync",
+            text,
+            "under --fsync always a client waits at least that long for each reply to a write",
+            "use a faster disk, or one whose cache survives power loss; --fsync everysec risks the last second instead",
+        )
+    return Finding("ok", "fsync", text)
+
+
+def fsync_speed(directory: Path) -> tuple[float, float]:
+    """Milliseconds that an fdatasync behind an append of 4 kB takes there: median and 99th percentile.
+
+    Raises:
+        OSError: nothing can be written there.
+    """
+    disk, path = RealDisk(), directory / f".doctor-{secrets.token_hex(4)}"
+    file = disk.create(path)
+    taken = []
+    try:
+        for _ in range(_SYNCS):
+            put(file, bytes(4096))
+            began = time.perf_counter()
+            datasync(file)
+            taken.append((time.perf_counter() - began) * 1000)
+            if sum(taken) > _ENOUGH * 1000:
+                break
+    finally:
+        file.close()
+        disk.remove(path)
+    taken.sort()
+    return taken[len(taken) // 2], taken[min(len(taken) * 99 // 100, len(taken) - 1)]
+
+
+def _owner(found: Examination) -> Finding:
+    owner = found.report.owner
+    if owner is None:
+        return Finding("ok", "owner", "no process has used it yet, or says so")
+    where = f" at {owner.address}" if owner.address else ""
+    return Finding("ok", "owner", f"process {owner.pid}{where}, which {'runs' if found.running else 'has ended'}")
+
+
+def _log(found: Examination) -> Finding:
+    report = found.report
+    if report.ok:
+        return Finding("ok", "log", f"whole: {found.log_bytes / 1e6:.1f} MB, last position {found.last}")
+    lost = found.losses.records if found.losses else report.lost_records
+    return Finding(
+        "warning" if report.starts else "problem",
+        "log",
+        report.problems[0].text,
+        f"{lost} whole records stand behind the damage" if lost else "no whole record stands behind it",
+        f"{advice(found)[0]} See `millstream log check {report.directory}`.",
+    )
+
+
+def _growth(found: Examination) -> Finding:
+    now = time.time_ns() // 1_000_000
+    made = _made_ms(found)
+    rate = ""
+    if found.first_ms is not None and found.last_ms is not None and found.last_ms - found.first_ms >= 60_000:
+        behind = found.log_bytes - next((f.bytes for f in found.report.files if f.name == found.snapshot), 0)
+        rate = f"; grows by {behind / 1e6 * _DAY / (found.last_ms - found.first_ms):.1f} MB a day"
+    if made is None:
+        return Finding("ok", "snapshot", f"none yet, {found.report.records} records to read at a start{rate}")
+    text = f"{(now - made) / _DAY:.1f} days old, {found.report.records} records behind it{rate}"
+    if found.running and now - made > _STALE_SNAPSHOT and found.report.records > 1_000_000:
+        return Finding(
+            "warning",
+            "snapshot",
+            text,
+            "a start reads every record behind it, and the log takes more space than the data",
+            "BGREWRITEAOF makes a new one; see what the server's log says of the last try",
+        )
+    return Finding("ok", "snapshot", text)
+
+
+def _made_ms(found: Examination) -> int | None:
+    if found.snapshot is None:
+        return None
+    try:
+        return (found.report.directory / found.snapshot).stat().st_mtime_ns // 1_000_000
+    except OSError:  # replaced since
+        return None

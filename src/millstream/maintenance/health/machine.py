@@ -1,0 +1,41 @@
+"""This machine as Millstream sees it: Python, libraries, limits."""
+
+import platform
+import resource
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+
+from millstream._version import __version__
+from millstream.maintenance.health.findings import Finding
+
+_NEEDED = ("click", "hiredis", "msgpack", "redis", "rich")
+_USEFUL = {
+    "uvloop": "the server falls back to the slower event loop of Python",
+    "lupa": "without it the server runs no Lua scripts (EVAL)",
+}
+_DESCRIPTORS = 10_032  # 10,000 clients, and what the server needs for itself
+
+
+def examine_machine() -> Iterator[Finding]:
+    """Versions and limits of this process, which those of a server started from here will be."""
+    yield Finding("ok", "millstream", f"Millstream {__version__}, Python {platform.python_version()}")
+    yield Finding("ok", "libraries", ", ".join(f"{name} {version(name)}" for name in _NEEDED))
+    for name, why in _USEFUL.items():
+        try:
+            yield Finding("ok", name, f"{name} {version(name)}")
+        except PackageNotFoundError:
+            yield Finding("note", name, f"{name} is not installed", why, "pip install 'millstream[server]'")
+    yield _descriptors()
+
+
+def _descriptors() -> Finding:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < _DESCRIPTORS:
+        return Finding(
+            "warning",
+            "descriptors",
+            f"a process may have {hard} open files",
+            "each client needs one: a server started here takes fewer clients than the 10,000 it would",
+            "raise the limit: `ulimit -Hn 65536`, or LimitNOFILE= in the service's unit",
+        )
+    return Finding("ok", "descriptors", f"{soft} open files at first, {'any' if hard < 0 else hard} if asked for")

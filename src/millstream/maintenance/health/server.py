@@ -1,0 +1,230 @@
+"""A running server, ours or another of Redis Streams: reachable, settings that lose events, streams in trouble."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from itertools import islice
+from typing import Any
+
+import redis
+
+from millstream.client.capabilities import Capabilities, find_sync
+from millstream.client.url import check_remote, sync_client
+from millstream.maintenance.health.findings import Finding, Level
+
+_TIMEOUT = 10.0  # seconds for one reply
+_LARGE = 100_000  # entries from which a stream that nobody trims is worth a note
+_VERY_LARGE = 1_000_000  # and a warning
+_SHOWN = 20  # findings of one kind; the rest is counted
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What is too much.
+
+    Attributes:
+        pending_ms: idle time in milliseconds from which a pending entry, or a consumer that holds one, is left behind.
+        streams: how many streams are looked at.
+    """
+
+    pending_ms: int = 3_600_000
+    streams: int = 1000
+
+
+def examine_server(url: str, limits: Limits) -> Iterator[Finding]:
+    """Everything about a server; only reads.
+
+    Raises:
+        ConfigError: the URL is not one we can reach.
+    """
+    client: Any = sync_client(
+        check_remote(url),
+        socket_timeout=_TIMEOUT,
+        socket_connect_timeout=_TIMEOUT,
+        decode_responses=True,
+        encoding_errors="surrogateescape",  # whatever bytes names are; see _raw
+    )
+    with client:
+        try:
+            info = client.info()
+        except redis.RedisError as error:
+            yield Finding(
+                "problem",
+                "reachable",
+                f"{url}: {error}",
+                "nothing else can be looked at",
+                "check address, port and password, and whether the server runs",
+            )
+            return
+        try:
+            yield from _server(client, info)
+            yield from _settings(client, info)
+            yield from _streams(client, limits)
+        except redis.RedisError as error:
+            yield Finding(
+                "problem", "server", f"stopped looking: {error}", "the rest is not known", "mend this, then try again"
+            )
+
+
+def _server(client: Any, info: dict[str, Any]) -> Iterator[Finding]:
+    name = f"Millstream {info['millstream_version']}" if "millstream_version" in info else "a server of Redis Streams"
+    yield Finding("ok", "reachable", f"{name}, Redis {info.get('redis_version', 'of unknown version')}")
+    can = find_sync(client)
+    has = [field.name for field in fields(Capabilities) if getattr(can, field.name)]
+    lacks = [field.name for field in fields(Capabilities) if not getattr(can, field.name)]
+    if lacks:
+        yield Finding(
+            "note",
+            "capabilities",
+            f"lacks {', '.join(lacks)}" + (f"; has {', '.join(has)}" if has else ""),
+            "the worker makes up for it with more commands",
+        )
+    else:
+        yield Finding("ok", "capabilities", f"has {', '.join(has)}")
+    for field in ("aof_last_write_status", "aof_last_bgrewrite_status", "rdb_last_bgsave_status"):
+        if info.get(field, "ok") != "ok":
+            yield Finding(
+                "problem",
+                field,
+                f"{field}:{info[field]}",
+                "the server could not write to its disk",
+                "see its log, and the space on its disk",
+            )
+
+
+def _settings(client: Any, info: dict[str, Any]) -> Iterator[Finding]:
+    try:
+        config = {name: client.config_get(name).get(name) for name in _SETTINGS}
+    except redis.ResponseError as error:
+        yield Finding(
+            "note",
+            "settings",
+            f"CONFIG GET is refused: {error}",
+            "settings that lose events would not be seen",
+            "ask with a user who may",
+        )
+        return
+    yield _eviction(config, info)
+    yield _persistence(config)
+
+
+_SETTINGS = ("maxmemory", "maxmemory-policy", "appendonly", "appendfsync")
+
+
+def _eviction(config: dict[str, str | None], info: dict[str, Any]) -> Finding:
+    policy, limit = config["maxmemory-policy"] or "noeviction", int(config["maxmemory"] or 0)
+    if policy.startswith("allkeys"):
+        level: Level = "problem" if limit else "warning"
+        return Finding(
+            level,
+            "maxmemory-policy",
+            f"{policy}, maxmemory {limit or 'not set'}",
+            "when memory is full the server removes whole streams, without telling anybody",
+            "CONFIG SET maxmemory-policy noeviction (and in the configuration file)",
+        )
+    used = int(info.get("used_memory", 0))
+    if limit and used > 0.9 * limit:
+        return Finding(
+            "warning",
+            "memory",
+            f"{100 * used // limit} % of maxmemory are used",
+            "when it is full, XADD is refused",
+            "trim streams, or raise maxmemory",
+        )
+    return Finding("ok", "maxmemory-policy", policy)
+
+
+def _persistence(config: dict[str, str | None]) -> Finding:
+    if config["appendonly"] != "yes":
+        return Finding(
+            "problem",
+            "appendonly",
+            "no",
+            "acknowledged entries are gone after a crash: all, or those since the last RDB file",
+            "CONFIG SET appendonly yes (Redis), or start Millstream without --memory",
+        )
+    sync = config["appendfsync"]
+    if sync == "always":
+        return Finding("ok", "appendfsync", "always")
+    return Finding(
+        "warning",
+        "appendfsync",
+        str(sync),
+        "power loss takes acknowledged entries of about the last second"
+        if sync == "everysec"
+        else "power loss takes whatever the kernel had not yet written, often half a minute",
+        "appendfsync always (Redis), --fsync always (Millstream), if those must not be lost",
+    )
+
+
+def _streams(client: Any, limits: Limits) -> Iterator[Finding]:
+    """Findings about streams, at most :data:`_SHOWN` of a kind."""
+    names = list(islice(client.scan_iter(count=1000, _type="stream"), limits.streams + 1))
+    counts: dict[str, int] = {}
+    for name in names[: limits.streams]:
+        for finding in _stream(client, name, limits):
+            counts[finding.check] = counts.get(finding.check, 0) + 1
+            if counts[finding.check] <= _SHOWN:
+                yield finding
+    for check, count in counts.items():
+        if count > _SHOWN:
+            yield Finding("note", check, f"and {count - _SHOWN} more findings of this kind")
+    more = "; more were not looked at (see --streams)" if len(names) > limits.streams else ""
+    yield Finding("ok", "streams", f"{min(len(names), limits.streams)} in this database{more}")
+
+
+def _stream(client: Any, name: str, limits: Limits) -> Iterator[Finding]:
+    try:
+        facts = client.xinfo_stream(_raw(name))
+        groups = client.xinfo_groups(_raw(name))
+    except redis.ResponseError:  # removed since
+        return
+    length, added = facts["length"], facts.get("entries-added")
+    if length >= _LARGE and added == length:
+        yield Finding(
+            "warning" if length >= _VERY_LARGE else "note",
+            "untrimmed",
+            f"{name}: {length} entries, and none was ever removed",
+            "it grows until memory is full",
+            f"XADD {name} MAXLEN ~ N ..., or XTRIM {name} MINID ~ ID, once readers are past it",
+        )
+    for group in groups:
+        yield from _group(client, name, group, limits)
+
+
+def _raw(name: str) -> bytes:
+    """A name as the server has it: any bytes, which redis-py would not send back from the text it made of them."""
+    return name.encode(errors="surrogateescape")
+
+
+def _group(client: Any, stream: str, group: dict[str, Any], limits: Limits) -> Iterator[Finding]:
+    name = group["name"]
+    if "lag" in group and group["lag"] is None:
+        yield Finding(
+            "note",
+            "lag unknown",
+            f"{stream} {name}: the server cannot tell how far behind it is",
+            "entries in front of it were deleted, or it was created in the midst of the stream",
+            f"it is known again once the group has read to the end; or XGROUP SETID {stream} {name} ID ENTRIESREAD N",
+        )
+    if not group["pending"]:
+        return
+    oldest = client.xpending_range(_raw(stream), _raw(name), "-", "+", 1, idle=limits.pending_ms)
+    if oldest:
+        yield Finding(
+            "warning",
+            "pending",
+            f"{stream} {name}: {group['pending']} pending; {oldest[0]['message_id']} and perhaps others idle too long",
+            "they were delivered and never acknowledged: nobody handles them unless somebody claims them",
+            f"start workers with min_idle_time, or XAUTOCLAIM {stream} {name} CONSUMER {limits.pending_ms} 0",
+        )
+    for consumer in client.xinfo_consumers(_raw(stream), _raw(name)):
+        if consumer["pending"] and consumer["idle"] >= limits.pending_ms:
+            yield Finding(
+                "warning",
+                "dead consumer",
+                f"{stream} {name} {consumer['name']}: idle for {consumer['idle'] // 1000} s with {consumer['pending']} "
+                "pending",
+                "it has probably ended; deleting it now would drop what it holds",
+                f"claim its entries (XAUTOCLAIM {stream} {name} ...), then XGROUP DELCONSUMER {stream} {name} "
+                f"{consumer['name']}",
+            )

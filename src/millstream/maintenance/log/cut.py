@@ -1,0 +1,212 @@
+"""Cutting a damaged log on purpose: what stands behind a byte leaves the log, and is kept beside it.
+
+Each step leaves the directory in a state that loses nothing silently: until the last one a start is refused, and the
+same cut can be made again.
+"""
+
+import contextlib
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from millstream.errors import LogCorruptError, StorageError, UsageError
+from millstream.maintenance.log.steps import looked_at, secured
+from millstream.maintenance.log.walk import record_end
+from millstream.persistence import manifest as manifests
+from millstream.persistence.disk import Disk, RealDisk, datasync, disk_error, put
+from millstream.persistence.frame import HEADER_SIZE, FileHeader
+from millstream.persistence.inventory import size_of
+from millstream.persistence.lockfile import take_lock
+from millstream.persistence.manifest import Manifest, SegmentEntry, is_segment_name, read_manifest
+from millstream.persistence.recovery import stage_segment, switch_manifest
+from millstream.persistence.segment import CHUNK, read_header
+
+PREFIX = "cut-"
+
+
+@dataclass(frozen=True, slots=True)
+class CutReport:
+    """What a cut did.
+
+    Attributes:
+        kept: files that hold what was cut; ``millstream log dump`` reads them.
+        bytes: cut in all.
+    """
+
+    kept: tuple[Path, ...]
+    bytes: int
+
+
+def cut(directory: Path, name: str, offset: int, disk: Disk | None = None) -> CutReport:
+    """Let the log end at a byte of a file.
+
+    Args:
+        directory: the data directory; no server may run on it.
+        name: a log file; it may be missing.
+        offset: byte in it where a record ends, as a check names it; 0 takes the whole file out.
+        disk: the real one by default.
+
+    Raises:
+        LogLockedError: a process uses the directory.
+        UsageError: there is no such file, no record ends at that byte, or nothing is behind it.
+        LogCorruptError: the manifest is damaged.
+        StorageError: there is no manifest, or a newer program wrote it or a log file.
+        DiskError: the disk failed.
+    """
+    disk = disk or RealDisk()
+    try:
+        lock = take_lock(disk, directory)
+        try:
+            return _Cut(disk, directory, name, offset).make()
+        finally:
+            lock.release()
+    except OSError as error:
+        raise disk_error(f"cannot cut the log in {directory}", error) from error
+
+
+def _manifest_of(disk: Disk, directory: Path) -> Manifest:
+    """The manifest, or an error with the advice that a check gives: without it nothing tells what a cut would leave."""
+    steps = " ".join((*secured(directory), looked_at(directory)))
+    try:
+        manifest = read_manifest(disk, directory)
+    except LogCorruptError as error:
+        raise LogCorruptError(f"{error}, and nothing can be cut. {steps}", path=error.path, offset=0) from None
+    if manifest is None:
+        raise StorageError(
+            f"{directory} has no manifest, which alone says what belongs to its log, so it cannot be cut. {steps}"
+        )
+    return manifest
+
+
+class _Cut:
+    def __init__(self, disk: Disk, directory: Path, name: str, offset: int) -> None:
+        manifest = _manifest_of(disk, directory)
+        names = [entry.name for entry in manifest.segments]
+        self.disk, self.directory, self.offset = disk, directory, offset
+        self.manifest = manifest
+        self.there = disk.list(directory)
+        if name in names:
+            at = names.index(name)
+            self.entry: SegmentEntry = manifest.segments[at]
+            self.kept = manifest.segments[: at + (offset > 0)]
+        elif not offset and is_segment_name(name) and len(name) == len(names[-1]) and name > names[-1]:
+            # as after a cut that was interrupted
+            self.entry, self.kept = manifest.segments[-1], manifest.segments
+        else:
+            raise UsageError(f"{name!r} is no file of the log in {directory}; these are: {', '.join(names)}")
+        self.size = size_of(disk, directory / name)
+        self._check_versions()
+        self._check_place()
+
+    def _check_versions(self) -> None:
+        """What a newer program wrote is not for this one to cut."""
+        for name in filter(is_segment_name, self.there):
+            file = self.disk.open_read(self.directory / name)
+            try:
+                with contextlib.suppress(LogCorruptError):  # which is what a cut is for
+                    read_header(file, self.directory / name)
+            finally:
+                file.close()
+
+    def _check_place(self) -> None:
+        """The place is one at which a log can end."""
+        if not self.offset:
+            return
+        end = 0
+        if self.size >= HEADER_SIZE:
+            file = self.disk.open_read(self.directory / self.entry.name)
+            try:
+                end = record_end(file, FileHeader.of(self.entry.identity, self.entry.first), self.offset)
+            finally:
+                file.close()
+        if end != self.offset:
+            raise UsageError(
+                f"no record ends at byte {self.offset} of {self.entry.name}; the last one before it ends at {end}: cut "
+                f"at {self.entry.name}:{end}"
+            )
+
+    def make(self) -> CutReport:
+        """See :func:`cut`."""
+        gone = self._leaving()
+        rest = self.size - self.offset if self.offset else 0
+        if not gone and not rest and self.entry.name in self.there:
+            raise UsageError(
+                f"nothing stands behind byte {self.offset} of {self.entry.name}, so there is nothing to cut"
+            )
+        total = rest + sum(size_of(self.disk, self.directory / name) for name in gone)
+        self._clear_up()
+        kept = [self._copy_from(self.entry, self.offset, f"{self.entry.name}-{self.offset}")] if rest else []
+        kept += self._copy_headless(gone)
+        if self.kept:
+            switch_manifest(self.disk, self.directory, replace(self.manifest, segments=self.kept))
+            self.disk.sync_directory(self.directory)
+            if rest:
+                self._truncate()
+            kept += self._set_aside(gone)
+        else:
+            kept += self._set_aside(gone)
+            entry, _, file = stage_segment(self.disk, self.directory, self.entry.first, os.urandom)
+            file.close()
+            self.disk.sync_directory(self.directory)
+            switch_manifest(self.disk, self.directory, replace(self.manifest, segments=(entry,)))
+            self.disk.sync_directory(self.directory)
+        return CutReport(tuple(kept), total)
+
+    def _leaving(self) -> list[str]:
+        """Log files that will be no part of the log any more, and those that were none before."""
+        stay = {entry.name for entry in (*self.kept, *self.manifest.obsolete)}
+        return [name for name in self.there if is_segment_name(name) and name not in stay]
+
+    def _free_name(self, stem: str) -> Path:
+        names = set(self.disk.list(self.directory))
+        return self.directory / next(name for n in range(len(names) + 1) if (name := f"{stem}-{n}") not in names)
+
+    def _clear_up(self) -> None:
+        """Remove a manifest that was not switched to, which an interrupted cut leaves."""
+        if manifests.NEW_NAME in self.there:
+            self.disk.remove(self.directory / manifests.NEW_NAME)
+
+    def _copy_from(self, entry: SegmentEntry, offset: int, stem: str) -> Path:
+        """What a log file holds from a byte on, behind its header as it should be: without that nothing is readable."""
+        path = self._free_name(PREFIX + stem)
+        old, new = self.disk.open_read(self.directory / entry.name), self.disk.create(path)
+        try:
+            put(new, FileHeader.of(entry.identity, entry.first).encode())
+            size = old.size()
+            for at in range(offset, size, CHUNK):
+                put(new, old.read_at(at, min(CHUNK, size - at)))
+            datasync(new)
+        finally:
+            new.close()
+            old.close()
+        self.disk.sync_directory(self.directory)
+        return path
+
+    def _truncate(self) -> None:
+        file = self.disk.open_append(self.directory / self.entry.name)
+        try:
+            file.truncate(self.offset)
+            datasync(file)
+        finally:
+            file.close()
+
+    def _set_aside(self, names: list[str]) -> list[Path]:
+        paths = []
+        for name in names:
+            path = self._free_name(f"{PREFIX}{name}")
+            self.disk.rename(self.directory / name, path)
+            paths.append(path)
+        self.disk.sync_directory(self.directory)
+        return paths
+
+    def _copy_headless(self, names: list[str]) -> list[Path]:
+        """Copies, with the header that only the present manifest knows, of files whose own header is damaged."""
+        entries = [entry for entry in self.manifest.segments if entry.name in names and not self._has_header(entry)]
+        return [self._copy_from(entry, HEADER_SIZE, f"{entry.name}-mended") for entry in entries]
+
+    def _has_header(self, entry: SegmentEntry) -> bool:
+        file = self.disk.open_read(self.directory / entry.name)
+        try:
+            return file.read_at(0, HEADER_SIZE) == FileHeader.of(entry.identity, entry.first).encode()
+        finally:
+            file.close()

@@ -1,0 +1,108 @@
+"""The records of a log, chosen by position, time, key and kind."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeAlias
+
+from millstream import glob
+from millstream.errors import StorageError
+from millstream.maintenance.backup.moment import ANY, Moment
+from millstream.maintenance.log.records import Change, Record, read_record
+from millstream.maintenance.log.walk import Raw, expect_log, records
+from millstream.persistence.disk import Disk, RealDisk, disk_error
+from millstream.persistence.frame import HEADER_SIZE
+from millstream.persistence.frozen_view import Picture
+from millstream.persistence.segment import read_header, salvage
+
+_Fits: TypeAlias = Callable[[bytes], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which records, and which of their changes.
+
+    Attributes:
+        start: the first, by position or time.
+        end: the last, by position or time.
+        key: pattern that a change's key matches, as KEYS and SCAN take it.
+        streams: only changes of streams, their groups and consumers.
+        past_damage: go on behind damage with what is whole there.
+    """
+
+    start: Moment = ANY
+    end: Moment = ANY
+    key: str | None = None
+    streams: bool = False
+    past_damage: bool = False
+
+
+def dump(path: Path, choice: Choice, disk: Disk | None = None) -> Iterator[Record]:
+    """Records in the order of the log, as it was when this was called; beside a running server too.
+
+    Args:
+        path: a data directory, or a file that a cut kept.
+        choice: which.
+        disk: the real one by default.
+
+    Raises:
+        LogCorruptError: there is damage, unless the choice goes past it.
+        DiskError: it cannot be read.
+        StorageError: nothing in the directory is of a log, or a record is none of ours and the choice does not go past
+            it.
+    """
+    disk, path = disk or RealDisk(), path.absolute()
+    pattern = glob.rule(choice.key.encode(errors="surrogateescape")) if choice.key is not None else None
+    try:
+        if path.is_file():
+            yield from _chosen(_of_kept(disk, path), choice, pattern)
+            return
+        with Picture(disk, path) as picture:
+            expect_log(picture, path)
+            raw = records(picture, path, start=choice.start.position or 1, past_damage=choice.past_damage)
+            yield from _chosen(raw, choice, pattern)
+    except OSError as error:
+        raise disk_error(f"cannot read {path}", error) from error
+
+
+def _of_kept(disk: Disk, path: Path) -> Iterator[Raw]:
+    file = disk.open_read(path)
+    try:
+        header = read_header(file, path)
+        for _, position, payload in salvage(file, header, HEADER_SIZE, 0):
+            yield position, payload
+    finally:
+        file.close()
+
+
+def _chosen(raw: Iterator[Raw], choice: Choice, pattern: _Fits | None) -> Iterator[Record]:
+    for position, payload in raw:
+        if choice.end.position is not None and position > choice.end.position:
+            return
+        if choice.start.position is not None and position < choice.start.position:
+            continue
+        try:
+            record = read_record(position, payload)
+        except StorageError:
+            if choice.past_damage:
+                continue
+            raise
+        if not _in_time(record, choice):
+            continue
+        changes = tuple(change for change in record.changes if _wanted(change, choice, pattern))
+        if changes:
+            yield record if len(changes) == len(record.changes) else replace(record, changes=changes)
+
+
+def _in_time(record: Record, choice: Choice) -> bool:
+    if choice.start.ms is not None and record.wall < choice.start.ms:
+        return False
+    return choice.end.ms is None or record.wall <= choice.end.ms
+
+
+def _wanted(change: Change, choice: Choice, pattern: _Fits | None) -> bool:
+    if choice.streams and not change.of_stream:
+        return False
+    if pattern is None:
+        return True
+    return change.key is not None and pattern(change.key)

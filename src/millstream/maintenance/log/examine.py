@@ -1,0 +1,233 @@
+"""Everything there is to say of a data directory: what is there, what is wrong, what would be lost, what to do next."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from millstream.errors import LogCorruptError, StorageError
+from millstream.maintenance.log.cut import PREFIX
+from millstream.maintenance.log.legible import look_for_illegible
+from millstream.maintenance.log.losses import Losses, losses_in
+from millstream.maintenance.log.records import wall_of
+from millstream.maintenance.log.steps import looked_at, secured
+from millstream.maintenance.log.walk import behind, expect_log, log_files, manifest_of, records
+from millstream.maintenance.owner import is_running
+from millstream.persistence.check import CheckReport, FileReport, Problem, check
+from millstream.persistence.disk import Disk, RealDisk, disk_error
+from millstream.persistence.frame import HEADER_SIZE, FileHeader
+from millstream.persistence.frozen_view import Picture
+from millstream.persistence.inventory import Progress
+from millstream.persistence.manifest import Manifest, SegmentEntry, is_segment_name, is_snapshot_name
+from millstream.persistence.predecessor import instead_of
+from millstream.persistence.segment import Scan, Verdict
+
+_LOOKS = 10
+_PAUSE = 0.02  # seconds; a write takes less, so a tail that stays as it is for all looks is no write under way
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """The outcome.
+
+    Attributes:
+        report: files, problems and counts.
+        running: a process holds the directory.
+        begin: position of the first record behind the snapshot; 1 if there is none.
+        snapshot: the snapshot's file, if there is one.
+        log_bytes: of the log files and the snapshot.
+        first_ms: wall time of the first record behind the snapshot, in milliseconds.
+        last_ms: wall time of the last record.
+        under_way: bytes at the end that a running server was just writing.
+        losses: what stands behind the first problem; None if nothing would be lost.
+        cut_at: where the log could be cut to start without what is lost: file and byte; None if cutting does not help.
+        kept_aside: files that hold what was cut off earlier.
+    """
+
+    report: CheckReport
+    running: bool
+    begin: int
+    snapshot: str | None
+    log_bytes: int
+    first_ms: int | None
+    last_ms: int | None
+    under_way: int
+    losses: Losses | None
+    cut_at: tuple[str, int] | None
+    kept_aside: tuple[FileReport, ...]
+
+    @property
+    def last(self) -> int:
+        """Position of the last record that a start would have."""
+        return self.begin - 1 + self.report.records
+
+
+def examine_directory(directory: Path, disk: Disk | None = None, tell: Progress | None = None) -> Examination:
+    """Look over a data directory, in use or not; nothing is changed and no lock is taken.
+
+    Raises:
+        DiskError: it cannot be read, or it is none.
+        StorageError: it is no data directory: nothing in it is of a log.
+    """
+    disk, directory = disk or RealDisk(), directory.absolute()
+    try:
+        picture = Picture(disk, directory)
+    except OSError as error:
+        raise disk_error(f"cannot check {directory}", error) from error
+    with picture:
+        expect_log(picture, directory)
+        report = check(directory, picture, tell)
+        under_way = _live_tail(disk, directory, report)
+        manifest = manifest_of(picture, directory)
+        if manifest is not None:
+            manifest = instead_of(picture, directory, manifest) or manifest
+        if report.ok and manifest is not None:
+            look_for_illegible(picture, report, manifest, tell)
+        place = _first_damage(report, log_files(picture, directory))
+        first_ms, last_ms = _times(picture, directory, report)
+        return Examination(
+            report=report,
+            running=is_running(directory, report.owner),
+            begin=manifest.begin if manifest else 1,
+            snapshot=manifest.snapshot.name if manifest and manifest.snapshot else None,
+            log_bytes=_log_bytes(report, manifest),
+            first_ms=first_ms,
+            last_ms=last_ms,
+            under_way=under_way,
+            losses=losses_in(behind(picture, directory, *place)) if place and not report.newer else None,
+            cut_at=place if place and manifest and not report.newer and not report.starts else None,
+            kept_aside=tuple(f for f in report.files if f.name.startswith(("torn-", PREFIX))),
+        )
+
+
+def _log_bytes(report: CheckReport, manifest: Manifest | None) -> int:
+    return sum(
+        file.bytes
+        for file in report.files
+        if (file.name in manifest.names if manifest else is_segment_name(file.name) or is_snapshot_name(file.name))
+    )
+
+
+def _live_tail(disk: Disk, directory: Path, report: CheckReport) -> int:
+    """Bytes of a write that was under way when the picture was made; its problem is then none and leaves the report."""
+    if len(report.problems) != 1 or report.problems[0].refuses:
+        return 0
+    name = Path(report.problems[0].path).name
+    if not is_segment_name(name):
+        return 0
+    verdict = next((file.verdict for file in report.files if file.name == name), None)
+    if verdict is None or not _goes_on(disk, directory / name, verdict):
+        return 0
+    report.problems.clear()
+    report.lost_bytes = report.lost_records = 0
+    return verdict.rest
+
+
+def _goes_on(disk: Disk, path: Path, verdict: Verdict) -> bool:
+    """Whether a tail that looked torn has become a record since, or was taken back."""
+    for _ in range(_LOOKS):
+        file = disk.open_read(path)
+        try:
+            size = file.size()
+            if size < verdict.size:
+                return True
+            if size >= HEADER_SIZE and verdict.end:
+                scan = Scan(file, FileHeader.decode(file.read_at(0, HEADER_SIZE)), size)
+                scan.end, scan.records = verdict.end, verdict.records
+                next(scan.runs(), None)
+                if scan.end > verdict.end:
+                    return True
+        finally:
+            file.close()
+        time.sleep(_PAUSE)  # nobody tells when another process has finished its write
+    return False
+
+
+def _first_damage(report: CheckReport, entries: list[SegmentEntry]) -> tuple[str, int] | None:
+    """The first problem, if it lies in the log files, as a place to cut at."""
+    if not report.problems:
+        return None
+    first = report.problems[0]
+    name = Path(first.path).name
+    if name not in {entry.name for entry in entries}:
+        return None
+    return name, first.offset if first.offset >= HEADER_SIZE else 0
+
+
+def kind_of(problem: Problem) -> str:
+    """The kind of damage, one word.
+
+    ``torn`` and ``replaceable``, which a start mends, ``newer``, ``missing``, ``foreign``, ``manifest``, ``snapshot``,
+    ``illegible`` or ``damaged``.
+    """
+    name = Path(problem.path).name
+    if problem.newer:
+        return "newer"
+    if not problem.refuses:
+        return "replaceable" if is_snapshot_name(name) else "torn"
+    if "is as it was written" in problem.text:
+        return "illegible"
+    if "no manifest" in problem.text:
+        return "manifest"
+    if "is missing" in problem.text:
+        return "missing"
+    if "manifest does not name it" in problem.text or "not the file that the manifest names" in problem.text:
+        return "foreign"
+    if is_segment_name(name):
+        return "damaged"
+    return "snapshot" if is_snapshot_name(name) else "manifest"
+
+
+def advice(found: Examination) -> list[str]:
+    """What to do next, best first; nothing if all is well."""
+    report, home = found.report, found.report.directory
+    if report.ok:
+        return []
+    if report.starts:
+        if any(kind_of(problem) == "replaceable" for problem in report.problems):
+            return ["Start the server: it goes back to the log files that the snapshot was made from, and says so."]
+        return [f"Start the server: it cuts the torn end, keeps it in {home} and says so."]
+    if report.newer:
+        step = f"Use the newest Millstream that ever ran on {home}, for this check too."
+        return [f"{step} Cut nothing: this program cannot tell what is there."]
+    steps = secured(home)
+    kinds = {kind_of(problem) for problem in report.problems}
+    if "foreign" in kinds:
+        steps += ["Move a file that does not belong to this log out of the directory, then check again."]
+    if found.cut_at is not None or "manifest" in kinds:
+        steps += [looked_at(home)]
+    if found.cut_at is not None:
+        name, offset = found.cut_at
+        steps += [
+            f"Or give up what is listed as lost; it is kept aside: `millstream log cut {home} --at {name}:{offset}`.",
+        ]
+    return steps
+
+
+def _times(picture: Picture, directory: Path, report: CheckReport) -> tuple[int | None, int | None]:
+    """Wall times of the first and last record."""
+    first = _wall(records(picture, directory))
+    files = [file.verdict for file in report.files if file.verdict and is_segment_name(file.name)]
+    full = [verdict for verdict in files if verdict.records]
+    if first is None or not full:
+        return first, first
+    start = full[-1].first
+    return first, _last_wall(records(picture, directory, start=start))
+
+
+def _wall(raw: Iterator[tuple[int, bytes]]) -> int | None:
+    try:
+        found = next(raw, None)
+        return None if found is None else wall_of(*found)
+    except (StorageError, LogCorruptError):
+        return None
+
+
+def _last_wall(raw: Iterator[tuple[int, bytes]]) -> int | None:
+    last = None
+    try:
+        for last in raw:  # noqa: B007 - the last one is wanted
+            pass
+    except LogCorruptError:
+        pass
+    return None if last is None else _wall(iter([last]))

@@ -1,0 +1,64 @@
+"""Whether this program can read what stands in the records: their checksums are right, and yet a start may not be."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from millstream.errors import StorageError
+from millstream.maintenance.log.records import NewerRecordError, expect_record
+from millstream.maintenance.log.walk import log_files, records
+from millstream.persistence.check import CheckReport, Problem
+from millstream.persistence.disk import Disk
+from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE
+from millstream.persistence.inventory import Meter, Progress, size_of
+from millstream.persistence.manifest import Manifest
+from millstream.persistence.snapshot import snapshot_payloads
+
+_Placed = tuple[Path, int, int | None, bytes]
+"""A record's file, the byte where it begins, its position (none in a snapshot), and its payload."""
+
+
+def look_for_illegible(disk: Disk, report: CheckReport, manifest: Manifest, tell: Progress | None) -> None:
+    """Add to the report of a log found whole the first record that a start could not apply, if there is one.
+
+    Args:
+        disk: a picture, if the log is in use.
+        report: of the directory; nothing is wrong in it yet.
+        manifest: its manifest.
+        tell: told how far it is, as ``"read"``.
+    """
+    home = report.directory
+    sizes = {name: size_of(disk, home / name) for name in manifest.names}
+    meter = Meter("read", sum(sizes.values()), tell)
+    whole = 0
+    for path, offset, position, payload in _placed(disk, home, manifest, meter):
+        try:
+            expect_record(position or 0, payload)
+        except StorageError as error:
+            where = f"the record at byte {offset}" if position is None else f"record {position}"
+            text = f"{path}: {where} is as it was written, but none that this program can apply: {error}"
+            newer = isinstance(error, NewerRecordError)
+            report.problems.append(Problem(str(path), offset, text, refuses=True, newer=newer))
+            behind = [log.name for log in manifest.segments if position is None or log.name > path.name]
+            report.lost_records, report.records = report.records - whole, whole
+            report.lost_bytes = sizes[path.name] - offset + sum(sizes[name] for name in behind)
+            return
+        whole += position is not None
+    meter.finish()
+
+
+def _placed(disk: Disk, directory: Path, manifest: Manifest, meter: Meter) -> Iterator[_Placed]:
+    if manifest.snapshot is not None:
+        path, offset = directory / manifest.snapshot.name, HEADER_SIZE
+        for payload in snapshot_payloads(disk, directory, manifest.snapshot, meter.at):
+            yield path, offset, None, payload
+            offset += FRAME_SIZE + len(payload)
+        meter.base += offset
+    files = iter(log_files(disk, directory))
+    path, offset, following = directory, 0, next(files, None)
+    for position, payload in records(disk, directory):
+        while following is not None and following.first <= position:
+            meter.base += offset
+            path, offset, following = directory / following.name, HEADER_SIZE, next(files, None)
+        yield path, offset, position, payload
+        offset += FRAME_SIZE + len(payload)
+        meter.at(offset)

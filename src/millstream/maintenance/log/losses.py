@@ -1,0 +1,107 @@
+"""What would be lost if a log were cut: records, moments, keys and ids, as far as they can be read."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from operator import itemgetter
+
+from millstream.errors import StorageError
+from millstream.maintenance.log.records import Change, added_ids, read_record
+from millstream.maintenance.log.walk import Raw
+
+MAX_KEYS = 10_000  # keys told apart; what more there are is counted
+
+
+@dataclass(slots=True)
+class KeyLoss:
+    """What one key would lose.
+
+    Attributes:
+        db: its database.
+        key: its name.
+        changes: transitions that change it.
+        entries: stream entries added by them.
+        first_id: id of the first such entry.
+        last_id: id of the last.
+        ops: how many transitions of each op.
+    """
+
+    db: int
+    key: bytes
+    changes: int = 0
+    entries: int = 0
+    first_id: str | None = None
+    last_id: str | None = None
+    ops: dict[str, int] = field(default_factory=dict)
+
+    def add(self, change: Change) -> None:
+        """Count one more."""
+        self.changes += 1
+        self.ops[change.op] = self.ops.get(change.op, 0) + 1
+        for entry_id in added_ids(change):
+            self.entries += 1
+            self.first_id = self.first_id or entry_id
+            self.last_id = entry_id
+
+
+@dataclass(slots=True)
+class Losses:
+    """The whole records behind a place in the log.
+
+    Attributes:
+        records: how many.
+        unreadable: those among them whose checksum is right, but which this program cannot read.
+        first: position of the first.
+        last: position of the last.
+        first_ms: wall time of the first, in milliseconds.
+        last_ms: wall time of the last.
+        keys: by database and key, at most :data:`MAX_KEYS`.
+        other: transitions of databases as a whole, and of keys beyond that many.
+    """
+
+    records: int = 0
+    unreadable: int = 0
+    first: int | None = None
+    last: int | None = None
+    first_ms: int | None = None
+    last_ms: int | None = None
+    keys: dict[tuple[int, bytes], KeyLoss] = field(default_factory=dict)
+    other: int = 0
+
+    def by_weight(self) -> list[KeyLoss]:
+        """The keys, those that lose most first."""
+        weighed = [(-loss.changes, loss.db, loss.key, loss) for loss in self.keys.values()]
+        return [loss for *_, loss in sorted(weighed, key=itemgetter(0, 1, 2))]
+
+    def _add(self, position: int, payload: bytes) -> None:
+        self.records += 1
+        self.first = position if self.first is None else self.first
+        self.last = position
+        try:
+            record = read_record(position, payload)
+        except StorageError:
+            self.unreadable += 1
+            return
+        self.first_ms = record.wall if self.first_ms is None else self.first_ms
+        self.last_ms = record.wall
+        for change in record.changes:
+            self._count(change)
+
+    def _count(self, change: Change) -> None:
+        if change.key is None or change.db is None:
+            self.other += 1
+            return
+        place = change.db, change.key
+        if place not in self.keys:
+            if len(self.keys) >= MAX_KEYS:
+                self.other += 1
+                return
+            self.keys[place] = KeyLoss(change.db, change.key)
+        self.keys[place].add(change)
+
+
+def losses_in(raw: Iterable[Raw]) -> Losses:
+    """Add up records that would be lost, such as :func:`~millstream.maintenance.log.walk.behind` gives."""
+    found = Losses()
+    for position, payload in raw:
+        found._add(position, payload)  # noqa: SLF001 - the class of this module
+    return found

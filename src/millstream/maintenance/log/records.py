@@ -1,0 +1,183 @@
+"""Log records for people and programs: each transition with its arguments by name, ids and times readable.
+
+The names are those of the functions that apply the transitions, so a new op is readable as soon as it exists.
+"""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import msgpack
+
+from millstream.engine import collection_ops, ids, keyspace, transitions
+from millstream.errors import StorageError
+from millstream.node.log import codec
+
+_OPS = keyspace.OPS
+_LOADED = transitions.MODULES  # importing them registers their ops, those that only a snapshot holds too
+_ID = frozenset({"entry_id", "bound", "last", "upto", "max_deleted"})
+_SHORT = frozenset({"payload"})  # values of which only the size is told
+_HEAD = 32  # bytes of a record that hold its version and its time
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One transition.
+
+    Attributes:
+        op: its name in the log.
+        db: database; None for an op this program does not know.
+        key: what it changes; None for a whole database.
+        arguments: by name; ids as clients see them.
+    """
+
+    op: str
+    db: int | None
+    key: bytes | None
+    arguments: Mapping[str, object]
+
+    @property
+    def of_stream(self) -> bool:
+        """Whether it changes a stream, its groups or its consumers."""
+        return self.op[:1] in {"x", "g", "c"} and self.op != "copy"
+
+    def sentence(self) -> str:
+        """One line: op, database and key, then the arguments."""
+        parts = [self.op] if self.db is None else [self.op, f"db{self.db}"]
+        parts += [] if self.key is None else [_word(self.key)]
+        parts += [f"{name}={_word(value)}" for name, value in self.arguments.items() if value is not None]
+        return " ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One log record: what one command or one transaction changed.
+
+    Attributes:
+        position: in the log, from 1.
+        wall: wall time in milliseconds at which it was made.
+        changes: its transitions.
+        size: bytes of its payload.
+    """
+
+    position: int
+    wall: int
+    changes: tuple[Change, ...]
+    size: int
+
+
+def read_record(position: int, payload: bytes) -> Record:
+    """A record made readable.
+
+    Raises:
+        StorageError: its bytes are right by their checksum, but no record this program can read.
+    """
+    wall, steps = _unpack(position, payload)
+    return Record(position, wall, tuple(_change(step) for step in steps), len(payload))
+
+
+class NewerRecordError(StorageError):
+    """Only a newer Millstream reads this record."""
+
+
+def expect_record(position: int, payload: bytes) -> None:
+    """Make sure that a record can be applied, as far as its own bytes say; cheaper than :func:`read_record`.
+
+    Raises:
+        NewerRecordError: its version or one of its ops is not known to this program.
+        StorageError: it is no record at all.
+    """
+    for op, *arguments in _unpack(position, payload)[1]:
+        if op not in _OPS:
+            raise NewerRecordError(f"its op {op!r} is not known here")
+        least, most = _takes(op)
+        if not least <= len(arguments) <= most:
+            raise StorageError(f"its op {op!r} has {len(arguments)} arguments")
+
+
+def wall_of(position: int, payload: bytes) -> int:
+    """A record's wall time in milliseconds; cheaper than :func:`read_record`, which reads the changes too.
+
+    Raises:
+        StorageError: as there.
+    """
+    head = msgpack.Unpacker()
+    head.feed(payload[:_HEAD])
+    try:
+        head.read_array_header()
+        version, wall = head.unpack(), head.unpack()
+    except (ValueError, msgpack.UnpackException) as error:
+        raise StorageError(f"record {position} is no record of Millstream ({error})") from error
+    if version != codec.VERSION or not isinstance(wall, int):
+        return _unpack(position, payload)[0]  # which says why not
+    return wall
+
+
+def _unpack(position: int, payload: bytes) -> tuple[int, list[list[Any]]]:
+    try:
+        wall, steps = codec.unpack(payload)
+    except StorageError as error:
+        raise NewerRecordError(str(error)) from error
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise StorageError(
+            f"record {position} is no record of Millstream ({str(error) or type(error).__name__})"
+        ) from error
+    if type(wall) is not int or type(steps) is not list or not all(map(_is_step, steps)):
+        raise StorageError(f"record {position} is no record of Millstream (its transitions are none)")
+    return wall, steps
+
+
+def _is_step(step: object) -> bool:
+    return type(step) is list and bool(step) and type(step[0]) is str
+
+
+def _change(step: list[Any]) -> Change:
+    op, arguments = str(step[0]), step[1:]
+    names = _names(op)
+    if len(names) != len(arguments):
+        return Change(op, None, None, {f"argument{n}": value for n, value in enumerate(arguments, 1)})
+    named = dict(zip(names, arguments, strict=True))
+    key = named.pop("key", None)
+    db = named.pop("db")
+    return Change(op, db, key, {name: _readable(name, value) for name, value in named.items()})
+
+
+@cache
+def _takes(op: str) -> tuple[int, int]:
+    """The least and the most arguments of an op."""
+    given = list(inspect.signature(_OPS[op]).parameters.values())[1:]
+    return sum(one.default is one.empty for one in given), len(given)
+
+
+@cache
+def _names(op: str) -> tuple[str, ...]:
+    return tuple(inspect.signature(_OPS[op]).parameters)[1:] if op in _OPS else ()
+
+
+def _readable(name: str, value: Any) -> object:
+    if name in _ID and isinstance(value, bytes):
+        return ids.text(ids.unpack(value)).decode()
+    if name == "ids" and isinstance(value, bytes):
+        return [ids.text(each).decode() for each in ids.unpack_all(value)]
+    if name == "scores" and isinstance(value, bytes):
+        return list(collection_ops.unpack_scores(value))
+    if name in _SHORT and isinstance(value, bytes):
+        return f"({len(value)} bytes)"
+    return value
+
+
+def _word(value: object) -> str:
+    """A value in one line, quoted where it is text from outside."""
+    if isinstance(value, bytes):
+        return repr(value)[1:]
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_word(each) for each in value) + "]"
+    return str(value)
+
+
+def added_ids(change: Change) -> Iterator[str]:
+    """The ids of the entries that a change adds to a stream."""
+    if change.op == "xadd":
+        yield str(change.arguments["entry_id"])

@@ -1,0 +1,53 @@
+"""What a target can hold, found by asking it; versions say little, since forks and proxies say any."""
+
+from dataclasses import dataclass
+
+from redis.exceptions import ResponseError
+
+from millstream.migrate.connection import Command, Link, Reply, refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """The commands and options that carry more than entries.
+
+    Attributes:
+        counters: XSETID with ENTRIESADDED and MAXDELETEDID (Redis 7.0).
+        entries_read: XGROUP SETID with ENTRIESREAD (Redis 7.0).
+        release: XNACK, which makes pending entries without an owner (Redis 8.8).
+        idempotence: XCFGSET (Redis 8.6).
+    """
+
+    counters: bool = True
+    entries_read: bool = True
+    release: bool = True
+    idempotence: bool = True
+
+
+#: For files of commands, by the version of Redis that is to read them.
+VERSIONS = {
+    "6.2": Abilities(counters=False, entries_read=False, release=False, idempotence=False),
+    "7.0": Abilities(release=False, idempotence=False),
+    "8.8": Abilities(),
+}
+
+_NO_KEY = b"millstream:moving:no-such-key"
+
+# None of them creates a key: a server that knows the option misses the key, another one does not know the words
+_PROBES: tuple[Command, ...] = (
+    ("XSETID", _NO_KEY, "1-1", "ENTRIESADDED", 1, "MAXDELETEDID", "1-1"),
+    ("XGROUP", "SETID", _NO_KEY, "g", "1-1", "ENTRIESREAD", 1),
+    ("XNACK", _NO_KEY, "g", "FAIL", "IDS", 1, "1-1", "RETRYCOUNT", 1, "FORCE"),
+    ("XCFGSET", _NO_KEY, "IDMP-DURATION", 100),
+)
+
+
+def abilities_of(link: Link) -> Abilities:
+    """Ask a server."""
+    return Abilities(*(_misses_key(reply) for reply in link.ask(_PROBES)))
+
+
+def _misses_key(reply: Reply) -> bool:
+    """Whether a refusal is about the key that is not there, not about the words."""
+    text = refusal(reply).lower() if isinstance(reply, ResponseError) else ""
+    return "no such key" in text or "requires the key to exist" in text

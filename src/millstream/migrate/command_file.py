@@ -1,0 +1,292 @@
+"""Streams as a file of plain commands, and back: RESP for ``redis-cli --pipe``, or text quoted as redis-cli reads it.
+
+Each stream is made under its own name, so the file is for a server that does not have these keys. A name that ends in
+``.gz`` is compressed. The file is written beside its place and moved there when it is whole. It ends in a PING that
+says how many commands there are, for one that lost its end between two commands looks whole. To be read, the commands
+are run in a store in memory, from which the streams are copied like from any server; only commands that this module
+writes are run.
+"""
+
+import gzip
+import os
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Literal, cast
+
+from hiredis import ProtocolError, Reader
+
+from millstream.migrate import commands as wording
+from millstream.migrate.capabilities import Abilities
+from millstream.migrate.connection import Command, Link, pack
+from millstream.migrate.copy_stream import ATTEMPTS, claims, missing_records
+from millstream.migrate.errors import ChangedError, TransferError
+from millstream.migrate.read_stream import Entries, Overview, deadline, overview
+
+Form = Literal["resp", "text"]
+Tell = Callable[[int], None]
+
+#: Commands a file may hold.
+COMMANDS = frozenset(
+    (
+        b"XADD",
+        b"XGROUP",
+        b"XCLAIM",
+        b"XNACK",
+        b"XSETID",
+        b"XTRIM",
+        b"XCFGSET",
+        b"XIDMPRECORD",
+        b"XDEL",
+        b"DEL",
+        b"PEXPIREAT",
+    )
+)
+
+_CHUNK = 1 << 20
+_END = b"millstream:end"
+_SEAL = b"millstream:export:end:"
+_BATCH = 500
+_BARE = re.compile(rb"[A-Za-z0-9_:.*+$@/-]+")
+_ESCAPES = {ord("n"): b"\n", ord("r"): b"\r", ord("t"): b"\t", ord("b"): b"\b", ord("a"): b"\a"}
+_WRITTEN = {byte: b"\\" + bytes([letter]) for letter, (byte,) in _ESCAPES.items()} | {34: b'\\"', 92: b"\\\\"}
+
+
+def is_file(name: str) -> bool:
+    """Whether a user who wrote this means a file, not a server."""
+    return "://" not in name
+
+
+# ---------------------------------------------------------------------- writing
+
+
+class Writer:
+    """A file being written; see :func:`writing`.
+
+    Args:
+        file: where to.
+        form: of the commands.
+        able: what the server that will read it can.
+    """
+
+    def __init__(self, file: IO[bytes], form: Form, able: Abilities) -> None:
+        self._file, self.able = file, able
+        self._commands = 0
+        self._pack = pack if form == "resp" else as_text
+
+    def stream(self, source: Link, key: bytes, tell: Tell) -> Overview:
+        """Write one stream; returns it as it was written.
+
+        Args:
+            source: read only.
+            key: of the stream.
+            tell: called with how many entries are written.
+
+        Raises:
+            ChangedError: it changes faster than it is written; the file drops what it says of it.
+        """
+        for left in range(ATTEMPTS - 1, -1, -1):
+            before = overview(source, key)
+            try:
+                self._all(source, key, before, tell)
+            except ChangedError:
+                source.forget()
+                self._put([("DEL", key)])
+                if not left:
+                    raise
+            else:
+                break
+        return before
+
+    def _all(self, source: Link, key: bytes, stream: Overview, tell: Tell) -> None:
+        missing = missing_records(source, key, stream)
+        self._put(wording.opening(key, stream.groups))
+        self._put(wording.ghosts(key, missing, self.able))
+        done = 0
+        for page in Entries(source, key, upto=stream.last_id):
+            self._put(wording.adding(key, page))
+            done += len(page)
+            tell(done)
+        for commands in claims(source, key, key, stream, missing, self.able):
+            self._put(commands)
+        self._put(wording.closing(key, stream, self.able))
+        ends = deadline(source, key)
+        if ends is not None:
+            self._put([("PEXPIREAT", key, ends)])
+        if overview(source, key) != stream:
+            raise ChangedError("it was written to while it was exported: stop who writes and reads")
+
+    def end(self) -> None:
+        """Write what tells that nothing is missing."""
+        self._file.write(self._pack(("PING", _SEAL + b"%d" % self._commands)))
+
+    def _put(self, commands: Iterable[Command]) -> None:
+        for command in commands:
+            self._file.write(self._pack(command))
+            self._commands += 1
+
+
+@contextmanager
+def writing(path: Path, named: Callable[[], Path] | None = None) -> Iterator[tuple[IO[bytes], Path]]:
+    """A file that gets its name when all has gone well, durably; what is yielded beside it is its name until then.
+
+    Args:
+        path: of the file.
+        named: tells in the end what it is to be called, in the same directory; ``path`` by default.
+
+    Raises:
+        TransferError: it cannot be written.
+    """
+    if path.is_dir():
+        raise TransferError(f"{path} is a directory: name a file in it")
+    part = path.with_name(f"{path.name}.part")
+    opened = gzip.open if path.suffix == ".gz" else open
+    try:
+        with cast("IO[bytes]", opened(part, "wb")) as file:
+            yield file, part
+        with part.open("rb") as done:
+            os.fsync(done.fileno())
+        part.replace(path if named is None else named())
+        _sync_names(path.parent)
+    except OSError as error:
+        raise TransferError(f"{path} cannot be written: {error}") from None
+
+
+def _sync_names(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def as_text(command: Command) -> bytes:
+    """One command as redis-cli reads it from a terminal or a file: words in quotes where they need them."""
+    return b" ".join(map(_quoted, command)) + b"\n"
+
+
+def _quoted(word: bytes | str | int) -> bytes:
+    data = word if isinstance(word, bytes) else str(word).encode()
+    if _BARE.fullmatch(data):
+        return data
+    return (
+        b'"'
+        + b"".join(_WRITTEN.get(byte) or (b"%c" if 32 <= byte < 127 else b"\\x%02x") % byte for byte in data)
+        + b'"'
+    )
+
+
+# ---------------------------------------------------------------------- reading
+
+
+def load(path: Path, link: Link) -> None:
+    """Run a file's commands at ``link``.
+
+    Raises:
+        TransferError: it cannot be read, is no such file, or a command fails; the text says which.
+    """
+    count = 0
+    batch: list[list[bytes]] = []
+    try:
+        for words in _commands(path):
+            batch.append(words)
+            if len(batch) == _BATCH:
+                _run(path, link, batch, count)
+                count += len(batch)
+                batch = []
+        _run(path, link, batch, count)
+    except (OSError, EOFError, zlib.error) as error:
+        raise TransferError(f"{path} cannot be read: {error}") from None
+
+
+def _run(path: Path, link: Link, batch: list[list[bytes]], before: int) -> None:
+    for at, (words, reply) in enumerate(zip(batch, link.ask(batch), strict=True), before + 1):
+        if isinstance(reply, Exception):
+            raise TransferError(f"{path}, command {at} ({words[0].decode()}) fails: {reply}")
+
+
+def _commands(path: Path) -> Iterator[list[bytes]]:
+    with path.open("rb") as raw:
+        is_packed = raw.read(2) == b"\x1f\x8b"
+    with cast("IO[bytes]", gzip.open(path) if is_packed else path.open("rb")) as file:
+        is_resp = file.read(1) == b"*"
+        file.seek(0)
+        yield from _sealed(path, _resp(file) if is_resp else _text(file))
+
+
+def _sealed(path: Path, commands: Iterable[list[bytes]]) -> Iterator[list[bytes]]:
+    """The commands of one export, or of several behind each other, each with its end."""
+    since, sealed = 0, False
+    for at, words in enumerate(commands, 1):
+        sealed = len(words) == 2 and words[0].upper() == b"PING" and words[1].startswith(_SEAL)
+        if not sealed and (not words or words[0].upper() not in COMMANDS):
+            raise TransferError(f"{path}, command {at}: {words[:1]!r} is not a command that an export holds")
+        if not sealed:
+            since += 1
+            yield words
+        elif words[1] != _SEAL + b"%d" % since:
+            said = words[1].removeprefix(_SEAL).decode(errors="replace")
+            raise TransferError(f"{path} has {since} of the {said} commands that were exported: export it again")
+        else:
+            since = 0
+    if not sealed:
+        raise TransferError(
+            f"{path} does not end as an export ends (PING {_SEAL.decode()}...): it was cut off; export it again"
+        )
+
+
+def _resp(file: IO[bytes]) -> Iterator[list[bytes]]:
+    reader = Reader()
+    while data := file.read(_CHUNK):
+        reader.feed(data)
+        while (words := _next(reader)) is not False:
+            yield words
+    # The reader does not tell whether it waits for the rest of something; behind that rest this would not be a command
+    reader.feed(pack([_END]))
+    if _next(reader) != [_END]:
+        raise TransferError(f"{file.name} ends within a command: it was cut off")
+
+
+def _next(reader: Reader) -> list[bytes] | Literal[False]:
+    try:
+        found = reader.gets()
+    except ProtocolError as error:
+        raise TransferError(f"not a file of commands: {error}") from None
+    if found is not False and not (isinstance(found, list) and all(isinstance(word, bytes) for word in found)):
+        raise TransferError("not a file of commands: what it holds are replies")
+    return found
+
+
+def _text(file: IO[bytes]) -> Iterator[list[bytes]]:
+    for at, line in enumerate(file, 1):
+        if not line.endswith(b"\n"):
+            raise TransferError(f"{file.name} ends within a command: it was cut off")
+        words = split(line)
+        if words is None:
+            raise TransferError(f"{file.name}, line {at}: quotes that do not end")
+        if words:
+            yield words
+
+
+_WORD = re.compile(rb'\s*(?:"((?:[^"\\]|\\.)*)"|([^\s"\']+))(?=\s|$)', re.DOTALL)
+_ESCAPED = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|(.))", re.DOTALL)
+
+
+def split(line: bytes) -> list[bytes] | None:
+    """The words of a line as :func:`as_text` quotes them; None if it is not of that form."""
+    words, at, line = [], 0, line.rstrip(b"\r\n")
+    while line[at:].strip():
+        found = _WORD.match(line, at)
+        if found is None:
+            return None
+        words.append(found[2] if found[1] is None else _ESCAPED.sub(_plain, found[1]))
+        at = found.end()
+    return words
+
+
+def _plain(escape: re.Match[bytes]) -> bytes:
+    if escape[1] is not None:
+        return bytes([int(escape[1], 16)])
+    return _ESCAPES.get(escape[2][0], escape[2])

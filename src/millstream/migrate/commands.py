@@ -1,0 +1,122 @@
+"""The commands that make a stream what another one is. Only words are made here; nothing is sent.
+
+In the order of :func:`opening`, :func:`ghosts`, :func:`adding`, :func:`claiming`, :func:`closing`. XCLAIM makes a
+pending record only for an entry that exists, so the entries that are pending and gone are added first, claimed, and
+trimmed away again: XTRIM, unlike XDEL, leaves no trace in the stream's counters, and an empty stream lets XSETID go
+back to 0-0.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from millstream.migrate.capabilities import Abilities
+from millstream.migrate.connection import Command
+from millstream.migrate.read_stream import UNKNOWN, Entry, Group, Overview, Record
+
+CLAIMED_AT_ONCE = 500
+
+NOBODY = b""
+"""Who holds released entries on servers without XNACK; ``millstream.client.emulate`` does the same."""
+
+DEFAULT_SETTINGS = (100, 100)
+"""Seconds and messages that every new stream remembers."""
+
+_GUARD = b"millstream:moving"
+
+
+def opening(key: bytes, groups: tuple[Group, ...]) -> list[Command]:
+    """An empty stream with these groups and consumers."""
+    commands: list[Command] = []
+    for group in groups:
+        commands.append(("XGROUP", "CREATE", key, group.name, "0-0", "MKSTREAM"))
+        commands += [("XGROUP", "CREATECONSUMER", key, group.name, consumer.name) for consumer in group.consumers]
+    if not groups:  # a group makes a stream without entries; nothing else does
+        commands += [("XGROUP", "CREATE", key, _GUARD, "0-0", "MKSTREAM"), ("XGROUP", "DESTROY", key, _GUARD)]
+    return commands
+
+
+def ghosts(key: bytes, held: list[tuple[bytes, list[Record]]], able: Abilities) -> Iterator[Command]:
+    """Pending records whose entries are gone.
+
+    Args:
+        key: of the stream, which has no entries yet.
+        held: names of groups with such records of theirs.
+        able: what the server can.
+    """
+    ids = {record.id for _, records in held for record in records}
+    for entry_id in sorted(ids, key=_number):
+        yield ("XADD", key, entry_id, "gone", "1")
+    for group, records in held:
+        yield from claiming(key, group, records, able)
+    if ids:
+        yield ("XTRIM", key, "MAXLEN", 0)
+        yield ("XSETID", key, "0-0")
+
+
+def adding(key: bytes, page: Iterable[Entry]) -> list[Command]:
+    """Entries with their ids, fields in order."""
+    return [("XADD", key, entry_id, *fields) for entry_id, fields in page]
+
+
+def claiming(key: bytes, group: bytes, records: list[Record], able: Abilities) -> Iterator[Command]:
+    """Pending records of entries that exist; those delivered together are claimed together."""
+    alike: dict[tuple[bytes | None, int, int], list[bytes]] = {}
+    for record in records:
+        alike.setdefault((record.consumer, record.time, record.deliveries), []).append(record.id)
+    for (consumer, time, count), ids in alike.items():
+        for at in range(0, len(ids), CLAIMED_AT_ONCE):
+            some = ids[at : at + CLAIMED_AT_ONCE]
+            if consumer is None and able.release:
+                yield ("XNACK", key, group, "FAIL", "IDS", len(some), *some, "RETRYCOUNT", count, "FORCE")
+            else:
+                holder = NOBODY if consumer is None else consumer
+                how = ("TIME", time, "RETRYCOUNT", count, "FORCE", "JUSTID")
+                yield ("XCLAIM", key, group, holder, 0, *some, *how)
+
+
+def closing(key: bytes, stream: Overview, able: Abilities) -> list[Command]:
+    """Counters, positions and settings; may be sent again when more entries were added."""
+    commands: list[Command] = []
+    if able.idempotence and stream.settings is not None and stream.settings != DEFAULT_SETTINGS:
+        duration, size = stream.settings
+        commands.append(("XCFGSET", key, "IDMP-DURATION", duration, "IDMP-MAXSIZE", size))
+    words: list[bytes | str | int] = ["XSETID", key, stream.last_id]
+    if able.counters:
+        # A server that does not count would count these when it is upgraded
+        words += ["ENTRIESADDED", stream.length if stream.entries_added is None else stream.entries_added]
+        if stream.max_deleted not in {None, b"0-0"}:
+            words += ["MAXDELETEDID", stream.max_deleted or b"0-0"]
+    commands.append(words)
+    for group in stream.groups:
+        read: tuple[str | int, ...] = ()
+        if able.entries_read and group.entries_read is not None:
+            read = ("ENTRIESREAD", group.entries_read)
+        commands.append(("XGROUP", "SETID", key, group.name, group.last_id, *read))
+    return commands
+
+
+def losses(stream: Overview, able: Abilities) -> list[str]:
+    """What commands cannot carry to a server of these abilities, but for the times of consumers. Empty: nothing."""
+    found = []
+    if not able.counters and (stream.max_deleted not in {None, b"0-0"} or stream.entries_added != stream.length):
+        found.append("entries-added and max-deleted-entry-id: the target's XSETID does not take them; it counts anew")
+    counting = [group for group in stream.groups if group.entries_read not in {None, UNKNOWN}]
+    if counting and not able.entries_read:
+        found.append("entries-read of the groups: the target does not keep it")
+    if any((group.entries_read or 0) > (stream.entries_added or 0) for group in counting):
+        found.append("entries-read beyond entries-added: servers from Redis 8.2 on lower it to entries-added")
+    released = sum(group.released for group in stream.groups)
+    if released and not able.release:
+        found.append(
+            f'{released} released entries: the target has no XNACK; they are held by a consumer "" with delivery time '
+            "0, so that any claim takes them"
+        )
+    if stream.settings not in {None, DEFAULT_SETTINGS} and not able.idempotence:
+        found.append("settings of idempotent adding: the target has no XCFGSET")
+    if stream.remembered or stream.messages or stream.duplicates:
+        found.append("remembered messages of idempotent adding and their counts: no command reads them")
+    return found
+
+
+def _number(text: bytes) -> tuple[int, int]:
+    ms, _, seq = text.partition(b"-")
+    return int(ms), int(seq)

@@ -1,0 +1,181 @@
+"""One connection to either end of a transfer: commands out in batches, the server's own values back."""
+
+import secrets
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+from hiredis import pack_command
+from redis.exceptions import AuthenticationError, RedisError, ResponseError
+
+from millstream.client.url import sync_client
+from millstream.client.urltext import without_password
+from millstream.migrate.errors import LinkError, RefusedError
+
+Word: TypeAlias = bytes | str | int
+Command: TypeAlias = Sequence[Word]
+Reply: TypeAlias = Any
+
+TIMEOUT = 300.0
+"""Seconds until a server that says nothing counts as gone: a large DUMP or RENAME takes a while."""
+
+CONNECT_TIMEOUT = 10.0
+
+# What to do about refusals, by the first word of the server's text
+ADVICE = {
+    "MOVED": "this is one node of a cluster, and the stream belongs to another: as a source give each master's URL in "
+    "turn; as a target a cluster cannot be used, since a stream is renamed at the end of its copy",
+    "CLUSTERDOWN": "this is a node of a cluster that does not serve the stream's slot; a cluster cannot be a target",
+    "CROSSSLOT": "a cluster cannot be a target, since a stream is renamed at the end of its copy",
+    "READONLY": "this server is a replica: give the URL of its master",
+    "OOM": "the target is full (maxmemory): make room or raise it, then run the same command again",
+    "MISCONF": "the target cannot save to its disk and takes no writes: see its log",
+    "NOPERM": "the user needs more rights: docs/moving.md lists the commands each end must allow",
+}
+
+# redis-py takes the first word off where it has a class for it
+_CODES = {
+    "MovedError": "MOVED",
+    "AskError": "ASK",
+    "ClusterCrossSlotError": "CROSSSLOT",
+    "ClusterDownError": "CLUSTERDOWN",
+    "NoPermissionError": "NOPERM",
+    "ReadOnlyError": "READONLY",
+    "OutOfMemoryError": "OOM",
+}
+
+
+def pack(command: Command) -> bytes:
+    """A command as it goes over the wire."""
+    packed: bytes = pack_command(tuple(command))  # type: ignore[arg-type]  # its stub wants each word of every type
+    return packed
+
+
+class Link:
+    """A connection that is used by one thread and repeats nothing.
+
+    Args:
+        url: of a server, or of a store in this process; see :mod:`millstream.client.url`.
+        db: number of the database, instead of the one in the URL.
+
+    Attributes:
+        database: number of the database.
+
+    Raises:
+        LinkError: it cannot be reached, or does not let us in.
+        ConfigError: the URL cannot be meant.
+        StorageError: a data directory that cannot be opened.
+    """
+
+    def __init__(self, url: str, *, db: int | None = None) -> None:
+        self.name = without_password(url)
+        self._client = sync_client(url, protocol=2, socket_timeout=TIMEOUT, socket_connect_timeout=CONNECT_TIMEOUT)
+        try:
+            self._connection = self._client.connection_pool.get_connection()
+        except (RedisError, OSError) as error:
+            self._client.close()
+            raise self._gone(error) from None
+        self._owed = 0
+        self.database = int(self._connection.db if db is None else db)
+        if db is not None:
+            self.call("SELECT", db)
+
+    def send(self, commands: Iterable[Command]) -> None:
+        """Send commands without waiting; :meth:`receive` takes their replies."""
+        packed = [pack(command) for command in commands]
+        self._owed += len(packed)
+        try:
+            self._connection.send_packed_command([b"".join(packed)])  # type: ignore[no-untyped-call]  # redis-py
+        except (RedisError, OSError) as error:
+            raise self._gone(error) from None
+
+    def receive(self) -> Reply:
+        """The next reply that is owed; a refusal is a value of type ResponseError."""
+        assert self._owed, "nothing was asked"
+        self._owed -= 1
+        try:
+            return self._connection.read_response(disable_decoding=True)
+        except AuthenticationError as error:
+            raise self._gone(error) from None
+        except ResponseError as refused:
+            return refused
+        except (RedisError, OSError) as error:
+            raise self._gone(error) from None
+
+    def ask(self, commands: Sequence[Command]) -> list[Reply]:
+        """The replies to commands, sent at once; refusals are values."""
+        self.send(commands)
+        return [self.receive() for _ in commands]
+
+    def call(self, *command: Word) -> Reply:
+        """The reply to one command.
+
+        Raises:
+            RefusedError: the server refused it.
+        """
+        self.send([command])
+        return self.good(self.receive(), command)
+
+    def good(self, reply: Reply, command: Command) -> Reply:
+        """The reply itself.
+
+        Raises:
+            RefusedError: it is a refusal.
+        """
+        if not isinstance(reply, ResponseError):
+            return reply
+        text = refusal(reply)
+        code = text.partition(" ")[0]
+        advice = f"\n{ADVICE[code]}" if code in ADVICE else ""
+        raise RefusedError(f"{self.name} refused {_verb(command)}: {text}{advice}", code=code)
+
+    @property
+    def idle(self) -> bool:
+        """No reply is owed."""
+        return not self._owed
+
+    def forget(self) -> None:
+        """Take the replies that are still owed and drop them, so that the link can be used on."""
+        while self._owed:
+            self.receive()
+
+    def close(self) -> None:
+        """Hang up; a store of this process is closed with everything on disk."""
+        self._client.connection_pool.release(self._connection)
+        self._client.close()
+
+    def __enter__(self) -> "Link":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _gone(self, error: Exception) -> LinkError:
+        if isinstance(error, AuthenticationError):
+            return LinkError(
+                f"{self.name} does not let us in: {error}\nPut name and password into the URL, as in "
+                "redis://USER:PASSWORD@HOST:PORT/DB"
+            )
+        return LinkError(f"{self.name} cannot be reached or went away: {error}")
+
+
+def same_place(one: Link, other: Link) -> bool:
+    """Whether both ends are one database, under whatever URL: a key made at one shows at the other."""
+    mark = b"millstream:moving:same-place:" + secrets.token_hex(8).encode()
+    other.call("SET", mark, "1", "PX", 10_000)
+    try:
+        return bool(one.call("EXISTS", mark))
+    finally:
+        other.call("DEL", mark)
+
+
+def refusal(error: ResponseError) -> str:
+    """The server's text, with the code that redis-py's classes may have taken off."""
+    text = str(error)
+    code = _CODES.get(type(error).__name__, "")
+    return text if text.startswith(code) else f"{code} {text}"
+
+
+def _verb(command: Command) -> str:
+    """A command's name for messages."""
+    words = [word.decode() if isinstance(word, bytes) else str(word) for word in command[:1]]
+    return words[0] if words else "a command"

@@ -1,0 +1,355 @@
+"""One stream copied: under a temporary name, compared with its source, renamed.
+
+Two ways. DUMP and RESTORE carry everything at one moment, where the target takes the source's form and the stream is
+small enough to be one message. Commands carry all but the times of consumers and remembered messages, page by page.
+
+Nobody sees a copy that is not whole: what stands under the stream's own name has been compared before. A run that was
+killed leaves the temporary key, which the next run drops. A stream that somebody writes to is found out by comparing
+:class:`Overview` before and after: entries added meanwhile are fetched, anything else makes the copy start again.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Literal
+
+from redis.exceptions import ResponseError
+
+from millstream.migrate import commands as wording
+from millstream.migrate.capabilities import Abilities
+from millstream.migrate.compare import Side, compare
+from millstream.migrate.connection import Command, Link, Reply
+from millstream.migrate.errors import ChangedError, RefusedError, UnequalError
+from millstream.migrate.read_stream import (
+    Entries,
+    Group,
+    Overview,
+    Record,
+    ascending,
+    deadline,
+    gone,
+    overview,
+    overview_command,
+    parse_overview,
+    records,
+)
+
+TEMPORARY = b"millstream:moving:"
+"""Before the name of a stream, the name of its unfinished copy."""
+
+DUMP_BYTES = 8 << 20
+"""Streams above this size (by MEMORY USAGE) are copied by commands: RESTORE stops its server while it works."""
+
+ATTEMPTS = 3
+"""Times a stream that changes is copied anew."""
+
+PAGES_AT_ONCE = 4
+"""Pages on their way to the target: a server that syncs its disk before it replies then syncs once for several."""
+
+CATCH_UPS = 5
+"""Times in one attempt that entries added meanwhile are fetched."""
+
+Way = Literal["auto", "dump", "commands"]
+Tell = Callable[[str, int], None]
+"""Called with ``"copied"`` or ``"compared"`` and how many entries of this stream it has been."""
+
+
+@dataclass(slots=True)
+class Copied:
+    """What became of a stream that was copied.
+
+    Attributes:
+        way: that carried it.
+        stream: the source as it was carried.
+        losses: what the target cannot hold, in words.
+        behind: entries that were added to the source meanwhile and are not in the copy.
+        lacks_times: consumers were seen last when they were copied, not when they were seen.
+    """
+
+    way: str
+    stream: Overview
+    losses: list[str] = field(default_factory=list)
+    behind: int = 0
+    lacks_times: bool = False
+
+
+@dataclass(slots=True)
+class Copier:
+    """Copies streams from one link to the other.
+
+    Attributes:
+        source: read only.
+        target: written to.
+        able: what the target can.
+        way: how; ``auto`` takes DUMP where it is taken and fits.
+        check: both sides are read again and compared.
+        strict: refuse where something would be lost.
+        tell: see :data:`Tell`.
+        takes_dumps: the target has not refused a payload yet.
+    """
+
+    source: Link
+    target: Link
+    able: Abilities
+    way: Way = "auto"
+    check: bool = True
+    strict: bool = False
+    tell: Tell = lambda _what, _done: None
+    takes_dumps: bool = True
+
+    def copy(self, key: bytes, *, replaces: bool) -> Copied:
+        """Copy one stream.
+
+        Args:
+            key: of the stream, the same at both ends.
+            replaces: a key of this name at the target is overwritten; without it there must be none.
+
+        Raises:
+            ChangedError: it changes faster than it is copied; nothing of it is at the target.
+            UnequalError: the copy is not like the source; it is not at the target either.
+            RefusedError: a server refused a command, or ``strict`` something that would be lost.
+            LinkError: one end is gone.
+        """
+        temporary = TEMPORARY + key
+        try:
+            copied = self._attempts(key, temporary)
+            self._end(key, temporary, replaces=replaces)
+        except (ChangedError, UnequalError, RefusedError):
+            self.source.forget()
+            self.target.forget()
+            self.target.call("DEL", temporary)
+            raise
+        return copied
+
+    def _attempts(self, key: bytes, temporary: bytes) -> Copied:
+        for left in range(ATTEMPTS - 1, -1, -1):
+            self.target.call("DEL", temporary)
+            try:
+                return self._attempt(key, temporary)
+            except ChangedError:
+                self.source.forget()
+                self.target.forget()
+                if not left:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    def _attempt(self, key: bytes, temporary: bytes) -> Copied:
+        dumped = self._restored(key, temporary)
+        if dumped is not None:
+            copied = Copied("dump", dumped)
+            self.tell("copied", dumped.length)
+        else:
+            copied = self._by_commands(key, temporary, overview(self.source, key))
+        if self.check:
+            self._compare(key, temporary, copied)
+        after = overview(self.source, key)
+        if after != copied.stream:
+            if not _only_added(copied.stream, after):
+                raise ChangedError(_changes(copied.stream, after))
+            copied.behind = after.length - copied.stream.length
+        return copied
+
+    def _compare(self, key: bytes, temporary: bytes, copied: Copied) -> None:
+        source, copy = Side(self.source, key), Side(self.target, temporary)
+        found = compare(
+            source,
+            copy,
+            copied.stream,
+            self.able,
+            times=copied.way == "dump",
+            tell=lambda done: self.tell("compared", done),
+        )
+        if found.count:
+            after = overview(self.source, key)
+            if after != copied.stream and not _only_added(copied.stream, after):
+                raise ChangedError(_changes(copied.stream, after))
+            raise UnequalError(found.texts, found.count)
+
+    # ------------------------------------------------------------------ DUMP and RESTORE
+
+    def _restored(self, key: bytes, temporary: bytes) -> Overview | None:
+        """The source as it was when it was dumped, if the target took the payload."""
+        reason, restored = self._restoring(key, temporary)
+        if self.way == "dump" and restored is None:
+            raise RefusedError(f"only DUMP and RESTORE were allowed, and {reason}", code="DUMP")
+        return restored
+
+    def _restoring(self, key: bytes, temporary: bytes) -> tuple[str, Overview | None]:
+        """The same, or why not."""
+        if self.way == "commands" or not self.takes_dumps:
+            return "the target has refused a DUMP of the source", None
+        if not self._fits(key):
+            return "it is larger than one RESTORE should be", None
+        seen, payload = self._dumped(key)
+        if isinstance(payload, ResponseError):
+            return "the source has no DUMP for us", None
+        reply = self.target.ask([("RESTORE", temporary, 0, payload)])[0]
+        if isinstance(reply, ResponseError):
+            self.takes_dumps = False
+            return f"the target does not take the source's DUMP: {reply}", None
+        return "", seen
+
+    def _dumped(self, key: bytes) -> tuple[Overview, Reply]:
+        """What the stream is and its payload, both of one moment."""
+        words: tuple[Command, ...] = (("MULTI",), overview_command(key), ("DUMP", key), ("EXEC",))
+        replies = self.source.ask(words)
+        refused = next((reply for reply in replies[:3] if isinstance(reply, ResponseError)), None)
+        if refused is not None:
+            return overview(self.source, key), refused
+        seen, payload = self.source.good(replies[3], ("EXEC",))
+        if payload is None:
+            raise ChangedError("the key is gone")
+        return parse_overview(self.source.good(seen, ("XINFO",))), payload
+
+    def _fits(self, key: bytes) -> bool:
+        size = self.source.ask([("MEMORY", "USAGE", key)])[0]
+        return isinstance(size, int) and size <= DUMP_BYTES
+
+    # ------------------------------------------------------------------ commands
+
+    def _by_commands(self, key: bytes, temporary: bytes, before: Overview) -> Copied:
+        lost = wording.losses(before, self.able)
+        if lost and self.strict:
+            raise RefusedError("something would be lost (--strict): " + "; ".join(lost), code="STRICT")
+        missing = missing_records(self.source, key, before)
+        self._do(wording.opening(temporary, before.groups))
+        self._do(wording.ghosts(temporary, missing, self.able))
+        self._add(key, temporary, b"", before.last_id, 0)
+        for commands in claims(self.source, key, temporary, before, missing, self.able):
+            self._do(commands)
+        self._do(wording.closing(temporary, before, self.able))
+        now = before
+        for _ in range(CATCH_UPS):
+            after = overview(self.source, key)
+            if after == now:
+                break
+            if not _only_added(now, after):
+                raise ChangedError(_changes(now, after))
+            self._add(key, temporary, now.last_id, after.last_id, now.length)
+            self._do(wording.closing(temporary, after, self.able))
+            now = after
+        has_consumers = any(group.consumers for group in now.groups)
+        return Copied("commands", now, lost, lacks_times=has_consumers)
+
+    def _add(self, key: bytes, temporary: bytes, after: bytes, upto: bytes, done: int) -> None:
+        """Add entries; while the target works on one page, the source makes the next."""
+        waiting: deque[list[bytes]] = deque()
+        for page in Entries(self.source, key, after, upto):
+            ids = [entry[0] for entry in page]
+            assert ascending(ids)
+            self.target.send(wording.adding(temporary, page))
+            waiting.append(ids)
+            if len(waiting) > PAGES_AT_ONCE:
+                done += self._added(waiting.popleft())
+                self.tell("copied", done)
+        while waiting:
+            done += self._added(waiting.popleft())
+            self.tell("copied", done)
+
+    def _added(self, ids: list[bytes]) -> int:
+        """How many entries the target has confirmed: these."""
+        for entry_id in ids:
+            reply = self.target.good(self.target.receive(), ("XADD",))
+            if reply != entry_id:
+                raise RefusedError(f"{self.target.name} added {entry_id!r} as {reply!r}", code="XADD")
+        return len(ids)
+
+    def _do(self, commands: Iterable[Command]) -> None:
+        for some in batched_commands(commands):
+            for command, reply in zip(some, self.target.ask(some), strict=True):
+                check_reply(command, self.target.good(reply, command))
+
+    # ------------------------------------------------------------------ the end
+
+    def _end(self, key: bytes, temporary: bytes, *, replaces: bool) -> None:
+        ends = deadline(self.source, key)
+        if ends is not None and not self.target.call("PEXPIREAT", temporary, ends):
+            raise ChangedError("its time to live ended")
+        if ends is not None and not self.target.call("EXISTS", temporary):
+            raise ChangedError("its time to live ended")
+        if replaces:
+            self.target.call("RENAME", temporary, key)
+        elif not self.target.call("RENAMENX", temporary, key):
+            raise RefusedError("meanwhile somebody made a key of this name at the target", code="EXISTS")
+
+
+def batched_commands(commands: Iterable[Command]) -> Iterator[list[Command]]:
+    """Commands in pieces whose replies fit into a socket's buffers."""
+    waiting = iter(commands)
+    while some := list(islice(waiting, 100)):
+        yield some
+
+
+def check_reply(command: Command, reply: Reply) -> None:
+    """XCLAIM and XNACK pass silently over what they do not find.
+
+    Raises:
+        ChangedError: they did; an entry was deleted at the source before it was read.
+    """
+    if command[0] == "XCLAIM":
+        wanted: object = list(command[5 : command.index("TIME")])
+    elif command[0] == "XNACK":
+        wanted = command[5]
+    else:
+        return
+    if reply != wanted:
+        raise ChangedError("entries that are pending were deleted while the stream was read")
+
+
+def missing_records(source: Link, key: bytes, stream: Overview) -> list[tuple[bytes, list[Record]]]:
+    """Pending records whose entries are gone, by group: held in memory, as what was never acknowledged is little."""
+    found = []
+    for group in stream.groups:
+        missing: list[Record] = []
+        for page in records(source, key, group):
+            absent = set(gone(source, key, [record.id for record in page]))
+            missing += [record for record in page if record.id in absent]
+        if missing:
+            found.append((group.name, missing))
+    return found
+
+
+def claims(
+    source: Link,
+    key: bytes,
+    temporary: bytes,
+    stream: Overview,
+    missing: list[tuple[bytes, list[Record]]],
+    able: Abilities,
+) -> Iterable[list[Command]]:
+    """The commands for pending records whose entries are there, a page at a time."""
+    absent: dict[bytes, set[bytes]] = {name: {record.id for record in some} for name, some in missing}
+    for group in stream.groups:
+        without = absent.get(group.name, set())
+        for page in records(source, key, group):
+            kept = [record for record in page if record.id not in without]
+            yield list(wording.claiming(temporary, group.name, kept, able))
+
+
+def _only_added(before: Overview, after: Overview) -> bool:
+    """Whether nothing happened to a stream but that entries were added at its end."""
+    more = after.length - before.length
+    if more <= 0 or before.entries_added is None or after.entries_added is None:
+        return False
+    same = replace(after, length=before.length, last_id=before.last_id, entries_added=before.entries_added)
+    return same == before and after.entries_added - before.entries_added == more
+
+
+def _changes(before: Overview, after: Overview) -> str:
+    """What is different, in words."""
+    what = [
+        name
+        for name, one, other in (
+            ("length", before.length, after.length),
+            ("last id", before.last_id, after.last_id),
+            ("deleted entries", before.max_deleted, after.max_deleted),
+            ("entries added", before.entries_added, after.entries_added),
+            ("idempotence", (before.settings, before.messages), (after.settings, after.messages)),
+        )
+        if one != other
+    ]
+    here: dict[bytes, Group] = {group.name: group for group in before.groups}
+    there: dict[bytes, Group] = {group.name: group for group in after.groups}
+    what += [f"group {name!r}" for name in sorted({*here, *there}) if here.get(name) != there.get(name)]
+    return f"it was written to while it was copied ({', '.join(what) or 'and back again'}): stop who writes and reads"

@@ -1,0 +1,342 @@
+"""What a stream is, read from any server without changing it, in pieces of bounded size.
+
+Entries come by XRANGE in pages whose COUNT follows the size of what came before. Pending records come by XPENDING,
+which says how long a record has been idle and not since when: in the same transaction one record is asked for whose
+delivery time XINFO has told, and the two together are the server's clock at that moment, to the millisecond.
+
+Sources: https://redis.io/docs/latest/commands/xinfo-stream/, xpending/, xrange/
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple, TypeAlias
+
+from redis.exceptions import ResponseError
+
+from millstream.migrate.connection import Command, Link, Reply
+from millstream.migrate.errors import ChangedError
+
+PAGE_BYTES = 1 << 20
+"""Bytes of entries asked for at a time; one entry may be larger."""
+
+PAGE_ENTRIES = 500
+"""Entries asked for at a time: small ones followed by ones of 1 MiB may fill a page once."""
+
+PAGE_RECORDS = 1000
+
+UNKNOWN = -1
+"""A group's entries read, where the server says null."""
+
+Entry: TypeAlias = list[Reply]
+"""``[id, [field, value, ...]]``, as XRANGE replies it."""
+
+_FIRST_PAGE = 32
+_PATIENCE = 25  # times that a page of records is read before its times count as not to be told apart
+
+
+class Record(NamedTuple):
+    """A pending entry.
+
+    Attributes:
+        id: of the entry, which may be gone from the stream.
+        consumer: its holder; None if it was released.
+        time: wall milliseconds of its last delivery; 0 if it was released.
+        deliveries: so far.
+    """
+
+    id: bytes
+    consumer: bytes | None
+    time: int
+    deliveries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """A consumer of a group.
+
+    Attributes:
+        name: may be empty.
+        pending: how many records it holds.
+        seen: wall milliseconds of its last attempt to read or claim.
+        active: of its last success, -1 if there was none; None where the server does not say (before Redis 7.2).
+    """
+
+    name: bytes
+    pending: int
+    seen: int
+    active: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group, without its records.
+
+    Attributes:
+        name: may be empty.
+        last_id: of the entry delivered last.
+        entries_read: :data:`UNKNOWN` for null; None where the server does not count (before Redis 7.0).
+        pending: how many records.
+        released: how many of them have no owner.
+        consumers: by name.
+        anchor: a record that has an owner, if there is one.
+    """
+
+    name: bytes
+    last_id: bytes
+    entries_read: int | None
+    pending: int
+    released: int
+    consumers: tuple[Consumer, ...]
+    anchor: Record | None = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """A stream without its entries and records. Two that are equal mean that nobody wrote in between.
+
+    Attributes:
+        length: entries.
+        last_id: generated last.
+        max_deleted: the largest id ever deleted; None where the server does not say (before Redis 7.0).
+        entries_added: ever; None as above.
+        settings: seconds and number of messages that are remembered for idempotent adding; None where unknown.
+        messages: ever remembered; None as above.
+        duplicates: ever turned away; None as above.
+        remembered: messages just now; not compared, since time alone changes it.
+        groups: by name.
+    """
+
+    length: int
+    last_id: bytes
+    max_deleted: bytes | None
+    entries_added: int | None
+    settings: tuple[int, int] | None
+    messages: int | None
+    duplicates: int | None
+    remembered: int = field(compare=False)
+    groups: tuple[Group, ...]
+
+    @property
+    def records(self) -> int:
+        """Pending records of all groups."""
+        return sum(group.pending for group in self.groups)
+
+
+def overview(link: Link, key: bytes) -> Overview:
+    """Read it, in one command.
+
+    Raises:
+        RefusedError: there is no such key, or it is not a stream.
+    """
+    return parse_overview(link.call(*overview_command(key)))
+
+
+def overview_command(key: bytes) -> Command:
+    """What is to be asked for an overview."""
+    return ("XINFO", "STREAM", key, "FULL", "COUNT", 1)
+
+
+def parse_overview(reply: Reply) -> Overview:
+    """The overview in the reply to :func:`overview_command`."""
+    found = _named(reply)
+    settings = (found[b"idmp-duration"], found[b"idmp-maxsize"]) if b"idmp-duration" in found else None
+    return Overview(
+        found[b"length"],
+        found[b"last-generated-id"],
+        found.get(b"max-deleted-entry-id"),
+        found.get(b"entries-added"),
+        settings,
+        found.get(b"iids-added"),
+        found.get(b"iids-duplicates"),
+        found.get(b"iids-tracked", 0),
+        tuple(_group(_named(row)) for row in found[b"groups"]),
+    )
+
+
+def _named(row: Reply) -> dict[bytes, Reply]:
+    return dict(zip(row[::2], row[1::2], strict=True))
+
+
+def _group(row: dict[bytes, Reply]) -> Group:
+    consumers, anchor = [], None
+    for each in map(_named, row[b"consumers"]):
+        # Redis 6.0 to 7.0 call the number of a consumer's records "pel-count" as well
+        consumers.append(Consumer(each[b"name"], each[b"pel-count"], each[b"seen-time"], each.get(b"active-time")))
+        if each[b"pending"] and anchor is None:
+            entry_id, delivered, count = each[b"pending"][0]
+            anchor = Record(entry_id, each[b"name"], delivered, count)
+    read = (row[b"entries-read"] if row[b"entries-read"] is not None else UNKNOWN) if b"entries-read" in row else None
+    return Group(
+        row[b"name"],
+        row[b"last-delivered-id"],
+        read,
+        row[b"pel-count"],
+        row.get(b"nacked-count", 0),
+        tuple(consumers),
+        anchor,
+    )
+
+
+def deadline(link: Link, key: bytes) -> int | None:
+    """When the key ends, in wall milliseconds; None if it does not.
+
+    Raises:
+        ChangedError: it has ended.
+    """
+    found = link.ask([("PEXPIRETIME", key)])[0]
+    if isinstance(found, ResponseError):  # before Redis 7.0; not to the millisecond then
+        left, (seconds, micros) = link.ask([("PTTL", key), ("TIME",)])
+        found = left if left < 0 else int(seconds) * 1000 + int(micros) // 1000 + left
+    if found == -2:
+        raise ChangedError("the key is gone")
+    return None if found < 0 else int(found)
+
+
+# ---------------------------------------------------------------------- entries
+
+
+class Entries:
+    """The entries of a stream in order, a page at a time; the next page is asked for before this one is handed out.
+
+    Args:
+        link: the server, which must not be used otherwise in between.
+        key: of the stream.
+        after: id to begin behind.
+        upto: id to end with.
+    """
+
+    def __init__(self, link: Link, key: bytes, after: bytes = b"", upto: bytes = b"+") -> None:
+        self._link, self._key, self._upto = link, key, upto
+        self._start = b"(" + after if after else b"-"
+        self._count = _FIRST_PAGE
+
+    def __iter__(self) -> Iterator[list[Entry]]:
+        self._request()
+        while page := self._link.good(self._link.receive(), ("XRANGE",)):
+            is_last = len(page) < self._count
+            self._start = b"(" + page[-1][0]
+            self._count = _next_count(page)
+            if not is_last:
+                self._request()
+            yield page
+            if is_last:
+                return
+
+    def _request(self) -> None:
+        self._link.send([("XRANGE", self._key, self._start, self._upto, "COUNT", self._count)])
+
+
+def size_of(entry: Entry) -> int:
+    """Bytes of an entry, with a little for its frame."""
+    return 32 + sum(map(len, entry[1])) + 8 * len(entry[1])
+
+
+def _next_count(page: list[Entry]) -> int:
+    """How many entries of the size of the largest of the last few make a page."""
+    largest = max(map(size_of, page[-8:]))
+    return max(1, min(PAGE_ENTRIES, PAGE_BYTES // largest, 4 * len(page)))
+
+
+def gone(link: Link, key: bytes, wanted: list[bytes]) -> list[bytes]:
+    """Those of these ids that the stream does not hold."""
+    missing: list[bytes] = []
+    count, at = 1, 0
+    while at < len(wanted):
+        some = wanted[at : at + count]
+        found: list[Entry] = []
+        for entry_id, reply in zip(some, link.ask([("XRANGE", key, each, each) for each in some]), strict=True):
+            found += link.good(reply, ("XRANGE",))
+            if not reply:
+                missing.append(entry_id)
+        at += len(some)
+        count = _next_count(found) if found else min(PAGE_ENTRIES, 4 * count)
+    return missing
+
+
+# ---------------------------------------------------------------------- pending records
+
+
+def records(link: Link, key: bytes, group: Group, *, count: int = PAGE_RECORDS) -> Iterator[list[Record]]:
+    """A group's records by id, a page at a time.
+
+    Raises:
+        ChangedError: the group's records changed meanwhile so that their times cannot be told.
+    """
+    start = b"-"
+    while group.pending:
+        page = _page(link, key, group, start, count)
+        if page:
+            yield page
+        if len(page) < count:
+            return
+        start = b"(" + page[-1].id
+
+
+def _page(link: Link, key: bytes, group: Group, start: bytes, count: int) -> list[Record]:
+    rows: list[Reply] = []
+    for attempt in range(_PATIENCE):
+        rows, now = _rows(link, key, group, start, count)
+        if now is not None and all(row[2] for row in rows):
+            return [_record(row, now) for row in rows]
+        if attempt > 2:
+            time.sleep(0.001)  # records of this millisecond look like records of the future: their idle time is 0
+    return _by_xinfo(link, key, group, {row[0] for row in rows})
+
+
+def _rows(link: Link, key: bytes, group: Group, start: bytes, count: int) -> tuple[list[Reply], int | None]:
+    """Rows of XPENDING and the clock they were made by; None if it cannot be told."""
+    commands: list[Command] = [("XPENDING", key, group.name, start, "+", count)]
+    anchor = group.anchor
+    if anchor is not None:
+        assert anchor.consumer is not None
+        probe = ("XPENDING", key, group.name, anchor.id, anchor.id, 1, anchor.consumer)
+        commands = [probe, *commands, probe]
+    replies = link.ask([("MULTI",), *commands, ("EXEC",)])
+    for command, reply in zip([*commands, ("EXEC",)], replies[1:], strict=True):
+        link.good(reply, command)
+    made = [link.good(reply, command) for command, reply in zip(commands, replies[-1], strict=True)]
+    if anchor is None:
+        return made[0], 0 if all(row[2] < 0 for row in made[0]) else None
+    before, rows, after = made
+    if not before or before != after or before[0][2] == 0 or before[0][3] != anchor.deliveries:
+        return rows, None
+    return rows, anchor.time + before[0][2]
+
+
+def _record(row: Reply, now: int) -> Record:
+    entry_id, consumer, idle, count = row
+    # -1 and no name is how XPENDING shows a record without an owner
+    return Record(entry_id, None, 0, count) if idle < 0 else Record(entry_id, consumer, now - idle, count)
+
+
+def _by_xinfo(link: Link, key: bytes, group: Group, wanted: set[bytes]) -> list[Record]:
+    """The same from XINFO, whatever it costs: delivery times in the future of the server's clock, or an odd anchor."""
+    count = max(group.pending, 1)
+    found = _named(link.call("XINFO", "STREAM", key, "FULL", "COUNT", count))
+    for row in map(_named, found[b"groups"]):
+        if row[b"name"] != group.name:
+            continue
+        owned = [
+            Record(entry_id, each[b"name"], delivered, times)
+            for each in map(_named, row[b"consumers"])
+            for entry_id, delivered, times in each[b"pending"]
+        ]
+        mine = {record.id for record in owned}
+        free = [Record(each[0], None, 0, each[3]) for each in row[b"pending"] if each[0] not in mine]
+        page = sorted((record for record in owned + free if record.id in wanted), key=lambda one: as_id(one.id))
+        if len(page) == len(wanted):
+            return page
+    raise ChangedError("the group's pending entries change while they are read")
+
+
+def as_id(text: bytes) -> tuple[int, int]:
+    """An id as two numbers, which sort as ids do."""
+    ms, _, seq = text.partition(b"-")
+    return int(ms), int(seq)
+
+
+def ascending(ids: list[bytes]) -> bool:
+    """Whether ids grow strictly, as a stream's do."""
+    return all(as_id(one) < as_id(other) for one, other in pairwise(ids))

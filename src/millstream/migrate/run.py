@@ -1,0 +1,313 @@
+"""Many streams copied, each on its own: which there are, what becomes of each, what else is there."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from millstream.migrate.capabilities import Abilities, abilities_of
+from millstream.migrate.command_file import Form, Writer, load, writing
+from millstream.migrate.commands import losses
+from millstream.migrate.compare import Side, compare
+from millstream.migrate.connection import Link
+from millstream.migrate.copy_stream import TEMPORARY, Copied, Copier, Way
+from millstream.migrate.errors import ChangedError, LinkError, RefusedError, TransferError, UnequalError
+from millstream.migrate.read_stream import Overview, overview
+
+Existing = Literal["refuse", "replace", "skip"]
+State = Literal["copied", "equal", "skipped", "behind", "failed"]
+Tell = Callable[[str, int, int], None]
+"""Called with ``"copied"`` or ``"compared"``, how many entries it has been, and how many there are in all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What the user asked for.
+
+    Attributes:
+        patterns: of keys, as SCAN takes them; none means all. One that no stream matches is told of, and is a failure.
+        existing: what to do with a key that is at the target already; ``refuse`` still accepts an equal stream.
+        way: see :mod:`millstream.migrate.copy_stream`.
+        check: read both sides again and compare.
+        strict: refuse a stream of which something would be lost.
+        allow_none: a pattern that no stream matches is no failure.
+    """
+
+    patterns: Sequence[str] = ()
+    existing: Existing = "refuse"
+    way: Way = "auto"
+    check: bool = True
+    strict: bool = False
+    allow_none: bool = False
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of one stream.
+
+    Attributes:
+        key: of the stream.
+        state: ``copied``; ``equal``: it was there already; ``skipped``: there was a key of that name and it was left
+            alone; ``behind``: copied as it was, and entries were added since; ``failed``: nothing of it was left.
+        way: ``dump`` or ``commands``, empty if it was not copied.
+        entries: in the copy.
+        groups: the same.
+        pending: the same.
+        losses: what the target cannot hold.
+        reason: why it is neither copied nor equal.
+        differences: the first that were found.
+    """
+
+    key: bytes
+    state: State
+    way: str = ""
+    entries: int = 0
+    groups: int = 0
+    pending: int = 0
+    losses: list[str] = field(default_factory=list)
+    reason: str = ""
+    differences: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """The target has all of it."""
+        return self.state in {"copied", "equal", "skipped"}
+
+
+@dataclass(slots=True)
+class Report:
+    """What became of all.
+
+    Attributes:
+        streams: by key.
+        others: keys of other types at the source, by type: not copied.
+        elsewhere: keys in other databases of the source, by database: not looked at.
+        leftovers: temporary keys at the target of a run that was killed, for streams that are not in this one.
+        unmatched: patterns that no stream matches, unless that is allowed.
+        different: where a file is that turned out not to be what its streams are; it has not the name it should have.
+        lacks_times: consumers of some streams were seen last when they were copied.
+    """
+
+    streams: list[Outcome] = field(default_factory=list)
+    others: dict[str, int] = field(default_factory=dict)
+    elsewhere: dict[int, int] = field(default_factory=dict)
+    leftovers: list[bytes] = field(default_factory=list)
+    unmatched: list[str] = field(default_factory=list)
+    different: Path | None = None
+    lacks_times: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """The target has all of all."""
+        return not self.unmatched and all(outcome.ok for outcome in self.streams)
+
+
+def find_streams(link: Link, choices: Choices) -> tuple[list[bytes], Report]:
+    """Keys of streams, sorted, and a report of what else was found."""
+    keys: set[bytes] = set()
+    others: set[bytes] = set()
+    kinds: Counter[str] = Counter()
+    report = Report()
+    for pattern in choices.patterns or ("*",):
+        matched = False
+        for page in _scan(link, pattern):
+            matched = matched or not keys.isdisjoint(page)
+            fresh = [key for key in page if key not in keys and key not in others and not key.startswith(TEMPORARY)]
+            for key, kind in zip(fresh, link.ask([("TYPE", key) for key in fresh]), strict=True):
+                name = link.good(kind, ("TYPE",)).decode()
+                if name == "stream":
+                    keys.add(key)
+                    matched = True
+                elif name != "none":
+                    others.add(key)
+                    kinds[name] += 1
+        if not matched and choices.patterns and not choices.allow_none:
+            report.unmatched.append(pattern)
+    report.others = dict(kinds)
+    report.elsewhere = _elsewhere(link)
+    return sorted(keys), report
+
+
+def _elsewhere(link: Link) -> dict[int, int]:
+    """Numbers of keys in the other databases, by database; empty where the server does not say."""
+    text = link.ask([("INFO", "keyspace")])[0]
+    found = re.findall(rb"^db(\d+):keys=(\d+)", text, re.MULTILINE) if isinstance(text, bytes) else []
+    return {int(number): int(count) for number, count in found if int(number) != link.database}
+
+
+def _scan(link: Link, pattern: str) -> Iterator[list[bytes]]:
+    cursor, seen = b"0", set()
+    while True:
+        cursor, page = link.call("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
+        yield [key for key in dict.fromkeys(page) if key not in seen]
+        seen.update(page)  # SCAN may show a key twice
+        if cursor == b"0":
+            return
+
+
+def move(source: Link, target: Link, choices: Choices, tell: Tell) -> Report:
+    """Copy every stream that was asked for.
+
+    Args:
+        source: read only.
+        target: written to.
+        choices: the user's.
+        tell: called now and then with how far it is.
+
+    Raises:
+        TransferError: it cannot go on: an end is gone, or refuses every stream for the same reason.
+    """
+    keys, report = find_streams(source, choices)
+    report.leftovers = _leftovers(target, set(keys))
+    lengths = [reply if isinstance(reply, int) else 0 for reply in source.ask([("XLEN", key) for key in keys])]
+    total, done = sum(lengths), 0
+    copier = Copier(source, target, abilities_of(target), way=choices.way, check=choices.check, strict=choices.strict)
+    for key, length in zip(keys, lengths, strict=True):
+        copier.tell = partial(_told_as, tell, done, total)
+        outcome = _one(copier, key, choices, report)
+        report.streams.append(outcome)
+        done += length
+    return report
+
+
+def _told_as(tell: Tell, before: int, total: int, what: str, count: int) -> None:
+    tell(what, before + count, total)
+
+
+def to_file(source: Link, path: Path, form: Form, able: Abilities, choices: Choices, tell: Tell) -> Report:
+    """Write every stream that was asked for into a file of commands.
+
+    Args:
+        source: read only.
+        path: of the file; what stood there is replaced when the new one is whole. One that differs from its source
+            gets another name, :attr:`Report.different`.
+        form: of the commands.
+        able: what the server that will read them can.
+        choices: the user's; only ``patterns``, ``check`` and ``strict`` matter.
+        tell: as for :func:`move`.
+
+    Raises:
+        TransferError: it cannot go on, or the file is not what it should be; then there is none.
+    """
+    keys, report = find_streams(source, choices)
+    lengths = [reply if isinstance(reply, int) else 0 for reply in source.ask([("XLEN", key) for key in keys])]
+    total, done = sum(lengths), 0
+    differs = path.with_name(f"{path.name}.differs")
+    with writing(path, lambda: differs if report.different else path) as (file, part):
+        writer = Writer(file, form, able)
+        for key, length in zip(keys, lengths, strict=True):
+            stream = _written(writer, source, key, choices, report, partial(_told_as, tell, done, total, "copied"))
+            report.lacks_times |= any(group.consumers for group in stream.groups) if stream else False
+            done += length
+        writer.end()
+        file.close()
+        if choices.check:
+            alike = _check_file(source, part, able, report, tell, total)
+            report.different = None if alike else differs
+    return report
+
+
+def _written(
+    writer: Writer, source: Link, key: bytes, choices: Choices, report: Report, tell: Callable[[int], None]
+) -> Overview | None:
+    try:
+        lost = losses(overview(source, key), writer.able)
+        if lost and choices.strict:
+            reason = "something would be lost (--strict): " + "; ".join(lost)
+            report.streams.append(Outcome(key, "failed", reason=reason, losses=lost))
+            return None
+        stream = writer.stream(source, key, tell)
+    except (ChangedError, RefusedError) as error:
+        source.forget()
+        report.streams.append(Outcome(key, "failed", reason=str(error)))
+        return None
+    report.streams.append(_outcome(key, Copied("commands", stream, losses(stream, writer.able))))
+    return stream
+
+
+def _check_file(source: Link, part: Path, able: Abilities, report: Report, tell: Tell, total: int) -> bool:
+    """Read the file back into a store in memory and compare; whether all that is in it is as it should be."""
+    done, alike = 0, True
+    with Link("memory://") as made:
+        load(part, made)
+        for outcome in report.streams:
+            if not outcome.ok:
+                continue
+            try:
+                stream = overview(source, outcome.key)
+                sides = Side(source, outcome.key), Side(made, outcome.key)
+                found = compare(
+                    *sides, stream, able, times=False, tell=partial(_told_as, tell, done, total, "compared")
+                )
+            except (ChangedError, RefusedError) as error:
+                source.forget()
+                made.forget()
+                outcome.state, outcome.reason, alike = "failed", f"when the file was read back: {error}", False
+                continue
+            if found.count:
+                outcome.state, outcome.differences, alike = "failed", found.texts, False
+                outcome.reason = f"{found.count} differences between source and file"
+            done += outcome.entries
+    return alike
+
+
+def _leftovers(target: Link, ours: set[bytes]) -> list[bytes]:
+    pattern = TEMPORARY.decode() + "*"
+    return sorted(key for page in _scan(target, pattern) for key in page if key.removeprefix(TEMPORARY) not in ours)
+
+
+def _one(copier: Copier, key: bytes, choices: Choices, report: Report) -> Outcome:
+    """Copy one stream; what concerns it alone becomes its outcome."""
+    try:
+        there = choices.existing != "replace" and copier.target.call("EXISTS", key)
+        if there and choices.existing == "skip":
+            return Outcome(key, "skipped", reason="there is a key of this name at the target")
+        if there:
+            return _as_it_is(copier, key)
+        copied = copier.copy(key, replaces=choices.existing == "replace")
+    except UnequalError as error:
+        return Outcome(key, "failed", reason=str(error), differences=error.differences)
+    except ChangedError as error:
+        return Outcome(key, "failed", reason=str(error))
+    except LinkError as error:
+        raise LinkError(f"{error}\n{_so_far(report)}") from None
+    except RefusedError as error:
+        if error.code in {"MOVED", "READONLY", "OOM", "MISCONF", "NOPERM", "CROSSSLOT", "CLUSTERDOWN"}:
+            raise TransferError(f"{error}\n{_so_far(report)}") from None
+        return Outcome(key, "failed", reason=str(error))
+    report.lacks_times = report.lacks_times or copied.lacks_times
+    return _outcome(key, copied)
+
+
+def _outcome(key: bytes, copied: Copied) -> Outcome:
+    stream = copied.stream
+    outcome = Outcome(key, "copied", copied.way, stream.length, len(stream.groups), stream.records, copied.losses)
+    if copied.behind:
+        outcome.state = "behind"
+        outcome.reason = (
+            f"copied up to {stream.last_id.decode()}; {copied.behind} entries were added to the source since: stop who "
+            "writes, and copy it again with --replace"
+        )
+    return outcome
+
+
+def _as_it_is(copier: Copier, key: bytes) -> Outcome:
+    """A stream that is at the target already is fine if it is equal: an earlier run has copied it."""
+    stream = overview(copier.source, key)
+    sides = Side(copier.source, key), Side(copier.target, key)
+    found = compare(*sides, stream, copier.able, times=False, tell=lambda done: copier.tell("compared", done))
+    if not found.count:
+        return Outcome(key, "equal", "", stream.length, len(stream.groups), stream.records)
+    reason = (
+        f"the target has another stream of this name ({found.count} differences): --replace overwrites it, "
+        "--skip-existing leaves it"
+    )
+    return Outcome(key, "failed", reason=reason, differences=found.texts)
+
+
+def _so_far(report: Report) -> str:
+    done = sum(outcome.ok for outcome in report.streams)
+    return f"{done} streams were copied whole before that; run the same command again when this is mended."

@@ -1,0 +1,94 @@
+"""What makes a snapshot of the log's sealed files: a process of its own, so that the server's stands still for nothing.
+
+``python -m millstream.node.log.compaction DIRECTORY NICENESS PLACE`` reads one line from standard input, a
+:class:`~millstream.persistence.rewrite.Rewrite`, and writes the snapshot that it asks for. Its priority is that much
+lower than its parent's. It works in the very directory of its parent's log, which ``PLACE`` tells from every other
+(``DiskLock.place``), and in no other that has its path by now. It takes no lock, changes no file that is there, and
+ends at once when its standard input does, which happens at the latest when its parent ends.
+
+=========  ==========================================================================
+exit code  meaning
+=========  ==========================================================================
+0          the snapshot is whole and on the disk
+1          it is not, for the reason given on standard error; a part of it may be left
+=========  ==========================================================================
+"""
+
+import contextlib
+import gc
+import os
+import sys
+import threading
+from pathlib import Path
+
+from millstream.engine import transitions
+from millstream.engine.keyspace import Keyspace
+from millstream.errors import DiskError, MillstreamError
+from millstream.node.log import codec
+from millstream.node.log.snapshot import payloads
+from millstream.persistence.disk import Disk, RealDisk
+from millstream.persistence.rewrite import Rewrite, contents, make
+
+
+def compact(disk: Disk, directory: Path, rewrite: Rewrite) -> None:
+    """Make the snapshot of a rewriting.
+
+    Args:
+        disk: to read and write.
+        directory: the data directory.
+        rewrite: what to make from what.
+
+    Raises:
+        LogCorruptError: a file it was to be made from is damaged.
+        StorageError: such a file cannot be read, or is of a later version.
+        OSError: the snapshot could not be written.
+    """
+    assert transitions.MODULES, "importing them is what matters"
+    space, wall = Keyspace(), 0
+    apply = space.apply
+    for payload in contents(disk, directory, rewrite):
+        wall, steps = codec.unpack(payload)
+        for step in steps:
+            apply(tuple(step))
+    make(disk, directory, rewrite, payloads(space, wall))
+
+
+def _end_with_parent() -> None:
+    """Wait for the end of standard input, and end the process."""
+    while os.read(0, 4096):
+        pass
+    os._exit(1)
+
+
+def _stand_back(niceness: int) -> None:
+    """Leave memory, and as much of the processor as is asked for, to others where they want them."""
+    gc.disable()  # nothing becomes garbage here but at the end
+    os.nice(niceness)
+    with contextlib.suppress(OSError):  # no such file outside Linux
+        Path("/proc/self/oom_score_adj").write_text("1000")  # if memory runs out, let it be this process
+
+
+def _open_disk(directory: Path, place: str) -> RealDisk:
+    disk = RealDisk()
+    if disk.hold(directory) != place:
+        raise DiskError(f"{directory} is another directory now than the one that the log is in")
+    return disk
+
+
+def main(directory: str, niceness: str, place: str) -> int:
+    """Read what is asked for, and do it; the exit code."""
+    rewrite = Rewrite.decode(sys.stdin.readline())
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _stand_back(int(niceness))
+    try:
+        compact(_open_disk(Path(directory), place), Path(directory), rewrite)
+    except (MillstreamError, OSError, MemoryError) as error:
+        print(str(error) or repr(error), file=sys.stderr)  # noqa: T201 - this is a program
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    code = main(*sys.argv[1:])
+    sys.stderr.flush()
+    os._exit(code)  # to take a large keyspace apart would take long, for nothing

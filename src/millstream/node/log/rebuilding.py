@@ -1,0 +1,45 @@
+"""A keyspace made anew from its own log or from dumps of its values, to prove that it comes out the same (DEBUG)."""
+
+from collections.abc import Iterable
+
+from millstream.engine.keyspace import Database, Keyspace
+from millstream.engine.serialization import dump
+from millstream.node.log import codec
+
+
+def from_log(payloads: Iterable[bytes]) -> Keyspace:
+    """What these records give."""
+    space = Keyspace()
+    for payload in payloads:
+        for step in codec.unpack(payload)[1]:
+            space.apply(tuple(step))
+    return space
+
+
+def from_dumps(old: Keyspace) -> Keyspace:
+    """Every value dumped and loaded."""
+    space = Keyspace()
+    for mine, base in zip(space.databases, old.databases, strict=True):
+        mine.keys = {key: dump.load(dump.dump(value)) for key, value in base.keys.items()}
+        mine.expires = dict(base.expires)
+    return space
+
+
+def differing(one: Keyspace, other: Keyspace) -> list[bytes]:
+    """Keys that are not the same in both, sorted."""
+    found: set[bytes] = set()
+    for left, right in zip(one.databases, other.databases, strict=True):
+        keys = left.keys.keys() | right.keys.keys()
+        found |= {key for key in keys if _image(left, key) != _image(right, key)}
+    return sorted(found)
+
+
+def _image(db: Database, key: bytes) -> tuple[bytes | None, int | None]:
+    value = db.keys.get(key)
+    return None if value is None else dump.dump(value), db.expires.get(key)
+
+
+def adopt(space: Keyspace, fresh: Keyspace) -> None:
+    """Let one keyspace hold what another holds; its databases stay the same objects."""
+    for mine, theirs in zip(space.databases, fresh.databases, strict=True):
+        mine.replace(theirs.keys, theirs.expires)

@@ -1,0 +1,290 @@
+"""When the log is rewritten, and who does what: a child process makes the snapshot, a thread here waits for it.
+
+The thread does nothing that takes long and holds the interpreter: it starts and waits for a process, and asks the log
+for the two moments at which files change hands (:meth:`Log.seal_off`, :meth:`Log.adopt`). A rewriting that fails leaves
+the log as it is; another is tried later, ever more rarely if it goes on failing.
+"""
+
+import contextlib
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any, Protocol, TypeVar
+
+from millstream.commands.admin.info import RewriteFacts
+from millstream.commands.context.config import Config
+from millstream.errors import StorageError
+from millstream.persistence.rewrite import Rewrite
+
+log = logging.getLogger("millstream.rewriting")
+
+# Seconds before another is tried by itself after one has failed, doubled with each that fails in a row
+FIRST_PAUSE = 10.0
+LONGEST_PAUSE = 3600.0
+# How much lower the child's priority is where there is time: the server and all else on the machine go first
+STANDS_BACK = 10
+# There is time if the log took so many times as long to grow as its last rewriting took. On processors in demand, one
+# that stands back gets a tenth of what the server gets: at worst half as much is written meanwhile as was before it.
+CALM = 20
+# -P: what lies in the directory in which the server happens to run is not for import
+PROGRAM = (sys.executable, "-P", "-m", "millstream.node.log.compaction")
+
+T = TypeVar("T")
+
+
+def niceness(last: int, grown: float) -> int:
+    """How much lower than the server's the priority of a rewriting is that begins because the log has grown.
+
+    Standing back while writers are at full rate would let the log grow without a bound: the more the server works, the
+    less the child gets. With the same priority it gets as much processor as the server, and needs a fraction of the
+    server's time for each record, so it keeps up however many want the processors.
+
+    Args:
+        last: seconds that the last one took; -1 if none is known.
+        grown: seconds in which the log has grown since.
+    """
+    return STANDS_BACK if last >= 0 and grown >= CALM * max(last, 1) else 0
+
+
+class RewritableLog(Protocol):
+    """What a rewriting needs of a log; :class:`millstream.persistence.log.Log` is one."""
+
+    @property
+    def directory(self) -> Path:
+        """The data directory."""
+        ...
+
+    @property
+    def place(self) -> str:
+        """What tells it from every other directory, whatever its path."""
+        ...
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all files of the log."""
+        ...
+
+    @property
+    def snapshot_bytes(self) -> int:
+        """Bytes of its snapshot, 0 without one."""
+        ...
+
+    def seal_off(self) -> Rewrite | None:
+        """Go on in a new file; what can be rewritten then."""
+        ...
+
+    def adopt(self, rewrite: Rewrite) -> None:
+        """Let the snapshot take the place of what it was made from."""
+        ...
+
+    def sweep(self) -> None:
+        """Remove what is not needed."""
+        ...
+
+
+@dataclass(slots=True)
+class _Child:
+    """The process that makes the snapshot."""
+
+    process: "subprocess.Popen[bytes]"
+
+    @property
+    def lifeline(self) -> IO[bytes]:
+        """What it reads; it ends when this is closed."""
+        assert self.process.stdin is not None
+        return self.process.stdin
+
+
+class GivenUpError(StorageError):
+    """A rewriting ended without a snapshot; the log is as it was."""
+
+
+def _at_once(job: Callable[[], T]) -> T:
+    return job()
+
+
+class Rewriter:
+    """Rewrites one log, one rewriting at a time.
+
+    Args:
+        log: to rewrite.
+        config: ``auto-aof-rewrite-percentage`` and ``auto-aof-rewrite-min-size`` are looked at.
+        exclusively: runs a job at a moment at which nobody writes the log, and returns what it returns; by default
+            at once, since the log guards itself.
+        program: what makes the snapshot, see :mod:`millstream.node.log.compaction`.
+        in_thread: called first in each thread that is started.
+
+    Attributes:
+        facts: what came of it so far.
+    """
+
+    def __init__(
+        self,
+        log: RewritableLog,
+        config: Config,
+        *,
+        exclusively: Callable[[Callable[[], Any]], Any] = _at_once,
+        program: Sequence[str] = PROGRAM,
+        in_thread: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._log = log
+        self._config = config
+        self._exclusively = exclusively
+        self._program = program
+        self._in_thread = in_thread
+        self._thread: threading.Thread | None = None
+        self._gate = threading.Lock()  # guards the two below
+        self._child: _Child | None = None
+        self._stopped = False
+        self._started = 0.0
+        self._ended = 0.0
+        self._niceness = STANDS_BACK
+        self._not_before = 0.0
+        self.facts = RewriteFacts()
+
+    def consider(self) -> None:
+        """Begin if the log has grown as far as the configuration says. Called often, so it does little."""
+        size = self._log.total_bytes
+        if size < self._config.rewrite_min_size or not self._config.rewrite_percentage or self.facts.is_running:
+            return
+        base = max(self._log.snapshot_bytes, 1)
+        if (size - base) * 100 >= base * self._config.rewrite_percentage and time.monotonic() >= self._not_before:
+            self.start(niceness(self.facts.seconds, time.monotonic() - self._ended))
+
+    def start(self, priority: int = STANDS_BACK) -> bool:
+        """Begin a rewriting, with so much lower a priority than this process's; False if one is under way."""
+        if self.facts.is_running or self._stopped:
+            return False
+        self._niceness = priority
+        self.facts = replace(self.facts, is_running=True, started=self.facts.started + 1)
+        self._started = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="millstream-rewrite", daemon=True)
+        self._thread.start()
+        return True
+
+    def told(self) -> RewriteFacts:
+        """What INFO shows."""
+        if not self.facts.is_running:
+            return self.facts
+        return replace(self.facts, current_seconds=int(time.monotonic() - self._started))
+
+    def stop(self) -> None:
+        """Give up what is under way, and begin nothing more. Waits for the thread, which ends soon.
+
+        Jobs given to ``exclusively`` must still be run meanwhile.
+        """
+        with self._gate:
+            self._stopped = True
+            if self._child is not None:
+                self._child.process.kill()
+        if self._thread is not None:
+            self._thread.join()
+
+    def abandon(self) -> None:
+        """In a forked child: hold nothing that keeps the parent's rewriting alive."""
+        self._stopped = True
+        if self._child is not None:
+            with contextlib.suppress(OSError):  # closing is all that matters
+                self._child.lifeline.close()
+
+    # ------------------------------------------------------------------ in the thread
+
+    def _run(self) -> None:
+        failure = ""
+        self._in_thread()
+        try:
+            self._rewrite()
+        except (StorageError, OSError) as error:
+            failure = str(error)
+        except BaseException as error:
+            log.exception("internal error while the log was rewritten")
+            failure = repr(error)
+        self._finish(failure)
+
+    def _rewrite(self) -> None:
+        rewrite = self._exclusively(self._log.seal_off)
+        if rewrite is None:
+            return
+        before = self._log.total_bytes
+        try:
+            self._make(rewrite)
+            self._exclusively(lambda: self._log.adopt(rewrite))
+        finally:
+            with contextlib.suppress(StorageError):  # harmless, and tried again at the next rewriting or start
+                self._log.sweep()
+        seconds = time.monotonic() - self._started
+        log.info("the log was rewritten in %.1f s: %d bytes instead of %d", seconds, self._log.total_bytes, before)
+
+    def _make(self, rewrite: Rewrite) -> None:
+        """Have the snapshot made, and wait for it."""
+        child = self._spawn()
+        try:
+            with contextlib.suppress(BrokenPipeError):  # it says why it has ended
+                child.lifeline.write(rewrite.encode().encode() + b"\n")
+                child.lifeline.flush()
+            assert child.process.stdout is not None
+            said = child.process.stdout.read().decode(errors="replace").strip()
+            code = child.process.wait()
+        finally:
+            with self._gate:
+                self._child = None
+            child.process.kill()  # nothing, unless something was raised above
+            child.process.wait()
+            for pipe in (child.process.stdin, child.process.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(BrokenPipeError):  # what it did not read is lost
+                        pipe.close()
+        if code:
+            raise GivenUpError(said.splitlines()[-1] if said else f"the process that does it ended with code {code}")
+
+    def _spawn(self) -> _Child:
+        with self._gate:
+            if self._stopped:
+                raise GivenUpError("the server stops")
+            self._child = _Child(
+                subprocess.Popen(
+                    [*self._program, str(self._log.directory), str(self._niceness), self._log.place],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    env=_environment(),
+                    process_group=0,  # Ctrl-C is for this process, whose end ends the child
+                )
+            )
+            return self._child
+
+    def _finish(self, failure: str) -> None:
+        facts = self.facts
+        self._ended = time.monotonic()
+        seconds = self._ended - self._started
+        if not failure:
+            self.facts = replace(
+                facts,
+                is_running=False,
+                is_ok=True,
+                seconds=int(seconds),
+                failed_in_a_row=0,
+            )
+            self._not_before = 0.0
+            return
+        row = facts.failed_in_a_row + 1
+        pause = min(FIRST_PAUSE * 2 ** min(row - 1, 30), LONGEST_PAUSE)
+        self._not_before = time.monotonic() + pause
+        if not self._stopped:
+            log.error(
+                "rewriting the log was given up, which does it no harm: %s; not before %d s again", failure, pause
+            )
+        self.facts = replace(facts, is_running=False, is_ok=False, seconds=int(seconds), failed_in_a_row=row)
+
+
+def _environment() -> dict[str, str]:
+    """The process's environment, with the place this package was imported from put first."""
+    root = str(Path(__file__).parents[3])
+    before = os.environ.get("PYTHONPATH")
+    return os.environ | {"PYTHONPATH": root if not before else os.pathsep.join((root, before))}

@@ -1,0 +1,44 @@
+"""How much the changes of one command, transaction or script take in the log: all of them are one record."""
+
+from millstream.commands.table.table import Command
+from millstream.errors import CommandError
+from millstream.protocol import limits
+
+# Bytes that a word takes in a record beside itself, at most
+_WORD_OVERHEAD = 16
+_TOO_LARGE = (
+    f"ERR the changes of one transaction, script or command take at most {limits.CHANGE_MAX >> 20} MiB in the log, and "
+    "with this command they would take more: nothing of it was done; make such changes in smaller parts"
+)
+
+
+class Weight:
+    """What was weighed since the last record.
+
+    Attributes:
+        bytes: as much as the next one takes, or a little more; set to 0 with each record.
+    """
+
+    __slots__ = ("bytes",)
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def add_words(self, row: Command, argv: list[bytes]) -> None:
+        """Weigh a command of a transaction or script before it runs: it logs its words, or weighs what else it logs.
+
+        Raises:
+            CommandError: see :meth:`add`.
+        """
+        if "write" in row.flags:
+            self.add(sum(map(len, argv)) + _WORD_OVERHEAD * len(argv))
+
+    def add(self, size: int) -> None:
+        """So many bytes are about to be changed.
+
+        Raises:
+            CommandError: with what was weighed before they are more than a record may hold.
+        """
+        if self.bytes + size > limits.CHANGE_MAX:
+            raise CommandError(_TOO_LARGE)
+        self.bytes += size

@@ -1,0 +1,616 @@
+"""Lua scripts: one runtime for the node, a cache of scripts by SHA-1, and the bridge between a script and the commands.
+
+The Lua side is in ``lua/``: ``sandbox.lua`` (what a script sees, how it is run, how its result becomes a reply),
+``natives.lua`` and ``patterns.lua`` (Lua's own functions with bounds), ``cjson.lua``. What is compiled goes through
+``bytecode.py``. Rules of the bridge: a host function never raises into Lua and takes no Lua tables (``_guarded`` sees
+to the first), and the memory limit is off while Python makes Lua values, since an allocation that fails there cannot
+be handled.
+"""
+
+import hashlib
+import logging
+import math
+import random
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib import resources
+from typing import TYPE_CHECKING, Any, Protocol
+
+import hiredis
+
+from millstream.commands.admin.info import REDIS_VERSION, ScriptFacts
+from millstream.commands.context.context import Context
+from millstream.commands.context.session import Session
+from millstream.commands.table.table import Command, find
+from millstream.errors import CommandError
+from millstream.node.scripting import bytecode
+from millstream.printable import printable
+from millstream.protocol import doubles
+from millstream.replies import Error, Fixed, Map, NilArray, Push, Raw, Reply, Set, Simple, Verbatim
+
+if TYPE_CHECKING:
+    from millstream.commands.context.config import Config
+
+log = logging.getLogger("millstream.script")
+
+# Bytes all scripts' Lua values may take together
+MEMORY = 256 * 1024 * 1024
+# Scripts kept of those that only EVAL brought; SCRIPT LOAD's are kept until SCRIPT FLUSH
+EVAL_KEPT = 500
+NOT_INSTALLED = "ERR Lua scripts need the package lupa: pip install 'millstream[server]'"
+NO_SCRIPT = "NOSCRIPT No matching script. Please use EVAL."
+_LEVELS = (logging.DEBUG, logging.DEBUG, logging.INFO, logging.WARNING)
+_FLAGS = frozenset({"no-writes", "allow-oom", "allow-stale", "no-cluster", "allow-cross-slot-keys"})
+_MASK = 0xFFFFFFFF
+# Bytes of a text that a script logs: one line of the log, and no way to fill the disk by it
+_LOGGED = 1024
+
+
+class Runner(Protocol):
+    """What scripts need of the node."""
+
+    config: "Config"
+
+    def script_context(self, ctx: Context, session: Session) -> Context:
+        """A context for a script's commands, sharing the log record of the command that runs the script."""
+        ...
+
+    def run_inside(self, ctx: Context, row: Command, argv: list[bytes]) -> Reply:
+        """Run one command of a script."""
+        ...
+
+    def allows(self, session: Session, row: Command, argv: list[bytes]) -> bool:
+        """Whether the session's user may run a command; nothing is remembered of a refusal."""
+        ...
+
+    def refuse_inside(self, row: Command | None, line: str) -> Error:
+        """Count an error of a script: of a command it may not run, or, without one, of its own."""
+        ...
+
+
+@dataclass(slots=True)
+class Script:
+    """One script.
+
+    Attributes:
+        sha: its SHA-1 in hexadecimal.
+        source: its text.
+        is_loaded: SCRIPT LOAD brought it.
+        read_only: its first line says ``flags=no-writes``.
+        body: the compiled function, of the present runtime.
+    """
+
+    sha: bytes
+    source: bytes
+    is_loaded: bool = False
+    read_only: bool = False
+    body: Any = None
+
+
+@dataclass(slots=True)
+class _Run:
+    """The script that runs now.
+
+    Attributes:
+        words: of the next command, as far as they have come, if they come in parts.
+    """
+
+    ctx: Context
+    read_only: bool
+    resp: int = 2
+    ends: float | None = None
+    limit: int = 0
+    words: list[bytes] = field(default_factory=list)
+
+
+class Scripts:
+    """The scripts of one node.
+
+    Args:
+        runner: the node.
+    """
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._scripts: dict[bytes, Script] = {}
+        self._lua: Any = None
+        self._compile: Any = None
+        self._execute: Any = None
+        self._lent: list[Any] = []  # what the runtime's own functions of ours call it by
+        self._run: _Run | None = None
+        self._fault: BaseException | None = None
+
+    # ------------------------------------------------------------------ the cache
+
+    def load(self, source: bytes) -> bytes:
+        """SCRIPT LOAD: keep a script; its SHA-1.
+
+        Raises:
+            CommandError: it does not compile, or there is no Lua.
+        """
+        script = self._known(source)
+        script.is_loaded = True
+        return script.sha
+
+    def exists(self, sha: bytes) -> bool:
+        """SCRIPT EXISTS of one."""
+        return sha.lower() in self._scripts
+
+    def facts(self) -> ScriptFacts:
+        """What INFO shows of scripts."""
+        used = 0 if self._lua is None else self._lua.get_memory_used(total=True)
+        return ScriptFacts(len(self._scripts), sum(len(script.source) for script in self._scripts.values()), used)
+
+    def flush(self) -> None:
+        """SCRIPT FLUSH: forget all scripts, and the runtime with them."""
+        self._scripts.clear()
+        self._drop()
+
+    def _known(self, source: bytes) -> Script:
+        sha = hashlib.sha1(source, usedforsecurity=False).hexdigest().encode()
+        script = self._scripts.get(sha)
+        if script is None:
+            script = Script(sha, source)
+            self._prepare(script)
+            self._scripts[sha] = script
+            self._forget_oldest()
+        return script
+
+    def _forget_oldest(self) -> None:
+        brought = [sha for sha, script in self._scripts.items() if not script.is_loaded]
+        if len(brought) > EVAL_KEPT:
+            del self._scripts[brought[0]]
+
+    def _prepare(self, script: Script) -> None:
+        """Compile, after reading the first line's flags."""
+        text = script.source
+        if text.startswith(b"#!"):
+            first, _, rest = text.partition(b"\n")
+            script.read_only = "no-writes" in _flags(first.decode("utf-8", "surrogateescape"))
+            text = b"\n" + rest
+        if self._lua is None:
+            self._start()
+        try:
+            body, problem = self._compile(text, b"@user_script"), None
+        except Exception as error:
+            self._drop()
+            raise CommandError(f"ERR Error compiling script (new function): {error}") from error
+        self._raise_fault()
+        if isinstance(body, tuple):
+            body, problem = body
+        if body is None:
+            reason = problem.decode("utf-8", "surrogateescape") if problem else ""
+            raise CommandError(f"ERR Error compiling script (new function): {reason}")
+        script.body = body
+
+    # ------------------------------------------------------------------ running
+
+    def run_source(
+        self, ctx: Context, source: bytes, keys: list[bytes], args: list[bytes], *, read_only: bool
+    ) -> Reply:
+        """EVAL."""
+        return self._call(ctx, self._known(source), keys, args, read_only=read_only)
+
+    def run_sha(self, ctx: Context, sha: bytes, keys: list[bytes], args: list[bytes], *, read_only: bool) -> Reply:
+        """EVALSHA."""
+        script = self._scripts.get(sha.lower())
+        if script is None:
+            raise CommandError(NO_SCRIPT)
+        return self._call(ctx, script, keys, args, read_only=read_only)
+
+    def _call(self, ctx: Context, script: Script, keys: list[bytes], args: list[bytes], *, read_only: bool) -> Reply:
+        if self._lua is None or script.body is None:
+            self._prepare(script)
+        shadow = replace(ctx.session, queue=None, resp=2, reply_mode="on")
+        inner = self._runner.script_context(ctx, shadow)
+        limit = self._runner.config.script_limit
+        ends = time.monotonic() + limit / 1000 if limit > 0 else None
+        self._run = _Run(inner, read_only or script.read_only, ends=ends, limit=limit)
+        lua = self._lua
+        try:
+            answer = self._execute(script.body, lua.table_from(keys), lua.table_from(args), ctx.session.resp == 3)
+        except MemoryError:
+            answer = (False, b"ERR not enough memory", None, None, False)
+        except Exception as error:  # noqa: BLE001 - lupa's own errors; the runtime is not trusted afterwards
+            told = f"ERR {type(error).__name__} in Lua: {error}".encode("utf-8", "replace")
+            # The time may be over between two calls that Lua protects
+            answer = (False, self._stop_line() if self._is_over() else told, None, None, False)
+            self._drop()
+        finally:
+            ctx.dirty += inner.dirty
+            self._run = None
+        self._raise_fault()
+        if answer[0]:
+            self._relax()
+            ctx.failed = answer[2]
+            return Raw([answer[1]])
+        if b"not enough memory" in answer[1]:
+            self._drop()
+        self._relax()
+        ctx.failed = True
+        *parts, counted = answer[1:]
+        line = _told(script, *parts)
+        return Error(line) if counted else self._runner.refuse_inside(None, line)
+
+    def _raise_fault(self) -> None:
+        """Raise what one of our functions raised while Lua called it; the runtime is not trusted afterwards."""
+        if self._fault is not None:
+            fault, self._fault = self._fault, None
+            self._drop()
+            raise fault
+
+    def _relax(self) -> None:
+        """Collect what a large script left, rather than keep it until the next, which may have no room then."""
+        if self._lua is not None and self._lua.get_memory_used() > MEMORY // 4:
+            self._lua.gccollect()
+
+    def _drop(self) -> None:
+        """Give the runtime up, and its memory; scripts are compiled again when they are next asked for.
+
+        It holds our functions and they hold it: a circle that Python's collector finds late, as large as all scripts'
+        memory. So it is cut here.
+        """
+        self._lua = self._compile = self._execute = None
+        for function in self._lent:
+            function.__setstate__((_nothing, (), {}, None))
+        self._lent.clear()
+        self._drop_bodies()
+
+    # ------------------------------------------------------------------ the runtime
+
+    def _start(self) -> None:
+        """Make the runtime.
+
+        Raises:
+            CommandError: lupa is not installed.
+        """
+        try:
+            from lupa import lua51  # noqa: PLC0415 - only servers that run scripts need Lua
+        except ImportError:
+            raise CommandError(NOT_INSTALLED) from None
+        self._lua = lua = lua51.LuaRuntime(
+            encoding=None,
+            register_eval=False,
+            register_builtins=False,
+            unpack_returned_tuples=True,
+            max_memory=MEMORY,
+            attribute_filter=_nothing,
+        )
+        lua.set_max_memory(0)
+        major, minor, patch = map(int, REDIS_VERSION.split("."))
+        number = major << 16 | minor << 8 | patch
+        self._compile, self._execute = _load(lua, "sandbox")(
+            lua.table_from(self._host(lua)),
+            REDIS_VERSION.encode(),
+            number,
+            random.getrandbits(48),
+            _load(lua, "patterns")(),
+            _load(lua, "natives"),
+            _load(lua, "cjson")(),
+        )
+        self._drop_bodies()
+
+    def _drop_bodies(self) -> None:
+        for script in self._scripts.values():
+            script.body = None
+
+    def _host(self, lua: Any) -> dict[bytes, Any]:
+        """The functions of the host by name. The first two are of C: no signal's exception can come up in them."""
+        functions: dict[bytes, Any] = {
+            b"arm": self._lend(lua.set_max_memory, MEMORY),
+            b"disarm": (disarm := self._lend(lua.set_max_memory, 0)),
+        }
+        for name, function in {**self._functions(_Values(self._lend(lua.table_from))), **_PURE}.items():
+            functions[name.encode()] = self._guarded(disarm, function)
+        return functions
+
+    def _lend(self, method: Callable[..., Any], *args: object) -> Callable[..., Any]:
+        """A method of the runtime, of C as it is, until the runtime is given up."""
+        lent = partial(method, *args)
+        self._lent.append(lent)
+        return lent
+
+    def _guarded(self, disarm: Callable[[], object], function: Callable[..., Any]) -> Callable[..., tuple[int, Any]]:
+        """A function that Lua may call: it gives 0 and a value, or why the script must end; it never raises.
+
+        What is raised would reach the script as an object of Python. It is kept instead, and raised when Lua is left.
+        """
+
+        def call(*args: Any) -> tuple[int, Any]:
+            try:
+                disarm()
+                value = function(*args)
+            except BaseException as error:  # noqa: BLE001 - raised again when Lua is left
+                self._fault = error
+                return 2, b"ERR internal error"
+            return (1, self._stop_line()) if self._is_over() else (0, value)
+
+        return call
+
+    def _functions(self, to_lua: "_Values") -> dict[str, Callable[..., Any]]:
+        """What the sandbox calls and what needs the script that runs."""
+
+        def words(*first: bytes | float) -> None:
+            assert self._run is not None
+            self._run.words = list(map(_word_of, first))
+
+        def more_words(*some: bytes | float) -> None:
+            assert self._run is not None
+            self._run.words += map(_word_of, some)
+
+        def whole(*all_of_them: bytes | float) -> tuple[_Run, list[bytes]]:
+            assert self._run is not None
+            return self._run, list(map(_word_of, all_of_them)) or self._run.words
+
+        def call(*all_of_them: bytes | float) -> Any:
+            run, argv = whole(*all_of_them)
+            return to_lua.convert(self._command(run, argv), run.resp)
+
+        def allows(*all_of_them: bytes | float) -> bool | None:
+            run, argv = whole(*all_of_them)
+            row = find(argv)
+            if row is None or (row.handler is None and len(argv) > 1):
+                return None
+            return self._runner.allows(run.ctx.session, row, argv)
+
+        def set_resp(version: float) -> None:
+            assert self._run is not None
+            self._run.resp = self._run.ctx.session.resp = int(version)
+
+        def count(line: bytes) -> None:
+            self._runner.refuse_inside(None, line.decode("utf-8", "surrogateescape"))
+
+        return {
+            "look": lambda: None,
+            "resp": lambda: 2 if self._run is None else self._run.resp,
+            "words": words,
+            "more_words": more_words,
+            "call": call,
+            "allows": allows,
+            "set_resp": set_resp,
+            "count": count,
+        }
+
+    def _is_over(self) -> bool:
+        run = self._run
+        return run is not None and run.ends is not None and time.monotonic() >= run.ends
+
+    def _stop_line(self) -> bytes:
+        run = self._run
+        assert run is not None
+        wrote = "; what it had written stays" if run.ctx.dirty else ""
+        return f"ERR Script stopped after {run.limit} ms (busy-reply-threshold){wrote}".encode()
+
+    def _command(self, run: _Run, argv: list[bytes]) -> Reply:
+        """One redis.call."""
+        row = find(argv)
+        refuse = self._runner.refuse_inside
+        if row is None or (row.handler is None and len(argv) > 1):
+            return refuse(None, "ERR Unknown Redis command called from script")
+        if row.handler is None or (row.arity > 0 and len(argv) != row.arity) or len(argv) < -row.arity:
+            return refuse(row, "ERR Wrong number of args calling Redis command from script")
+        if "noscript" in row.flags:
+            return refuse(row, "ERR This Redis command is not allowed from script")
+        if run.read_only and "write" in row.flags:
+            return refuse(row, "ERR Write commands are not allowed from read-only scripts.")
+        return self._runner.run_inside(run.ctx, row, argv)
+
+
+def _flags(line: str) -> set[str]:
+    """The flags of a script's first line, ``#!lua flags=a,b``."""
+    words = line.split()
+    if words[0] != "#!lua":
+        raise CommandError(f"ERR Unexpected engine in script shebang: {words[0]}")
+    flags: set[str] = set()
+    for word in words[1:]:
+        if not word.startswith("flags="):
+            raise CommandError(f"ERR Unknown lua shebang option: {word}")
+        flags |= set(filter(None, word.removeprefix("flags=").split(",")))
+    for flag in flags - _FLAGS:
+        raise CommandError(f"ERR Unexpected flag in script shebang: {flag}")
+    return flags
+
+
+def _told(script: Script, text: bytes, source: bytes | None = None, line: int | None = None) -> str:
+    """The error line of a script that failed."""
+    told = text.decode("utf-8", "surrogateescape")
+    if source is None or line is None or line < 1:  # a tail call of the script's own: its place is lost
+        return told
+    place = source.decode("utf-8", "surrogateescape")
+    return f"{told} script: {script.sha.decode()}, on {place}:{line}."
+
+
+def _load(lua: Any, name: str) -> Any:
+    """A file of ours as a Lua function."""
+    text = resources.files("millstream.node.scripting").joinpath("lua", f"{name}.lua").read_bytes()
+    chunk, code = b"=" + name.encode(), lua.globals()[b"string"][b"dump"]
+    # With every frame kept, the level of an error is the number of calls in the source
+    return lua.globals()[b"loadstring"](bytecode.mended(code(lua.compile(text, name=chunk)), keep_frames=True), chunk)
+
+
+def _nothing(found: object, name: object, is_setting: bool) -> object:  # noqa: ARG001 - lupa's signature
+    """No attribute of any Python object is for Lua."""
+    raise AttributeError("not for scripts")
+
+
+class _Values:
+    """Reply values as Lua values, as Redis converts them.
+
+    Args:
+        table: makes a table of the runtime's.
+    """
+
+    def __init__(self, table: Callable[..., Any]) -> None:
+        self._table = table
+        self._kinds: dict[type, Callable[[Any, int], Any]] = {
+            bytes: lambda value, resp: value,  # noqa: ARG005 - one signature
+            int: lambda value, resp: value,  # noqa: ARG005 - one signature
+            type(None): _null,
+            NilArray: _null,
+            bool: lambda value, resp: value if resp == 3 else int(value),
+            float: self._float,
+            Simple: lambda value, resp: self._table({b"ok": value.text}),  # noqa: ARG005 - one signature
+            Error: self._error,
+            Raw: self._raw,
+            list: self._list,
+            Map: self._map,
+            Set: self._set,
+            Push: lambda value, resp: self._list(value.items, resp),
+            Verbatim: self._verbatim,
+            Fixed: lambda value, resp: self.convert(value.value, resp),
+        }
+
+    def convert(self, value: Reply, resp: int) -> Any:
+        """One value, under the protocol version the script asked for."""
+        return self._kinds[type(value)](value, resp)
+
+    def _float(self, value: float, resp: int) -> Any:
+        return self._table({b"double": value}) if resp == 3 else doubles.text(value)
+
+    def _error(self, value: Error, resp: int) -> Any:  # noqa: ARG002 - one signature
+        line = value.line.encode("utf-8", "surrogateescape")
+        return self._table({b"err": line, b"ignore_error_stats_update": True})
+
+    def _raw(self, value: Raw, resp: int) -> Any:
+        reader = hiredis.Reader()
+        for buffer in value.buffers:
+            reader.feed(bytes(buffer))
+        return self.convert(reader.gets(), resp)
+
+    def _list(self, value: list[Reply], resp: int) -> Any:
+        table = self._table([])
+        for at, item in enumerate(value, 1):
+            found = self.convert(item, resp)
+            if found is not None:
+                table[at] = found
+        return table
+
+    def _pairs(self, pairs: list[tuple[Any, Any]]) -> Any:
+        table = self._table([])
+        for key, item in pairs:
+            if key is not None and item is not None:
+                table[key] = item
+        return table
+
+    def _map(self, value: Map, resp: int) -> Any:
+        if resp == 2:
+            return self._list([word for pair in value.pairs for word in pair], resp)
+        pairs = [(self.convert(key, resp), self.convert(item, resp)) for key, item in value.pairs]
+        return self._table({b"map": self._pairs(pairs)})
+
+    def _set(self, value: Set, resp: int) -> Any:
+        if resp == 2:
+            return self._list(list(value.items), resp)
+        return self._table({b"set": self._pairs([(self.convert(item, resp), True) for item in value.items])})
+
+    def _verbatim(self, value: Verbatim, resp: int) -> Any:
+        if resp == 2:
+            return value.text
+        return self._table({b"verbatim_string": self._table({b"format": value.format, b"string": value.text})})
+
+
+def _null(value: object, resp: int) -> bool | None:  # noqa: ARG001 - one signature
+    return None if resp == 3 else False
+
+
+def _word_of(word: bytes | float) -> bytes:
+    """A word of a command; a number's is its shortest digits, as Redis has it since 7.2."""
+    if isinstance(word, bytes):
+        return word
+    return _text(word)
+
+
+def _text(number: float) -> bytes:
+    if math.isnan(number) and math.copysign(1, number) < 0:
+        return b"-nan"
+    return doubles.text(number)
+
+
+# ---------------------------------------------------------------------- functions that need no script
+
+
+def _weigh(source: bytes) -> bytes | None:
+    refused = bytecode.objection(source)
+    return None if refused is None else refused.encode()
+
+
+def _tell(level: int, text: bytes) -> None:
+    shown = printable(text[:_LOGGED].decode("utf-8", "replace")).replace("\n", "\\n")
+    log.log(_LEVELS[level], "%s", shown + "..." if len(text) > _LOGGED else shown)
+
+
+def _sha1(text: bytes) -> bytes:
+    return hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
+
+
+def _hexadecimal(value: float, digits: float) -> bytes:
+    count = _signed(_word(digits))
+    shown = min(abs(count), 8)
+    text = f"{_word(value):08x}"[8 - shown :]
+    return (text.upper() if count < 0 else text).encode()
+
+
+# ---------------------------------------------------------------------- bit operations
+
+
+# Added to a number, it moves the lowest 32 bits to the end of its mantissa: how LuaBitOp reads one
+_SHIFT = 6755399441055744.0
+
+
+def _word(value: float) -> int:
+    """A Lua number's 32 bits; none of infinity and of what is no number."""
+    return int.from_bytes(struct.pack("<d", value + _SHIFT)[:4], "little")
+
+
+def _signed(word: int) -> int:
+    return word - 2**32 if word & 0x80000000 else word
+
+
+def _rotated(word: int, count: int) -> int:
+    count &= 31
+    return (word << count | word >> (32 - count)) & _MASK
+
+
+def _bits(name: bytes, *numbers: float) -> int:
+    """One operation of the ``bit`` library."""
+    first, *rest = map(_word, numbers)
+    count = rest[0] & 31 if rest else 0
+    match name:
+        case b"band":
+            for word in rest:
+                first &= word
+        case b"bor":
+            for word in rest:
+                first |= word
+        case b"bxor":
+            for word in rest:
+                first ^= word
+        case b"bnot":
+            first = ~first & _MASK
+        case b"bswap":
+            first = int.from_bytes(first.to_bytes(4, "little"), "big")
+        case b"lshift":
+            first = first << count & _MASK
+        case b"rshift":
+            first >>= count
+        case b"arshift":
+            first = _signed(first) >> count & _MASK
+        case b"rol":
+            first = _rotated(first, count)
+        case b"ror":
+            first = _rotated(first, 32 - count)
+    return _signed(first)
+
+
+_PURE: dict[str, Callable[..., Any]] = {
+    "weigh": _weigh,
+    "mend": bytecode.mended,
+    "log": _tell,
+    "sha1": _sha1,
+    "hex": _hexadecimal,
+    "bits": _bits,
+    "find": bytes.find,
+}

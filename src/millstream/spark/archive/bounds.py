@@ -1,0 +1,114 @@
+"""What Spark's filters say about ids: so much need not be read. PURE; Spark filters the rows itself once more.
+
+Times are exact. An id is text to Spark, which compares it letter by letter: equality says which id it is, while greater
+and less follow the order of ids only among ids with milliseconds of thirteen digits (2001 to 2286), and are heeded only
+where there are no others.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from millstream.spark.model.offsets import MAX_PART, ZERO, Id, before_time, parse_id
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICRO = timedelta(microseconds=1)
+_USUAL = re.compile(r"(\d{13})(?:-|$)")
+_LAST = Id(MAX_PART, MAX_PART)
+
+Filter = tuple[str, str, Any]
+"""Name of Spark's class, column, value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What has to be read.
+
+    Attributes:
+        after: ids up to this one are not wanted.
+        until: ids past this one are not wanted.
+        low_ms: nor are smaller milliseconds, where all ids are of usual size.
+        high_ms: nor greater ones, there.
+        streams: the only streams wanted; None for all.
+    """
+
+    after: Id = ZERO
+    until: Id = _LAST
+    low_ms: int = 0
+    high_ms: int = MAX_PART
+    streams: frozenset[str] | None = None
+
+    def within(self, after: Id, until: Id) -> "Bounds":
+        """These bounds, and others."""
+        return replace(self, after=max(self.after, after), until=min(self.until, until))
+
+    def range(self, ends: Sequence[Id]) -> tuple[Id, Id]:
+        """The ids wanted, as ``(after, until]``.
+
+        Args:
+            ends: first and last ids of all that may be read: whether all ids are of usual size.
+        """
+        if not all(10**12 <= ident.ms < 10**13 for ident in ends):
+            return self.after, self.until
+        return max(self.after, before_time(self.low_ms)), min(self.until, Id(self.high_ms, MAX_PART))
+
+    def wants(self, stream: str) -> bool:
+        """Whether a stream has to be read at all."""
+        return self.streams is None or stream in self.streams
+
+
+def narrowed(filters: Iterable[Filter]) -> Bounds:
+    """What all of these filters leave to be read; those that say nothing about ids are passed over."""
+    found = Bounds()
+    for name, column, value in filters:
+        if column == "timestamp":
+            found = _by_time(found, name, value)
+        elif column == "id":
+            found = _by_id(found, name, value)
+        elif column == "stream" and name in ("EqualTo", "EqualNullSafe", "In"):
+            wanted = frozenset(value if name == "In" else (value,))
+            found = replace(found, streams=wanted if found.streams is None else found.streams & wanted)
+    return found
+
+
+def _by_time(bounds: Bounds, name: str, value: Any) -> Bounds:
+    moments = [_micros(each) for each in (value if name == "In" else (value,))]
+    known = [moment for moment in moments if moment is not None]
+    if not known or len(known) < len(moments):
+        return bounds
+    low, high = min(known), max(known)
+    if name in ("EqualTo", "EqualNullSafe", "In", "GreaterThanOrEqual"):
+        bounds = bounds.within(before_time(-(-low // 1000)), _LAST)
+    elif name == "GreaterThan":
+        bounds = bounds.within(before_time(low // 1000 + 1), _LAST)
+    if name in ("EqualTo", "EqualNullSafe", "In", "LessThanOrEqual"):
+        bounds = bounds.within(ZERO, before_time(high // 1000 + 1))
+    elif name == "LessThan":
+        bounds = bounds.within(ZERO, before_time(-(-high // 1000)))
+    return bounds
+
+
+def _micros(value: Any) -> int | None:
+    """Microseconds since 1970; None for what is no moment."""
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        return None
+    return (value - _EPOCH) // _MICRO
+
+
+def _by_id(bounds: Bounds, name: str, value: Any) -> Bounds:
+    if name in ("EqualTo", "EqualNullSafe", "In"):
+        try:
+            wanted = [parse_id(each) for each in (value if name == "In" else (value,)) if each is not None]
+        except ValueError:
+            return bounds  # no entry has such an id, which Spark finds out by itself
+        return bounds.within(min(wanted).before, max(wanted)) if wanted else bounds
+    found = _USUAL.match(value) if isinstance(value, str) else None
+    if found is None:
+        return bounds
+    if name in ("GreaterThan", "GreaterThanOrEqual"):
+        return replace(bounds, low_ms=max(bounds.low_ms, int(found[1])))
+    if name in ("LessThan", "LessThanOrEqual"):
+        return replace(bounds, high_ms=min(bounds.high_ms, int(found[1])))
+    return bounds

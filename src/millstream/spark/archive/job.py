@@ -1,0 +1,286 @@
+"""The archive job: a Structured Streaming query whose batches the keeper takes, and trimming beside it.
+
+How far a stream is archived stands in the manifest and nowhere else. Each run has a checkpoint of its own, which begins
+at the manifest's places and is thrown away: there is no second truth that could be ahead of the first, and a query of a
+killed driver that lingers for a moment shares no file with the one that follows it. Within a run, what a batch holds is
+read from the offset that Spark logs before it runs the batch.
+"""
+
+import json
+import re
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millstream.errors import ConfigError, MillstreamError, UsageError
+from millstream.paths import local_path
+from millstream.spark.archive.directory import MANIFEST, SCRATCH
+from millstream.spark.archive.files import MADE, SOURCE_SCHEMA, write_batches
+from millstream.spark.archive.manifest import DataFile, Place
+from millstream.spark.archive.store import Keeper, Progress, Settings
+from millstream.spark.model.offsets import ZERO, Offset, StreamState, load, parse_id
+from millstream.spark.monitoring.error_text import last_words
+from millstream.spark.options import read as opts
+from millstream.spark.read.stream_info import Survey
+from millstream.spark.session.local import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+Tell = Callable[[str, int, int], None]
+"""Called with what is being done, how much of it is done, and how much there is in all."""
+
+LOOK_SECONDS = 0.2
+_OURS = re.compile(r"(?:ConfigError|UsageError|DataLossError): ")
+
+
+class ArchiveError(MillstreamError):
+    """Spark ended the job; its text is what stood last in Spark's own."""
+
+
+def archive(
+    url: str,
+    *streams: str,
+    to: str | Path,
+    spark: "SparkSession | None" = None,
+    stop: Callable[[], bool] = lambda: False,
+    **settings: Any,
+) -> list[Progress]:
+    """Move streams to Parquet and trim them, as ``millstream archive`` does.
+
+    For example::
+
+        millstream.spark.archive("redis://127.0.0.1:6400/0", "orders", to="/data/archive")
+
+    Args:
+        url: of the server.
+        streams: keys.
+        to: the archive's directory, on this machine: a path, or a ``file:`` URL.
+        spark: the session; a local one is made unless given.
+        stop: as in :func:`run`.
+        settings: others of :class:`millstream.spark.archive.store.Settings`; ``once`` is true unless given.
+
+    Returns:
+        What it came to, by stream.
+
+    Raises:
+        ConfigError: there is no Java that Spark can use, or ``to`` is not on this machine; and those of :func:`run`.
+    """
+    chosen = Settings(url, streams, local_path(to), **({"once": True} | settings))
+    return run(chosen, spark or session("millstream archive"), stop, lambda _what, _done, _all: None)
+
+
+def run(settings: Settings, spark: "SparkSession", stop: Callable[[], bool], tell: Tell) -> list[Progress]:
+    """Run an archive job until it is done (``once``) or told to stop.
+
+    Args:
+        settings: what it is to do.
+        spark: the session.
+        stop: asked several times a second; when it is true, the job ends after the batch it is at.
+        tell: progress, in entries.
+
+    Returns:
+        What it came to, by stream.
+
+    Raises:
+        ArchiveLockedError: another job writes to this archive.
+        UsageError: a stream went back, or does not exist.
+        ArchiveError: Spark gave up; what is in the manifest is archived, run the job again.
+    """
+    keeper = Keeper(settings)
+    with keeper.open():
+        return _Run(settings, spark, keeper, tell).drive(stop)
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What a job would do with one stream now.
+
+    Attributes:
+        stream: its key.
+        archive: entries that would be archived.
+        trim: entries that would then be removed from the stream.
+        left: entries that would stay.
+        held_by: what keeps the first of those, in words.
+    """
+
+    stream: str
+    archive: int
+    trim: int
+    left: int
+    held_by: str
+
+
+def look(settings: Settings) -> list[Outlook]:
+    """What a job would do if it began now; nothing is changed, and no Spark is started.
+
+    Raises:
+        ConfigError: a stream does not exist.
+        UsageError: a stream went back.
+    """
+    keeper = Keeper(settings)
+    if (settings.to / MANIFEST).exists():
+        keeper.manifest = keeper.folder.read()
+    which = {"streamPattern": settings.pattern} if settings.pattern else {"stream": ",".join(settings.streams)}
+    survey = Survey(opts.parse(which | {"url": settings.url}))
+    try:
+        states = survey.states(survey.keys())
+        keeper.check(states)
+        found = [_outlook(settings, keeper, survey, stream, state) for stream, state in sorted(states.items())]
+    finally:
+        survey.close()
+    return found
+
+
+def _outlook(settings: Settings, keeper: Keeper, survey: Survey, stream: str, state: StreamState | None) -> Outlook:
+    archive = waiting(keeper, stream, state)
+    assert state is not None
+    found = keeper.look(stream, Place(state.last, state.added))
+    trim = 0
+    if found.limit is not None:
+        trim = survey.walk(stream, ZERO, found.limit.before, stride=1 << 62)[1]
+    keep = settings.keep.entries
+    if keep is not None and state.length - trim < keep:
+        trim, found = max(0, state.length - keep), replace(found, held_by=f"the newest {keep} entries are kept")
+    return Outlook(stream, archive, trim, state.length - trim, found.held_by if state.length > trim else "")
+
+
+def waiting(keeper: Keeper, stream: str, state: StreamState | None) -> int:
+    """How many entries of a stream are to be archived.
+
+    Raises:
+        ConfigError: it does not exist.
+    """
+    if state is None:
+        raise ConfigError(f"stream {stream!r} does not exist on the server: correct the name")
+    known = keeper.manifest.places.get(stream)
+    return max(0, state.added - (known.n if known else state.removed))
+
+
+class _Run:
+    """One run of a job.
+
+    Args:
+        settings: of the job.
+        spark: the session.
+        keeper: open.
+        tell: progress.
+    """
+
+    def __init__(self, settings: Settings, spark: "SparkSession", keeper: Keeper, tell: Tell) -> None:
+        self._settings = settings
+        self._spark = spark
+        self._keeper = keeper
+        self._tell = tell
+        self._name = uuid.uuid4().hex[:8]
+        self._scratch = keeper.folder.root / SCRATCH
+        self._failed: BaseException | None = None
+        self._total = 0
+
+    def drive(self, stop: Callable[[], bool]) -> list[Progress]:
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        query = self._start()
+        try:
+            self._attend(query, stop)
+        finally:
+            self._keeper.close_door()
+            query.stop()
+            shutil.rmtree(self._scratch, ignore_errors=True)
+        self._keeper.trim()
+        return self._keeper.report()
+
+    def _start(self) -> "StreamingQuery":
+        source = self._spark.readStream.format("millstream").option("url", self._settings.url)
+        for name, value in self._options().items():
+            source = source.option(name, value)
+        writer = (
+            source.schema(SOURCE_SCHEMA)
+            .load()
+            .writeStream.foreachBatch(self._batch)
+            .option("checkpointLocation", f"file://{self._scratch}/{self._name}")
+        )
+        if self._settings.once:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=f"{int(self._settings.every * 1000)} milliseconds").start()
+
+    def _options(self) -> dict[str, str]:
+        """Those of the read: where the archive ends, stream by stream."""
+        settings = self._settings
+        which = {"streamPattern": settings.pattern} if settings.pattern else {"stream": ",".join(settings.streams)}
+        common = which | {
+            "maxEntriesPerTrigger": str(settings.per_batch),
+            "failOnDataLoss": "false" if settings.skip_lost else "true",
+        }
+        survey = Survey(opts.parse(common | {"url": settings.url}))
+        try:
+            there = survey.keys()
+            states = survey.states(there)
+        finally:
+            survey.close()
+        self._keeper.check(states)
+        places = self._keeper.manifest.places
+        starts: dict[str, Any] = {}
+        for stream in there:
+            starts[stream] = places[stream].raw if stream in places else "earliest"
+            self._total += waiting(self._keeper, stream, states[stream])
+        return common | {"startingOffsets": json.dumps(starts) if starts else "earliest"}
+
+    def _batch(self, frame: "DataFrame", number: int) -> None:
+        """One micro-batch, called by Spark."""
+        try:
+            ranges = self._offset(number)
+            self._keeper.take(f"{self._name}-{number:06d}", ranges, partial(_write, frame))
+        except BaseException as reason:
+            self._failed = reason  # Spark would hand on its text only
+            raise
+
+    def _offset(self, number: int) -> Offset:
+        """What the batch holds, as Spark has logged it."""
+        path = self._scratch / self._name / "offsets" / str(number)
+        lines = path.read_text().splitlines()
+        if lines[0] != "v1" or len(lines) != 3:
+            raise UsageError(f"Spark wrote an offset log that is not known here ({lines[0]}): nothing was archived")
+        return load(json.loads(lines[2]))
+
+    def _attend(self, query: "StreamingQuery", stop: Callable[[], bool]) -> None:
+        """Trim beside the query: after each batch, and now and then, as groups move on without new entries."""
+        from pyspark.errors import StreamingQueryException  # noqa: PLC0415 - only where Spark runs
+
+        trimmed_at, generation = time.monotonic(), self._keeper.manifest.generation
+        while not stop():
+            try:
+                ended = query.awaitTermination(LOOK_SECONDS)  # type: ignore[arg-type] # fractions work, the stub says int
+            except StreamingQueryException as error:
+                raise self._reason(error) from None
+            now, there = time.monotonic(), self._keeper.manifest.generation
+            if there != generation or now - trimmed_at > self._settings.every:
+                self._keeper.trim()
+                trimmed_at, generation = now, there
+            self._tell_progress()
+            if ended:
+                return
+
+    def _tell_progress(self) -> None:
+        done = sum(one.archived for one in self._keeper.report())
+        self._tell("archived", done, max(done, self._total))
+
+    def _reason(self, error: Exception) -> BaseException:
+        """What really ended the query."""
+        if self._failed is not None and isinstance(self._failed, MillstreamError | OSError):
+            return self._failed
+        told, lost, _ = last_words(error).partition(". Set option 'failOnDataLoss'")
+        return ArchiveError(_OURS.sub("", told) + (". --skip-lost goes on without them" if lost else ""))
+
+
+def _write(frame: "DataFrame", root: Path, label: str) -> Sequence[DataFile]:
+    """Have Spark's tasks write a batch."""
+    rows = frame.mapInArrow(partial(write_batches, str(root), label), MADE).collect()
+    return [
+        DataFile(row.path, row.stream, parse_id(row.first), parse_id(row["last"]), row.rows, row.bytes) for row in rows
+    ]

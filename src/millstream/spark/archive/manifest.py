@@ -1,0 +1,232 @@
+"""What an archive holds, as one value. PURE: no files, no clock.
+
+Invariants, checked whenever a manifest changes: the files of a stream share no id and stand in the order of their ids;
+none of them reaches past the stream's place; a batch begins exactly where the stream's place is, so nothing is left out
+and nothing is taken twice, whoever ran the batch.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from millstream.client.jsontext import parse
+from millstream.errors import StorageError
+from millstream.spark.model.offsets import ZERO, Id, Position, parse_id
+
+FORMAT = 1
+
+
+class ManifestError(StorageError):
+    """The manifest is not one, or a change would leave entries out or hold them twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One Parquet file: entries of one stream and one hour, in the order of their ids.
+
+    Attributes:
+        path: below the archive's directory, with slashes.
+        stream: key of the stream.
+        first: id of its first entry.
+        last: id of its last entry.
+        rows: its entries.
+        bytes: its size.
+    """
+
+    path: str
+    stream: str
+    first: Id
+    last: Id
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How far a stream is archived.
+
+    Attributes:
+        id: up to this id everything that was in the stream is archived.
+        n: entries added to the stream up to there.
+        holes: how many more that may be, see :class:`millstream.spark.model.offsets.Position`.
+    """
+
+    id: Id
+    n: int
+    holes: int = 0
+
+    @property
+    def raw(self) -> dict[str, Any]:
+        """As JSON has it, in the manifest and in the option ``startingOffsets``."""
+        return {"id": str(self.id), "n": self.n} | ({"holes": self.holes} if self.holes else {})
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The whole archive.
+
+    Attributes:
+        generation: one more with every change.
+        places: by stream.
+        files: sorted by stream and id.
+    """
+
+    generation: int = 0
+    places: Mapping[str, Place] = field(default_factory=dict)
+    files: tuple[DataFile, ...] = ()
+
+    def place(self, stream: str) -> Place:
+        """How far a stream is archived; nothing of it, unless it is known."""
+        return self.places.get(stream, Place(ZERO, 0))
+
+    def of(self, stream: str, after: Id, until: Id) -> list[DataFile]:
+        """The files that may hold entries of ``(after, until]``, in order."""
+        return [file for file in self.files if file.stream == stream and file.last > after and file.first <= until]
+
+    def with_batch(self, ranges: Mapping[str, Position], files: Iterable[DataFile]) -> "Manifest":
+        """This archive and one batch more.
+
+        Args:
+            ranges: what was read of each stream, as the batch's offset says.
+            files: what of it was there.
+
+        Raises:
+            ManifestError: the batch does not begin where the archive ends.
+        """
+        places = dict(self.places)
+        for stream, read in ranges.items():
+            at = self.places.get(stream)
+            if at is not None and read.id == at.id:
+                continue  # an offset names every stream of its query, those too of which there was nothing new
+            if at is not None and read.start != at.id:
+                raise ManifestError(
+                    f"the batch of stream {stream!r} begins after {read.start} and the archive ends at {at.id}: "
+                    "nothing was archived; another job may have written to this archive, so run this one again"
+                )
+            places[stream] = Place(read.id, read.n, read.holes)
+        added = sorted(files, key=_order)
+        for file in added:
+            if file.stream not in ranges or file.first <= self.place(file.stream).id:
+                raise ManifestError(
+                    f"the file {file.path} holds entries that are archived already, or not of the batch"
+                )
+        return self._checked(places, [*self.files, *added])
+
+    def with_merged(self, old: Sequence[DataFile], new: Sequence[DataFile]) -> "Manifest":
+        """This archive with some of its files merged into others.
+
+        Raises:
+            ManifestError: the new files do not hold as many entries, or the old ones are no longer there.
+        """
+        if sum(file.rows for file in old) != sum(file.rows for file in new) or not set(old) <= set(self.files):
+            raise ManifestError("merged files do not hold what the ones before held: nothing was changed")
+        gone = set(old)
+        return self._checked(self.places, [*(file for file in self.files if file not in gone), *new])
+
+    def _checked(self, places: Mapping[str, Place], files: Iterable[DataFile]) -> "Manifest":
+        ordered = sorted(files, key=_order)
+        for one, next_one in pairwise(ordered):
+            if one.stream == next_one.stream and one.last >= next_one.first:
+                raise ManifestError(f"the files {one.path} and {next_one.path} would hold the same entries")
+        for file in ordered:
+            if file.last > places[file.stream].id:
+                raise ManifestError(f"the file {file.path} reaches past what was read of its stream")
+        return Manifest(self.generation + 1, places, tuple(ordered))
+
+
+def _order(file: DataFile) -> tuple[str, Id]:
+    return file.stream, file.first
+
+
+def dump(manifest: Manifest) -> str:
+    """The manifest as its file holds it: JSON with one data file a line, so that people can look into it."""
+    head = {
+        "format": FORMAT,
+        "generation": manifest.generation,
+        "places": {name: at.raw for name, at in sorted(manifest.places.items())},
+    }
+    lines = [
+        json.dumps([file.path, file.stream, str(file.first), str(file.last), file.rows, file.bytes])
+        for file in manifest.files
+    ]
+    return json.dumps(head)[:-1] + ', "files": [\n' + ",\n".join(lines) + "\n]}\n"
+
+
+def load(text: str | bytes) -> Manifest:
+    """The inverse of :func:`dump`.
+
+    Raises:
+        ManifestError: it is something else, or of a newer version.
+    """
+    try:
+        raw: dict[str, Any] = parse(text)
+        if raw["format"] != FORMAT:
+            raise ManifestError(f"the archive is of format {raw['format']}, and this version reads {FORMAT}: upgrade")
+        return Manifest(
+            int(raw["generation"]),
+            {name: _place(at) for name, at in raw["places"].items()},
+            tuple(
+                DataFile(_below(path), stream, parse_id(first), parse_id(last), int(rows), int(size))
+                for path, stream, first, last, rows, size in raw["files"]
+            ),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as reason:
+        raise ManifestError(f"the archive's manifest is damaged ({reason!r}): restore it from a backup") from None
+
+
+def _below(path: str) -> str:
+    """A file's path: below the archive's directory, since what is named here is read, and removed once merged."""
+    if "\0" in path or {"", ".", ".."} & set(path.split("/")):
+        raise ValueError(f"the path {path!r} is not one below the archive's directory")
+    path.encode(errors="surrogateescape")  # half of a surrogate pair is no name that a file can have
+    return path
+
+
+def _place(raw: Mapping[str, Any]) -> Place:
+    return Place(parse_id(raw["id"]), int(raw["n"]), int(raw.get("holes", 0)))
+
+
+# --- which files are merged ------------------------------------------------------------------------------------------
+
+FAN = 8
+"""Files that an open hour gathers before they are merged."""
+
+
+def mergeable(files: Sequence[DataFile], *, closed: bool, target: int) -> list[list[DataFile]]:
+    """Runs of neighbours that should be merged, each into one file.
+
+    In an hour that still grows, the largest file of a run is at most half of the whole: so an entry comes into a file
+    of at least twice the size whenever it is rewritten, and is rewritten a few times, not once a batch.
+
+    Args:
+        files: of one stream and hour, in order.
+        closed: no entry can come to this hour any more, so it is brought to as few files as it takes.
+        target: bytes of a merged file at most, about.
+    """
+    if closed:
+        return [run for run in _full(files, target) if len(run) > 1]
+    for end in range(len(files), FAN - 1, -1):
+        total = largest = 0
+        for begin in range(end - 1, -1, -1):
+            size = files[begin].bytes
+            total, largest = total + size, max(largest, size)
+            if total > target:
+                break
+            if end - begin >= FAN and 2 * largest <= total:
+                return [list(files[begin:end])]
+    return []
+
+
+def _full(files: Sequence[DataFile], target: int) -> list[list[DataFile]]:
+    """The files in runs of about ``target`` bytes at most, as few as there can be."""
+    found: list[list[DataFile]] = []
+    total = target + 1
+    for file in files:
+        if total + file.bytes > target:
+            found.append([])
+            total = 0
+        found[-1].append(file)
+        total += file.bytes
+    return found

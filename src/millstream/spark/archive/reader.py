@@ -1,0 +1,335 @@
+"""Archive and live stream as one table: ``spark.read.format("millstream").option("archive", DIR)``.
+
+The manifest says up to which id a stream is archived; the stream is read from there on. So nothing is between the two
+and nothing in both, whatever the archive job does meanwhile: what it archives and trims before a task gets there is
+found in the archive by a second look at the manifest, and so is a file that it merged into another one.
+"""
+
+import logging
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from millstream.errors import ConfigError
+from millstream.glob import matcher
+from millstream.spark.archive.bounds import Bounds, Filter, narrowed
+from millstream.spark.archive.directory import Folder, NoArchiveError
+from millstream.spark.archive.files import archived
+from millstream.spark.archive.manifest import DataFile, Manifest, Place
+from millstream.spark.arrow.columns import Layout
+from millstream.spark.model import offsets
+from millstream.spark.model.offsets import MAX_PART, ZERO, DataLossError, Id, Position, Range, StreamState
+from millstream.spark.read.pages import Pages
+from millstream.spark.read.planner import Planner
+from millstream.spark.read.reader import overtaken, report
+from millstream.spark.read.stream_info import Survey
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.datasource import Filter as SparkFilter
+    from pyspark.sql.types import StructType
+
+    from millstream.spark.arrow.decode import Page, Want
+    from millstream.spark.options.read import Options, Where
+
+logger = logging.getLogger("millstream.spark")
+
+PART_BYTES = 64 << 20
+"""Bytes of archive files that one task reads, about."""
+
+_LAST = Id(MAX_PART, MAX_PART)
+
+
+@dataclass
+class ArchivePart(InputPartition):
+    """Files that one task reads.
+
+    Attributes:
+        stream: whose.
+        after: ids up to this one are not wanted.
+        until: nor those past this one.
+        paths: of the files when this was planned.
+    """
+
+    stream: str
+    after: Id
+    until: Id
+    paths: tuple[str, ...]
+
+
+@dataclass
+class TailPart(InputPartition):
+    """A range of the live stream that one task reads; None where Spark needs a part and there is nothing."""
+
+    range: Range | None = None
+
+
+def reader(options: "Options", schema: "StructType") -> DataSourceReader:
+    """The reader that the options ask for.
+
+    Spark 4.3 keeps the last reader that got filters with the ``load()`` that made it, and gives its rows to every later
+    query of that DataFrame and to its other uses in the same query. So filters are taken only where that was asked for.
+    """
+    return (PushdownReader if options.pushdown else ArchiveReader)(options, schema)
+
+
+class ArchiveReader(DataSourceReader):
+    """A read of archive and stream.
+
+    Args:
+        options: of the read.
+        schema: of the rows.
+    """
+
+    def __init__(self, options: "Options", schema: "StructType") -> None:
+        assert options.archive is not None
+        self._options = options
+        self._schema = schema
+        self._folder = Path(options.archive)
+        self._bounds = Bounds()
+        Layout.of(schema)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The parts of the read: files, then what is live."""
+        plan = _Plan(self._options, Folder(self._folder), self._bounds)
+        try:
+            found = plan.parts()
+        except NoArchiveError as problem:
+            raise ConfigError(f"option 'archive': {problem}") from None
+        finally:
+            plan.close()
+        return found or [TailPart(None)]
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        """The rows of one part; the same ones however often it is called."""
+        layout = Layout.of(self._schema)
+        folder = Folder(self._folder)
+        if isinstance(partition, ArchivePart):
+            stream = partition.stream
+            pages = archived(folder, stream, partition.after, partition.until, partition.paths, layout.want)
+        elif isinstance(partition, TailPart) and partition.range is not None:
+            stream = partition.range.key
+            pages = tail(self._options, folder, partition.range, layout.want)
+        else:
+            return
+        for page in pages:
+            yield layout.batch(stream, page)
+
+
+class PushdownReader(ArchiveReader):
+    """The same for one query; Spark refuses it in a session without ``spark.sql.python.filterPushdown.enabled``."""
+
+    def pushFilters(self, filters: "list[SparkFilter]") -> "Iterable[SparkFilter]":  # noqa: N802 - Spark's name
+        """Remember what the filters say of ids; Spark applies all of them again."""
+        told: list[Filter] = [
+            (type(each).__name__, each.attribute[0], each.value)  # type: ignore[attr-defined] # those with both
+            for each in filters
+            if hasattr(each, "value") and len(getattr(each, "attribute", ())) == 1
+        ]
+        self._bounds = narrowed(told)
+        return filters
+
+
+# --- planning --------------------------------------------------------------------------------------------------------
+
+
+class _Plan:
+    """What is read of archive and streams, decided at one moment.
+
+    Args:
+        options: of the read.
+        folder: the archive.
+        bounds: what the filters leave.
+    """
+
+    def __init__(self, options: "Options", folder: Folder, bounds: Bounds) -> None:
+        self._options = options
+        self._folder = folder
+        self._bounds = bounds
+        self._survey = Survey(options)
+        self._planner = Planner(options)
+
+    def close(self) -> None:
+        self._survey.close()
+        self._planner.close()
+
+    def parts(self) -> list[InputPartition]:
+        while True:
+            manifest, states = self._moment()
+            found = self._planned(manifest, states)
+            again = self._folder.read()
+            if all(again.place(stream) == manifest.place(stream) for stream in states):
+                return found
+            # Archived and perhaps trimmed before the first live entries were asked for: those may have been others.
+
+    def _planned(self, manifest: Manifest, states: Mapping[str, StreamState]) -> list[InputPartition]:
+        streams = self._streams(manifest, states)
+        starts = self._places(self._options.starting or "earliest", "startingOffsets", states, streams, ZERO)
+        ends = self._places(self._options.ending, "endingOffsets", states, streams, _LAST)
+        files: list[InputPartition] = []
+        live: list[Range] = []
+        seen = 0
+        for stream in streams:
+            place, state = manifest.place(stream), states.get(stream)
+            wanted = self._bounds.within(starts[stream], ends[stream])
+            after, until = wanted.range(_ends(manifest, stream, state)) if self._bounds.wants(stream) else (_LAST, ZERO)
+            if after >= until:
+                continue
+            chosen = manifest.of(stream, after, min(until, place.id))
+            seen += len(chosen)
+            files += self._file_parts(stream, after, min(until, place.id), chosen)
+            if state is not None and max(after, place.id) < min(until, state.last):
+                start, end = max(after, place.id), min(until, state.last)
+                live.append(Range(stream, start, end, place.n, offsets.estimated_rows(state, start, end)))
+        logger.info(
+            "archive %s: %d of %d files to read, and %d of %d live streams",
+            self._folder.root, seen, sum(file.stream in streams for file in manifest.files), len(live), len(states),
+        )  # fmt: skip
+        return [*files, *(TailPart(part) for part in self._planner.parts(live))]
+
+    def _moment(self) -> tuple[Manifest, Mapping[str, StreamState]]:
+        """The archive and the streams at a moment at which nothing had left the streams that is not in the archive."""
+        manifest = self._folder.read()
+        while self._options.live_tail:
+            states = self._survey.states(self._survey.keys())
+            problem = next(filter(None, (self._gap(manifest, key, state) for key, state in states.items())), None)
+            if problem is None:
+                return manifest, {key: state for key, state in states.items() if state is not None}
+            again = self._folder.read()
+            if again.generation == manifest.generation:
+                raise problem
+            manifest = again  # the job archived and trimmed between the two looks
+        return manifest, {}
+
+    def _gap(self, manifest: Manifest, stream: str, state: StreamState | None) -> DataLossError | ConfigError | None:
+        place = manifest.place(stream)
+        if state is None and self._options.pattern is None and place.id == ZERO:
+            return ConfigError(
+                f"option 'stream': {stream!r} is neither on {self._options.shown_url} nor in the archive"
+            )
+        return gap(self._options, stream, place, state)
+
+    def _streams(self, manifest: Manifest, states: Mapping[str, StreamState]) -> list[str]:
+        named = self._options.streams
+        if named:
+            return list(named)
+        fits = matcher((self._options.pattern or "*").encode())
+        return sorted({*states, *(stream for stream in manifest.places if fits(stream.encode()))})
+
+    def _places(
+        self, where: "Where", option: str, states: Mapping[str, StreamState], streams: Iterable[str], other: Id
+    ) -> dict[str, Id]:
+        """The id that an option means in each stream; ``other`` where it means all there is."""
+        words = {"earliest": ZERO, "latest": _LAST}
+        found = {}
+        for stream in streams:
+            place = where if isinstance(where, str) else where.get(stream, where.get("*", other))
+            if isinstance(place, Position):
+                place = place.id
+            if place == "latest" and option == "startingOffsets":
+                place = states[stream].last if stream in states else _LAST
+            found[stream] = words[place] if isinstance(place, str) else place
+        return found
+
+    def _file_parts(self, stream: str, after: Id, until: Id, files: Sequence[DataFile]) -> Iterator[ArchivePart]:
+        size = PART_BYTES
+        if self._options.min_partitions is not None:
+            size = min(size, 1 + sum(file.bytes for file in files) // self._options.min_partitions)
+        run: list[DataFile] = []
+        for at, file in enumerate(files):
+            run.append(file)
+            if at + 1 == len(files) or sum(each.bytes for each in run) + files[at + 1].bytes > size:
+                # Each part ends with its last file, so that a part that finds its files merged reads its own rows.
+                low, high = max(after, run[0].first.before), min(until, run[-1].last)
+                yield ArchivePart(stream, low, high, tuple(each.path for each in run))
+                run = []
+
+
+def _ends(manifest: Manifest, stream: str, state: StreamState | None) -> list[Id]:
+    """First and last ids of all that may be read of a stream."""
+    files = [file for file in manifest.files if file.stream == stream]
+    found = [files[0].first, files[-1].last] if files else []
+    return found + ([state.first, state.last] if state is not None and state.first is not None else [])
+
+
+def gap(options: "Options", stream: str, place: Place, state: StreamState | None) -> DataLossError | None:
+    """Why the stream does not follow on the archive; None when it does, or when that is not to be an error."""
+    at = Position(ZERO, 0, place.id, place.n, place.holes)
+    back = offsets.how_it_went_back(at, state)
+    if back is not None:
+        return DataLossError(
+            f"stream {stream!r} does not follow on its archive, which ends at {place.id} (entry {place.n}): {back}. "
+            "Set option 'liveTail' to 'false' to read the archive alone"
+        )
+    loss = offsets.find_loss(stream, at, state) if state is not None else None
+    if loss is None or place.id == ZERO:
+        return None  # of a stream that is not archived at all, what is there is all there is
+    told = f"between the archive and the live stream there is a gap: {loss}"
+    if loss.certain and options.fail_on_loss:
+        return DataLossError(f"{told}. Set option 'failOnDataLoss' to 'false' to read without them")
+    logger.warning("%s; reading goes on", told)
+    return None
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def tail(options: "Options", folder: Folder, whole: Range, want: "Want") -> "Iterator[Page]":
+    """The live entries of a range; those that were archived and trimmed before they were read from the archive.
+
+    Raises:
+        DataLossError: somebody else trimmed the stream past the place where this was reading.
+    """
+    pages = Pages(options.url, whole.key, whole.start, whole.end, replica=options.from_replica)
+    told = False
+    try:
+        while not pages.done:
+            before = pages.cursor
+            pages.ask()
+            page, first = pages.decode(pages.receive(), want)
+            if not pages.doubtful and overtaken(whole, before, page, first):
+                manifest = folder.read()
+                if manifest.place(whole.key).id >= before:
+                    pages.close()
+                    whole = yield from _caught_up(options, folder, manifest, replace(whole, start=before), want)
+                    pages = Pages(options.url, whole.key, whole.start, whole.end, replica=options.from_replica)
+                    continue
+                report(options, whole, warn=not told)
+                told = True
+            if page is not None:
+                yield page
+    finally:
+        pages.close()
+
+
+def _caught_up(
+    options: "Options", folder: Folder, manifest: Manifest, whole: Range, want: "Want"
+) -> "Generator[Page, None, Range]":
+    """What of a range is archived by now; returns what is left of it, which is seen to follow on the archive."""
+    while True:
+        place = manifest.place(whole.key)
+        until = min(place.id, whole.end)
+        files = [file.path for file in manifest.of(whole.key, whole.start, until)]
+        yield from archived(folder, whole.key, whole.start, until, files, want)
+        whole = replace(whole, start=until)
+        if until == whole.end:
+            return whole
+        first, problem = _follows(options, whole, place)
+        manifest = folder.read()
+        if manifest.place(whole.key) == place:  # nothing past it was archived before we asked, hence nothing trimmed
+            if problem is not None:
+                raise problem
+            return replace(whole, first=first)
+
+
+def _follows(options: "Options", whole: Range, place: Place) -> tuple[Id | None, DataLossError | None]:
+    """The first entry of a range that begins at the archive's end, and why it does not follow on it."""
+    survey = Survey(options)
+    try:
+        first = survey.firsts({whole.key: (whole.start, whole.end)})[whole.key]
+        return first, gap(options, whole.key, place, survey.states([whole.key])[whole.key])
+    finally:
+        survey.close()

@@ -1,0 +1,206 @@
+"""Trimming what is archived, and only what no group still needs: looked at and done in one script.
+
+The script runs alone on the server, so no group can be made, moved back or given a pending entry between the look and
+the cut. An entry goes when all of these allow it: it is archived; every group has read it; in no group it is pending;
+it is older than what is to be kept. A group that has read nothing holds everything.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from millstream.errors import UsageError
+from millstream.spark.archive.manifest import Place
+from millstream.spark.archive.points import reach
+from millstream.spark.connection.pipeline import Asker, Refusal
+from millstream.spark.model.offsets import ZERO, Id, parse_id
+
+CHUNK = 100
+"""Entries that one call of the script cuts when a number of entries is to be kept: it has to step over them."""
+
+SCRIPT = """#!lua
+local function parts(id)
+  local ms, seq = string.match(id, '^(%d+)-(%d+)$')
+  return ms, seq
+end
+-- Halves of an id go past 2^53, where Lua's numbers are no longer exact: they are compared as digits.
+local function less(a, b)
+  if #a ~= #b then return #a < #b end
+  return a < b
+end
+local function before(one, other)
+  local ms, seq = parts(one)
+  local ms2, seq2 = parts(other)
+  if ms ~= ms2 then return less(ms, ms2) end
+  return less(seq, seq2)
+end
+local function plus(digits)
+  local head, last, nines = string.match(digits, '^(%d-)(%d?)(9*)$')
+  if last == '' then return '1' .. nines:gsub('9', '0') end
+  return head .. (tonumber(last) + 1) .. nines:gsub('9', '0')
+end
+local function after(id)
+  local ms, seq = parts(id)
+  if seq == '18446744073709551615' then
+    if ms == seq then return id end  -- no id is greater: this one entry stays
+    return plus(ms) .. '-0'
+  end
+  return ms .. '-' .. plus(seq)
+end
+local function named(flat)
+  local found = {}
+  for at = 1, #flat, 2 do found[flat[at]] = flat[at + 1] end
+  return found
+end
+
+local key, archived, archived_n, keep_ms, keep, cut = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+if redis.call('EXISTS', key) == 0 then return {'gone'} end
+local stream = named(redis.call('XINFO', 'STREAM', key))
+local length = stream['length']
+if before(stream['last-generated-id'], archived) or stream['entries-added'] < tonumber(archived_n) then
+  return {'back', stream['last-generated-id'], stream['entries-added']}
+end
+
+local limit, why = after(archived), {'archive'}
+local function hold(id, ...)
+  if before(id, limit) then limit, why = id, {...} end
+end
+for _, flat in ipairs(redis.call('XINFO', 'GROUPS', key)) do
+  local group = named(flat)
+  hold(after(group['last-delivered-id']), 'read', group['name'], group['last-delivered-id'])
+  if group['pending'] > 0 then
+    local oldest = redis.call('XPENDING', key, group['name'], '-', '+', 1)[1]
+    if oldest then hold(oldest[1], 'pending', group['name'], oldest[1], oldest[2]) end
+  end
+end
+if keep_ms ~= '' then
+  local now = redis.call('TIME')
+  local floor = math.max(0, now[1] * 1000 + math.floor(now[2] / 1000) - tonumber(keep_ms))
+  hold(string.format('%.0f-0', floor), 'age')
+end
+local more = 0
+if keep ~= '' then
+  local spare = length - tonumber(keep)
+  if spare <= 0 then
+    hold('0-0', 'count')
+  elseif cut == '1' then
+    local step = math.min(spare, tonumber(ARGV[6]))
+    local rows = redis.call('XRANGE', key, '-', '(' .. limit, 'COUNT', step)
+    if #rows == step then
+      if step < spare then more = 1 else why = {'count'} end
+      limit = after(rows[step][1])
+    end
+  end
+end
+local trimmed = 0
+if cut == '1' then trimmed = redis.call('XTRIM', key, 'MINID', '=', limit) end
+return {'done', limit, trimmed, length - trimmed, more, why}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """What stays in the stream though it is archived.
+
+    Attributes:
+        ms: entries younger than this, by the server's clock; None for no such floor.
+        entries: so many of the newest; None for no such floor.
+    """
+
+    ms: int | None = None
+    entries: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trimmed:
+    """What a look at a stream came to.
+
+    Attributes:
+        stream: its key.
+        limit: entries below this id may go, or have gone; None when the stream is not there.
+        count: entries removed.
+        left: entries that are still there.
+        held_by: what keeps the next entry, in words; empty when everything archived is gone.
+    """
+
+    stream: str
+    limit: Id | None
+    count: int
+    left: int
+    held_by: str
+
+
+class Trimmer:
+    """Trims streams of one server.
+
+    Args:
+        url: of the server.
+        keep: what stays.
+    """
+
+    def __init__(self, url: str, keep: Keep) -> None:
+        self._asker = Asker(url)
+        self._keep = keep
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._asker.close()
+
+    def trim(self, stream: str, archived: Place) -> Trimmed:
+        """Remove what is archived and needed by nobody.
+
+        Raises:
+            UsageError: the stream went back, or the server refused.
+        """
+        total = 0
+        while True:
+            reach("trimming")
+            answer = self._ask(stream, archived, cut=True)
+            reach("trimmed")
+            found = _read(stream, archived, answer, self._keep)
+            total += found.count
+            if answer[0] != b"done" or not answer[4]:
+                return Trimmed(stream, found.limit, total, found.left, found.held_by)
+
+    def look(self, stream: str, archived: Place) -> Trimmed:
+        """What :meth:`trim` would do, without doing it, and without regard to a number of entries to keep."""
+        return _read(stream, archived, self._ask(stream, archived, cut=False), self._keep)
+
+    def _ask(self, stream: str, archived: Place, *, cut: bool) -> Any:
+        floors = ["" if floor is None else floor for floor in (self._keep.ms, self._keep.entries)]
+        place = (str(archived.id), archived.n)
+        # Said again after a lost reply it cuts what may be cut then, which is right as well.
+        (answer,) = self._asker.ask([("EVAL", SCRIPT, 1, stream, *place, *floors, "1" if cut else "0", CHUNK)])
+        if isinstance(answer, Refusal):
+            raise UsageError(
+                f"stream {stream!r} was not trimmed, the server refused the script: {answer}. It needs EVAL and the "
+                "commands XINFO, XPENDING, XRANGE, XTRIM and TIME; --no-trim archives without trimming"
+            )
+        return answer
+
+
+def _read(stream: str, archived: Place, answer: Any, keep: Keep) -> Trimmed:
+    if answer[0] == b"gone":
+        return Trimmed(stream, None, 0, 0, "" if archived.id == ZERO else "the stream is no longer there")
+    if answer[0] == b"back":
+        raise UsageError(
+            f"stream {stream!r} went back: it is archived up to {archived.id} (entry {archived.n}), and the server "
+            f"says its last id is {answer[1].decode()} (entry {answer[2]}). It was deleted and made anew, or restored "
+            "from an older state; nothing was trimmed. Archive it into a new directory"
+        )
+    _, limit, count, left, _, why = answer
+    return Trimmed(stream, parse_id(limit.decode()), count, left, _held(why, keep) if left else "")
+
+
+def _held(why: list[bytes], keep: Keep) -> str:
+    kind, *more = [word.decode(errors="backslashreplace") for word in why]
+    if kind == "read":
+        has = "has read nothing" if more[1] == "0-0" else f"has read up to {more[1]}"
+        return f"group {more[0]!r} {has}"
+    if kind == "pending":
+        who = f"consumer {more[2]!r}" if more[2] else "no consumer (given back)"
+        return f"group {more[0]!r} has {more[1]} pending, held by {who}"
+    if kind == "age":
+        return f"kept for {keep.ms} ms"
+    if kind == "count":
+        return f"the newest {keep.entries} entries are kept"
+    return "the rest is not archived yet"

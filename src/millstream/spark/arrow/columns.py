@@ -1,0 +1,177 @@
+"""From the columns of a page to the record batches that a schema asks for, with typed values where it names types."""
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from millstream.errors import ConfigError, UsageError
+from millstream.spark.arrow import arrays
+from millstream.spark.arrow.decode import LISTED, Page, Want
+from millstream.spark.arrow.parse_values import convert
+from millstream.spark.options.names import CORRUPT, FIELDS, ID, STREAM_COLUMN, TIMESTAMP, column_of_an_entry
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql.types import StructField, StructType
+
+_LAST_MS = 253_402_300_799_999
+"""The last millisecond of the year 9999, where Spark's timestamps end."""
+
+_FIXED = {
+    STREAM_COLUMN: pa.string(),
+    ID: pa.string(),
+    TIMESTAMP: pa.timestamp("us", tz="UTC"),
+    CORRUPT: pa.string(),
+}
+_MAP = pa.map_(pa.string(), pa.string())
+
+
+@dataclass
+class Layout:
+    """What each column of a schema is made of.
+
+    Attributes:
+        schema: of the batches, as Spark wants them.
+        want: what has to be decoded for it.
+        typed: columns that are entry fields, with their types.
+    """
+
+    schema: pa.Schema
+    want: Want
+    typed: dict[str, pa.DataType] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, schema: "StructType") -> "Layout":
+        """The layout of a Spark schema.
+
+        Raises:
+            ConfigError: a column that is not a field has another type than it can have.
+        """
+        target = _as_arrow(schema)
+        typed = {}
+        pairs = listed = False
+        for column in target:
+            if column.name in _FIXED:
+                if column.type != _FIXED[column.name]:
+                    spark = "timestamp" if column.name == TIMESTAMP else "string"
+                    told = f"column {column.name!r} says where an entry comes from and is of type {spark}"
+                    raise ConfigError(f"schema: {told}: declare it so or leave it out")
+            elif column.name == FIELDS:
+                pairs, listed = column.type == _MAP, column.type == LISTED
+                if not pairs and not listed:
+                    raise ConfigError(
+                        "schema: column 'fields' must be map<string,string> or "
+                        "array<struct<name:binary,value:binary>>; declare it so or leave it out"
+                    )
+            else:
+                if (own := column_of_an_entry(column.name)) is not None:
+                    raise ConfigError(
+                        f"schema: Spark takes column {column.name!r} for {own!r}, and an entry's field is something "
+                        f"else: write it {own!r}, or read the field from the map, fields['{column.name}']"
+                    )
+                if not _readable(column.type):
+                    raise _unreadable(schema[column.name])
+                typed[column.name] = column.type
+        return cls(target, Want(tuple(name.encode() for name in typed), pairs, listed), typed)
+
+    def batch(self, stream: str, page: Page) -> pa.RecordBatch:
+        """The record batch of a page.
+
+        Raises:
+            UsageError: a column that must not be null has no value.
+        """
+        rows = len(page.ids)
+        bad: dict[str, Any] = {}
+        found = []
+        for column in self.schema:
+            array = self._column(column.name, stream, page, rows, bad)
+            if array.null_count and not column.nullable:
+                raise UsageError(
+                    f"schema: column {column.name!r} is NOT NULL, but entries of {stream!r} have no such value"
+                )
+            found.append(array)
+        if CORRUPT in self.schema.names:
+            found[self.schema.names.index(CORRUPT)] = _corrupt(bad, rows)
+        return pa.RecordBatch.from_arrays(found, schema=self.schema)
+
+    def _column(self, name: str, stream: str, page: Page, rows: int, bad: dict[str, Any]) -> pa.Array:
+        if name in self.typed:
+            source = page.fields[name.encode()]
+            found, mistaken = convert(source, self.typed[name])
+            if mistaken is not None:
+                bad[name] = (mistaken, source)
+            return found
+        if name == STREAM_COLUMN:
+            return arrays.again((stream.encode(),), rows)
+        if name == ID:
+            return page.ids
+        if name == TIMESTAMP:
+            return _timestamps(page.times)
+        if name == CORRUPT:
+            return pa.nulls(rows, pa.string())
+        return page.listed if self.want.listed else page.pairs
+
+
+def _as_arrow(schema: "StructType") -> pa.Schema:
+    from pyspark.errors import PySparkTypeError  # noqa: PLC0415 - with the next one
+    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - heavy, and only executors need it
+    from pyspark.sql.types import StructType  # noqa: PLC0415 - as above
+
+    try:
+        return to_arrow_schema(schema, timezone="UTC")
+    except PySparkTypeError:  # names a type that may be deep in a column, and not the column
+        for column in schema:
+            try:
+                to_arrow_schema(StructType([column]), timezone="UTC")
+            except PySparkTypeError:
+                raise _unreadable(column) from None
+        raise
+
+
+def _unreadable(column: "StructField") -> ConfigError:
+    told = f"column {column.name!r} is of type {column.dataType.simpleString()}"
+    return ConfigError(f"schema: {told}, which no field can be read as: declare it string and cast that")
+
+
+def _readable(kind: pa.DataType) -> bool:
+    """Whether text can become this type; of another every value would be null."""
+    if pa.types.is_nested(kind):
+        parts = [kind.field(at) for at in range(kind.num_fields)]
+        variant = any(part.metadata and b"variant" in part.metadata for part in parts)
+        return not variant and all(_readable(part.type) for part in parts)
+    is_ = pa.types
+    plain = (
+        is_.is_string, is_.is_binary, is_.is_integer, is_.is_floating, is_.is_decimal, is_.is_boolean, is_.is_date,
+        is_.is_timestamp,
+    )  # fmt: skip
+    return any(fits(kind) for fits in plain)
+
+
+def _timestamps(times: "np.ndarray[Any, np.dtype[np.uint64]]") -> pa.Array:
+    """Milliseconds as Spark's timestamps; null past the year 9999, which ids may be and timestamps may not."""
+    late = times > _LAST_MS
+    if not late.any():
+        return arrays.moments(times.astype(np.int64) * 1000)
+    micros = np.where(late, 0, times).astype(np.int64) * 1000
+    return pa.array(micros, type=pa.timestamp("us", tz="UTC"), mask=late)
+
+
+def moments(values: "Sequence[int | None]") -> pa.Array:
+    """The same from milliseconds that may be unknown."""
+    micros = [None if value is None or not 0 <= value <= _LAST_MS else value * 1000 for value in values]
+    return pa.array(micros, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+
+
+def _corrupt(bad: dict[str, Any], rows: int) -> pa.Array:
+    """By row, the values that could not be converted."""
+    found: list[dict[str, str] | None] = [None] * rows
+    for name, (mistaken, source) in bad.items():
+        values = source.view(pa.binary())
+        for row in mistaken:
+            told = found[row] = found[row] or {}
+            told[name] = values[row].as_py().decode("utf-8", "replace")
+    return pa.array([None if told is None else json.dumps(told, ensure_ascii=False) for told in found], pa.string())

@@ -1,0 +1,312 @@
+"""Rows of a DataFrame to XADD commands as they travel, in bulk: Arrow joins the words, no value becomes an object.
+
+What a row's columns mean is in :class:`RowLayout`. The commands are kept by :mod:`millstream.spark.write.staging` and
+sent by :mod:`millstream.spark.write.commit` as they are, so that the driver need not look into them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millstream.errors import ConfigError, UsageError
+from millstream.spark.arrow.format_values import texts, unwritable
+from millstream.spark.model.offsets import MAX_PART, Id
+from millstream.spark.options import names
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+BATCH_BYTES = 32 << 20
+"""Rows are made into commands in portions of about this size, so that a task with large rows stays small."""
+
+MOST_FIELDS = 100_000
+"""Fields of one row, at most; a server refuses commands of more than a million words."""
+
+_CRLF = b"\r\n"
+_ID = r"^(?P<ms>[0-9]{1,20})(?:-(?P<seq>[0-9]{1,20}))?$"
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclass(frozen=True)
+class RowLayout:
+    """What each column of a DataFrame is written as.
+
+    Attributes:
+        target: stream that all rows go to; None when the column ``stream`` names it.
+        has_id: whether the column ``id`` gives the entries their ids.
+        fields: columns that are fields; empty when the column ``fields`` holds them as a map.
+    """
+
+    target: str | None
+    has_id: bool
+    fields: tuple[str, ...]
+
+    @classmethod
+    def of(cls, schema: "StructType", target: str | None) -> "RowLayout":
+        """The layout of a DataFrame.
+
+        Raises:
+            ConfigError: a column is missing, or is of a type that cannot be written; the text says what to do.
+        """
+        from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415 - heavy, and only where rows are written
+
+        kinds = {}
+        for column in schema:
+            try:
+                kinds[column.name] = to_arrow_type(column.dataType, timezone="UTC")
+            except Exception:  # noqa: BLE001 - PySpark's own error for a type that Arrow has not
+                kinds[column.name] = pa.null()
+        _check_own(kinds, target, {column.name: column.dataType.simpleString() for column in schema})
+        by_map = "fields" in kinds and pa.types.is_map(kinds["fields"])
+        fields = () if by_map else tuple(name for name in kinds if name not in (names.STREAM_COLUMN, names.ID))
+        for name in fields:
+            _check_not_taken(name)
+        if by_map and (strangers := [name for name in kinds if name not in names.ENTRY]):
+            raise ConfigError(
+                f"column {strangers[0]!r} stands beside the map 'fields', which holds what is written: put it into the "
+                "map or drop it"
+            )
+        if not by_map and not fields:
+            raise ConfigError("there is no column to write: every column but 'stream' and 'id' becomes a field")
+        for name in fields:
+            if problem := unwritable(kinds[name]):
+                raise ConfigError(f"column {name!r} is {problem}, which a field cannot hold: cast it to string")
+        return cls(target, "id" in kinds, fields)
+
+
+def _check_own(kinds: dict[str, pa.DataType], target: str | None, shown: dict[str, str]) -> None:
+    if target is None and "stream" not in kinds:
+        raise ConfigError(
+            "option 'stream' is missing: say .option('stream', 'orders'), or give each row a column 'stream'"
+        )
+    for name in ("stream", "id"):
+        if name in kinds and not pa.types.is_string(kinds[name]) and not (name == "stream" and target is not None):
+            what = "the key of the stream to add to" if name == "stream" else "an entry id such as 1700000000000-0"
+            raise ConfigError(
+                f"column {name!r} is of type {shown[name]} and must be {what}, a string; to write it as a field, "
+                f"rename it: withColumnRenamed('{name}', ...)"
+            )
+    kind = kinds.get("fields")
+    if (
+        kind is not None
+        and pa.types.is_map(kind)
+        and any(not _is_text(part) for part in (kind.key_type, kind.item_type))
+    ):
+        raise ConfigError(
+            f"column 'fields' is of type {shown['fields']} and must be map<string,string> or map<string,binary>: cast "
+            "it"
+        )
+
+
+def _check_not_taken(name: str) -> None:
+    """Raise if the field would not be what a read gives for its name."""
+    own = names.column_of_an_entry(name)
+    if own not in (None, names.FIELDS) or (own != name and own is not None):
+        raise ConfigError(
+            f"column {name!r} would be a field that a read takes for an entry's own {own!r}: rename it, "
+            f"withColumnRenamed('{name}', ...), or drop it"
+        )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
+
+
+@dataclass
+class Commands:
+    """Some rows as commands.
+
+    Attributes:
+        data: the commands one after the other.
+        bounds: where each begins, and where the last one ends.
+        words: of each command, in all.
+        targets: stream of each row, as numbers of ``names``; None when all go to ``names[0]``.
+        names: streams.
+        ids: id of each row; None when the server gives them.
+    """
+
+    data: memoryview
+    bounds: Ints
+    words: Ints
+    targets: Ints | None
+    names: list[str]
+    ids: list[Id] | None
+
+
+def encode(batch: pa.RecordBatch, layout: RowLayout) -> Iterator[Commands]:
+    """The commands of a batch, in portions that fit into memory.
+
+    Raises:
+        UsageError: a row has no field, no stream, or an id that is none.
+    """
+    portions = max(1, -(-batch.nbytes // BATCH_BYTES))
+    step = max(1, -(-batch.num_rows // portions))
+    for start in range(0, batch.num_rows, step):
+        yield _encode(batch.slice(start, step), layout)
+
+
+def _encode(batch: pa.RecordBatch, layout: RowLayout) -> Commands:
+    rows = batch.num_rows
+    head: list[Any]
+    if layout.target is None:
+        numbers, names = _targets(batch.column("stream"))
+        keys = batch.column("stream").view(pa.binary())
+        head = [b"$4\r\nXADD\r\n$", _sizes(keys), keys, _CRLF]
+    else:
+        numbers, names = None, [layout.target]
+        head = [b"$4\r\nXADD\r\n" + bulk(layout.target.encode())]
+    ids = None
+    if layout.has_id:
+        column = batch.column("id")
+        ids = _ids(column)
+        raw = column.view(pa.binary())
+        head += [b"$", _sizes(raw), raw, _CRLF]
+    else:
+        head.append(b"$1\r\n*\r\n")
+    counts, body = _by_column(batch, layout.fields) if layout.fields else _by_map(batch.column("fields"))
+    _check_counts(counts)
+    words = counts * 2 + 3
+    # Where all rows have as many fields, all up to the first value is one constant.
+    alike = rows > 0 and int(counts.min()) == int(counts.max())
+    size: list[Any] = [b"*%d\r\n" % words[0]] if alike else [b"*", _digits(pa.array(words)), _CRLF]
+    joined = _join([*size, *head, *body], rows)
+    bounds = np.frombuffer(joined.buffers()[1], np.int32, rows + 1, joined.offset * 4).astype(np.int64)
+    return Commands(memoryview(joined.buffers()[2]), bounds, words, numbers, names, ids)
+
+
+def bulk(word: bytes) -> bytes:
+    """A word of a command as it travels."""
+    return b"$%d\r\n%s\r\n" % (len(word), word)
+
+
+_SIZES = pa.array([b"%d\r\n" % size for size in range(4096)], pa.binary())
+"""How many bytes a word has and the end of that line: a part less to join, which is what joining costs."""
+
+
+def _sizes(values: pa.Array) -> pa.Array:
+    """What stands between the ``$`` of each value and the value; null where it is."""
+    lengths = pc.binary_length(values)
+    longest = pc.max(lengths).as_py()
+    if longest is not None and longest >= len(_SIZES):
+        return pc.binary_join_element_wise(_digits(lengths), pa.scalar(_CRLF, pa.binary()), pa.scalar(b"", pa.binary()))
+    return _SIZES.take(lengths)
+
+
+def _digits(numbers: pa.Array) -> pa.Array:
+    return pc.cast(numbers, pa.string()).view(pa.binary())
+
+
+def _join(parts: list[Any], rows: int) -> pa.Array:
+    """Row by row, all parts one after the other; a part that is null in a row is left out there."""
+    merged: list[Any] = []
+    for part in parts:  # neighbouring constants are one
+        if isinstance(part, bytes) and merged and isinstance(merged[-1], bytes):
+            merged[-1] += part
+        else:
+            merged.append(part)
+    made = [pa.scalar(part, pa.binary()) if isinstance(part, bytes) else part for part in merged]
+    if all(isinstance(part, pa.Scalar) for part in made):
+        made[0] = pa.repeat(made[0], rows)
+    nothing = pa.scalar(b"", pa.binary())
+    return pc.binary_join_element_wise(*made, nothing, null_handling="replace", null_replacement=b"")
+
+
+# --- fields ----------------------------------------------------------------------------------------------------------
+
+
+def _by_column(batch: pa.RecordBatch, names: tuple[str, ...]) -> tuple[Ints, list[Any]]:
+    """How many fields each row has, and their words; a column that is null in a row is no field of it."""
+    counts = np.zeros(batch.num_rows, np.int64)
+    parts: list[Any] = []
+    for name in names:
+        values = texts(batch.column(name), name)
+        words = [bulk(name.encode()) + b"$", _sizes(values), values, _CRLF]
+        if values.null_count == 0:
+            counts += 1
+            parts += words
+        elif values.null_count < len(values):
+            counts += np.asarray(pc.is_valid(values).to_numpy(zero_copy_only=False), np.int64)
+            made = [pa.scalar(word, pa.binary()) if isinstance(word, bytes) else word for word in words]
+            parts.append(pc.binary_join_element_wise(*made, pa.scalar(b"", pa.binary())))
+    return counts, parts
+
+
+def _by_map(fields: pa.MapArray) -> tuple[Ints, list[Any]]:
+    """The same for the column ``fields``; a value that is null is no field."""
+    rows = len(fields)
+    offsets = np.asarray(fields.offsets.to_numpy(), np.int64)
+    # A null map may still cover values.
+    present = np.asarray(pc.is_valid(fields).to_numpy(zero_copy_only=False), bool)
+    sizes = np.where(present, np.diff(offsets), 0)
+    begin, end = int(offsets[0]), int(offsets[-1])
+    keys, items = (part.slice(begin, end - begin).view(pa.binary()) for part in (fields.keys, fields.items))
+    kept = np.asarray(pc.is_valid(items).to_numpy(zero_copy_only=False), bool) & np.repeat(present, np.diff(offsets))
+    if not kept.all():
+        keys, items = keys.filter(pa.array(kept)), items.filter(pa.array(kept))
+        row_of = np.repeat(np.arange(rows), np.diff(offsets))
+        sizes = np.bincount(row_of[kept], minlength=rows)
+    words = _join(
+        [
+            b"$",
+            _sizes(keys),
+            keys,
+            b"\r\n$",
+            _sizes(items),
+            items,
+            _CRLF,
+        ],
+        len(keys),
+    )
+    starts = np.zeros(rows + 1, np.int32)
+    np.cumsum(sizes, out=starts[1:])
+    joined = pc.binary_join(pa.ListArray.from_arrays(pa.array(starts), words), pa.scalar(b"", pa.binary()))
+    return sizes.astype(np.int64), [joined]
+
+
+def _check_counts(counts: Ints) -> None:
+    if len(counts) and int(counts.min()) < 1:
+        raise UsageError(
+            "a row has no field (every column, or the map, is null or empty), and an entry needs one: filter such rows "
+            "out, or give them a value by coalesce"
+        )
+    if len(counts) and int(counts.max()) > MOST_FIELDS:
+        raise UsageError(f"a row has {int(counts.max())} fields; an entry takes {MOST_FIELDS} at most here")
+
+
+# --- where to, and under which id ------------------------------------------------------------------------------------
+
+
+def _targets(column: pa.Array) -> tuple[Ints, list[str]]:
+    coded = column.dictionary_encode()
+    try:
+        names = coded.dictionary.to_pylist()
+    except UnicodeDecodeError:
+        raise UsageError("a row's column 'stream' is not UTF-8: give each row the key of a stream as text") from None
+    if column.null_count or "" in names:
+        raise UsageError("a row's column 'stream' is null or empty: give each row the key of a stream")
+    return coded.indices.to_numpy().astype(np.int64), names
+
+
+def _ids(column: pa.Array) -> list[Id]:
+    if column.null_count:
+        raise UsageError("a row's column 'id' is null: give each row an id, or drop the column to have them made")
+    parts = pc.extract_regex(column, _ID)
+    if parts.null_count:
+        wrong = column.filter(pc.is_null(parts))[0].as_py()
+        raise UsageError(
+            f"a row's column 'id' is {wrong!r}, which is no entry id such as 1700000000000-0: drop the column to have "
+            "ids made, or rename it (withColumnRenamed('id', ...)) to write it as a field"
+        )
+    pairs = zip(parts.field(0).to_pylist(), parts.field(1).to_pylist(), strict=True)
+    found = [Id(int(ms), int(seq or 0)) for ms, seq in pairs]
+    for ident in found:
+        if max(ident) > MAX_PART:
+            raise UsageError(f"a row's column 'id' is {ident}, greater than any entry id")
+        if ident == (0, 0):
+            raise UsageError("a row's column 'id' is 0-0, below every entry id: ids begin at 0-1")
+    return found

@@ -1,0 +1,1 @@
+"""How drivers and tasks talk to servers: sockets, pipelines, routing in clusters, reading in bulk."""

@@ -1,0 +1,104 @@
+"""What ``format("millstream")`` can be besides the plain read of entries: which of it the options ask for.
+
+Imported with the source itself, so it imports next to nothing.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import DataType, MapType, StringType, StructField, StructType, TimestampType
+
+from millstream.errors import ConfigError
+from millstream.spark.options import common, names
+from millstream.spark.options import read as opts
+
+if TYPE_CHECKING:
+    from millstream.spark.group.source import GroupMode
+    from millstream.spark.views.source import View
+
+CHOOSING = ("view", "mode")
+"""Options that choose a face, in lower case; the plain read's own options do not have them."""
+
+VIEWS = ("groups", "consumers", "pending", "dead")
+
+
+def entry_schema(fields: Sequence[str]) -> StructType:
+    """Where an entry comes from, and its fields: as a map, or those that are named as columns."""
+    text = StringType()
+    kinds: dict[str, DataType] = {names.TIMESTAMP: TimestampType(), names.FIELDS: MapType(text, text)}
+    own = [name for name in names.ENTRY if name != names.FIELDS or not fields]
+    return StructType([StructField(name, kinds.get(name, text)) for name in (*own, *fields)])
+
+
+def checked_schema(fields: Sequence[str], schema: StructType) -> StructType:
+    """The schema of the rows of entries.
+
+    Raises:
+        ConfigError: the option ``fields`` says another.
+    """
+    if fields and schema.fieldNames() != entry_schema(fields).fieldNames():
+        raise ConfigError("option 'fields' and .schema(...) both choose the columns: leave one out")
+    return schema
+
+
+def other(raw: Mapping[str, str]) -> "View | GroupMode | None":
+    """The view, or the group mode, that is asked for; None for the plain read.
+
+    Raises:
+        ConfigError: an option has a value that cannot be meant, or does nothing here.
+    """
+    given = {name.lower(): value for name, value in raw.items()}
+    view = _word(given, "view", ("entries", *VIEWS))
+    mode = _word(given, "mode", ("offset", "group"))
+    if view != "entries" and mode == "group":
+        raise ConfigError(f"option 'mode' does nothing in the view {view!r}: leave it out")
+    if mode == "group":
+        return _group_mode(given)
+    for name in sorted(set(names.options(names.GROUP)) - set(names.options(names.BATCH, names.STREAM))):
+        if name.lower() in given:
+            raise ConfigError(f"option {name!r} does nothing without .option('mode', 'group'): leave it out, or say so")
+    if view == "entries":
+        return None
+    from millstream.spark.views.source import View  # noqa: PLC0415 - only its users pay for it
+
+    parsed = opts.parse(given)
+    parsed.refuse(names.VIEW, f"the view {view!r}")
+    return View(view, parsed)
+
+
+def _word(given: dict[str, str], name: str, words: tuple[str, ...]) -> str:
+    """One of some words; the first where the option is not given."""
+    text = given.pop(name, words[0])
+    if text.strip().lower() not in words:
+        raise ConfigError(f"option {name!r} is {text!r}: it must be one of {', '.join(words)}")
+    return text.strip().lower()
+
+
+def _group_mode(given: dict[str, str]) -> "GroupMode":
+    from millstream.spark.group.source import GroupMode, GroupOptions  # noqa: PLC0415 - only its users pay for it
+
+    query, consumer = given.pop("queryname", "").strip(), given.pop("consumer", "").strip()
+    idle = given.pop("minidletime", None)
+    parsed = opts.parse(given)
+    parsed.refuse(names.GROUP, "mode 'group', where the group says what comes next")
+    if parsed.starting not in (None, "earliest", "latest"):
+        raise ConfigError(
+            "option 'startingOffsets' must be earliest or latest in mode 'group': where its group is made"
+        )
+    if parsed.group is None:
+        raise ConfigError(
+            "option 'group' is missing: mode 'group' reads as a consumer of one, .option('group', 'billing')"
+        )
+    if consumer:
+        return GroupMode(GroupOptions(parsed, parsed.group, query, consumer=consumer))
+    if not re.fullmatch(r"[^\s,]+", query):
+        raise ConfigError(
+            f"option 'queryName' is {query!r}: mode 'group' needs a name without spaces or commas, by which what the "
+            "query has claimed is found after a crash; no other query of the group may have it"
+        )
+    try:
+        min_idle = None if idle is None else common.duration(idle, "ms")
+    except ValueError as told:
+        raise ConfigError(f"option 'minIdleTime' is {idle!r}: {told}") from None
+    return GroupMode(GroupOptions(parsed, parsed.group, query, min_idle))

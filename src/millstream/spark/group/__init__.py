@@ -1,0 +1,1 @@
+"""Group mode: a query that shares a consumer group with others."""

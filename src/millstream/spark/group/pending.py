@@ -1,0 +1,172 @@
+"""What a consumer of a group holds: found, acknowledged, passed on, and the consumer removed once it holds nothing."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from millstream.client.ranges import behind
+from millstream.errors import ConfigError
+from millstream.spark import failpoints
+from millstream.spark.connection.pipeline import Asker, Command, absent, checked, pairs
+from millstream.spark.model.claims import Run, joined
+from millstream.spark.model.offsets import Id, parse_id
+from millstream.spark.read.stream_info import Survey
+
+if TYPE_CHECKING:
+    from millstream.spark.group.source import GroupOptions
+
+PAGE = 1000
+"""Pending entries of one reply, and ids of one command."""
+
+RUN_MOST = 5000
+"""Entries of one run: a task reads a run in one go, and its count proves it whole."""
+
+HELD_PART = 25_000
+"""Entries of one part of what a consumer holds."""
+
+_GAPS = 1000
+
+
+@dataclass
+class Settled:
+    """What became of the entries of a batch when it was acknowledged.
+
+    Attributes:
+        acked: held by the batch's consumer to the end.
+        taken: by consumer, those that others had claimed meanwhile.
+        missing: those that were pending no more.
+    """
+
+    acked: int = 0
+    taken: Counter[str] = field(default_factory=Counter)
+    missing: int = 0
+
+
+class Holdings:
+    """The pending entries of one group of one stream.
+
+    Args:
+        asker: the connection.
+        key: the stream.
+        group: the group.
+    """
+
+    def __init__(self, asker: Asker, key: str, group: str) -> None:
+        self._asker = asker
+        self.key = key
+        self.group = group
+
+    def consumers(self) -> dict[str, int]:
+        """Each consumer, and how many entries it holds."""
+        (told,) = self._asker.ask([("XINFO", "CONSUMERS", self.key, self.group)])
+        if absent(told):
+            return {}
+        rows = map(pairs, checked(told))
+        return {row[b"name"].decode("utf-8", "surrogateescape"): row[b"pending"] for row in rows}
+
+    def pending(self, consumer: str | None, first: Id | str = "-", last: Id | str = "+") -> Iterator[list[list[Any]]]:
+        """Rows of XPENDING, a page at a time; of all consumers where None is named."""
+        start: str | None = str(first)
+        owner = () if consumer is None else (consumer,)
+        while start is not None:
+            (told,) = self._asker.ask([("XPENDING", self.key, self.group, start, str(last), PAGE, *owner)])
+            rows = [] if absent(told) else checked(told)
+            if rows:
+                yield rows
+            if len(rows) < PAGE:
+                return
+            start = behind(rows[-1][0])
+
+    def runs(self, consumer: str) -> list[Run]:
+        """What a consumer holds."""
+        ids = [parse_id(row[0].decode()) for page in self.pending(consumer) for row in page]
+        return self.as_runs(ids)
+
+    def as_runs(self, ids: Sequence[Id]) -> list[Run]:
+        """Entries by their ids as runs: the server is asked what lies between them."""
+        between: list[Command] = [
+            ("XRANGE", self.key, f"({low}", f"({high}", "COUNT", 1) for low, high in pairwise(ids)
+        ]
+        gaps = []
+        for at in range(0, len(between), _GAPS):
+            gaps += [bool(checked(told)) for told in self._asker.ask(between[at : at + _GAPS])]
+        return joined(ids, gaps, RUN_MOST)
+
+    def settle(self, consumer: str, runs: Sequence[Run]) -> Settled:
+        """Acknowledge a finished batch. What others have claimed is acknowledged too: it is done."""
+        found = Settled(missing=sum(run.n for run in runs))
+        if consumer not in self.consumers():
+            # It was settled before, to the end: what is pending now is of a group that was set back.
+            return found
+        for run in runs:
+            for page in self.pending(None, run.first, run.last):
+                for _, owner, _, _ in page:
+                    if owner == consumer.encode():
+                        found.acked += 1
+                    else:
+                        found.taken[owner.decode("utf-8", "surrogateescape")] += 1
+                found.missing -= len(page)
+                checked(self._asker.ask([("XACK", self.key, self.group, *(row[0] for row in page))])[0])
+                failpoints.reach("acking")
+        return found
+
+    def hand_over(self, old: str, new: str) -> None:
+        """Give what one consumer holds to another; delivery counts stay."""
+        for page in self.pending(old):
+            ids = [row[0] for row in page]
+            checked(self._asker.ask([("XCLAIM", self.key, self.group, new, 0, *ids, "JUSTID")])[0])
+
+    def remove(self, consumer: str) -> None:
+        """Delete a consumer that holds nothing: deleting it otherwise would lose what it holds."""
+        if self.consumers().get(consumer) != 0:
+            return
+        held, removed = self._asker.once(
+            [
+                ("MULTI",),
+                ("XPENDING", self.key, self.group, "-", "+", PAGE, consumer),
+                ("XGROUP", "DELCONSUMER", self.key, self.group, consumer),
+                ("EXEC",),
+            ]
+        )[-1]
+        if checked(removed) and checked(held):
+            # Another driver of the same query read in between. What it was given is given back to it.
+            ids = [row[0] for row in held]
+            checked(self._asker.ask([("XCLAIM", self.key, self.group, consumer, 0, *ids, "FORCE", "JUSTID")])[0])
+
+
+def held_parts(options: "GroupOptions") -> list[tuple[str, tuple[Run, ...], tuple[int, ...]]]:
+    """What a consumer holds of each stream, in parts: entries as runs of one, with their delivery counts.
+
+    Raises:
+        ConfigError: there is no such server, stream or group.
+    """
+    _check_there(options)
+    asker = Asker(options.parsed.url)
+    found = []
+    with closing(asker):
+        for key in options.parsed.streams:
+            rows = [row for page in Holdings(asker, key, options.group).pending(options.consumer) for row in page]
+            wanted = options.parsed.min_partitions or min(8, -(-len(rows) // HELD_PART) or 1)
+            size = min(-(-len(rows) // wanted) or 1, options.parsed.max_per_partition or len(rows) or 1)
+            for at in range(0, len(rows), size):
+                part = rows[at : at + size]
+                ids = [parse_id(row[0].decode()) for row in part]
+                found.append((key, tuple(Run(each, each, 1) for each in ids), tuple(row[3] for row in part)))
+    return found
+
+
+def _check_there(options: "GroupOptions") -> None:
+    """Raise unless every stream has the group: a misspelled one must not look like one that holds nothing."""
+    with closing(Survey(options.parsed)) as survey:
+        states = survey.states(options.parsed.streams)
+        for key, state in states.items():
+            if state is None:
+                raise ConfigError(
+                    f"option 'stream': {key!r} does not exist on {options.parsed.shown_url}; correct the name"
+                )
+        for key, place in survey.group_places(options.group, states).items():
+            if place is None:
+                raise ConfigError(f"option 'group': stream {key!r} has no group {options.group!r}; correct the name")

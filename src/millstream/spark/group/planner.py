@@ -1,0 +1,291 @@
+"""The driver's side of group mode: claims a batch before Spark knows of it, acknowledges it when it is known committed.
+
+The order of steps is what makes a kill harmless at any of them. Entries are claimed by a consumer whose name derives
+from the query's name and the batch's number, so that they are found again if the driver dies before Spark has written
+the offset log. The offset names the entries, so that a batch is run again with the same ones. They are acknowledged
+when Spark asks for the batch after it, which it does only when this one's commit is written.
+"""
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from millstream.errors import ConfigError, UsageError
+from millstream.spark import failpoints
+from millstream.spark.connection import socket
+from millstream.spark.connection.pipeline import Asker, Command, absent, checked, pairs
+from millstream.spark.group.pending import RUN_MOST, Holdings
+from millstream.spark.group.renewal import Keeper
+from millstream.spark.model import claims, offsets
+from millstream.spark.model.claims import Claim, Run
+from millstream.spark.model.offsets import Id, StreamState, parse_id
+from millstream.spark.read.pages import PAGE_BYTES
+from millstream.spark.read.stream_info import Survey
+
+if TYPE_CHECKING:
+    from millstream.spark.group.source import GroupOptions
+
+logger = logging.getLogger("millstream.spark")
+
+_FIRST_PAGE = 200
+_STALE_MOST = 1000
+"""Stale entries of one batch and stream: they lie apart, and the offset has to name each."""
+
+
+class GroupPlanner:
+    """Plans the batches of one query of group mode.
+
+    Args:
+        options: of the read.
+    """
+
+    def __init__(self, options: "GroupOptions") -> None:
+        self._options = options
+        self._plain = options.parsed
+        self._survey = Survey(options.parsed)
+        self._asker = Asker(options.parsed.url)
+        self._keeper = Keeper(options.parsed.url, options.group, options.min_idle_ms)
+        self._holdings = {key: Holdings(self._asker, key, options.group) for key in self._plain.streams}
+        self._looked = False  # whether entries claimed by an earlier driver have been looked for
+        self._settled = 0  # number of the last batch that was acknowledged
+        self._mine = 0  # number of the last batch that this process knows to have been whole
+        self._page = _FIRST_PAGE
+        self._cursors: dict[str, bytes] = {}
+        self._stale_due: dict[str, float] = {}
+        self._target: dict[str, StreamState | None] | None = None  # Trigger.AvailableNow: the streams as they were
+        self._taken = 0
+        self.report: dict[str, Any] = {}
+
+    def greet(self) -> None:
+        """Make the first contact, which fails at once where later ones are tried again.
+
+        Raises:
+            ConfigError: there is no such server, or a key is no stream.
+        """
+        self._survey.states(self._plain.streams)
+
+    def close(self) -> None:
+        """Give the connections back. What is claimed stays claimed: whether its batch was committed is not known."""
+        self._keeper.stop()
+        self._survey.close()
+        self._asker.close()
+
+    def begin(self) -> Claim:
+        """Where a new query begins; makes the groups that are to be made.
+
+        Raises:
+            ConfigError: a stream or a group does not exist.
+        """
+        states = self._survey.states(self._plain.streams)
+        for key, state in states.items():
+            if state is None:
+                raise ConfigError(
+                    f"option 'stream': {key!r} does not exist on {self._plain.shown_url}; correct the name, or make "
+                    f"the stream and its group (XGROUP CREATE {key} {self._options.group} 0 MKSTREAM)"
+                )
+            if self._group(key) is None:
+                self._make(key)
+        return Claim(self._options.group, self._options.query)
+
+    def _make(self, key: str) -> None:
+        group, where = self._options.group, self._plain.starting
+        if where is None:
+            raise ConfigError(
+                f"option 'group': stream {key!r} has no group {group!r}; correct the name, or say where the group is "
+                "to begin by option 'startingOffsets' (earliest or latest), and it is made"
+            )
+        checked(self._asker.ask([("XGROUP", "CREATE", key, group, "0" if where == "earliest" else "$")])[0])
+
+    def _group(self, key: str) -> dict[bytes, Any] | None:
+        (told,) = self._asker.ask([("XINFO", "GROUPS", key)])
+        rows = [] if absent(told) else map(pairs, checked(told))
+        return next((row for row in rows if row[b"name"] == self._options.group.encode()), None)
+
+    # --- the batch that is done --------------------------------------------------------------------------------------
+
+    def settle(self, claim: Claim) -> None:
+        """Acknowledge a batch that is known to be committed, and remove its consumer."""
+        if claim.seq <= self._settled:
+            return
+        self._keeper.rest()
+        for key, runs in claim.runs.items():
+            self._tell(key, claim, Holdings(self._asker, key, self._options.group).settle(claim.consumer, runs))
+        failpoints.reach("acked")
+        for key in claim.runs:
+            Holdings(self._asker, key, self._options.group).remove(claim.consumer)
+        self._settled = claim.seq
+
+    def _tell(self, key: str, claim: Claim, found: Any) -> None:
+        """Report a foreign claimer: the one thing that may have these entries processed twice."""
+        missing = found.missing if claim.seq == self._mine else 0  # an earlier driver may have acknowledged some
+        count = sum(found.taken.values()) + missing
+        if not count:
+            return
+        self._taken += count
+        by = ", ".join(f"{name or '(released)'}: {n}" for name, n in sorted(found.taken.items()))
+        told = [f"now held by {by}"] if by else []
+        told += [f"{missing} pending no more"] if missing else []
+        logger.warning(
+            "stream %r, group %r: %d entries of batch %s were claimed by others while it ran (%s), so they may be "
+            "processed twice; let the others claim only what is idle for longer than a batch takes (this query renews "
+            "what it holds every %.3g s)",
+            key, self._options.group, count, claim.consumer, "; ".join(told), self._keeper.period,
+        )  # fmt: skip
+
+    # --- the next one ------------------------------------------------------------------------------------------------
+
+    def target_now(self) -> None:
+        """Trigger.AvailableNow: what waits now is all there is to claim."""
+        self._target = self._survey.states(self._plain.streams)
+
+    def next_end(self, start: Claim, cap: int | None) -> Claim:
+        """The batch after ``start``, claimed; ``start`` itself when there is nothing new.
+
+        Args:
+            start: a batch that is known to be committed.
+            cap: most entries; None for all that wait.
+
+        Raises:
+            UsageError: the group is gone, or the server refuses.
+        """
+        failpoints.reach("planning")
+        self.settle(start)
+        if not self._looked:
+            found = self._found(start)
+            self._looked = found is None
+            if found is not None:
+                return found
+        fresh = start.following(start.seq + 1, {})
+        try:
+            runs = self._claim(fresh.consumer, cap)
+        except Exception as reason:
+            if not socket.lost_contact(reason):
+                raise
+            # Whether a page was claimed whose reply was lost is known to the server alone.
+            self._asker.close()
+            runs = {key: held.runs(fresh.consumer) for key, held in self._holdings.items()}
+        if not any(runs.values()):
+            return start
+        failpoints.reach("claimed")
+        return fresh.following(fresh.seq, runs)
+
+    def _found(self, start: Claim) -> Claim | None:
+        """What an earlier driver of this query had claimed and Spark does not know of."""
+        ours: dict[int, list[str]] = {}
+        for key, holdings in self._holdings.items():
+            for consumer, held in holdings.consumers().items():
+                seq = claims.number(self._options.query, consumer)
+                if seq is not None and held:
+                    ours.setdefault(seq, []).append(key)
+        for seq in [seq for seq in ours if seq <= start.seq]:
+            # Not of a committed batch: read by another driver of the same checkpoint, after it had lost it.
+            for key in ours.pop(seq):
+                self._holdings[key].hand_over(
+                    claims.name(self._options.query, seq), start.following(start.seq + 1, {}).consumer
+                )
+                self._holdings[key].remove(claims.name(self._options.query, seq))
+                ours.setdefault(start.seq + 1, []).append(key)
+        if not ours:
+            return None
+        seq = min(ours)
+        consumer = claims.name(self._options.query, seq)
+        return start.following(seq, {key: self._holdings[key].runs(consumer) for key in ours[seq]})
+
+    def _claim(self, consumer: str, cap: int | None) -> dict[str, list[Run]]:
+        waiting = self._waiting()
+        self.report = {
+            "taken": self._taken,
+            "waiting": {key: count for key, (count, _) in sorted(waiting.items())},
+        }
+        runs: dict[str, list[Run]] = {key: [] for key in self._holdings}
+        room = cap
+        for key in self._holdings:
+            runs[key] = self._claim_stale(key, consumer, room)
+            room = None if room is None else room - sum(run.n for run in runs[key])
+        wanted = {key: count for key, (count, _) in waiting.items()}
+        if room is not None:
+            wanted = offsets.share(wanted, room, {key: last for key, (_, last) in waiting.items()})
+        for key, count in wanted.items():
+            runs[key] = sorted([*runs[key], *self._claim_new(key, consumer, count)])
+        return runs
+
+    def _waiting(self) -> dict[str, tuple[int, Id]]:
+        """By stream, how many entries (at most) the group has not delivered, and the last that it has."""
+        found = {}
+        states = self._survey.states(self._plain.streams)
+        for key in self._plain.streams:
+            group, state = self._group(key), states[key]
+            if group is None or state is None:
+                raise UsageError(
+                    f"stream {key!r}: the group {self._options.group!r} is gone, and what it had not delivered: "
+                    f"make it again where reading is to go on (XGROUP CREATE {key} {self._options.group} <id> MKSTREAM)"
+                )
+            last = parse_id(group[b"last-delivered-id"].decode())
+            found[key] = (self._count(key, state, last, group.get(b"lag") or state.length), last)
+        return found
+
+    def _count(self, key: str, state: StreamState, last: Id, lag: int) -> int:
+        """Entries to claim: what waits, and of a run that ends what waited when it began.
+
+        A server may have lost count of a group's lag: where ids say that something waits, the lag is not believed.
+        """
+        if state.last <= last:
+            return 0
+        if self._target is None:
+            return lag
+        target = self._target[key]
+        if target is None or target.last <= last:
+            return 0
+        return max(1, lag - (state.added - target.added))
+
+    def _claim_new(self, key: str, consumer: str, count: int) -> list[Run]:
+        """Have the group deliver ``count`` entries; what they hold passes by the driver, and is dropped."""
+        most = min(RUN_MOST, self._plain.max_per_partition or RUN_MOST)
+        if self._plain.min_partitions is not None:
+            most = max(1, min(most, count // self._plain.min_partitions))
+        found: list[Run] = []
+        while count > 0:
+            asked = min(count, self._page, most)
+            words: Command = ("XREADGROUP", "GROUP", self._options.group, consumer, "COUNT", asked, "STREAMS", key, ">")
+            (told,) = self._asker.once([words])
+            failpoints.reach("claiming")
+            rows = checked(told)[0][1] if told else []
+            if rows:
+                ids = [parse_id(row[0].decode()) for row in (rows[0], rows[-1])]
+                found.append(Run(ids[0], ids[1], len(rows)))
+                self._page = max(1, min(RUN_MOST, PAGE_BYTES * len(rows) // self._asker.received))
+            count -= len(rows)
+            if len(rows) < asked:
+                break
+        return found
+
+    def _claim_stale(self, key: str, consumer: str, room: int | None) -> list[Run]:
+        """Take over entries that other consumers have left idle, a stretch of the pending list at a time."""
+        idle = self._options.min_idle_ms
+        most = _STALE_MOST if room is None else min(room, _STALE_MOST)
+        if idle is None or most < 1 or time.monotonic() < self._stale_due.get(key, 0.0):
+            return []
+        words: Command = ("XAUTOCLAIM", key, self._options.group, consumer, idle, self._cursors.get(key, b"0-0"))
+        (told,) = self._asker.once([(*words, "COUNT", most)])
+        cursor, rows, *gone = checked(told)
+        failpoints.reach("claiming")
+        self._cursors[key] = cursor
+        if cursor == b"0-0":  # the whole list was looked at; entries age, so not at once again
+            self._stale_due[key] = time.monotonic() + max(1.0, idle / 4000)
+        if gone and gone[0]:
+            logger.warning(
+                "stream %r, group %r: %d stale entries had been deleted from the stream and cannot be processed",
+                key, self._options.group, len(gone[0]),
+            )  # fmt: skip
+        return self._holdings[key].as_runs([parse_id(row[0].decode()) for row in rows if row is not None])
+
+    # --- partitions --------------------------------------------------------------------------------------------------
+
+    def parts(self, start: Claim, end: Claim) -> list[tuple[str, tuple[Run, ...]]]:
+        """The parts in which tasks read a batch, which is begun by this."""
+        if end.seq <= start.seq:
+            return []
+        failpoints.reach("logged")
+        self._mine = end.seq
+        self._keeper.keep(end.consumer, list(end.runs))
+        return claims.parts(end, self._plain.min_partitions, self._plain.max_per_partition)

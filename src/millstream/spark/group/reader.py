@@ -1,0 +1,102 @@
+"""What a task of group mode does: reads the entries that were claimed, and proves that they are all there.
+
+XRANGE changes nothing. Reading the pending list again would count each attempt of a task as a delivery, at five times
+the price.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from millstream.spark import failpoints
+from millstream.spark.arrow.decode import Page, Want, fast, general, parse_replies
+from millstream.spark.arrow.decode_uniform import regular
+from millstream.spark.connection.bulk_reader import Bulk, Command
+from millstream.spark.model.claims import Run
+from millstream.spark.model.offsets import DataLossError
+from millstream.spark.options import names
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from millstream.spark.arrow.columns import Layout
+    from millstream.spark.group.source import ClaimPartition
+    from millstream.spark.options.read import Options
+
+logger = logging.getLogger("millstream.spark")
+
+_TOGETHER = 500
+"""Entries of small runs that are asked for in one go."""
+
+
+def _asked_for(key: str, runs: Sequence[Run]) -> list[Command]:
+    return [("XRANGE", key, str(run.first), str(run.last)) for run in runs]
+
+
+def read_claim(options: "Options", layout: "Layout", part: "ClaimPartition") -> "Iterator[pa.RecordBatch]":
+    """The claimed entries of a partition as record batches.
+
+    Raises:
+        DataLossError: entries were deleted after they were claimed.
+    """
+    asked = list(_together(part.runs))
+    with closing(Bulk(options.url, part.key)) as source:
+        source.send(_asked_for(part.key, asked[0]))
+        for at, runs in enumerate(asked):
+            raw = source.receive()
+            if at + 1 < len(asked):
+                source.send(_asked_for(part.key, asked[at + 1]))
+            page = _page(raw, layout.want)
+            _check(options, part, runs, page)
+            if page is not None:
+                yield layout.batch(part.key, page)
+            failpoints.reach("replaying")
+
+
+def _together(runs: Sequence[Run]) -> Iterator[list[Run]]:
+    """Runs in the portions in which they are read."""
+    portion: list[Run] = []
+    for run in runs:
+        if portion and sum(each.n for each in portion) + run.n > _TOGETHER:
+            yield portion
+            portion = []
+        portion.append(run)
+    yield portion
+
+
+def _page(raw: bytes, want: Want) -> Page | None:
+    found = regular(raw, want) or fast(raw, want)
+    if found is not None and found[1] == len(raw):
+        return found[0]
+    return general([entry for reply in parse_replies(raw) for entry in reply], want)
+
+
+def _check(options: "Options", part: "ClaimPartition", runs: Sequence[Run], page: Page | None) -> None:
+    claimed, there = sum(run.n for run in runs), len(page.ids) if page is not None else 0
+    if claimed == there:
+        return
+    told = (
+        f"stream {part.key!r}: {claimed - there} of the {claimed} entries from {runs[0].first} to {runs[-1].last} that "
+        f"{part.consumer} has claimed were deleted or trimmed before they were read"
+    )
+    if options.fail_on_loss:
+        raise DataLossError(f"{told}. Set option 'failOnDataLoss' to 'false' to go on without them, and trim later")
+    logger.warning("%s; reading goes on", told)
+
+
+def with_deliveries(
+    batches: "Iterator[pa.RecordBatch]", part: "ClaimPartition", schema: "StructType"
+) -> "Iterator[pa.RecordBatch]":
+    """The same batches with how often each entry was delivered, where the schema has that column."""
+    import pyarrow as pa  # noqa: PLC0415 - only executors need it
+    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - as above
+
+    target = to_arrow_schema(schema, timezone="UTC")
+    counts = {str(run.first): count for run, count in zip(part.runs, part.deliveries, strict=True)}
+    for batch in batches:
+        ids = batch.column("id").to_pylist()
+        known = pa.array([counts[ident] for ident in ids], pa.int64())
+        arrays = [known if name == names.DELIVERIES else batch.column(name) for name in target.names]
+        yield pa.RecordBatch.from_arrays(arrays, schema=target)

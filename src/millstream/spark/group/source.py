@@ -1,0 +1,221 @@
+"""Group mode: a query that shares a consumer group with whoever else reads by it, and what a consumer of one holds.
+
+Imported when ``format("millstream")`` is asked for it; thin, as ``source`` is.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import LongType, StructField, StructType
+
+from millstream.errors import ConfigError
+from millstream.spark.dispatch import checked_schema, entry_schema
+from millstream.spark.model.claims import Run, dump, load
+from millstream.spark.options import names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from millstream.spark.group.planner import GroupPlanner
+    from millstream.spark.options.read import Options
+
+
+DELIVERIES = StructField(names.DELIVERIES, LongType())
+
+
+@dataclass(frozen=True)
+class GroupOptions:
+    """What a read in group mode was asked to do.
+
+    Attributes:
+        parsed: the options that it shares with the plain read.
+        group: whose entries.
+        query: from which the names of the query's consumers derive.
+        min_idle_ms: entries that others have left idle for so long are claimed too; None leaves them alone.
+        consumer: for a batch read, whose pending entries are read.
+    """
+
+    parsed: "Options"
+    group: str
+    query: str
+    min_idle_ms: int | None = None
+    consumer: str = ""
+
+
+@dataclass
+class ClaimPartition(InputPartition):
+    """One task's work.
+
+    Attributes:
+        key: the stream.
+        runs: the entries.
+        consumer: who holds them.
+        deliveries: of each entry, where each is a run of its own; else empty.
+    """
+
+    key: str
+    runs: tuple[Run, ...]
+    consumer: str
+    deliveries: tuple[int, ...] = ()
+
+
+class GroupMode:
+    """The face of ``format("millstream")`` in group mode.
+
+    Args:
+        options: of the read.
+    """
+
+    def __init__(self, options: GroupOptions) -> None:
+        self._options = options
+
+    def schema(self) -> StructType:
+        """That of the plain read; of what a consumer holds it is also told how often it was delivered."""
+        plain = entry_schema(self._options.parsed.fields)
+        return StructType([*plain, DELIVERIES]) if self._options.consumer else plain
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """For ``spark.read``: what one consumer holds.
+
+        Raises:
+            ConfigError: none is named.
+        """
+        if not self._options.consumer:
+            raise ConfigError(
+                "option 'mode' is 'group', and a batch read would claim entries that nobody acknowledges: use "
+                "spark.readStream, millstream.spark.recover for what others have left, or name a 'consumer' to see "
+                "what it holds"
+            )
+        return HeldReader(self._options, schema)
+
+    def stream_reader(self, schema: StructType) -> DataSourceStreamReader:
+        """For ``spark.readStream``."""
+        if self._options.consumer:
+            raise ConfigError(
+                "option 'consumer' is for spark.read; a stream claims as consumers of its own 'queryName'"
+            )
+        return GroupReader(self._options, checked_schema(self._options.parsed.fields, schema))
+
+
+class HeldReader(DataSourceReader):
+    """What a consumer holds, read without changing anything.
+
+    Args:
+        options: of the read.
+        schema: of the rows.
+    """
+
+    def __init__(self, options: GroupOptions, schema: StructType) -> None:
+        from millstream.spark.arrow.columns import Layout  # noqa: PLC0415 - Arrow and numpy only where rows are made
+
+        self._options = options
+        self._schema = schema
+        Layout.of(_without_deliveries(schema))
+
+    def partitions(self) -> list[InputPartition]:
+        """The parts, by what the consumer holds now."""
+        from millstream.spark.group.pending import held_parts  # noqa: PLC0415 - the client only where it is used
+
+        consumer = self._options.consumer
+        parts = held_parts(self._options)
+        return [ClaimPartition(key, runs, consumer, counts) for key, runs, counts in parts] or [InputPartition(None)]
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        """The rows of one partition."""
+        from millstream.spark.arrow.columns import Layout  # noqa: PLC0415 - as above
+        from millstream.spark.group.reader import read_claim, with_deliveries  # noqa: PLC0415 - as above
+
+        if not isinstance(partition, ClaimPartition):
+            return iter(())
+        layout = Layout.of(_without_deliveries(self._schema))
+        batches = read_claim(self._options.parsed, layout, partition)
+        return with_deliveries(batches, partition, self._schema)
+
+
+def _without_deliveries(schema: StructType) -> StructType:
+    # Rows are matched with their counts by id.
+    if names.ID not in schema.fieldNames():
+        raise ConfigError("schema: what a consumer holds is read with the column id: add 'id string'")
+    return StructType([column for column in schema if column.name != DELIVERIES.name])
+
+
+class GroupReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A query's source in group mode. Spark keeps one of these at the driver for planning; tasks only read.
+
+    Args:
+        options: of the read.
+        schema: of the rows.
+    """
+
+    def __init__(self, options: GroupOptions, schema: StructType) -> None:
+        from millstream.spark.arrow.columns import Layout  # noqa: PLC0415 - Arrow and numpy only where rows are made
+
+        self._options = options
+        self._schema = schema
+        self._planner: GroupPlanner | None = None
+        self._initial: dict[str, Any] | None = None
+        Layout.of(schema)
+
+    def _plan(self) -> "GroupPlanner":
+        from millstream.spark.group.planner import GroupPlanner  # noqa: PLC0415 - the client only where it is used
+
+        if self._planner is None:
+            self._planner = GroupPlanner(self._options)
+            self._planner.greet()
+        return self._planner
+
+    def _load(self, raw: Mapping[str, Any]) -> Any:
+        return load(raw, self._options.group, self._options.query)
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Before the first batch. Spark asks twice."""
+        if self._initial is None:
+            self._initial = dump(self._plan().begin())
+        return self._initial
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """The cap of a micro-batch."""
+        most = self._options.parsed.max_entries
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Fix what the whole run claims."""
+        self._plan().target_now()
+
+    def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """The next batch, claimed; ``start`` is known to be committed and is acknowledged."""
+        cap = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return dump(self._plan().next_end(self._load(start), cap))
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+        """What waits in the group, and how many entries others have taken, for the query's progress."""
+        return self._plan().report or None
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
+        """The parts of a batch."""
+        claim = self._load(end)
+        parts = self._plan().parts(self._load(start), claim)
+        return [ClaimPartition(key, runs, claim.consumer) for key, runs in parts]
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        """The rows of one partition; the same ones however often it is called."""
+        from millstream.spark.arrow.columns import Layout  # noqa: PLC0415 - as above
+        from millstream.spark.group.reader import read_claim  # noqa: PLC0415 - as above
+
+        assert isinstance(partition, ClaimPartition)
+        return read_claim(self._options.parsed, Layout.of(self._schema), partition)
+
+    def commit(self, end: Mapping[str, Any]) -> None:
+        """A batch that is committed; mostly :meth:`latestOffset` has been told before."""
+        self._plan().settle(self._load(end))
+
+    def stop(self) -> None:
+        """Give the connections back."""
+        if self._planner is not None:
+            self._planner.close()
+            self._planner = None

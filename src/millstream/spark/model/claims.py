@@ -1,0 +1,148 @@
+"""What a query of group mode has claimed, as numbers alone: PURE, no server, no Spark, no clock.
+
+A batch of group mode is what one consumer of the group holds. The offset that Spark keeps names that consumer and the
+entries it was given, as runs of ids with their counts, so that a batch which is run again reads the same entries even
+if others have claimed some of them meanwhile::
+
+    {"claims": {"orders": [["1-0", "9-0", 9]]}, "consumer": "lake-3", "group": "billing", "seq": 3}
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from millstream.errors import UsageError
+from millstream.spark.model.offsets import Id, parse_id
+
+
+class Run(NamedTuple):
+    """Entries with nothing between them that belongs to others.
+
+    Attributes:
+        first: id of the first.
+        last: id of the last.
+        n: how many there were when they were claimed.
+    """
+
+    first: Id
+    last: Id
+    n: int
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One batch.
+
+    Attributes:
+        group: whose entries.
+        query: the query's name, from which its consumers' names derive.
+        seq: number of the batch; 0 is where a query begins, and holds nothing.
+        runs: by stream, the entries in their order.
+    """
+
+    group: str
+    query: str
+    seq: int = 0
+    runs: Mapping[str, tuple[Run, ...]] = field(default_factory=dict)
+
+    @property
+    def consumer(self) -> str:
+        """The consumer that holds the entries."""
+        return name(self.query, self.seq)
+
+    @property
+    def n(self) -> int:
+        """How many entries."""
+        return sum(run.n for runs in self.runs.values() for run in runs)
+
+    def following(self, seq: int, runs: Mapping[str, Sequence[Run]]) -> "Claim":
+        """A later batch of the same query."""
+        return Claim(self.group, self.query, seq, {key: tuple(runs[key]) for key in sorted(runs) if runs[key]})
+
+
+def name(query: str, seq: int) -> str:
+    """The consumer of a batch."""
+    return f"{query}-{seq}"
+
+
+def number(query: str, consumer: str) -> int | None:
+    """Which of a query's batches a consumer is; None when it is none of them."""
+    found = re.fullmatch(rf"{re.escape(query)}-([1-9]\d*)", consumer)
+    return int(found[1]) if found else None
+
+
+def dump(claim: Claim) -> dict[str, Any]:
+    """The offset as Spark keeps it; keys are sorted, since Spark compares offsets as text."""
+    runs = {key: [[str(run.first), str(run.last), run.n] for run in claim.runs[key]] for key in sorted(claim.runs)}
+    return {"claims": runs, "consumer": claim.consumer, "group": claim.group, "seq": claim.seq}
+
+
+def load(raw: Mapping[str, Any], group: str, query: str) -> Claim:
+    """The inverse of :func:`dump`.
+
+    Raises:
+        UsageError: the checkpoint holds something else, or is of another group or query.
+    """
+    try:
+        runs = {
+            key: tuple(Run(parse_id(first), parse_id(last), int(n)) for first, last, n in found)
+            for key, found in raw["claims"].items()
+        }
+        told, consumer = Claim(group, query, int(raw["seq"]), runs), raw["consumer"]
+        theirs = raw["group"]
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as reason:
+        raise UsageError(
+            f"the checkpoint's offsets are not those of a millstream query of mode 'group': {raw!r} ({reason!r}); give "
+            "this query a checkpointLocation of its own"
+        ) from None
+    for option, mine, other in (("group", group, theirs), ("queryName", told.consumer, consumer)):
+        if mine != other:
+            raise UsageError(
+                f"option {option!r} was another when the checkpoint was made ({other!r}, now {mine!r}): what was "
+                "claimed is found by that name only; set it back, or give the query a checkpointLocation of its own"
+            )
+    return told
+
+
+def parts(claim: Claim, wanted: int | None, most: int | None) -> list[tuple[str, tuple[Run, ...]]]:
+    """The claim cut into about equal parts, each of one stream; runs are not cut, since their counts prove them whole.
+
+    Args:
+        claim: the batch.
+        wanted: parts, at least where there are so many runs; None is one for each 100,000 entries, eight at most.
+        most: entries of one part.
+    """
+    size = -(-claim.n // (wanted or min(8, -(-claim.n // 100_000) or 1)))
+    size = max(1, min(size, most or size))
+    found = []
+    for key, runs in claim.runs.items():
+        part: list[Run] = []
+        held = 0
+        for run in runs:
+            if part and held + run.n > size:
+                found.append((key, tuple(part)))
+                part, held = [], 0
+            part.append(run)
+            held += run.n
+        if part:
+            found.append((key, tuple(part)))
+    return found
+
+
+def joined(ids: Sequence[Id], gaps: Iterable[bool], most: int) -> list[Run]:
+    """Single entries as runs.
+
+    Args:
+        ids: in their order.
+        gaps: for each id but the first, whether there is any entry between it and the one before.
+        most: entries of one run.
+    """
+    found = [Run(ids[0], ids[0], 1)] if ids else []
+    for ident, gap in zip(ids[1:], gaps, strict=True):
+        last = found[-1]
+        if gap or last.n >= most:
+            found.append(Run(ident, ident, 1))
+        else:
+            found[-1] = Run(last.first, ident, last.n + 1)
+    return found

@@ -1,0 +1,198 @@
+"""A listener that tells the server how a session's queries are doing, in the keys of ``queries``.
+
+Spark calls a listener from one thread for all queries, so it only takes a note; a thread of its own writes. A server
+that is away costs notes of the history, never a batch: what is true at last is told when it is back.
+"""
+
+import contextlib
+import functools
+import logging
+import os
+import queue
+import socket
+import threading
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import redis
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from millstream.client.connect import connect
+from millstream.client.url import check_remote
+from millstream.spark.monitoring import store
+from millstream.spark.monitoring.error_text import last_words
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("millstream.spark")
+
+_EVERY = 1.0
+"""Seconds between two entries of a query's progress in the history."""
+
+_PATIENCE = 5.0
+_NOTES = 1000
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Watch(StreamingQueryListener):
+    """Tells of every query of a session until it is closed.
+
+    Args:
+        spark: the session.
+        url: of the server that is told.
+    """
+
+    def __init__(self, spark: "SparkSession", url: str) -> None:
+        self._session = spark
+        self._client = connect(check_remote(url), socket_timeout=_PATIENCE, socket_connect_timeout=_PATIENCE)
+        self._driver = uuid.uuid4().hex[:12]
+        self._notes: queue.Queue[tuple[str | None, dict[str, Any]] | None] = queue.Queue(_NOTES)
+        self._facts: dict[str, dict[str, Any]] = {}
+        self._news = threading.Condition()
+        self._written: dict[str, float] = {}
+        self._unsaid: dict[str, dict[str, Any]] = {}
+        self._away = False
+        self._thread = threading.Thread(target=self._write, name="millstream-watch", daemon=True)
+        self._thread.start()
+        spark.streams.addListener(self)
+
+    def close(self) -> None:
+        """Tell what is still to be told, and that this driver is gone.
+
+        Spark tells of the end of a query a moment after it; that much is waited for.
+        """
+        # One that has ended is listed for a moment more, before Spark tells of it.
+        active = {query.id for query in self._session.streams.active if query.isActive}
+        with self._news:
+            self._news.wait_for(lambda: self._unended() <= active, _PATIENCE)
+        self._session.streams.removeListener(self)
+        with contextlib.suppress(queue.Full):
+            self._notes.put(None, timeout=_PATIENCE)
+        self._thread.join(2 * _PATIENCE)
+        with contextlib.suppress(redis.RedisError):
+            self._client.delete(store.driver_key(self._driver))
+        self._client.close()
+
+    @property
+    def facts(self) -> dict[str, dict[str, Any]]:
+        """The last that is known of each query of this session, by its name, or its id where it has none."""
+        return {facts["name"] or ident: dict(facts) for ident, facts in list(self._facts.items())}
+
+    def _unended(self) -> set[str]:
+        """Queries of whose end nothing was heard yet."""
+        return {ident for ident, facts in self._facts.items() if facts["state"] == "running"}
+
+    # -- what Spark calls ---------------------------------------------------------------------------------------------
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
+        """A query begins, or begins again."""
+        started = {"name": event.name, "run": str(event.runId), "started_ms": _now_ms(), "driver": self._driver}
+        self._note(str(event.id), "started", {**started, "host": socket.gethostname(), "pid": os.getpid()}, new=True)
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
+        """A batch is done."""
+        told, ident = event.progress, str(event.progress.id)
+        total = self._facts.get(ident, {}).get("total_rows", 0) + told.numInputRows
+        figures = {
+            "batch": told.batchId,
+            "rows": told.numInputRows,
+            "total_rows": total,
+            "rows_per_second": round(told.processedRowsPerSecond, 1),
+            "batch_ms": told.batchDuration,
+            "lag": store.lag(told.sources),
+        }
+        self._note(ident, "progress", figures)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
+        """Nothing new for ten seconds."""
+        self._note(str(event.id), None, {})
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
+        """A query was stopped, came to its end, or died."""
+        error = None if event.exception is None else last_words(event.exception)
+        self._note(str(event.id), "terminated", {"state": "failed" if error else "stopped", "error": error})
+
+    def _note(self, ident: str, event: str | None, news: dict[str, Any], *, new: bool = False) -> None:
+        before = self._facts.get(ident, {})
+        if new:  # the last error stays to be seen while the query is tried again
+            before = {"error": before.get("error")}
+        facts = store.NEW | before | {"id": ident, "at_ms": _now_ms()} | news
+        with self._news:
+            self._facts[ident] = facts
+            self._news.notify_all()
+        with contextlib.suppress(queue.Full):  # the server is away, and the next note says more than this one
+            self._notes.put_nowait((event, facts))
+
+    # -- the thread that writes ---------------------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        beat_due, tidied = 0.0, False
+        while True:
+            with contextlib.suppress(queue.Empty):
+                note = self._notes.get(timeout=max(beat_due - time.monotonic(), 0.01))
+                if note is None:
+                    break
+                self._take(*note)
+            if time.monotonic() >= beat_due:
+                self._tell_all()
+                self._try(lambda: self._client.set(store.driver_key(self._driver), _now_ms(), px=store.TTL_MS))
+                tidied = tidied or self._try(lambda: store.forget(self._client, _now_ms()))
+                beat_due = time.monotonic() + store.BEAT
+        self._tell_all()
+
+    def _take(self, event: str | None, facts: dict[str, Any]) -> None:
+        """Write a note, or keep it until the next beat if the history had one a moment ago."""
+        ident = facts["id"]
+        if event not in {"started", "terminated"}:
+            self._unsaid[ident] = facts
+            if event is None or time.monotonic() - self._written.get(ident, 0.0) < _EVERY:
+                return
+        self._written[ident] = time.monotonic()
+        if self._try(lambda: store.write(self._client, facts, event)):
+            self._unsaid.pop(ident, None)
+        else:
+            self._unsaid[ident] = facts
+
+    def _tell_all(self) -> None:
+        for ident, facts in list(self._unsaid.items()):
+            if self._try(functools.partial(store.write, self._client, facts, None)):
+                self._unsaid.pop(ident, None)
+
+    def _try(self, call: Any) -> bool:
+        """Whether the server took it; the first failure of several is logged."""
+        try:
+            call()
+        except redis.RedisError as error:
+            if not self._away:
+                log.warning("the progress of queries cannot be told to the server: %s", error)
+            self._away = True
+            return False
+        self._away = False
+        return True
+
+
+def watch(spark: "SparkSession", url: str) -> Watch:
+    """Tell the server at ``url`` about every query of this session, for ``millstream spark ls``.
+
+    Args:
+        spark: the session.
+        url: ``redis://``, ``rediss://`` or ``unix://``.
+
+    Returns:
+        The listener; close it before the session is stopped.
+
+    Raises:
+        ConfigError: the URL is none of a server.
+    """
+    return Watch(spark, url)

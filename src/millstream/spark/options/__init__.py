@@ -1,0 +1,1 @@
+"""The options of ``format("millstream")``: text in, checked values out."""

@@ -1,0 +1,320 @@
+"""The options of ``format("millstream")``: text from Spark in, one checked value out, errors that say how to mend it.
+
+Messages are one line: Spark puts a traceback in front of them, so that their line is what a user sees last.
+"""
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from millstream import times
+from millstream.client.jsontext import TooDeepError
+from millstream.client.jsontext import parse as parse_json
+from millstream.client.urltext import without_password
+from millstream.errors import ConfigError
+from millstream.glob import matcher
+from millstream.paths import local_path
+from millstream.spark.model.offsets import MAX_PART, Id, Position, before_time, parse_id
+from millstream.spark.options import names
+from millstream.spark.options.common import (
+    CLUSTERS,
+    boolean,
+    check_names,
+    duration,
+    find_url,
+    not_empty,
+    positive,
+    read,
+)
+
+DEFAULT_DELAY_MS = 15 * 60 * 1000
+
+Where: TypeAlias = str | Mapping[str, "Id | Position | str"]
+"""A place in the streams: ``"earliest"``, ``"latest"``, or by stream an id (with its count or without) or one of these
+words."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a read was asked to do; pickled to the executors.
+
+    Attributes:
+        url: of the server.
+        streams: keys named; empty with a pattern.
+        pattern: glob of keys, as SCAN MATCH takes it; None when keys are named.
+        starting: where a new query or a batch read begins; None is the default of its kind.
+        ending: where a batch read ends.
+        max_entries: cap of a micro-batch.
+        min_entries: a micro-batch waits until there are so many, or until ``max_delay_ms`` have passed since the last.
+        min_partitions: parts of a batch or micro-batch, at least.
+        max_per_partition: entries of one part, at most.
+        fail_on_loss: whether entries that vanished unread are an error.
+        skip_missing: whether a query goes on without a stream that is no longer there.
+        group: consumer group that shows this query's progress.
+        fields: entry fields wanted as string columns; empty for the map.
+        from_replica: whether tasks read from replicas; what is to be read is always asked of the primary.
+        archive: directory of the archive that holds what was trimmed; None without one.
+        live_tail: whether the streams are read after the archive.
+        pushdown: whether filters on ids and times choose what is read of an archive; safe for one query a ``load()``.
+    """
+
+    url: str
+    streams: tuple[str, ...] = ()
+    pattern: str | None = None
+    starting: Where | None = None
+    ending: Where = "latest"
+    max_entries: int | None = None
+    min_entries: int | None = None
+    max_delay_ms: int = DEFAULT_DELAY_MS
+    min_partitions: int | None = None
+    max_per_partition: int | None = None
+    fail_on_loss: bool = True
+    skip_missing: bool = False
+    group: str | None = None
+    fields: tuple[str, ...] = ()
+    from_replica: bool = False
+    archive: str | None = None
+    live_tail: bool = True
+    pushdown: bool = False
+    given: frozenset[str] = field(default_factory=frozenset)
+
+    def refuse(self, use: str, kind: str) -> None:
+        """Raise if an option was given that does nothing in this use (see ``names``), called ``kind``."""
+        for name in names.others(use):
+            if name.lower() in self.given:
+                raise ConfigError(f"option {name!r} does nothing in {kind}: leave it out")
+
+    @property
+    def on_cluster(self) -> bool:
+        """Whether the streams are spread over several servers."""
+        return self.url.startswith(CLUSTERS)
+
+    @property
+    def shown_url(self) -> str:
+        """The URL without its password, for messages."""
+        return without_password(self.url)
+
+
+def parse(raw: Mapping[str, str]) -> Options:
+    """Check every option given.
+
+    Raises:
+        ConfigError: one is unknown, has a value that cannot be meant, or contradicts another.
+    """
+    given = {name.lower(): value for name, value in raw.items()}
+    check_names(given, names.options(names.BATCH, names.STREAM, names.VIEW, names.GROUP), "load()")
+    streams, pattern = _which(given)
+    limits = {
+        name: read(given, name, positive)
+        for name in ("maxEntriesPerTrigger", "minEntriesPerTrigger", "minPartitions", "maxEntriesPerPartition")
+    }
+    archive, live_tail = _archive(given)
+    found = Options(
+        url=find_url(given) if live_tail else "",
+        streams=streams,
+        pattern=pattern,
+        starting=_place(given, "starting", streams, pattern),
+        ending=_place(given, "ending", streams, pattern) or "latest",
+        max_entries=limits["maxEntriesPerTrigger"],
+        min_entries=limits["minEntriesPerTrigger"],
+        max_delay_ms=read(given, "maxTriggerDelay", duration) or DEFAULT_DELAY_MS,
+        min_partitions=limits["minPartitions"],
+        max_per_partition=limits["maxEntriesPerPartition"],
+        fail_on_loss=read(given, "failOnDataLoss", boolean) is not False,
+        skip_missing=read(given, "onMissingStream", _missing) == "skip",
+        group=read(given, "group", not_empty),
+        fields=read(given, "fields", _field_names) or (),
+        from_replica=read(given, "readFrom", _server) == "replica",
+        archive=archive,
+        live_tail=live_tail,
+        pushdown=read(given, "pushdown", boolean) is True,
+        given=frozenset(given),
+    )
+    if found.ending == "group":
+        raise ConfigError("option 'endingOffsets' is 'group': it must be latest or a JSON of ids")
+    if found.ending == "earliest":
+        raise ConfigError(
+            "option 'endingOffsets' is 'earliest', which would read nothing: use 'latest' or a JSON of ids"
+        )
+    _check_together(found)
+    return found
+
+
+def parse_entries(raw: Mapping[str, str]) -> Options:
+    """The options of a read of entries by ``spark.read`` or ``spark.readStream``: which of them is not known yet.
+
+    Raises:
+        ConfigError: as :func:`parse`, or no read of either kind takes them all.
+    """
+    found = parse(raw)
+    of_batches, of_streams = (
+        next((name for name in names.others(other) if name in names.options(use) and name.lower() in found.given), None)
+        for use, other in ((names.BATCH, names.STREAM), (names.STREAM, names.BATCH))
+    )
+    if of_batches and of_streams:
+        raise ConfigError(
+            f"option {of_batches!r} is for spark.read, and option {of_streams!r} for spark.readStream: leave one out"
+        )
+    return found
+
+
+def _check_together(found: Options) -> None:
+    if found.starting == "group" and found.group is None:
+        raise ConfigError("option 'startingOffsets' is 'group': name the consumer group by option 'group'")
+    if found.min_entries is None:
+        if "maxtriggerdelay" in found.given:
+            raise ConfigError("option 'maxTriggerDelay' does nothing without 'minEntriesPerTrigger': leave it out")
+    elif found.max_entries is not None and found.min_entries > found.max_entries:
+        raise ConfigError(
+            "option 'minEntriesPerTrigger' is more than 'maxEntriesPerTrigger': lower one or raise the other"
+        )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    found = tuple(name.strip() for name in text.split(","))
+    if not all(found):
+        raise ValueError("it must be names with commas between them")
+    if len(set(found)) < len(found):
+        raise ValueError("it names one of them twice")
+    return found
+
+
+def _field_names(text: str) -> tuple[str, ...]:
+    found = _names(text)
+    for name in found:
+        if (own := names.column_of_an_entry(name)) is not None:
+            such = f"{name!r} is" if own == name else f"Spark takes {name!r} for {own!r},"
+            raise ValueError(f"{such} a column of every entry; read that field from the map, fields['{name}']")
+    return found
+
+
+def _missing(text: str) -> str:
+    if text.lower() not in ("fail", "skip"):
+        raise ValueError("it must be fail or skip")
+    return text.lower()
+
+
+def _server(text: str) -> str:
+    if text.lower() not in ("primary", "replica"):
+        raise ValueError("it must be primary or replica")
+    return text.lower()
+
+
+def _archive(given: Mapping[str, str]) -> tuple[str | None, bool]:
+    """The archive's directory, made absolute here: the tasks may have another working directory."""
+    folder = read(given, "archive", _folder)
+    live_tail = read(given, "liveTail", boolean)
+    for name in ("liveTail", "pushdown"):
+        if name.lower() in given and folder is None:
+            raise ConfigError(f"option {name!r} is for reading an archive: name that by option 'archive'")
+    return folder, live_tail is not False
+
+
+def _folder(text: str) -> str:
+    try:
+        return str(local_path(not_empty(text)))
+    except ConfigError as problem:
+        raise ValueError(str(problem)) from None
+
+
+def _which(given: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
+    streams = read(given, "stream", _names)
+    pattern = read(given, "streamPattern", not_empty)
+    if streams and pattern:
+        raise ConfigError("options 'stream' and 'streamPattern' are both given: name the streams by one of them")
+    if not streams and not pattern:
+        raise ConfigError("option 'stream' is missing: say .option('stream', 'orders'), or several as 'orders,refunds'")
+    return streams or (), pattern
+
+
+def _place(given: Mapping[str, str], side: str, streams: tuple[str, ...], pattern: str | None) -> Where | None:
+    """The place that one of the options of a side (starting or ending) names; None when none is given."""
+    offsets, moment, moments = f"{side}Offsets", f"{side}Timestamp", f"{side}OffsetsByTimestamp"
+    named = [name for name in (offsets, moment, moments) if name.lower() in given]
+    if len(named) > 1:
+        raise ConfigError(f"options {named[0]!r} and {named[1]!r} are both given: leave one out")
+    by_time = read(given, moment, _instant)
+    if by_time is not None:
+        return {"*": before_time(by_time)}
+    by_times = read(given, moments, _instants)
+    found = by_times or read(given, offsets, _offsets)
+    if isinstance(found, Mapping):
+        wanted = "a time" if by_times else "an id, earliest or latest"
+        _check_streams(named[0], found, wanted, streams, pattern)
+    return found
+
+
+def _check_streams(
+    option: str, found: Iterable[str], wanted: str, streams: tuple[str, ...], pattern: str | None
+) -> None:
+    """Raise unless the places are those of the streams that are read."""
+    for key in found:
+        if not (matcher(pattern.encode())(key.encode()) if pattern else key in streams):
+            raise ConfigError(f"option {option!r} names stream {key!r}, which this query does not read")
+    for key in streams:
+        if key not in found:
+            raise ConfigError(f"option {option!r} names no place for stream {key!r}: add it ({wanted})")
+
+
+def _instants(text: str) -> Mapping[str, Id]:
+    """A place for each stream, from a JSON of times."""
+    wanted = 'it must be a JSON of milliseconds or times such as {"orders": 1700000000000}'
+    parsed = _by_stream(text, wanted)
+    for value in parsed.values():
+        if isinstance(value, bool) or not isinstance(value, (int, str)):
+            raise ValueError(wanted)  # noqa: TRY004 - shown as a bad option
+    return {key: before_time(_instant(str(value))) for key, value in parsed.items()}
+
+
+def _instant(text: str) -> int:
+    """Milliseconds since 1970, of a time as every option takes it."""
+    found = times.instant(text, time.time_ns() // 1_000_000)
+    if found > MAX_PART:
+        raise ValueError("no entry can be as late as that: it must be milliseconds since 1970")
+    return max(0, found)
+
+
+def _offsets(text: str) -> Where:
+    if text.lower() in ("earliest", "latest", "group"):
+        return text.lower()
+    wanted = 'it must be earliest, latest, or a JSON such as {"orders": "1700000000000-0"}'
+    parsed = _by_stream(text, wanted)
+    return {key: _one_place(key, value) for key, value in parsed.items()}
+
+
+def _by_stream(text: str, wanted: str) -> dict[str, Any]:
+    """What a JSON object says of each stream; ``wanted`` is the error of any other text."""
+    try:
+        parsed: Any = parse_json(text, object_pairs_hook=_once)
+    except (json.JSONDecodeError, TooDeepError):
+        raise ValueError(wanted) from None
+    if not isinstance(parsed, dict) or not parsed:
+        raise ValueError(wanted)
+    return parsed
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose names are all different: JSON would keep the last of two places of a stream."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [name for name, _ in pairs]
+        raise ValueError(f"it names {next(name for name in keys if keys.count(name) > 1)!r} twice")
+    return found
+
+
+def _one_place(key: str, value: Any) -> Id | Position | str:
+    if isinstance(value, dict) and isinstance(value.get("id"), str) and "n" in value:
+        at = parse_id(value["id"])  # an offset as a query's progress shows it
+        n, holes = (_count(key, name, value.get(name, 0)) for name in ("n", "holes"))
+        return Position(at, n, at, n, holes)
+    if not isinstance(value, str):
+        raise ValueError(f"the place of stream {key!r} must be an id, earliest or latest")  # noqa: TRY004 - shown as a bad option
+    return value if value in ("earliest", "latest") else parse_id(value)
+
+
+def _count(key: str, name: str, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{name!r} of stream {key!r} is {value!r} and must be a number of entries")
+    return value

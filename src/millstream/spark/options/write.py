@@ -1,0 +1,107 @@
+"""The options of ``writeStream.format("millstream")`` and of ``write``: text in, one checked value out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from millstream.client.urltext import without_password
+from millstream.errors import ConfigError
+from millstream.spark.model.offsets import parse_id
+from millstream.spark.options import common as opts
+from millstream.spark.options import names
+
+DEFAULT_TIMEOUT_MS = 24 * 3600 * 1000
+
+
+@dataclass(frozen=True)
+class SinkOptions:
+    """What a write was asked to do; pickled to the executors.
+
+    Attributes:
+        url: of the server.
+        stream: that all rows go to; None when each row names its own.
+        max_len: entries to keep in a stream.
+        min_id: entries below this id are trimmed.
+        retention_ms: entries older than this are trimmed.
+        approximate: whether trimming may leave some more, which costs the server less.
+        staging_ms: how long rows wait for a commit that does not come.
+        app: whose writes are counted by ``version``, for a batch write that may be run again.
+        version: of this write.
+    """
+
+    url: str
+    stream: str | None = None
+    max_len: int | None = None
+    min_id: str | None = None
+    retention_ms: int | None = None
+    approximate: bool = True
+    staging_ms: int = DEFAULT_TIMEOUT_MS
+    app: str | None = None
+    version: int | None = None
+    given: frozenset[str] = frozenset()
+
+    @property
+    def shown_url(self) -> str:
+        """The URL without its password, for messages."""
+        return without_password(self.url)
+
+    def refuse_batch_only(self) -> None:
+        """Raise if an option was given that means nothing in a streaming query."""
+        for name in names.options(names.APPEND):
+            if name.lower() in self.given:
+                raise ConfigError(
+                    f"option {name!r} does nothing in a streaming query, whose batches Spark numbers: leave it out"
+                )
+
+
+def parse(raw: Mapping[str, str]) -> SinkOptions:
+    """Check every option given.
+
+    Raises:
+        ConfigError: one is unknown or belongs to reading, has a value that cannot be meant, or contradicts another.
+    """
+    given = {name.lower(): value for name, value in raw.items() if name.lower() not in names.PASSED_TO_SINKS}
+    if given.get("asyncprogresstrackingenabled", "").lower() == "true":
+        raise ConfigError(
+            "option 'asyncProgressTrackingEnabled' does not go with this sink: a batch that Spark has not logged may "
+            "be another one when it is repeated, and would be taken for the first; leave it out"
+        )
+    opts.check_names(given, names.options(names.WRITE, names.APPEND), "save()")
+    retention, timeout = (opts.read(given, name, opts.duration) for name in ("retention", "stagingTimeout"))
+    found = SinkOptions(
+        url=opts.find_url(given),
+        stream=opts.read(given, "stream", _one_stream),
+        max_len=opts.read(given, "maxLen", opts.positive),
+        min_id=opts.read(given, "minId", lambda text: str(parse_id(text))),
+        retention_ms=retention,
+        approximate=opts.read(given, "approximate", opts.boolean) is not False,
+        staging_ms=timeout or DEFAULT_TIMEOUT_MS,
+        app=opts.read(given, "txnAppId", opts.not_empty),
+        version=opts.read(given, "txnVersion", _version),
+        given=frozenset(given),
+    )
+    _check_together(found)
+    return found
+
+
+def _check_together(found: SinkOptions) -> None:
+    trims = [name for name in ("maxLen", "minId", "retention") if name.lower() in found.given]
+    if len(trims) > 1:
+        raise ConfigError(f"options {trims[0]!r} and {trims[1]!r} are both given: trim by one of them")
+    if "approximate" in found.given and not trims:
+        raise ConfigError("option 'approximate' does nothing without 'maxLen', 'minId' or 'retention': leave it out")
+    if (found.app is None) != (found.version is None):
+        raise ConfigError(
+            "options 'txnAppId' and 'txnVersion' go together: the one names the job, the other numbers its writes"
+        )
+
+
+def _one_stream(text: str) -> str:
+    if not text:
+        raise ValueError("it must be the key of a stream")
+    return text
+
+
+def _version(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise ValueError("it must be a whole number, one more for each write")
+    return int(text)

@@ -1,0 +1,1 @@
+"""Reading entries as DataFrames: planned at the driver, read by tasks."""

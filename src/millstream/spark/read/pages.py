@@ -1,0 +1,130 @@
+"""A range of a stream page by page: pages sized by bytes, asked for again when the server was away."""
+
+import gc
+
+from millstream.spark.arrow.decode import Page, Want, fast, general, parse_replies
+from millstream.spark.arrow.decode_uniform import regular
+from millstream.spark.connection.bulk_reader import Bulk
+from millstream.spark.model.offsets import DataLossError, Id, parse_id
+
+FIRST_COUNT = 1000
+MOST_COUNT = 8000
+PAGE_BYTES = 4 << 20
+"""Pages are kept to about this size, so that a task with large entries stays small."""
+
+_NOTHING = Want()
+
+
+class Pages:
+    """The entries of ``(start, end]`` of one stream, over a connection that outlives this.
+
+    Args:
+        url: of the server.
+        key: the stream.
+        start: exclusive.
+        end: inclusive.
+        replica: read from a replica that has the end.
+
+    Attributes:
+        cursor: the last entry that was read.
+        done: nothing is left.
+        doubtful: the last page came short, from a server that has not shown the end.
+    """
+
+    def __init__(self, url: str, key: str, start: Id, end: Id, *, replica: bool = False) -> None:
+        self._bulk = Bulk(url, key, end if replica else None)
+        self._key = key
+        self._end = end
+        self._count = FIRST_COUNT
+        self._asked = 0
+        self._failed = False
+        self.doubtful = False
+        self.cursor = start
+        self.done = start >= end
+
+    def ask(self, most: int | None = None) -> None:
+        """Send for the page after the cursor, of at most ``most`` entries, without waiting for it."""
+        self._asked = self._count if most is None else min(self._count, most)
+        self._bulk.send(
+            [
+                ("XRANGE", self._key, f"({self.cursor}", str(self._end), "COUNT", self._asked),
+                # After the page: what it shows as still there was there when the page was read.
+                ("XRANGE", self._key, "-", "+", "COUNT", 1),
+            ]
+        )
+
+    def receive(self) -> bytes:
+        """The replies to what was asked last."""
+        return self._bulk.receive()
+
+    def decode(self, raw: bytes, want: Want) -> tuple[Page | None, Id | None]:
+        """The page in ``raw`` (None when it is empty), and the stream's first entry just after it was read.
+
+        Moves the cursor past the page and sets ``done`` after the last one.
+        """
+        page, first = _decode(raw, want)
+        rows = len(page.ids) if page else 0
+        if page is not None:
+            self.cursor = page.last
+            self._count = max(1, min(MOST_COUNT, PAGE_BYTES * rows // len(raw)))
+        self.done = self.cursor >= self._end or (rows < self._asked and self._proved())
+        self.doubtful = rows < self._asked and not self.done
+        return page, first
+
+    def _proved(self) -> bool:
+        """Whether a page that came short of the end did so because there is no more.
+
+        The end was taken from the primary. A server that has not come so far (a primary that was replaced and does not
+        know it, a replica that began anew) has less to give, and would pass for one whose entries were deleted.
+
+        Raises:
+            DataLossError: the primary itself does not have the end any more.
+        """
+        try:
+            last = self._bulk.last_id()
+        except OSError:
+            return False
+        replica = self._bulk.from_replica
+        if (last is None and not replica) or (last is not None and last >= self._end):
+            return True
+        self._bulk.drop()  # the next page is asked for over a new connection, which finds the primary as it is now
+        if self._failed and not replica:
+            raise DataLossError(
+                f"stream {self._key!r} went back: entries up to {self._end} were to be read, and its last id is now "
+                f"{last}. It was deleted and made anew, or restored from an older state. Start the query with a new "
+                "checkpointLocation (and startingOffsets)"
+            )
+        self._failed = not replica
+        return False
+
+    def skip(self, most: int) -> tuple[int, Id] | None:
+        """Pass over up to ``most`` entries and drop them: how many, and the last one's id; None at the end."""
+        if self.done:
+            return None
+        self.ask(most)
+        page, _ = self.decode(self.receive(), _NOTHING)
+        return None if page is None else (len(page.ids), page.last)
+
+    def close(self) -> None:
+        """Keep the connection for the next range if nothing is under way on it."""
+        self._bulk.close()
+
+
+def _decode(raw: bytes, want: Want) -> tuple[Page | None, Id | None]:
+    found = regular(raw, want) or fast(raw, want)
+    if found is not None:
+        page, size = found
+        (head,) = parse_replies(raw[size:])
+        return page, _first(head)
+    collecting = gc.isenabled()
+    gc.disable()  # a page is hundreds of thousands of objects, none of them in a cycle
+    try:
+        entries, head = parse_replies(raw)
+        return general(entries, want), _first(head)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _first(head: list[list[bytes]]) -> Id | None:
+    return parse_id(head[0][0].decode()) if head else None

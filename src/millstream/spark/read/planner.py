@@ -1,0 +1,351 @@
+"""The driver's side of a read: asks the server, lets ``offsets`` decide, reports what was lost."""
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from millstream.errors import ConfigError
+from millstream.spark.model import offsets
+from millstream.spark.model.offsets import DataLossError, Id, Index, Offset, Position, Range, StreamState
+from millstream.spark.read.stream_info import Survey
+
+if TYPE_CHECKING:
+    from millstream.spark.options.read import Options, Where
+
+logger = logging.getLogger("millstream.spark")
+
+SCAN_SECONDS = 1.0
+"""How often streams that match a pattern are looked for; Spark itself asks every ten milliseconds."""
+
+
+class Planner:
+    """Plans the batches of one query (or one batch read).
+
+    Args:
+        options: of the read.
+    """
+
+    def __init__(self, options: "Options") -> None:
+        self._options = options
+        self._survey = Survey(options)
+        self._indexes: dict[str, Index] = {}
+        self._joined: list[str] = []
+        self._scan_due = 0.0
+        self._hold_until = time.monotonic() + options.max_delay_ms / 1000
+        self._target: dict[str, StreamState] | None = None
+        self._published: dict[str, tuple[Id, int]] = {}
+        self._told: set[str] = set()
+        self._ends: dict[str, int] = {}  # entries added to each stream by the last look at it
+        self._gone: set[str] = set()
+        self.latest: Offset = {}
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._survey.close()
+
+    # --- where a query begins, and bounded reads ---------------------------------------------------------------------
+
+    def begin(self, where: "Where") -> Offset:
+        """The places named by ``where`` in the streams that are there.
+
+        Raises:
+            ConfigError: a named stream does not exist, or a place names a stream that does not.
+        """
+        states = self._existing(self._survey.keys())
+        if where == "group":
+            return self._from_group(states)
+        found = {}
+        for key, ident in self._places(states, where, "startingOffsets").items():
+            state = states[key]
+            given = where.get(key) if not isinstance(where, str) else None
+            if isinstance(given, Position):
+                found[key] = given
+            elif ident == offsets.ZERO:
+                found[key] = state.beginning
+            elif ident >= state.last:
+                # Perhaps ahead of what there is: ids up to it may still be added, and are not wanted.
+                found[key] = Position.at(ident, state.added)
+            else:
+                found[key] = self._counted(key, ident, state)
+        return found
+
+    def _counted(self, key: str, ident: Id, state: StreamState) -> Position:
+        """The place after an entry, its count found by counting what follows."""
+        after = self._survey.walk(key, ident, state.last, stride=1 << 62)[1]
+        return Position.at(ident, state.added - after)
+
+    def _from_group(self, states: Mapping[str, StreamState]) -> Offset:
+        """Where the query's group stands: what a query that lost its checkpoint has published last.
+
+        Raises:
+            ConfigError: a named stream has no such group.
+        """
+        group = self._options.group or ""
+        found = {}
+        for key, place in self._survey.group_places(group, states).items():
+            if place is None and self._options.pattern is None:
+                raise ConfigError(
+                    f"option 'startingOffsets' is 'group', and stream {key!r} has no group {group!r}: say where to "
+                    f"begin (earliest, latest, ids), or make it (XGROUP CREATE {key} {group} <id>)"
+                )
+            if place is None:
+                found[key] = states[key].beginning
+            else:
+                ident, read = place
+                found[key] = self._counted(key, ident, states[key]) if read is None else Position.at(ident, read)
+        return found
+
+    def bounded(self, starting: "Where", ending: "Where") -> list[Range]:
+        """The parts of a batch read, up to the present end of the streams at most."""
+        states = self._existing(self._survey.keys())
+        starts = self._places(states, starting, "startingOffsets")
+        ends = self._places(states, ending, "endingOffsets")
+        found = []
+        for key in sorted(states):
+            state = states[key]
+            start, end = starts[key], min(ends[key], state.last)
+            if start < end:
+                rows = offsets.estimated_rows(state, start, end)
+                if self._options.max_per_partition is not None:
+                    rows = state.length  # an estimate might be too low to see that it must be split
+                found.append(Range(key, start, end, state.removed, rows))
+        return self.parts(found)
+
+    def _places(self, states: Mapping[str, StreamState], where: "Where", option: str) -> dict[str, Id]:
+        """The id meant in each stream."""
+        if not isinstance(where, str):
+            for key in sorted(set(where) - set(states) - {"*"}):
+                raise ConfigError(
+                    f"option {option!r} names stream {key!r}, which does not exist on {self._options.shown_url}"
+                )
+        found = {}
+        for key, state in states.items():
+            # Found by the pattern and not named: from its beginning to its end.
+            other = "earliest" if option == "startingOffsets" else "latest"
+            place = where if isinstance(where, str) else where.get(key, where.get("*", other))
+            if isinstance(place, Position):
+                found[key] = place.id
+            elif isinstance(place, Id):
+                found[key] = place
+            else:
+                found[key] = offsets.ZERO if place == "earliest" else state.last
+        return found
+
+    def _existing(self, keys: list[str]) -> dict[str, StreamState]:
+        found = {}
+        for key, state in self._survey.states(keys).items():
+            if state is not None:
+                found[key] = state
+            elif self._options.pattern is None:
+                raise self._missing(key)
+        return found
+
+    def _missing(self, key: str) -> ConfigError:
+        return ConfigError(
+            f"option 'stream': {key!r} does not exist on {self._options.shown_url}; correct the name, or make "
+            f"the stream (XGROUP CREATE {key} <group> $ MKSTREAM), or use 'streamPattern' for later ones"
+        )
+
+    # --- micro-batches -----------------------------------------------------------------------------------------------
+
+    def target_now(self) -> None:
+        """Trigger.AvailableNow: the streams as they are now are all there is to read.
+
+        A stream that is missing is dealt with where it is known how far it was read.
+        """
+        states = self._survey.states(self._survey.keys())
+        self._target = {key: state for key, state in states.items() if state is not None}
+        self._ends.update({key: state.added for key, state in self._target.items()})
+
+    def next_end(self, start: Mapping[str, Position], cap: int | None, least: int | None = None) -> Offset:
+        """The end of the batch that begins at ``start``: equal to it when there is nothing new.
+
+        Args:
+            start: end of a batch that is known to be finished; it is published to the group.
+            cap: most entries of the batch; None for all there are.
+            least: with fewer the batch waits, though no longer than the option ``maxTriggerDelay`` says.
+
+        Raises:
+            DataLossError: a stream went back, or (unless switched off) entries were trimmed before they were read.
+        """
+        self._publish(start)
+        states = self._look(start)
+        self.latest = {key: state.end for key, state in states.items()}
+        begun = {key: start.get(key) or state.beginning for key, state in states.items()}
+        waiting = {key: self._limit(key, state).added - begun[key].n for key, state in states.items()}
+        if self._holds(sum(waiting.values()), least):
+            return dict(start)
+        budgets = None
+        if cap is not None:
+            budgets = offsets.share(waiting, cap, {key: at.id for key, at in begun.items()})
+        # One that is gone is forgotten: a stream that comes under its name is another one, read from its beginning.
+        ends = {key: at for key, at in start.items() if key not in self._gone}
+        for key, state in states.items():
+            limit = self._limit(key, state)
+            if limit.last <= begun[key].id:
+                if limit.added > begun[key].n:  # entries came, but before the place where this query begins
+                    ends[key] = Position.at(begun[key].id, limit.added)
+            elif budgets is None or waiting[key] <= budgets.get(key, 0):
+                ends[key] = begun[key].advanced(limit.last, limit.added)
+            elif budget := budgets.get(key, 0):
+                ends[key] = self._cut(key, begun[key], state, budget)
+        return ends
+
+    def _holds(self, waiting: int, least: int | None) -> bool:
+        """Whether to wait for more entries."""
+        now = time.monotonic()
+        if least is not None and self._target is None and waiting < least and now < self._hold_until:
+            return True
+        if waiting:
+            self._hold_until = now + self._options.max_delay_ms / 1000
+        return False
+
+    def _look(self, start: Mapping[str, Position]) -> dict[str, StreamState]:
+        """The state of every stream that takes part now; streams that went back or lost entries are errors."""
+        keys = self._participants(start)
+        found = {}
+        self._gone = set()
+        for key, state in self._survey.states(keys).items():
+            at = start.get(key)
+            if state is None:
+                if at is not None:
+                    self._check_gone(key, at)
+                    self._gone.add(key)
+                elif self._options.pattern is None and not self._options.skip_missing:
+                    raise self._missing(key)  # named anew at a restart, when nobody asks for the beginning
+                continue
+            if at is not None and (reason := offsets.went_back(key, at, state)):
+                raise DataLossError(reason)
+            found[key] = state
+            self._ends[key] = state.added
+            index = self._indexes.setdefault(key, Index())
+            index.add(state.last, state.added)
+            if at is not None:
+                index.forget_before(at.id)
+                self._report_loss(key, at, state)
+        return found
+
+    def _check_gone(self, key: str, at: Position) -> None:
+        """Raise if a stream is gone that may have had more than what was read of it.
+
+        Where streams are found by a pattern they come and go, and nothing is lost with one of which all was read.
+        """
+        reason = offsets.went_back(key, at, None)
+        if reason is None:
+            return
+        end = self._ends.pop(key, None)
+        if self._options.pattern is not None and end is not None and end <= at.n:
+            self._warn(f"stream {key!r} is gone, after all that was seen of it was read (up to {at.id})")
+        elif self._options.skip_missing or (self._options.pattern is not None and not self._options.fail_on_loss):
+            self._warn(reason)
+        else:
+            raise DataLossError(reason)
+
+    def _participants(self, start: Mapping[str, Position]) -> list[str]:
+        if self._options.pattern is None:
+            for key in sorted(set(start) - set(self._options.streams)):
+                self._warn(f"stream {key!r} is in the checkpoint and not in option 'stream': its place is kept")
+            return sorted(self._options.streams)
+        if self._target is not None:
+            return sorted({*start, *self._target})
+        now = time.monotonic()
+        if now >= self._scan_due:
+            self._joined = self._survey.keys(sure=False)
+            self._scan_due = now + SCAN_SECONDS
+        return sorted({*start, *self._joined})
+
+    def _limit(self, key: str, state: StreamState) -> StreamState:
+        """How far a stream may be read now."""
+        if self._target is None:
+            return state
+        target = self._target.get(key)
+        # A stream of the checkpoint that was empty and unmatched when the target was taken has nothing to read.
+        return target if target is not None else StreamState(offsets.ZERO, 0, 0, offsets.ZERO, None)
+
+    def _cut(self, key: str, at: Position, state: StreamState, budget: int) -> Position:
+        limit = self._limit(key, state)
+        known = self._indexes[key].cut(at, budget)
+        if known is not None and known[0] <= limit.last:
+            return at.advanced(*known)
+        kept, rows = self._survey.walk(key, at.id, limit.last, stride=budget, most=budget)
+        if rows < budget:  # deletions: fewer entries are there than were added
+            return at.advanced(limit.last, limit.added)
+        cut = offsets.counted_cut(at, state, kept[-1], rows)
+        self._indexes[key].add(cut.id, cut.n)
+        return cut
+
+    def _report_loss(self, key: str, at: Position, state: StreamState) -> None:
+        loss = offsets.find_loss(key, at, state)
+        if loss is None:
+            return
+        if loss.certain and self._options.fail_on_loss:
+            raise DataLossError(
+                f"{loss}. Set option 'failOnDataLoss' to 'false' to go on without them; trim later, or by what this "
+                "query's 'group' has read, to keep it from happening again"
+            )
+        self._warn(str(loss))
+
+    def _warn(self, told: str) -> None:
+        if told not in self._told:
+            self._told.add(told)
+            logger.warning("%s; reading goes on", told)
+
+    def _publish(self, start: Mapping[str, Position]) -> None:
+        """Show in the query's group what is known to be done: every tool for Redis then shows its lag."""
+        group = self._options.group
+        if group is None:
+            return
+        news = {key: (at.id, at.n) for key, at in start.items() if self._published.get(key) != (at.id, at.n)}
+        if not news:
+            return
+        there = [key for key, state in self._survey.states(news).items() if state is not None]
+        self._survey.claim_group(group, there)
+        failed = self._survey.publish(group, {key: news[key] for key in there})
+        self._published.update({key: news[key] for key in there if key not in failed})
+
+    # --- partitions --------------------------------------------------------------------------------------------------
+
+    def ranges(self, start: Mapping[str, Position], end: Mapping[str, Position]) -> list[Range]:
+        """The parts in which executors read a batch.
+
+        Raises:
+            DataLossError: as :meth:`next_end`; this is where a restarted query finds that its last batch is gone.
+        """
+        wholes = offsets.batch_ranges(start, end)
+        if not wholes:
+            return []
+        states = self._survey.states([whole.key for whole in wholes])
+        for whole in wholes:
+            since = start.get(whole.key)
+            at = since if since and since.id == whole.start else Position.at(whole.start, whole.start_n)
+            if reason := offsets.went_back(whole.key, end[whole.key], states[whole.key]):
+                if states[whole.key] is None and self._options.skip_missing:
+                    self._warn(reason)
+                    continue
+                raise DataLossError(reason)
+            if (state := states[whole.key]) is not None:
+                self._report_loss(whole.key, at, state)
+        return self.parts(wholes)
+
+    def parts(self, wholes: Sequence[Range]) -> list[Range]:
+        """Ranges cut into what one task reads each; those with nothing in them are left out."""
+        firsts = self._survey.firsts({whole.key: (whole.start, whole.end) for whole in wholes})
+        total = sum(whole.rows for whole in wholes)
+        found: list[Range] = []
+        for whole in wholes:
+            found += self._split(replace(whole, first=firsts[whole.key]), total)
+        return found
+
+    def _split(self, whole: Range, total: int) -> list[Range]:
+        if whole.first is None:
+            return []
+        parts = offsets.parts_for(whole.rows, total, self._options.min_partitions)
+        most = self._options.max_per_partition
+        if most is not None and whole.rows > most:
+            if self._options.min_partitions is not None:
+                most = min(most, -(-whole.rows // parts))
+            return offsets.cut_at(whole, self._survey.walk(whole.key, whole.start, whole.end, stride=most)[0])
+        index = self._indexes.get(whole.key)
+        return offsets.split(whole, parts, index.between(whole.start, whole.end) if index else ())

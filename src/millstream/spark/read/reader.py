@@ -1,0 +1,83 @@
+"""What a task does: reads its range page by page, the next one asked for before the present one is made into rows."""
+
+import logging
+from typing import TYPE_CHECKING
+
+from millstream.spark.model.offsets import DataLossError, Id, Range, StreamState
+from millstream.spark.read.pages import Pages
+from millstream.spark.read.stream_info import Survey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from millstream.spark.arrow.columns import Layout
+    from millstream.spark.arrow.decode import Page
+    from millstream.spark.options.read import Options
+
+logger = logging.getLogger("millstream.spark")
+
+
+def read_range(options: "Options", layout: "Layout", whole: Range) -> "Iterator[pa.RecordBatch]":
+    """The entries of a range as record batches. Reading has no side effect: doing it again gives the same rows.
+
+    Raises:
+        DataLossError: the stream was trimmed past the place where this was reading.
+    """
+    pages = Pages(options.url, whole.key, whole.start, whole.end, replica=options.from_replica)
+    told = False
+    try:
+        if not pages.done:
+            pages.ask()
+        while not pages.done:
+            before = pages.cursor
+            page, first = pages.decode(pages.receive(), layout.want)
+            if not pages.doubtful and overtaken(whole, before, page, first):
+                report(options, whole, warn=not told)
+                told = True
+            if not pages.done:
+                pages.ask()
+            if page is not None:
+                yield layout.batch(whole.key, page)
+    finally:
+        pages.close()
+
+
+def overtaken(whole: Range, cursor: Id, page: "Page | None", first: Id | None) -> bool:
+    """Whether entries of the batch may have left the stream before the page after ``cursor`` was read.
+
+    They have not while an entry up to the cursor is still there (trimming takes the oldest first), nor while the first
+    entry that the batch was planned with is. ``first`` is that of the stream after the page was read; entries that left
+    between the two were in the page.
+    """
+    planned = whole.first
+    if planned is None or (first is not None and first <= max(cursor, planned)):
+        return False
+    return page is None or page.first != planned
+
+
+def report(options: "Options", whole: Range, *, warn: bool) -> None:
+    """Find out what happened to the batch's first entries: raise if they were trimmed, warn if deleted one by one."""
+    survey = Survey(options)
+    try:
+        state = survey.states([whole.key])[whole.key]
+    finally:
+        survey.close()
+    what = _gone(whole, state)
+    deleted = state is not None and whole.first is not None and state.max_deleted >= whole.first
+    if state is None or (options.fail_on_loss and not deleted):
+        raise DataLossError(
+            f"{what}. Set option 'failOnDataLoss' to 'false' to go on without them; trim later, or by what this "
+            "query's 'group' has read, to keep it from happening again"
+        )
+    if warn:
+        logger.warning("%s; reading goes on", what)
+
+
+def _gone(whole: Range, state: StreamState | None) -> str:
+    told = f"stream {whole.key!r}: while the batch up to {whole.end} was being read, "
+    if state is None:
+        return told + "the stream was deleted"
+    until = f"before {state.first}" if state.first else "up to the end"
+    return told + f"entries from {whole.first} and {until} were removed (at most {state.removed - whole.start_n})"

@@ -1,0 +1,222 @@
+"""What the driver asks a server about streams: one round trip for all, and counting where nothing else helps."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from millstream.errors import ConfigError, UsageError
+from millstream.spark.connection import routing
+from millstream.spark.connection.pipeline import Asker, Command, checked, pairs
+from millstream.spark.connection.socket import retrying
+from millstream.spark.model.offsets import Id, StreamState, parse_id
+from millstream.spark.read.pages import Pages
+
+if TYPE_CHECKING:
+    from millstream.spark.options.read import Options
+
+T = TypeVar("T")
+
+
+class Survey:
+    """The connections of the driver and the questions asked over them, always of who has the original.
+
+    Args:
+        options: of the read; its first contact with the server fails at once, later ones are tried again for a while,
+            since a server that is being restarted should not end a query.
+    """
+
+    def __init__(self, options: "Options") -> None:
+        self._options = options
+        self._asker = Asker(options.url)
+        self._met = False
+
+    def _ask(self, commands: Sequence[Command]) -> list[Any]:
+        """Send commands in one round trip; errors of single commands come back as values."""
+        return self._contact(lambda: self._asker.once(commands))
+
+    def _contact(self, work: Callable[[], T]) -> T:
+        if self._met:
+            return retrying(work)
+        import redis  # noqa: PLC0415 - planning only; looking up the source must stay cheap
+
+        try:
+            found = work()
+            self._check_replicas()
+        except ConfigError:
+            raise
+        except UsageError as reason:  # it answered
+            told = str(reason).removeprefix("option 'url': ")
+            raise ConfigError(
+                f"option 'url': cannot talk to {self._options.shown_url} ({told}): correct its user, or the server"
+            ) from None
+        except (redis.RedisError, OSError) as reason:
+            raise ConfigError(
+                f"option 'url': cannot talk to {self._options.shown_url} ({reason}): start the server or correct it"
+            ) from None
+        self._met = True
+        return found
+
+    def _check_replicas(self) -> None:
+        if self._options.from_replica and not routing.replicas(self._options.url):
+            raise ConfigError(
+                f"option 'readFrom' is 'replica', and {self._options.shown_url} has none that is up: start one, or "
+                "leave the option out"
+            )
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._asker.close()
+
+    def keys(self, pattern: str | None = None, *, sure: bool = True) -> list[str]:
+        """The streams of this read that are there: those named, or those that match the pattern (or another) now.
+
+        Args:
+            pattern: another one.
+            sure: on a cluster, look twice: a stream that is moved to a node that was looked at already, from one that
+                was not, would be missed. Not needed by whoever looks again anyway.
+        """
+        pattern = pattern or self._options.pattern
+        if pattern is None:
+            return list(self._options.streams)
+        found = self._contact(lambda: self._scanned(pattern, 2 if sure and self._options.on_cluster else 1))
+        return sorted(_key_text(name) for name in found)
+
+    def _scanned(self, pattern: str, times: int) -> set[bytes]:
+        """The streams of all servers."""
+        found: set[bytes] = set()
+        for url in routing.primaries(self._options.url) * times:
+            cursor: Any = None
+            while cursor is None or int(cursor):
+                words = ("SCAN", cursor or 0, "MATCH", pattern, "COUNT", 1000, "TYPE", "stream")
+                cursor, page = checked(self._asker.once_at(url, [words])[0])
+                found.update(page)
+        return found
+
+    def states(self, keys: Iterable[str]) -> dict[str, StreamState | None]:
+        """The state of each stream, None for one that does not exist."""
+        names = list(keys)
+        answers = self._ask([("XINFO", "STREAM", name) for name in names]) if names else []
+        return {name: self._state(name, answer) for name, answer in zip(names, answers, strict=True)}
+
+    def _state(self, key: str, answer: Any) -> StreamState | None:
+        if isinstance(answer, Exception):
+            if "no such key" in str(answer).lower():
+                return None
+            if "WRONGTYPE" in str(answer) or "wrong kind of value" in str(answer):
+                raise ConfigError(
+                    f"option 'stream': {key!r} holds no stream on {self._options.shown_url}: name another key"
+                )
+            raise routing.one_of_many(answer) or UsageError(
+                f"stream {key!r}: the server refused XINFO STREAM: {answer}"
+            )
+        told = pairs(answer)
+        if b"entries-added" not in told:
+            raise UsageError(
+                f"the server at {self._options.shown_url} does not count the entries of a stream (XINFO STREAM has no "
+                "entries-added): it is older than Redis 7.0"
+            )
+        first = told[b"first-entry"]
+        return StreamState(
+            last=parse_id(_text(told[b"last-generated-id"])),
+            added=int(told[b"entries-added"]),
+            length=int(told[b"length"]),
+            max_deleted=parse_id(_text(told[b"max-deleted-entry-id"])),
+            first=parse_id(_text(first[0])) if first else None,
+        )
+
+    def firsts(self, places: Mapping[str, tuple[Id, Id]]) -> dict[str, Id | None]:
+        """By stream, the id of the first entry in ``(start, end]`` that is there now."""
+        commands = [("XRANGE", key, f"({start}", str(end), "COUNT", 1) for key, (start, end) in places.items()]
+        answers = [checked(answer) for answer in (self._ask(commands) if commands else [])]
+        return {key: parse_id(_text(rows[0][0])) if rows else None for key, rows in zip(places, answers, strict=True)}
+
+    def walk(self, key: str, start: Id, end: Id, stride: int, most: int | None = None) -> tuple[list[Id], int]:
+        """Count the entries in ``(start, end]`` by reading them in bounded pages and dropping all but their ids.
+
+        The server has no rank query, and a script would cost it six times as much.
+
+        Args:
+            key: the stream.
+            start: exclusive.
+            end: inclusive.
+            stride: the id of every ``stride``-th entry is kept, and that of the last.
+            most: stop after so many entries.
+
+        Returns:
+            The ids kept, and the number of entries passed.
+        """
+        kept: list[Id] = []
+        passed = 0
+        pages = Pages(self._options.url, key, start, end)
+        try:
+            while (most is None or passed < most) and (found := pages.skip(_step(passed, stride, most))):
+                rows, last = found
+                passed += rows
+                if passed % stride == 0:
+                    kept.append(last)
+        finally:
+            pages.close()
+        if passed and (not kept or kept[-1] != pages.cursor):
+            kept.append(pages.cursor)
+        return kept, passed
+
+    # --- the group that shows progress -------------------------------------------------------------------------------
+
+    def claim_group(self, group: str, keys: Iterable[str]) -> None:
+        """Make sure the group is there and nobody's: moving the cursor of a group in use would skip others' entries.
+
+        Raises:
+            ConfigError: it has consumers or pending entries.
+        """
+        names = list(keys)
+        for key, answer in zip(names, self._ask([("XINFO", "GROUPS", key) for key in names]), strict=True):
+            if isinstance(answer, Exception):  # no such stream yet: it joins later
+                continue
+            told = _named(group, answer)
+            if told is None:
+                self._ask([("XGROUP", "CREATE", key, group, "0", "ENTRIESREAD", 0)])
+            elif int(told[b"consumers"]) or int(told[b"pending"]):
+                raise ConfigError(
+                    f"option 'group': {group!r} of stream {key!r} is in use ({told[b'consumers']} consumers, "
+                    f"{told[b'pending']} pending), and this query would move its cursor: give it a group of its own"
+                )
+
+    def group_places(self, group: str, keys: Iterable[str]) -> dict[str, tuple[Id, int | None] | None]:
+        """Where a group stands in each stream: its last id, and how many entries that is; None where there is none."""
+        names = list(keys)
+        found: dict[str, tuple[Id, int | None] | None] = {}
+        for key, answer in zip(names, self._ask([("XINFO", "GROUPS", key) for key in names]), strict=True):
+            told = _named(group, checked(answer))
+            found[key] = None
+            if told is not None:
+                read = told[b"entries-read"]
+                found[key] = parse_id(_text(told[b"last-delivered-id"])), None if read is None else int(read)
+        return found
+
+    def publish(self, group: str, places: Mapping[str, tuple[Id, int]]) -> list[str]:
+        """Set the group's cursor of each stream to (id, entries read); returns the streams where that failed."""
+        commands = [("XGROUP", "SETID", key, group, str(ident), "ENTRIESREAD", n) for key, (ident, n) in places.items()]
+        answers = self._ask(commands) if commands else []
+        return [key for key, answer in zip(places, answers, strict=True) if isinstance(answer, Exception)]
+
+
+def _step(passed: int, stride: int, most: int | None) -> int:
+    """Entries until the next one whose id is kept."""
+    step = stride - passed % stride
+    return step if most is None else min(step, most - passed)
+
+
+def _named(group: str, answer: Any) -> dict[bytes, Any] | None:
+    return next((told for told in map(pairs, answer) if told[b"name"] == group.encode()), None)
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _key_text(name: bytes) -> str:
+    try:
+        return name.decode()
+    except UnicodeDecodeError:
+        raise ConfigError(
+            f"option 'streamPattern' matches {name!r}, which is not UTF-8 text: narrow the pattern"
+        ) from None

@@ -1,0 +1,411 @@
+"""Recovery: what crashed workers left pending, claimed in slices, judged by a function over a DataFrame, settled.
+
+What the recovery's consumer holds *is* the slice at work. So a recovery that was killed goes on where it stopped: it
+first settles what it still holds, and then claims on from the cursor, which is noted on the server.
+"""
+
+import logging
+import os
+import secrets
+import socket
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from millstream.client.capabilities import judge, probes
+from millstream.client.deadletter import dead_key
+from millstream.client.slots import beside, slot_of, tag_of
+from millstream.client.url import CLUSTERS
+from millstream.errors import ConfigError, UsageError
+from millstream.spark import failpoints
+from millstream.spark.connection import routing
+from millstream.spark.connection.pipeline import Asker, absent, checked
+from millstream.spark.connection.socket import lost_contact
+from millstream.spark.group.pending import PAGE, Holdings
+from millstream.spark.group.renewal import Keeper
+from millstream.spark.model.offsets import parse_id
+from millstream.spark.options import common, read
+from millstream.spark.read.stream_info import Survey
+from millstream.spark.recovery.settle import WORDS, Court, Outcome, Verdict
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+logger = logging.getLogger("millstream.spark")
+
+SLICE = 50_000
+"""Entries claimed at a time: the driver holds the ids and the verdicts of so many."""
+
+Judge = Callable[[Sequence[bytes]], dict[bytes, Verdict]]
+Progress = Callable[[int, int], None]
+
+_LOCK_MS = 30_000
+_KEEP_SECONDS = 7 * 24 * 3600
+_END = b"end"
+
+
+def recover(
+    spark: "SparkSession | None",
+    url: str,
+    stream: str,
+    group: str,
+    min_idle_time: str | int | timedelta,
+    function: "Callable[[DataFrame], DataFrame] | None" = None,
+    *,
+    verdict: str | None = None,
+    reason: str = "",
+    schema: str | None = None,
+    dead: str | None = None,
+    slice_size: int = SLICE,
+    name: str = "recover",
+    progress: Progress | None = None,
+) -> Outcome:
+    """Settle every entry that has been pending for too long, by the verdict that a function gives it.
+
+    The entries are claimed in slices (XAUTOCLAIM; claiming counts no delivery), read by Spark's executors and given to
+    ``function``. Its result says by ``id`` what becomes of each: ``verdict`` is ``ack``, ``release`` (to whoever claims
+    it next) or ``dead`` (into the dead-letter stream, with the text of the column ``reason`` if there is one). An entry
+    without a verdict is released and counted. Killed and called again with the same ``name`` it goes on: a slice that
+    was not settled is judged again, and nothing is settled twice.
+
+    For example::
+
+        def judge(entries):
+            bad = entries.fields["amount"].isNull()
+            return entries.select("id", F.when(bad, "dead").otherwise("release").alias("verdict"))
+
+        recover(spark, "redis://127.0.0.1:6379/0", "orders", "billing", "10m", judge)
+
+    Args:
+        spark: the session; None with a fixed ``verdict``, which needs neither Spark nor Java.
+        url: of the server.
+        stream: the stream.
+        group: the group.
+        min_idle_time: how long an entry must have been idle to be taken from who holds it: ``"10m"``, milliseconds or
+            a timedelta. Longer than any living worker works without a sign.
+        function: from the entries (``stream``, ``id``, ``timestamp``, ``fields``, ``deliveries``) to their verdicts;
+            called once a slice.
+        verdict: the same for every entry, in place of a function.
+        reason: of dead letters, with ``verdict="dead"``.
+        schema: columns of the entries, as ``.schema(...)`` of a read takes them; ``deliveries`` comes with them.
+        dead: the dead-letter stream; ``<stream>:dead`` unless given.
+        slice_size: entries claimed at a time.
+        name: of the recovery and of its consumer; two of one name do not work at the same time.
+        progress: called with the entries settled and the entries to settle, which is an upper bound.
+
+    Returns:
+        What became of the entries, of this call alone.
+
+    Raises:
+        ConfigError: an argument cannot be meant.
+        UsageError: there is no such group, the function's result cannot be meant (then nothing of the slice is
+            settled), another recovery of this name is at work, or the server refuses.
+    """
+    min_idle = _milliseconds(min_idle_time)
+    if (function is None) == (verdict is None):
+        raise ConfigError("recover() needs a function or a verdict, and not both")
+    if verdict is not None and verdict not in WORDS:
+        raise ConfigError(f"verdict={verdict!r}: it must be one of {', '.join(WORDS)}")
+    if slice_size < 1:
+        raise ConfigError(f"slice_size={slice_size!r}: it must be at least 1")
+    judge: Judge
+    if function is not None:
+        if spark is None:
+            raise ConfigError(
+                "recover() needs a Spark session to call a function: millstream.spark.session() makes one"
+            )
+        judge = SparkJudge(spark, function, url, stream, group, name, schema)
+    else:
+        fixed = Verdict(verdict or "", reason)
+
+        def judge(ids: Sequence[bytes]) -> dict[bytes, Verdict]:
+            return dict.fromkeys(ids, fixed)
+
+    recovery = Recovery(url, stream, group, min_idle, name=name, slice_size=slice_size, dead=dead)
+    try:
+        return recovery.run(judge, progress)
+    finally:
+        recovery.close()
+
+
+def _milliseconds(given: str | int | timedelta) -> int:
+    if isinstance(given, timedelta):
+        given = given // timedelta(milliseconds=1)
+    try:
+        return common.duration(str(given), "ms")
+    except ValueError as told:
+        raise ConfigError(f"min_idle_time={given!r}: {told}") from None
+
+
+class Recovery:
+    """One recovery.
+
+    Args:
+        url: of the server.
+        stream: the stream.
+        group: the group.
+        min_idle: milliseconds an entry must have been idle.
+        name: of the consumer.
+        slice_size: entries claimed at a time.
+        dead: the dead-letter stream, ``<stream>:dead`` if None.
+    """
+
+    def __init__(
+        self, url: str, stream: str, group: str, min_idle: int, *, name: str, slice_size: int, dead: str | None
+    ) -> None:
+        self._asker = Asker(url)
+        self._holdings = Holdings(self._asker, stream, group)
+        self._min_idle = min_idle
+        self._name = name
+        self._size = slice_size
+        self._cursor_key = beside(stream, "recover", f"{group}:{name}")
+        self._lock_key = f"{self._cursor_key}:lock"
+        self._token = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}".encode()
+        self._keeper = Keeper(url, group, min(min_idle, _LOCK_MS), self._renew_lock)
+        if dead == stream:
+            raise ConfigError(f"dead={dead!r} is the stream itself, whose consumers would be given its dead letters")
+        survey = Survey(read.parse({"url": url, "stream": stream}))
+        survey.states([stream])  # the first contact, which says what is wrong with the URL or the key
+        survey.close()
+        if url.startswith(CLUSTERS) and slot_of(dead or dead_key(stream)) != slot_of(stream):
+            raise ConfigError(
+                f"dead={dead or dead_key(stream)!r}: on a cluster it must be in the slot of {stream!r}, since a dead "
+                f"letter and its acknowledgement are one transaction: dead='{{{tag_of(stream)}}}:dead' is"
+            )
+        capabilities = judge(self._asker.ask(probes(stream)))  # type: ignore[arg-type] # made of text alone
+        self._court = Court(self._asker, self._holdings, name, capabilities, dead or dead_key(stream))
+        self._cursor = b"0-0"
+        self._ousted = False
+        self._outcome = Outcome()
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._keeper.stop()
+        self._asker.close()
+
+    def run(self, judge: Judge, progress: Progress | None = None) -> Outcome:
+        """Settle all that is stale, slice by slice; see :func:`recover`."""
+        outcome = self._outcome
+        with self._alone():
+            total = self._pending()
+            self._resume()
+            while True:
+                deliveries = self._held()
+                if not deliveries:
+                    if self._cursor == _END:
+                        break
+                    self._claim()
+                    continue
+                failpoints.reach("sliced")
+                verdicts = judge(list(deliveries))
+                failpoints.reach("judged")
+                if self._ousted:
+                    raise UsageError(
+                        f"another recovery named {self._name!r} began while the server was out of reach for more than "
+                        f"{_LOCK_MS // 1000} s: nothing of this slice was settled here; leave one of the two"
+                    )
+
+                def told() -> None:
+                    if progress is not None:
+                        progress(outcome.total, max(total, outcome.total))
+
+                self._court.carry_out(deliveries, verdicts, outcome, told)
+            self._asker.ask([("DEL", self._cursor_key)])
+            self._holdings.remove(self._name)
+        if progress is not None:
+            progress(outcome.total, outcome.total)
+        return outcome
+
+    def _pending(self) -> int:
+        """Pending entries of the group, those that are not stale among them."""
+        (told,) = self._asker.ask([("XPENDING", self._holdings.key, self._holdings.group)])
+        if absent(told):
+            raise UsageError(f"stream {self._holdings.key!r} has no group {self._holdings.group!r}: correct the names")
+        return int(checked(told)[0])
+
+    # --- slices ------------------------------------------------------------------------------------------------------
+
+    def _held(self) -> dict[bytes, int]:
+        """The slice at work: what the consumer holds, with delivery counts."""
+        found: dict[bytes, int] = {}
+        for page in self._holdings.pending(self._name):
+            found.update((row[0], row[3]) for row in page)
+            if len(found) >= self._size:
+                break
+        return found
+
+    def _resume(self) -> None:
+        """Go on from the cursor that was noted, or from the last entry held: what lies before was looked at."""
+        (noted,) = self._asker.ask([("GET", self._cursor_key)])
+        if checked(noted) is None:
+            self._check_name()
+            self._note(b"0-0")
+        else:
+            self._cursor = self._checked_cursor(noted)
+        if self._cursor != _END and (held := self._held()):
+            last = parse_id(list(held)[-1].decode())
+            self._cursor = str(max(parse_id(self._cursor.decode()), last.after)).encode()
+
+    def _checked_cursor(self, noted: bytes) -> bytes:
+        try:
+            return noted if noted == _END else str(parse_id(noted.decode())).encode()
+        except ValueError:
+            raise UsageError(
+                f"{self._cursor_key}, where this recovery has noted how far it is, holds {noted[:80]!r}: somebody else "
+                f"has changed it; DEL it, and give this recovery another name"
+            ) from None
+
+    def _check_name(self) -> None:
+        """Raise if a worker has the recovery's name: what it holds would be taken for a slice and judged."""
+        held = self._held()
+        if held:
+            raise UsageError(
+                f"consumer {self._name!r} of this group holds {next(iter(held)).decode()}, which no recovery of the "
+                "last week has claimed: give this one another name"
+            )
+
+    def _note(self, cursor: bytes) -> None:
+        self._cursor = cursor
+        self._asker.ask([("SET", self._cursor_key, cursor, "EX", _KEEP_SECONDS)])
+
+    def _claim(self) -> None:
+        """Claim a slice, or what there is on the way to the end of the pending list."""
+        claimed = 0
+        head = ("XAUTOCLAIM", self._holdings.key, self._holdings.group, self._name, self._min_idle)
+        while claimed < self._size and self._cursor != _END:
+            count = min(PAGE, self._size - claimed)
+            try:
+                (told,) = self._asker.once([(*head, self._cursor, "COUNT", count, "JUSTID")])
+            except Exception as reason:
+                if not lost_contact(reason):
+                    raise
+                return  # what was claimed is held, and is found there
+            cursor, ids, *gone = checked(told)
+            claimed += len(ids)
+            self._outcome.deleted += len(gone[0]) if gone else 0
+            self._note(_END if cursor == b"0-0" else cursor)
+
+    # --- one at a time -----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold the lock of this name, and renew what is claimed."""
+        self._lock()
+        self._keeper.keep(self._name, [self._holdings.key])
+        try:
+            yield
+        finally:
+            self._keeper.stop()
+            if self._asker.ask([("GET", self._lock_key)])[0] == self._token:
+                self._asker.ask([("DEL", self._lock_key)])
+
+    def _lock(self) -> None:
+        for _ in range(3):
+            _, owner = self._asker.once([("WATCH", self._lock_key), ("GET", self._lock_key)])
+            if isinstance(owner, bytes) and not _died_here(owner):
+                host, pid = _owner(owner)
+                raise UsageError(
+                    f"a recovery named {self._name!r} of this group is at work (process {pid} on {host}, less than "
+                    f"{_LOCK_MS // 1000} s ago): wait for it, or give this one another name"
+                )
+            set_ = ("SET", self._lock_key, self._token, "PX", _LOCK_MS)
+            try:
+                if checked(self._asker.once([("MULTI",), set_, ("EXEC",)])[-1]) is not None:
+                    return
+            except routing.Redirected:
+                continue
+        raise UsageError(f"several recoveries named {self._name!r} began at the same time: leave one")
+
+    def _renew_lock(self, asker: Asker) -> None:
+        (owner,) = asker.once([("GET", self._lock_key)])
+        if owner in (None, self._token):
+            asker.once([("SET", self._lock_key, self._token, "PX", _LOCK_MS)])
+        else:
+            self._ousted = True
+
+
+def _died_here(owner: bytes) -> bool:
+    """Whether the owner of a lock was a process of this machine that is no more."""
+    host, pid = _owner(owner)
+    if host != socket.gethostname():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError, ValueError):
+        return False
+    return False
+
+
+def _owner(owner: bytes) -> tuple[str, str]:
+    """Machine and process of whoever has a lock; of anything else that was written there, what it says."""
+    text = owner.decode(errors="backslashreplace")
+    host, pid, *_ = [*text.rsplit(":", 2), "?", "?"]
+    return host, pid
+
+
+class SparkJudge:
+    """The user's function, called over what the recovery holds.
+
+    Args:
+        spark: the session.
+        function: the user's.
+        url: of the server.
+        stream: the stream.
+        group: the group.
+        consumer: who holds the entries.
+        schema: columns of the entries, or None.
+    """
+
+    def __init__(  # noqa: PLR0917 - private
+        self,
+        spark: "SparkSession",
+        function: "Callable[[DataFrame], DataFrame]",
+        url: str,
+        stream: str,
+        group: str,
+        consumer: str,
+        schema: str | None,
+    ) -> None:
+        reader = spark.read.format("millstream").option("url", url).option("stream", stream).option("mode", "group")
+        reader = reader.option("group", group).option("consumer", consumer).option("failOnDataLoss", "false")
+        self._reader = reader if schema is None else reader.schema(f"{schema}, deliveries bigint")
+        self._function = function
+
+    def __call__(self, ids: Sequence[bytes]) -> dict[bytes, Verdict]:
+        """The verdicts on a slice.
+
+        Raises:
+            UsageError: the function's result cannot be meant.
+        """
+        from pyspark.sql import DataFrame  # noqa: PLC0415 - slow, and only where a function is called
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as everybody calls it
+
+        result = self._function(self._reader.load())
+        if not isinstance(result, DataFrame):
+            raise UsageError(f"the function gave {type(result).__name__}, and must give a DataFrame of id and verdict")
+        for column in ("id", "verdict"):
+            if column not in result.columns:
+                raise UsageError(f"the function's DataFrame has no column {column!r}, only {', '.join(result.columns)}")
+        reason = F.col("reason").cast("string") if "reason" in result.columns else F.lit(None).cast("string")
+        table = result.select("id", F.col("verdict").cast("string"), reason.alias("reason")).toArrow()
+        columns = (table.column(name).to_pylist() for name in ("id", "verdict", "reason"))
+        return _checked_verdicts(set(ids), zip(*columns, strict=True))
+
+
+def _checked_verdicts(wanted: set[bytes], rows: Iterable[tuple[Any, ...]]) -> dict[bytes, Verdict]:
+    found: dict[bytes, Verdict] = {}
+    for ident, word, reason in rows:
+        if word is None:
+            continue
+        if word not in WORDS:
+            raise UsageError(f"the verdict on {ident} is {word!r}: it must be one of {', '.join(WORDS)}, or null")
+        key = str(ident or "").encode()
+        if key not in wanted:
+            raise UsageError(f"there is a verdict on {ident!r}, which the function was not given")
+        verdict = Verdict(word, reason or "")
+        if found.setdefault(key, verdict).word != word:
+            raise UsageError(f"there are two verdicts on {ident}: {found[key].word} and {word}")
+    return found

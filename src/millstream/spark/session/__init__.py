@@ -1,0 +1,1 @@
+"""A local Spark session, what Java says while it starts, and one SQL query."""

@@ -1,0 +1,253 @@
+"""A local Spark session that starts quickly and commits micro-batches quickly, and what to say where there is no Java.
+
+Each setting here has its price, which is why Spark does not have it by default:
+
+* Workers import PySpark from the installed package, whose modules are compiled once, instead of from the zip that Spark
+  puts first on their path, which is compiled anew by every worker. Price: a wrapper script in the cache, which also
+  answers by itself which Python it is: Spark asks before it starts each kind of worker.
+* ``SPARK_HOME`` is set to that package, which Spark's scripts would start a Python to find. Price: none known.
+* Checkpoint files are written through ``java.io`` semantics instead of Hadoop's local file system, which starts about
+  ten processes a micro-batch. Price: two drivers on one checkpoint are told apart less well. Local paths only.
+* The serial garbage collector: less memory and start-up on few cores. Price: pauses with heaps of many gigabytes.
+* An archive of loaded Java classes in the cache (about 170 MB), written when a session ends and used by the next one.
+"""
+
+import contextlib
+import functools
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millstream.errors import ConfigError
+from millstream.spark.session.java_output import held_back
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_NEEDED = 17
+PACKAGE = "openjdk-17-jre-headless"
+
+_WRITING_SECONDS = 600
+"""An archive without a header that is older than this was left by a process that died."""
+
+_CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+
+_WRAPPER = """#!/bin/sh
+# Drops PySpark's zips from the path of Spark's Python workers: the installed package is the same and is compiled. Also
+# a jar without Python in it, which every import would search, and whatever is there twice.
+kept=
+IFS=:
+for part in $PYTHONPATH; do
+  case $part in
+    */pyspark.zip | */py4j-*-src.zip | */pyspark/jars/spark-core_*.jar | "") continue ;;
+  esac
+  case :$kept: in
+    *":$part:"*) ;;
+    *) kept=${{kept:+$kept:}}$part ;;
+  esac
+done
+export PYTHONPATH="$kept"
+# What Spark asks before it starts each kind of worker; a Python needs its own start to answer.
+if [ "$#" = 2 ] && [ "$1" = -c ] && [ "$2" = "import sys; print('%d.%d' % sys.version_info[:2])" ]; then
+  echo {version}
+  exit
+fi
+exec {python} "$@"
+"""
+
+
+@functools.cache
+def java_problem() -> str | None:
+    """What keeps Spark from starting, in one sentence that says what to install; None if there is a Java it can use.
+
+    Cheap (it starts ``java -version``), so that a command can say so before it does anything slow.
+    """
+    home, java = os.environ.get("JAVA_HOME"), _java()
+    cure = f"apt-get install {PACKAGE} (or any Java {JAVA_NEEDED} or newer)"
+    if not Path(java).is_file():
+        where = f"JAVA_HOME is {home}, which has no bin/java" if home else "there is no java on PATH"
+        return f"Spark needs Java {JAVA_NEEDED} or newer, and {where}: {cure}"
+    try:
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=30).stderr
+    except (OSError, subprocess.TimeoutExpired) as reason:
+        return f"Spark needs Java {JAVA_NEEDED} or newer, and {java} does not run ({reason}): {cure}"
+    found = re.search(r'version "(?:1\.)?(\d+)', answer)
+    if found is None or int(found[1]) < JAVA_NEEDED:
+        version = found[1] if found else "of an unknown version"
+        return f"Spark needs Java {JAVA_NEEDED} or newer, and {java} is Java {version}: {cure}"
+    return None
+
+
+def cache_folder() -> Path:
+    """Where the wrapper and the class archive are kept: ``~/.cache/millstream``, or under ``XDG_CACHE_HOME``."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base, "millstream")
+
+
+def worker_python() -> str:
+    """The Python for Spark's workers: this one, behind the wrapper if it can be written."""
+    if "PYSPARK_PYTHON" in os.environ:
+        return os.environ["PYSPARK_PYTHON"]
+    text = _WRAPPER.format(python=shlex.quote(sys.executable), version="{}.{}".format(*sys.version_info[:2]))
+    path = cache_folder() / f"python-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    if not path.exists():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as out:
+                out.write(text)
+            Path(out.name).chmod(stat.S_IRWXU)
+            Path(out.name).replace(path)
+        except OSError:  # a home that cannot be written to: slower, and no less right
+            return sys.executable
+    return str(path)
+
+
+def java_options(*, quick: bool) -> str:
+    """Options of the Java process.
+
+    Args:
+        quick: compile with C1 only: starts faster, runs bulk work up to twice slower. For tests and short commands.
+    """
+    words = ["-XX:+UseSerialGC"]
+    if quick:
+        words.append("-XX:TieredStopAtLevel=1")
+    archive = _class_archive()
+    flag = _archive_flag(archive) if archive is not None else None
+    if flag is not None:
+        words += [f"-XX:{flag}={archive}", "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+    return " ".join(words)
+
+
+def _archive_flag(archive: Path) -> str | None:
+    """Whether the archive is used, or written at the end; None while another process writes it.
+
+    Java writes its header last, and ignores a file without one; but a file that lost its end (a full disk, a power cut)
+    makes it abort. So an archive is tried once, and remembered with its size.
+    """
+    tried = archive.with_suffix(".tried")
+    try:
+        size = archive.stat().st_size
+        if tried.exists() and tried.read_text() == str(size):
+            return "SharedArchiveFile"
+        with archive.open("rb") as file:
+            complete = any(file.read(4))
+        if complete and _java_takes(archive):
+            with contextlib.suppress(OSError):  # a full disk: it is tried again next time
+                tried.write_text(str(size))
+            return "SharedArchiveFile"
+        if not complete and time.time() - archive.stat().st_mtime < _WRITING_SECONDS:
+            return None
+        archive.unlink()
+    except FileNotFoundError:
+        pass
+    return "ArchiveClassesAtExit"
+
+
+def _java_takes(archive: Path) -> bool:
+    """Whether Java starts with the archive."""
+    words = [_java(), f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-version"]
+    return subprocess.run(words, capture_output=True, check=False).returncode == 0
+
+
+def _java() -> str:
+    """The java that Spark starts."""
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home, "bin", "java")) if home else shutil.which("java") or ""
+
+
+def _class_archive() -> Path | None:
+    """The class archive for this PySpark and this Java; None where the cache cannot be used."""
+    import pyspark  # noqa: PLC0415 - only where a session is made
+
+    folder = cache_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    if " " in str(folder) or not os.access(folder, os.W_OK):
+        return None
+    mark = hashlib.sha256(f"{pyspark.__file__} {pyspark.__version__} {Path(_java()).resolve()}".encode()).hexdigest()[
+        :12
+    ]
+    return folder / f"spark-{mark}.jsa"
+
+
+def session(app_name: str = "millstream", *, quick: bool = False, quiet: bool = False, **confs: str) -> "SparkSession":
+    """A local Spark session with the settings above; an active one is used as it is.
+
+    Args:
+        app_name: shown in Spark's logs.
+        quick: for tests and short commands, see :func:`java_options`.
+        quiet: keep what Java says while it starts to itself, unless it does not start. For commands.
+        confs: more settings, with ``__`` for the dots of their names: ``spark__sql__session__timeZone="UTC"``; they
+            win over the ones chosen here. ``master`` is short for ``spark__master``.
+
+    Raises:
+        ConfigError: there is no Java that Spark can use, or Spark did not start; the text says what to mend.
+    """
+    problem = java_problem()
+    if problem is not None:
+        raise ConfigError(problem)
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - as the next
+    from pyspark.find_spark_home import _find_spark_home  # noqa: PLC0415 - as the next
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - slow, and pointless without Java
+
+    # By the environment, not by a conf: the workers that look for data sources and plan reads heed nothing else, and
+    # would otherwise be whatever python3 is on PATH, where this package may not be installed.
+    os.environ["PYSPARK_PYTHON"] = worker_python()
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("SPARK_HOME", _find_spark_home())
+    chosen = {
+        "spark.master": "local[2]",
+        "spark.app.name": app_name,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": java_options(quick=quick),
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
+        "spark.sql.session.timeZone": "UTC",
+    }
+    chosen |= {
+        ("spark.master" if name == "master" else name.replace("__", ".")): value for name, value in confs.items()
+    }
+    builder = SparkSession.builder
+    for name, value in chosen.items():
+        builder = builder.config(name, value)
+    try:
+        if not quiet:
+            return builder.getOrCreate()
+        with held_back() as errors:
+            _launch(chosen, errors)
+            return builder.getOrCreate()
+    except PySparkException as reason:
+        raise ConfigError(
+            f"Spark did not start ({str(reason).splitlines()[0].strip()}; what Java said stands above): correct the "
+            f"master, {chosen['spark.master']!r}, or the other settings"
+        ) from None
+
+
+def _launch(chosen: Mapping[str, str], errors: int) -> None:
+    """Start the Java process that the session will use, unless there is one.
+
+    Args:
+        chosen: settings of the session.
+        errors: descriptor of its standard error.
+    """
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - as above
+    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415 - as above
+
+    if SparkContext._gateway is None:  # noqa: SLF001 - no other way to see it
+        conf = SparkConf(loadDefaults=False).setAll(list(chosen.items()))
+        SparkContext._ensure_initialized(gateway=launch_gateway(conf, {"stderr": errors}))  # type: ignore[no-untyped-call] # noqa: SLF001 - as above

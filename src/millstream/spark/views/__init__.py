@@ -1,0 +1,1 @@
+"""The state of a server as tables: streams, groups, consumers, pending entries, dead letters."""

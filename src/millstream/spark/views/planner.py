@@ -1,0 +1,87 @@
+"""Which tasks read a view: found at the driver from short answers, so that no task is given the whole of it."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from millstream.client.deadletter import SUFFIX, dead_key
+from millstream.errors import ConfigError
+from millstream.spark.connection.pipeline import Asker, absent, checked, pairs
+from millstream.spark.model import offsets
+from millstream.spark.model.offsets import Range, parse_id
+from millstream.spark.read.stream_info import Survey
+from millstream.spark.views.source import ViewPartition
+
+if TYPE_CHECKING:
+    from millstream.spark.options.read import Options
+
+_KEYS_A_TASK = 500
+_SUMMARY_PAGE = 1000
+
+
+def plan(kind: str, parsed: "Options") -> list[ViewPartition]:
+    """The shares of a view's tasks.
+
+    Raises:
+        ConfigError: a stream that was named does not exist, or a key is none.
+    """
+    survey, asker = Survey(parsed), Asker(parsed.url)
+    try:
+        if kind == "dead":
+            keys = _graves(survey, parsed)
+            states = survey.states(keys)
+            wholes = [
+                (b"", Range(key, offsets.ZERO, state.last, 0, state.length, state.first))
+                for key, state in states.items()
+                if state is not None and state.first is not None
+            ]
+            return _split(wholes, parsed)
+        keys = survey.keys()
+        for key, state in survey.states(keys).items():
+            if state is None and parsed.pattern is None:
+                raise ConfigError(
+                    f"option 'stream': {key!r} does not exist on {parsed.shown_url}; correct the name, or use "
+                    "'streamPattern'"
+                )
+        if kind == "pending":
+            return _split(list(_pending(asker, keys)), parsed)
+        size = _KEYS_A_TASK
+        if parsed.min_partitions is not None:
+            size = max(1, min(size, len(keys) // parsed.min_partitions))
+        return [ViewPartition(tuple(keys[at : at + size])) for at in range(0, len(keys), size)]
+    finally:
+        survey.close()
+        asker.close()
+
+
+def _graves(survey: Survey, parsed: "Options") -> list[str]:
+    """The dead-letter streams of the streams that are named, or of all that the pattern matches."""
+    keys = survey.keys()
+    if parsed.pattern is not None and not parsed.pattern.endswith(SUFFIX):
+        # A stream may be gone and its letters not.
+        keys = [*keys, *survey.keys(parsed.pattern + SUFFIX)]
+    return sorted({dead_key(key) for key in keys})
+
+
+def _pending(asker: Asker, keys: Sequence[str]) -> Iterator[tuple[bytes, Range]]:
+    """Each group with pending entries, and the ids they lie between."""
+    groups: list[tuple[str, bytes]] = []
+    for key, told in zip(keys, asker.ask([("XINFO", "GROUPS", key) for key in keys]), strict=True):
+        if not absent(told):
+            groups += [(key, row[b"name"]) for row in map(pairs, checked(told)) if row[b"pending"]]
+    for at in range(0, len(groups), _SUMMARY_PAGE):
+        page = groups[at : at + _SUMMARY_PAGE]
+        summaries = asker.ask([("XPENDING", key, group) for key, group in page])
+        for (key, group), told in zip(page, summaries, strict=True):
+            if absent(told) or not checked(told)[0]:
+                continue
+            first, last = (parse_id(ident.decode()) for ident in told[1:3])
+            yield group, Range(key, offsets.ZERO, last, 0, told[0], first)
+
+
+def _split(wholes: list[tuple[bytes, Range]], parsed: "Options") -> list[ViewPartition]:
+    total = sum(whole.rows for _, whole in wholes)
+    found = []
+    for group, whole in wholes:
+        parts = offsets.parts_for(whole.rows, total, parsed.min_partitions)
+        found += [ViewPartition((whole.key,), group, part.start, part.end) for part in offsets.split(whole, parts)]
+    return found

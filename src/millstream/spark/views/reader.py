@@ -1,0 +1,126 @@
+"""The rows of a view: asked for page by page, so that millions of them never arrive in one reply."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from millstream.client.deadletter import DeadLetter, unpack
+from millstream.client.ranges import behind
+from millstream.spark.arrow.columns import moments
+from millstream.spark.arrow.decode import Want, general, strings
+from millstream.spark.connection.pipeline import Asker, absent, checked, pairs
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from millstream.spark.options.read import Options
+    from millstream.spark.views.source import ViewPartition
+
+PAGE = 5000
+"""Pending entries of one reply; about 400 kB."""
+
+_LETTERS = 500
+"""Dead letters of one reply; each may hold a traceback."""
+
+Rows = list[Sequence[Any]]
+
+
+def read(kind: str, parsed: "Options", schema: "StructType", part: "ViewPartition") -> Iterator[pa.RecordBatch]:
+    """The rows of one share of a view, as record batches."""
+    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - heavy, and only executors need it
+
+    from millstream.spark.views.source import COLUMNS  # noqa: PLC0415 - as above
+
+    target = to_arrow_schema(schema, timezone="UTC")
+    names = list(COLUMNS[kind])
+    places = [names.index(name) for name in target.names]
+    with closing(Asker(parsed.url)) as asker:
+        for rows in _READERS[kind](asker, part):
+            if rows:
+                columns = list(zip(*rows, strict=True))
+                arrays = [_array(columns[place], field.type) for place, field in zip(places, target, strict=True)]
+                yield pa.RecordBatch.from_arrays(arrays, schema=target)
+
+
+def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_string(kind):
+        return strings(
+            [value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value for value in values]
+        )
+    if pa.types.is_timestamp(kind):
+        return moments(values)
+    if pa.types.is_map(kind):
+        page = general([(b"0-0", value) for value in values], Want(pairs=True))
+        assert page is not None
+        return page.pairs
+    # A letter may claim any number of deliveries; one that fits no column is not known.
+    most = 1 << (kind.bit_width - 1)
+    return pa.array([value if value is None or -most <= value < most else None for value in values], kind)
+
+
+def _groups(asker: Asker, part: "ViewPartition") -> Iterator[Rows]:
+    told = asker.ask([("XINFO", "GROUPS", key) for key in part.keys])
+    for key, answer in zip(part.keys, told, strict=True):
+        if absent(answer):
+            continue
+        yield [
+            (
+                key, row[b"name"], row[b"consumers"], row[b"pending"], row[b"last-delivered-id"],
+                row.get(b"entries-read"), row.get(b"lag"),
+            )
+            for row in map(pairs, checked(answer))
+        ]  # fmt: skip
+
+
+def _consumers(asker: Asker, part: "ViewPartition") -> Iterator[Rows]:
+    for page in _groups(asker, part):
+        places = [(row[0], row[1]) for row in page]
+        told = asker.ask([("XINFO", "CONSUMERS", key, group) for key, group in places])
+        for (key, group), answer in zip(places, told, strict=True):
+            if absent(answer):
+                continue
+            rows = map(pairs, checked(answer))
+            yield [(key, group, row[b"name"], row[b"pending"], row[b"idle"], row.get(b"inactive")) for row in rows]
+
+
+def _pending(asker: Asker, part: "ViewPartition") -> Iterator[Rows]:
+    (key,) = part.keys
+    start: str | None = f"({part.start}"
+    while start is not None:
+        now, told = asker.ask([("TIME",), ("XPENDING", key, part.group, start, str(part.end), PAGE)])
+        if absent(told):
+            return
+        rows = checked(told)
+        ms = int(checked(now)[0]) * 1000 + int(now[1]) // 1000
+        yield [
+            (key, part.group, consumer, ident, int(ident.partition(b"-")[0]), idle, deliveries, ms - idle or None)
+            for ident, consumer, idle, deliveries in rows
+        ]
+        start = behind(rows[-1][0]) if len(rows) == PAGE else None
+
+
+def _dead(asker: Asker, part: "ViewPartition") -> Iterator[Rows]:
+    (key,) = part.keys
+    start: str | None = f"({part.start}"
+    while start is not None:
+        (told,) = asker.ask([("XRANGE", key, start, str(part.end), "COUNT", _LETTERS)])
+        rows = checked(told)
+        yield [(*_letter(flat), key, ident) for ident, flat in rows]
+        start = behind(rows[-1][0]) if len(rows) == _LETTERS else None
+
+
+def _letter(flat: Sequence[bytes]) -> tuple[Any, ...]:
+    """The columns of a dead letter; of an entry that is none, its fields alone."""
+    try:
+        letter: DeadLetter = unpack(flat)
+    except ValueError:
+        return (*[None] * 11, flat)
+    return (
+        letter.stream, letter.id, letter.group, letter.consumer, letter.deliveries, letter.reason, letter.error,
+        letter.traceback, letter.published_ms, letter.died_ms, len(letter.history), letter.fields,
+    )  # fmt: skip
+
+
+_READERS = {"groups": _groups, "consumers": _consumers, "pending": _pending, "dead": _dead}

@@ -1,0 +1,36 @@
+"""What a server's refusal of a write means, and what to do about it, in one line."""
+
+from typing import TYPE_CHECKING
+
+from millstream.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from millstream.spark.options.write import SinkOptions
+
+_ONE_NODE = "option 'url' names one node of a Redis Cluster: write redis+cluster://host:port,host:port"
+_CURES = {
+    "OOM": "it is out of memory: raise its maxmemory, or keep fewer entries by option 'maxLen' or 'retention'",
+    "MISCONF": "it cannot write to its disk: make room there, then start this again",
+    "READONLY": "option 'url' names a replica: name the primary",
+    "NOAUTH": "option 'url' needs a user and a password: redis://user:password@host:port/0",
+    "WRONGPASS": "correct the user and password in option 'url'",
+    "NOPERM": (
+        "the user in option 'url' may not do this; the sink needs +ping +xadd +xtrim +xinfo +type +time +multi +exec "
+        "+watch +get +set +del +hset +hmget +hdel +hlen +pexpire +persist +unlink +sadd +srem +smembers on the streams "
+        "and on the keys millstream:*"
+    ),
+    "WRONGTYPE": "option 'stream' names a key that holds no stream: name another, or delete that one",
+    "MOVED": _ONE_NODE,
+    "CROSSSLOT": _ONE_NODE,
+    "NOREPLICAS": "too few of its replicas are up (min-replicas-to-write): start them, then start this again",
+}
+
+
+def refused(reason: BaseException, options: "SinkOptions") -> UsageError:
+    """The error to raise for an error reply: a ``ConfigError`` if an option is to be changed."""
+    told = str(reason)
+    cure = _CURES.get(told.split(" ", 1)[0])
+    if cure is None:
+        return UsageError(f"the server at {options.shown_url} refused a write: {told}")
+    kind = ConfigError if cure.startswith(("option", "correct")) else UsageError
+    return kind(f"the server at {options.shown_url} refused a write ({told}): {cure}")

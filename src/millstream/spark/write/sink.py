@@ -1,0 +1,248 @@
+"""``writeStream.format("millstream")`` and ``write.format("millstream")`` as Spark sees them.
+
+Tasks stage their rows (``staging``), the driver publishes them (``publishing``). A streaming query's batches are known
+by the query's id, which Spark gives to its tasks as a local property, and by the batch's number; the property's name is
+internal to Spark, and a test pins it. What is wrong with the rows does not fail the task, which Spark would repeat and
+report amid Java's frames: it travels with the task's message, and the commit raises it.
+"""
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import hiredis
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from millstream.errors import ConfigError, UsageError
+from millstream.spark.arrow.encode_rows import RowLayout
+from millstream.spark.connection import routing
+from millstream.spark.connection.command_line import Line
+from millstream.spark.model import keys
+from millstream.spark.options.write import SinkOptions
+from millstream.spark.write.commit import Publisher, wrong_type
+from millstream.spark.write.server_errors import refused
+from millstream.spark.write.staging import Part, Staging
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+logger = logging.getLogger("millstream.spark")
+
+QUERY_PROPERTY = "sql.streaming.queryId"
+
+
+@dataclass
+class Staged(WriterCommitMessage):
+    """What a task has staged.
+
+    Attributes:
+        writer: whose rows they are.
+        parts: by stream.
+        problem: what is wrong with the rows; nothing may be published then.
+    """
+
+    writer: str
+    parts: list[Part] = field(default_factory=list)
+    problem: UsageError | None = None
+
+
+def stage(options: SinkOptions, layout: RowLayout, writer: str, batches: "Iterable[pa.RecordBatch]") -> Staged:
+    """A task's work: rows to the server, unseen."""
+    staging = Staging(options, writer)
+    try:
+        staging.write(batches, layout)
+        return Staged(writer, staging.parts)
+    except UsageError as problem:
+        _drop(staging)
+        return Staged(writer, problem=problem)
+    except BaseException:
+        _drop(staging)
+        raise
+    finally:
+        staging.close()
+
+
+def _drop(staging: Staging) -> None:
+    with contextlib.suppress(Exception):  # the error that led here is the one to tell; staged rows end by themselves
+        staging.discard()
+
+
+def settle(
+    options: SinkOptions,
+    writer: str,
+    version: int,
+    messages: Sequence[Staged],
+    *,
+    lasting: bool,
+    in_order: bool = False,
+) -> None:
+    """The driver's work: the rows of all tasks, seen.
+
+    Raises:
+        UsageError: a task found something wrong with its rows, or they cannot be published.
+    """
+    publisher = Publisher(options, writer, lasting=lasting, in_order=in_order)
+    try:
+        problem = next((message.problem for message in messages if message.problem is not None), None)
+        if problem is not None:
+            publisher.discard()
+            raise problem
+        publisher.commit(version, [part for message in messages for part in message.parts])
+    finally:
+        publisher.close()
+
+
+def withdraw(options: SinkOptions, writer: str, *, lasting: bool) -> None:
+    """The driver's work after a failure: what tasks have staged is removed, as far as the server is there."""
+    publisher = Publisher(options, writer, lasting=lasting)
+    try:
+        publisher.discard()
+    except (UsageError, OSError) as reason:
+        logger.warning("rows that were not committed stay until their time is up: %s", reason)
+    finally:
+        publisher.close()
+
+
+def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
+    return [message for message in messages if isinstance(message, Staged)]
+
+
+_seen: set[tuple[str, str | None]] = set()
+"""Servers and streams that this process has found to be right: later trouble is waited for, not reported at once."""
+
+
+def check_server(options: SinkOptions) -> None:
+    """Raise at once, and in plain words, if there is no such server or the target is no stream.
+
+    Raises:
+        ConfigError: its text says which option to mend.
+    """
+    import redis  # noqa: PLC0415 - at the driver only
+
+    if (options.url, options.stream) in _seen:
+        return
+    # Of streams that each row names nothing is known yet: any key will do to reach a server.
+    key = options.stream or keys.PREFIX
+    try:
+        line = Line(options.url, routing.home(options.url, key))
+        with contextlib.closing(line):
+            (kind,) = line.ask(("TYPE", key))
+    except (redis.RedisError, OSError, ValueError) as reason:
+        raise ConfigError(
+            f"option 'url': cannot talk to {options.shown_url} ({reason}): start the server or correct it"
+        ) from None
+    if isinstance(kind, hiredis.ReplyError):
+        raise refused(kind, options)
+    if options.stream is not None and kind not in (b"stream", b"none"):
+        raise ConfigError(wrong_type(str(options.stream), kind.decode(), options))
+    _seen.add((options.url, options.stream))
+
+
+class StreamSink(DataSourceStreamArrowWriter):
+    """The sink of a streaming query.
+
+    Args:
+        options: of the write.
+        layout: of its rows.
+    """
+
+    def __init__(self, options: SinkOptions, layout: RowLayout) -> None:
+        self._options = options
+        self._layout = layout
+
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> Staged:
+        """Stage a partition."""
+        return stage(self._options, self._layout, _query(), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Publish a batch, unless it was."""
+        staged = _staged(messages)
+        if staged:
+            settle(self._options, staged[0].writer, batchId, staged, lasting=True, in_order=True)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's
+        """Remove what was staged."""
+        staged = _staged(messages)
+        if staged:  # else no task got so far, and the query's id is not known here
+            withdraw(self._options, staged[0].writer, lasting=True)
+
+
+def _query() -> str:
+    context = TaskContext.get()
+    query = context.getLocalProperty(QUERY_PROPERTY) if context else None
+    if not query:
+        raise UsageError(f"this version of Spark does not tell its tasks which query they work for ({QUERY_PROPERTY})")
+    return query
+
+
+def _job(app: str, stream: str | None) -> str:
+    """The writer of a numbered batch write: a ``foreachBatch`` that writes two streams numbers both alike."""
+    named = quote(app, safe="")
+    return f"job:{named}" if stream is None else f"job:{named}:{stream}"
+
+
+class BatchSink(DataSourceArrowWriter):
+    """The sink of a batch write.
+
+    Args:
+        options: of the write.
+        layout: of its rows.
+    """
+
+    def __init__(self, options: SinkOptions, layout: RowLayout) -> None:
+        self._options = options
+        self._layout = layout
+        self._lasting = options.app is not None
+        self._writer = _job(options.app, options.stream) if options.app is not None else f"once:{os.urandom(12).hex()}"
+        self._version = options.version or 0
+
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> Staged:
+        """Stage a partition."""
+        return stage(self._options, self._layout, self._writer, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Publish everything."""
+        settle(self._options, self._writer, self._version, _staged(messages), lasting=self._lasting)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - Spark's
+        """Remove what was staged."""
+        withdraw(self._options, self._writer, lasting=self._lasting)
+
+
+def stream_sink(options: SinkOptions, schema: StructType, *, overwrite: bool) -> StreamSink:
+    """What ``writeStream`` needs.
+
+    Raises:
+        ConfigError: of an option, the columns or the output mode.
+    """
+    options.refuse_batch_only()
+    if overwrite:
+        raise ConfigError(
+            "outputMode('complete') replaces everything by every batch, and entries of a stream stay: use 'append', or "
+            "'update' with foreachBatch and a batch write with txnAppId and txnVersion"
+        )
+    layout = RowLayout.of(schema, options.stream)
+    check_server(options)
+    return StreamSink(options, layout)
+
+
+def batch_sink(options: SinkOptions, schema: StructType, *, overwrite: bool) -> BatchSink:
+    """What ``write`` needs.
+
+    Raises:
+        ConfigError: of an option, the columns or the mode.
+    """
+    if overwrite:
+        raise ConfigError(
+            "mode('overwrite') would delete the stream, with its groups and what they have pending: use "
+            "mode('append'), and DEL the key first if that is what you want"
+        )
+    layout = RowLayout.of(schema, options.stream)
+    check_server(options)
+    return BatchSink(options, layout)

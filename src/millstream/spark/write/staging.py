@@ -1,0 +1,223 @@
+"""What a task of the sink does: keeps its rows in the server, beside their streams, until the driver commits them.
+
+Rows are kept as the commands that will add them, in pieces: small enough that a server is busy for milliseconds with
+one, and that is as much as a commit adds in one step. All commands may be sent twice, and are where a connection broke.
+"""
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from millstream.client.slots import slot_of
+from millstream.client.url import CLUSTERS
+from millstream.errors import UsageError
+from millstream.spark.arrow.encode_rows import Commands, RowLayout, encode
+from millstream.spark.connection.command_line import pack, pack_long
+from millstream.spark.model import keys as ledgerkeys
+from millstream.spark.model.offsets import Id
+from millstream.spark.write.send_window import Mail
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pyarrow as pa
+
+    from millstream.spark.options.write import SinkOptions
+
+PIECE_ROWS = 1000
+PIECE_BYTES = 1 << 20
+PIECE_WORDS = 30_000
+"""A piece has at most so many rows and words, and about so many bytes: it is added in one step."""
+
+GATHERED = 32 << 20
+"""Bytes that wait to make whole pieces when rows go to many streams, at most."""
+
+
+@dataclass
+class Part:
+    """What one task has for one stream.
+
+    Attributes:
+        stream: the target.
+        key: where its rows are kept.
+        pieces: how many.
+        rows: in all of them.
+        first: id of the first row; None when the server gives ids.
+        last: id of the last row.
+    """
+
+    stream: str
+    key: str
+    pieces: int = 0
+    rows: int = 0
+    first: str | None = None
+    last: str | None = None
+
+
+@dataclass
+class _Waiting:
+    """Rows for one stream that do not make a piece yet."""
+
+    part: Part
+    data: list[bytes | memoryview] = field(default_factory=list)
+    size: int = 0
+    rows: int = 0
+    words: int = 0
+    first: Id | None = None
+    last: Id | None = None
+
+
+class Staging:
+    """The rows of one attempt of one task.
+
+    Args:
+        options: of the write.
+        writer: whose rows they are.
+    """
+
+    def __init__(self, options: "SinkOptions", writer: str) -> None:
+        self._options = options
+        self._writer = writer
+        self._token = os.urandom(12).hex()
+        self._waiting: dict[str, _Waiting] = {}
+        self._gathered = 0
+        self._mail = Mail(options)
+
+    @property
+    def parts(self) -> list[Part]:
+        """What there is, by stream."""
+        return [waiting.part for waiting in self._waiting.values()]
+
+    def write(self, batches: "Iterable[pa.RecordBatch]", layout: RowLayout) -> None:
+        """Keep the rows; when this returns, the server has them all.
+
+        Raises:
+            UsageError: a row cannot be written, or the server refused.
+            OSError: the server was away for too long.
+        """
+        for batch in batches:
+            for commands in encode(batch, layout):
+                self._add(commands)
+        self._flush_all()
+        self._mail.settle()
+
+    def discard(self) -> None:
+        """Remove what was kept; what cannot be removed now goes with the next commit, or by its time to live."""
+        keys = [part.key for part in self.parts]
+        if keys:
+            self._mail.forget()
+            for key in keys:
+                self._mail.send(key, ("UNLINK", key))
+            register = ledgerkeys.register(self._writer)
+            self._mail.send(register, ("SREM", register, *keys))
+            self._mail.settle()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._mail.close()
+
+    def _add(self, commands: Commands) -> None:
+        if commands.targets is None:
+            self._extend(commands.names[0], commands, None)
+            return
+        order = np.argsort(commands.targets, kind="stable")
+        ends = np.searchsorted(commands.targets[order], np.arange(len(commands.names) + 1))
+        for number, name in enumerate(commands.names):
+            self._extend(name, commands, order[ends[number] : ends[number + 1]])
+        if self._gathered > GATHERED:
+            self._flush_all()
+
+    def _flush_all(self) -> None:
+        for waiting in list(self._waiting.values()):
+            self._flush(waiting)
+
+    def _extend(self, stream: str, commands: Commands, rows: "np.ndarray[Any, Any] | None") -> None:
+        """Take the rows for one stream, and pass on every whole piece."""
+        waiting = self._waiting.get(stream)
+        if waiting is None:
+            key = ledgerkeys.staged(stream, self._writer, f"{self._token}:{len(self._waiting)}")
+            if self._options.url.startswith(CLUSTERS) and slot_of(key) != slot_of(stream):
+                raise UsageError(
+                    f"stream {stream!r} cannot be written on a cluster: no other key can be in the slot of a name with "
+                    "a '}' and no tag in braces; name the stream otherwise"
+                )
+            waiting = self._waiting[stream] = _Waiting(Part(stream, key))
+        bounds, words = commands.bounds, commands.words
+        sizes = np.diff(bounds) if rows is None else (bounds[rows + 1] - bounds[rows])
+        words = words if rows is None else words[rows]
+        begin = 0
+        while begin < len(sizes):
+            count = _fitting(sizes[begin:], words[begin:], waiting)
+            if count == 0:
+                waiting = self._flush(waiting)
+                continue
+            chosen = slice(begin, begin + count)
+            if rows is None:
+                waiting.data.append(commands.data[bounds[begin] : bounds[begin + count]])
+            else:
+                waiting.data += [bytes(commands.data[bounds[row] : bounds[row + 1]]) for row in rows[chosen]]
+            self._count(waiting, commands, rows, chosen, int(sizes[chosen].sum()), int(words[chosen].sum()))
+            begin += count
+
+    def _count(
+        self,
+        waiting: _Waiting,
+        commands: Commands,
+        rows: "np.ndarray[Any, Any] | None",
+        chosen: slice,
+        size: int,
+        words: int,
+    ) -> None:
+        waiting.size += size
+        waiting.words += words
+        waiting.rows += chosen.stop - chosen.start
+        self._gathered += size
+        if commands.ids is not None:
+            ids = commands.ids[chosen] if rows is None else [commands.ids[row] for row in rows[chosen]]
+            for ident in ids:
+                if waiting.last is not None and ident <= waiting.last:
+                    raise not_increasing(waiting.part.stream, waiting.last, ident)
+                waiting.first = waiting.first or ident
+                waiting.last = ident
+
+    def _flush(self, waiting: _Waiting) -> _Waiting:
+        """Send what waits as a piece; what takes the rows that follow."""
+        if not waiting.rows:
+            return waiting
+        part = waiting.part
+        if part.pieces == 0:
+            # Before the rows: what is not registered is only removed by its time to live.
+            register = ledgerkeys.register(self._writer)
+            self._mail.send(register, ("SADD", register, part.key), ("PEXPIRE", register, self._options.staging_ms))
+        if waiting.first is not None:
+            part.first = part.first or str(waiting.first)
+            part.last = str(waiting.last)
+        head = b"%d %s\n" % (waiting.rows, str(waiting.first or "").encode())
+        kept = pack_long(("HSET", part.key, part.pieces), [head, *waiting.data])
+        # One step, so that nothing without a time to live stays behind when the task dies between the two.
+        ends = pack(("PEXPIRE", part.key, self._options.staging_ms), ("EXEC",))
+        self._mail.post(part.key, b"".join([pack(("MULTI",)), *kept, ends]), 4)
+        part.pieces += 1
+        part.rows += waiting.rows
+        self._gathered -= waiting.size
+        fresh = self._waiting[part.stream] = _Waiting(part, last=waiting.last)
+        return fresh
+
+
+def _fitting(sizes: "np.ndarray[Any, Any]", words: "np.ndarray[Any, Any]", waiting: _Waiting) -> int:
+    """How many of the rows go into the piece that waits; at least one if it is empty."""
+    room = PIECE_ROWS - waiting.rows
+    by_bytes = int(np.searchsorted(np.cumsum(sizes[:room]), PIECE_BYTES - waiting.size, side="right"))
+    by_words = int(np.searchsorted(np.cumsum(words[:room]), PIECE_WORDS - waiting.words, side="right"))
+    return max(min(room, by_bytes, by_words), 0 if waiting.rows else 1)
+
+
+def not_increasing(stream: str, last: object, ident: object) -> UsageError:
+    """The error for ids that do not grow."""
+    return UsageError(
+        f"column 'id': {ident} comes after {last} in stream {stream!r}, and ids must grow from row to row, partition "
+        "to partition and batch to batch: sort by it (in one partition, or by ranges), or drop the column to have ids "
+        "made"
+    )

@@ -1,0 +1,36 @@
+"""Where the user's code begins in a stack: what is above it is ours, and says nothing to whoever reads it."""
+
+import asyncio
+import concurrent.futures
+import traceback
+from pathlib import Path
+from types import FrameType, TracebackType
+
+#: Directories whose functions call handlers, and not the other way round.
+MACHINERY = tuple(
+    f"{folder}/"
+    for folder in (
+        Path(__file__).parents[1],
+        Path(__file__).parents[2] / "compat",
+        Path(asyncio.__file__).parent,
+        Path(concurrent.futures.__file__).parent,
+    )
+)
+
+
+def users_part(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback from the first frame that is not machinery; all of it where there is none."""
+    at = trace
+    while at is not None and at.tb_frame.f_code.co_filename.startswith(MACHINERY):
+        at = at.tb_next
+    return trace if at is None else at
+
+
+def running_part(frame: FrameType) -> list[traceback.FrameSummary]:
+    """The stack of a running thread from the code that our innermost machinery called; all of it where there is none.
+
+    (Above the machinery there may be a program of the user's as well, which runs the app.)
+    """
+    frames = list(traceback.extract_stack(frame))
+    last = max((at for at, one in enumerate(frames) if one.filename.startswith(MACHINERY)), default=-1)
+    return frames[last + 1 :] or frames

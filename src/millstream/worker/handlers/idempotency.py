@@ -1,0 +1,102 @@
+"""Effects that happen once, though an entry may be delivered again: commands to the entry's own server, with a marker.
+
+::
+
+    @app.subscriber(StreamSub("orders", group="billing"))
+    async def bill(order: dict, msg: Message) -> None:
+        await once(msg, ("HINCRBY", "revenue", order["day"], order["amount"]), ("XADD", "bills", "*", "order", msg.id))
+
+A script looks for the marker, sets it and runs the commands in one step, so a crash of the worker or of the server
+leaves all of it or nothing. The marker is a key in the stream's slot that ends by itself::
+
+    millstream:{orders}:once:billing:1763721600000-0    string: "done", or how many commands ran before one was refused
+
+It goes by the id the entry had first: an entry that was dead and is put back has its effect once, and groups that
+handled it long before do not repeat theirs.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from millstream import times
+from millstream.client.line import Command
+from millstream.client.slots import beside
+from millstream.errors import UsageError
+from millstream.worker.handlers.message import Message
+
+#: Seconds a marker is kept: a week, as long as the record of failures. An entry delivered again after that has its
+#: effect again.
+KEEP_SECONDS = 7 * 24 * 3600
+
+#: KEYS[1]: the marker. ARGV: seconds it lives, then each command as the number of its words and the words.
+#: Returns 1 when commands ran, 0 when all had run before, or the error of the one that was refused. The marker comes
+#: first: where it cannot be written, nothing has run.
+SCRIPT = """
+local before = redis.call('GET', KEYS[1])
+if before == 'done' then return 0 end
+local skip, number, at = tonumber(before) or 0, 0, 2
+redis.call('SET', KEYS[1], 'done', 'EX', ARGV[1])
+while at <= #ARGV do
+  local words = tonumber(ARGV[at])
+  number = number + 1
+  if number > skip then
+    local reply = redis.pcall(unpack(ARGV, at + 1, at + words))
+    if type(reply) == 'table' and reply.err then
+      if number > 1 then redis.call('SET', KEYS[1], number - 1, 'EX', ARGV[1]) else redis.call('DEL', KEYS[1]) end
+      return reply
+    end
+  end
+  at = at + words + 1
+end
+return 1
+"""
+
+
+def marker(msg: Message) -> str:
+    """Key of the marker for one entry and one group."""
+    return beside(msg.stream, "once", f"{msg.group}:{msg.origin}")
+
+
+async def once(msg: Message, *commands: Command, ttl: float | str = KEEP_SECONDS) -> bool:
+    """Run commands on the entry's server, once for the entry and the group, however often it is delivered.
+
+    A command that the server refuses ends the run there; what ran before it is on record, and the next call goes on
+    with the refused one. On a cluster the commands' keys must be in the stream's slot.
+
+    Args:
+        msg: the delivery.
+        commands: each a sequence of words, as on the wire; the same ones for every delivery of the entry.
+        ttl: whole seconds, or ``"7d"``, for which this is remembered; longer than an entry may wait for its next
+            delivery.
+
+    Returns:
+        True when they ran now, False when an earlier delivery had run them.
+
+    Raises:
+        UsageError: no commands, or no time to remember them.
+        ResponseError: the server refused a command, or scripts altogether.
+        Disconnected: no answer came. They ran or they did not; fail the delivery, and the next one finds out.
+    """
+    words = _words(commands, ttl)
+    line = msg._outcomes.member.line  # noqa: SLF001 - the message's own line to its server
+    return bool(await line.call("EVAL", SCRIPT, 1, marker(msg), *words))
+
+
+def once_sync(msg: Message, *commands: Command, ttl: float | str = KEEP_SECONDS) -> bool:
+    """:func:`once` for handlers that are plain functions: it returns when the server has answered."""
+    loop = msg._outcomes.loop  # noqa: SLF001 - where the line lives
+    return asyncio.run_coroutine_threadsafe(once(msg, *commands, ttl=ttl), loop).result()
+
+
+def _words(commands: Sequence[Command], ttl: float | str) -> list[bytes | str | int | float]:
+    if not commands or not all(isinstance(command, tuple | list) and command for command in commands):
+        raise UsageError(
+            'once(msg, ("HINCRBY", "revenue", day, 5)): give at least one command, each a tuple of its words'
+        )
+    seconds = int(times.configured("once(ttl=", ttl, "s"))
+    if seconds < 1:
+        raise UsageError(f"once(ttl={ttl!r}): seconds, at least 1; what is forgotten at once is done again")
+    words: list[bytes | str | int | float] = [seconds]
+    for command in commands:
+        words += (len(command), *command)
+    return words

@@ -1,0 +1,169 @@
+"""From an entry to a call of its handler: what is needed for it is put together once, when the subscriber starts.
+
+A handler without middlewares and dependencies takes the shortest way; the others pay for what they use.
+"""
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import AsyncExitStack
+from contextvars import copy_context
+from typing import Any, TypeAlias
+
+from millstream.errors import UsageError
+from millstream.worker.handlers.dependencies import Injector
+from millstream.worker.handlers.message import Message
+from millstream.worker.handlers.middleware import Middleware, Run, RunBatch, chain
+from millstream.worker.handlers.outcomes import Outcomes
+from millstream.worker.handlers.subscription import Subscription
+from millstream.worker.settlement.consumer import Held
+
+Call: TypeAlias = Callable[[Held], Awaitable[None]]
+
+
+class Calls:
+    """Makes the calls of one subscriber.
+
+    Args:
+        subscription: whose handler.
+        outcomes: what a message's methods need.
+        threads: where a plain function runs; None for a coroutine function.
+        middlewares: of the app, outermost first. What the handler returns is published inside of them, so that they see
+            the publish as part of the run; the subscription's own are inside that, and may change what is published.
+    """
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        outcomes: Outcomes,
+        threads: Executor | None,
+        middlewares: Sequence[Middleware],
+    ) -> None:
+        self._subscription = subscription
+        self._outcomes = outcomes
+        self._threads = threads
+        self._binder = subscription.binder
+        self._context = _values(self._binder.context, subscription.context)
+        self._injector: Injector | None = None
+        self._injected: dict[str, Any] = {}
+        if subscription.depends:
+            assert subscription.provider is not None
+            self._injector = Injector(subscription.handler, subscription.provider, tuple(subscription.context))
+            self._injected = _values(self._injector.context, subscription.context)
+        self._wants_message = self._binder.wants_message or bool(self._injector and self._injector.wants_message)
+        self._own: Run = chain(subscription.middlewares, "run", self._innermost)
+        self._own_batch: RunBatch = chain(subscription.middlewares, "run_batch", self._innermost_batch)
+        self._around: Run = chain(middlewares, "run", self._published)
+        self._around_batch: RunBatch = chain(middlewares, "run_batch", self._published_batch)
+        self._wrapped = self._own != self._innermost or self._around != self._published
+
+    @property
+    def one(self) -> Call:
+        """The call for one entry, by the shortest way there is."""
+        if self._wrapped or self._injector is not None or self._context:
+            return self._call_around
+        return self._call_plain
+
+    async def _call_plain(self, held: Held) -> None:
+        binder = self._binder
+        arguments = binder.bind(held.fields, Message(held, self._outcomes) if binder.wants_message else None)
+        if self._threads is None:
+            result = await self._subscription.handler(**arguments)
+        else:
+            call = functools.partial(self._subscription.handler, **arguments)
+            result = await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        if result is not None:
+            await self._publish(result)
+
+    async def _call_around(self, held: Held) -> None:
+        if self._wrapped:
+            await self._around(Message(held, self._outcomes))
+            return
+        result = await self._run(held.fields, Message(held, self._outcomes) if self._wants_message else None)
+        if result is not None:
+            await self._publish(result)
+
+    def message(self, held: Held) -> Message:
+        """The message of an entry."""
+        return Message(held, self._outcomes)
+
+    def bind(self, message: Message) -> dict[str, Any]:
+        """The arguments made from one entry of a batch.
+
+        Raises:
+            PayloadError: it does not fit.
+        """
+        return self._binder.bind(message.raw, message)
+
+    async def batch(self, entries: "Entries") -> None:
+        """One call for many entries; what the handler returns is a list, each item of which is published."""
+        await self._around_batch(entries)
+
+    async def _published(self, message: Message) -> Any:
+        """The run inside the app's middlewares, and the publish of what it gives."""
+        result = await self._own(message)
+        if result is not None:
+            await self._publish(result)
+        return result
+
+    async def _published_batch(self, messages: Sequence[Message]) -> Any:
+        result = await self._own_batch(messages)
+        if not self._subscription.publishers or result is None:
+            return result  # whatever it is, nobody wants it
+        if not isinstance(result, Iterable) or isinstance(result, str | bytes | Mapping):
+            raise UsageError(
+                f"{self._subscription.name}: with @app.publisher a batch handler returns a list of what is to be "
+                f"published, not a {type(result).__name__}"
+            )
+        for one in result:
+            await self._publish(one)
+        return result
+
+    async def _innermost(self, message: Message) -> Any:
+        return await self._run(message.raw, message)
+
+    async def _innermost_batch(self, messages: Sequence[Message]) -> Any:
+        # a middleware may have passed on a list of its own
+        each = messages.arguments if isinstance(messages, Entries) else [self.bind(one) for one in messages]
+        arguments = {name: [one[name] for one in each] for name in each[0]}
+        return await self._injected_call((), None, arguments)
+
+    async def _run(self, fields: Sequence[bytes], message: Message | None) -> Any:
+        return await self._injected_call(fields, message, self._binder.bind(fields, message))
+
+    async def _injected_call(self, fields: Sequence[bytes], message: Message | None, arguments: dict[str, Any]) -> Any:
+        arguments.update(self._context)
+        if self._injector is None:
+            return await self._invoke(arguments)
+        async with AsyncExitStack() as stack:
+            arguments.update(await self._injector.resolve(stack, fields, message, self._injected))
+            return await self._invoke(arguments)
+        # a generator can end the block by catching what was thrown into it; to ack the entry then would hide a failure
+        raise UsageError("a dependency caught the handler's exception and did not raise it again")
+
+    async def _invoke(self, arguments: dict[str, Any]) -> Any:
+        if self._threads is None:
+            return await self._subscription.handler(**arguments)
+        call = functools.partial(copy_context().run, self._subscription.handler, **arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+    async def _publish(self, result: Any) -> None:
+        for publisher in self._subscription.publishers:
+            await publisher.publish(result)
+
+
+class Entries(list[Message]):
+    """The messages of a batch, with the arguments that were made from each of them.
+
+    Attributes:
+        arguments: in the order of the messages.
+    """
+
+    def __init__(self, messages: Iterable[Message], arguments: list[dict[str, Any]]) -> None:
+        super().__init__(messages)
+        self.arguments = arguments
+
+
+def _values(wanted: Mapping[str, type], context: Mapping[type, Callable[[], Any]]) -> dict[str, Any]:
+    return {name: context[kind]() for name, kind in wanted.items()}

@@ -1,0 +1,220 @@
+"""The message a handler may ask for, and the exceptions by which it says what should happen."""
+
+import asyncio
+import math
+import sys
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, TypeVar
+
+from millstream import times
+from millstream.errors import ConfigError, MillstreamError, UsageError
+from millstream.worker.model.lifecycle import State
+
+if TYPE_CHECKING:
+    from millstream.worker.handlers.outcomes import Outcomes
+    from millstream.worker.settlement.consumer import Held
+
+
+class Nack(MillstreamError):  # noqa: N818 - said by the handler, not a fault
+    """Raise it: this delivery did not work out, give the entry to anybody, now or after ``delay``.
+
+    The delivery counts towards the limit. ``delay`` is seconds, or a text such as ``"1m"``.
+
+    Raises:
+        UsageError: the delay is no length of time.
+    """
+
+    def __init__(self, reason: str = "", *, delay: float | str | None = None) -> None:
+        super().__init__(reason)
+        self.delay = None if delay is None else _seconds(delay)
+
+
+class Reject(MillstreamError):  # noqa: N818 - said by the handler, not a fault
+    """Raise it: the entry is no good; it goes to the dead-letter stream at once."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+
+
+class EntryLostError(MillstreamError):
+    """The entry belongs to another consumer by now, or was removed; its outcome is not ours to decide."""
+
+
+def _seconds(delay: object) -> float:
+    try:
+        seconds = float(times.configured("Nack(delay=", delay, "s"))  # type: ignore[arg-type] # that is the question
+    except (TypeError, ValueError, ConfigError):
+        seconds = math.nan
+    if not math.isfinite(seconds):
+        raise UsageError(
+            f"Nack(delay={delay!r}): seconds, such as 5 or 0.5, or a text such as '10m'; for dead at once raise Reject"
+        )
+    return seconds
+
+
+Kind = TypeVar("Kind", bound="Message")
+
+
+class Message:
+    """One delivery of one entry.
+
+    ``ack``, ``nack`` and ``reject`` take effect when called; awaiting them waits until the server has it, or has
+    refused it because the entry is another's by now (:class:`EntryLostError`). In a handler that runs in a thread they
+    return when the server has it. A second call is an :class:`~millstream.worker.model.lifecycle.AlreadySettledError`.
+    """
+
+    __slots__ = ("_held", "_outcomes", "fields")
+
+    def __init__(self, held: "Held", outcomes: "Outcomes") -> None:
+        self._held = held
+        self._outcomes = outcomes
+        self.fields: dict[str, bytes] = {
+            name.decode("utf-8", "surrogateescape"): value
+            for name, value in zip(held.fields[::2], held.fields[1::2], strict=True)
+        }
+
+    @property
+    def id(self) -> str:
+        """The entry's id, ``milliseconds-sequence``."""
+        return self._held.id.decode()
+
+    @property
+    def raw(self) -> Sequence[bytes]:
+        """The entry's field names and values in turn, as the server sent them."""
+        return self._held.fields
+
+    @property
+    def stream(self) -> str:
+        """Key of the stream."""
+        return self._outcomes.member.stream
+
+    @property
+    def group(self) -> str:
+        """Name of the consumer group."""
+        return self._outcomes.member.group
+
+    @property
+    def consumer(self) -> str:
+        """Name of this process in the group."""
+        return self._outcomes.member.consumer
+
+    @property
+    def delivery_count(self) -> int:
+        """How often the entry was delivered, this time included; above 1, an earlier run may have had its effect."""
+        return self._held.deliveries
+
+    @property
+    def timestamp(self) -> datetime:
+        """When the entry was added, by its id, in UTC."""
+        return datetime.fromtimestamp(int(self._held.id.partition(b"-")[0]) / 1000, UTC)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers, if the entry came in FastStream's envelope.
+
+        Raises:
+            PayloadError: the envelope is damaged.
+        """
+        from millstream.worker.handlers.binding import headers  # noqa: PLC0415 - payload imports this module
+
+        return headers(self._held.fields)
+
+    @property
+    def origin(self) -> str:
+        """The id the entry had first: its own, or that of the first death of one that was dead and was put back."""
+        history = getattr(self._held, "history", ())
+        first = history[0].get("id") if history else None
+        return first if isinstance(first, str) else self.id
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same text for every delivery of the entry to this group, also after it was dead and was put back.
+
+        For a table of what is done, or another service's idempotency header; :func:`millstream.once` goes by it too.
+        """
+        return f"{self.stream}/{self.group}/{self.origin}"
+
+    def seen_as(self, kind: "type[Kind]") -> "Kind":
+        """The same delivery as a message of another library's shape; what is settled by one is by both."""
+        return kind(self._held, self._outcomes)
+
+    @property
+    def settled(self) -> bool:
+        """True once the entry has an outcome."""
+        return self._held.state not in (State.BUFFERED, State.RUNNING, State.LEFT)
+
+    def ack(self) -> Awaitable[None]:
+        """The entry is done.
+
+        Raises:
+            AlreadySettledError: it has an outcome already.
+            EntryLostError: it is not ours any more.
+        """
+        return self._settle(lambda: self._outcomes.ledger.ack(self._held, urgent=True))
+
+    def nack(self, delay: float | str | None = None) -> Awaitable[None]:
+        """Give the entry to anybody, now or after ``delay`` (see :class:`Nack`); at the limit it is dead instead.
+
+        Raises:
+            AlreadySettledError: it has an outcome already.
+            EntryLostError: it is not ours any more.
+            UsageError: the delay is no length of time.
+        """
+        said = Nack(delay=delay)
+        said.__context__ = sys.exception()  # what the handler has caught, if it says so in an except
+        return self._settle(lambda: self._outcomes.failed(self._held, said))
+
+    def reject(self, reason: str = "") -> Awaitable[None]:
+        """Put the entry into the dead-letter stream.
+
+        Raises:
+            AlreadySettledError: it has an outcome already.
+            EntryLostError: it is not ours any more.
+        """
+        said = Reject(reason)
+        said.__context__ = sys.exception()
+        return self._settle(lambda: self._outcomes.failed(self._held, said))
+
+    def _settle(self, decide: Callable[[], None]) -> Awaitable[None]:
+        self._check_ours()
+        loop = self._outcomes.loop
+        try:
+            here: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        if here is loop:
+            decide()
+            return _Storing(self._outcomes.ledger.stored(self._held), self._check_ours)
+
+        async def settle() -> None:
+            decide()
+            await self._outcomes.ledger.stored(self._held)
+
+        asyncio.run_coroutine_threadsafe(settle(), loop).result()
+        self._check_ours()
+        return _Done()
+
+    def _check_ours(self) -> None:
+        if self._held.state is State.LOST:
+            raise EntryLostError(f"{self.stream} {self.id}: another consumer has it, or it was removed")
+
+
+class _Storing:
+    """Awaitable that ends when the outcome is stored, or tells that it was refused."""
+
+    def __init__(self, stored: "asyncio.Future[None]", check: Callable[[], None]) -> None:
+        self._stored = stored
+        self._check = check
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield from self._stored
+        self._check()
+
+
+class _Done:
+    """Awaitable that is done already."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        return
+        yield

@@ -1,0 +1,138 @@
+"""Around a run and around a publish: what an application adds to every handler, decided when it is registered.
+
+A middleware has named hooks; those it overrides are called, the first of the list outermost, and the others cost
+nothing, since the chain is put together once. The app's middlewares stand outside those of a subscriber. What a hook
+raises is what the handler raised: the entry is retried or dead by it. What a hook swallows is a success.
+"""
+
+import asyncio
+import dataclasses
+import functools
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, TypeAlias
+
+from millstream import times
+from millstream.errors import ConfigError, MillstreamError
+from millstream.worker.handlers.message import Message
+
+Run: TypeAlias = Callable[[Message], Awaitable[Any]]
+RunBatch: TypeAlias = Callable[[Sequence[Message]], Awaitable[Any]]
+
+
+@dataclasses.dataclass(slots=True)
+class Publication:
+    """One entry on its way to a stream; hooks may change it.
+
+    Attributes:
+        stream: key of the stream.
+        content: see :func:`millstream.worker.handlers.binding.encode`.
+        headers: None for an entry of plain fields; else the entry is written in FastStream's envelope with these.
+    """
+
+    stream: str
+    content: Any
+    headers: dict[str, str] | None = None
+
+
+Publish: TypeAlias = Callable[[Publication], Awaitable[str]]
+
+
+class Middleware:
+    """Base of middlewares: override the hooks that are wanted.
+
+    A plain ``async def around(call_next, msg)`` may stand for one that has only :meth:`run`.
+    """
+
+    async def run(self, call_next: Run, msg: Message) -> Any:
+        """Around one run of a handler, its arguments and dependencies included.
+
+        Args:
+            call_next: the rest of the chain; returns what the handler returned.
+            msg: the delivery.
+        """
+        return await call_next(msg)
+
+    async def run_batch(self, call_next: RunBatch, msgs: Sequence[Message]) -> Any:
+        """Around one run of a batch handler."""
+        return await call_next(msgs)
+
+    async def publish(self, call_next: Publish, publication: Publication) -> str:
+        """Around one publish; the app's middlewares only.
+
+        Args:
+            call_next: the rest of the chain; returns the entry's id.
+            publication: what is to be added.
+        """
+        return await call_next(publication)
+
+
+class _Function(Middleware):
+    def __init__(self, function: Callable[[Run, Message], Awaitable[Any]]) -> None:
+        self._function = function
+
+    async def run(self, call_next: Run, msg: Message) -> Any:
+        return await self._function(call_next, msg)
+
+
+def checked(middlewares: "Iterable[Middleware | Callable[..., Awaitable[Any]]]") -> tuple[Middleware, ...]:
+    """Functions made into middlewares.
+
+    Raises:
+        ConfigError: one is neither.
+    """
+    made: list[Middleware] = []
+    for one in middlewares:
+        if isinstance(one, type) or not (isinstance(one, Middleware) or callable(one)):
+            raise ConfigError(f"middleware {one!r}: an instance of Middleware, or a function (call_next, msg)")
+        made.append(one if isinstance(one, Middleware) else _Function(one))
+    return tuple(made)
+
+
+def chain(middlewares: Sequence[Middleware], hook: str, innermost: Callable[[Any], Awaitable[Any]]) -> Any:
+    """``innermost`` with the hooks of that name around it that are overridden; itself when there are none."""
+    call = innermost
+    for one in reversed(middlewares):
+        if getattr(type(one), hook) is not getattr(Middleware, hook):
+            call = functools.partial(getattr(one, hook), call)
+    return call
+
+
+class HandlerTimeoutError(MillstreamError):
+    """A handler took longer than its :class:`Timeout` allows."""
+
+
+class Timeout(Middleware):
+    """A run that takes longer is cancelled and has failed, as if it had raised.
+
+    A handler that runs in a thread cannot be cancelled: the delivery fails in time, the thread goes on to its end.
+
+    Args:
+        seconds: for one run, for a batch too; or a text such as ``"2m"``.
+    """
+
+    def __init__(self, seconds: float | str) -> None:
+        self.seconds = times.configured("Timeout(", seconds, "s")
+        if self.seconds <= 0:
+            raise ConfigError(f"Timeout({seconds!r}): more than 0 seconds")
+
+    async def run(self, call_next: Run, msg: Message) -> Any:
+        """One run, bounded.
+
+        Raises:
+            HandlerTimeoutError: it took longer.
+        """
+        return await self._bounded(call_next(msg))
+
+    async def run_batch(self, call_next: RunBatch, msgs: Sequence[Message]) -> Any:
+        """The same for a batch."""
+        return await self._bounded(call_next(msgs))
+
+    async def _bounded(self, work: Awaitable[Any]) -> Any:
+        limit = asyncio.timeout(self.seconds)
+        try:
+            async with limit:
+                return await work
+        except TimeoutError:
+            if not limit.expired():
+                raise  # the handler's own
+            raise HandlerTimeoutError(f"the handler took longer than {self.seconds:g} s") from None

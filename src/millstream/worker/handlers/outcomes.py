@@ -1,0 +1,121 @@
+"""What a run of the handler means for its entry: the policy asked, the ledger told, errors logged in moderation."""
+
+import asyncio
+
+from millstream.client.deadletter import ERROR_LIMIT, DeadLetter, describe, loggable, shown, summarize
+from millstream.logs import logger
+from millstream.worker.handlers.binding import PayloadError
+from millstream.worker.handlers.frames import users_part
+from millstream.worker.handlers.message import Nack, Reject
+from millstream.worker.model.retry import Failure, Retry, judge, tries
+from millstream.worker.settlement.acks import Ledger
+from millstream.worker.settlement.consumer import Held, Membership, Returned
+
+log = logger("millstream.worker")
+
+_LOG_EVERY_MS = 10_000
+
+
+class DeliveryLimitError(Exception):
+    """An entry was delivered more often than allowed and never came back: it probably kills its process."""
+
+
+class Outcomes:
+    """Decides about the entries of one subscriber.
+
+    Args:
+        member: whose entries.
+        ledger: where outcomes go.
+        retry: the policy.
+        loop: the event loop everything here runs on.
+    """
+
+    def __init__(self, member: Membership, ledger: Ledger, retry: Retry, loop: asyncio.AbstractEventLoop) -> None:
+        self.member = member
+        self.ledger = ledger
+        self.retry = retry
+        self.loop = loop
+        self._logged: dict[str, int] = {}
+        #: of the last failure: wall milliseconds, entry, text
+        self.last_failure: tuple[int, bytes, str] | None = None
+
+    def failed(self, held: Held, error: BaseException) -> None:
+        """A run ended in an error, or there was no run because there must not be one."""
+        member = self.member
+        failure = _kind(error)
+        delay = error.delay if isinstance(error, Nack) else None
+        verdict = judge(self.retry, failure, tries(held.deliveries, held.record), member.chance.random(), delay)
+        if verdict.dead or member.no_ack:
+            self.ledger.bury(held, self._letter(held, failure, error))
+        else:
+            self.ledger.retry(held, verdict.delay)
+            member.stats.retried += 1
+        member.stats.failed += 1
+        self.last_failure = (member.clock.now().wall, held.id, _why(error))
+        if failure is Failure.ERROR:
+            self._log(held, error)
+
+    def _letter(self, held: Held, failure: Failure, error: BaseException) -> DeadLetter:
+        member = self.member
+        cause = _cause(error) if isinstance(error, Nack | Reject) else error
+        text, trace = describe(cause, users_part(cause.__traceback__) if cause is not None else None)
+        if isinstance(error, Nack | Reject):
+            text = shown(error) or text
+        return DeadLetter(
+            fields=tuple(held.fields),
+            stream=member.stream,
+            id=held.id.decode(),
+            group=member.group,
+            consumer=member.consumer,
+            deliveries=held.deliveries,
+            reason=failure.value,
+            error=text,
+            traceback=trace,
+            published_ms=int(held.id.partition(b"-")[0]),
+            died_ms=member.clock.now().wall,
+            history=held.history if isinstance(held, Returned) else (),
+        )
+
+    def _log(self, held: Held, error: BaseException) -> None:
+        """One line with traceback for each kind of error, then silence about it for ten seconds; counters count on."""
+        now = self.member.clock.now().mono
+        kind = type(error).__qualname__
+        if now - self._logged.get(kind, -_LOG_EVERY_MS) < _LOG_EVERY_MS:
+            return
+        self._logged[kind] = now
+        log.warning(
+            "%s %s: delivery %d failed (further %s are counted, not logged, for 10 s)",
+            self.member.stream,
+            held.id.decode(),
+            held.deliveries,
+            kind,
+            exc_info=(type(error), loggable(error), users_part(error.__traceback__)),
+            extra=self.member.about(held),
+        )
+
+
+def _cause(error: BaseException) -> BaseException | None:
+    """What a handler caught before it raised this, if it did."""
+    return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _why(error: BaseException) -> str:
+    """A failure in one line; of one that the handler said itself, the cause is what somebody wants to know."""
+    if not isinstance(error, Nack | Reject):
+        return summarize(error)
+    cause, said = _cause(error), type(error).__name__
+    if reason := shown(error).partition("\n")[0][:ERROR_LIMIT]:
+        said += f": {reason}"
+    return said if cause is None else f"{summarize(cause)} ({said})"
+
+
+def _kind(error: BaseException) -> Failure:
+    if isinstance(error, Reject):
+        return Failure.REJECT
+    if isinstance(error, Nack):
+        return Failure.NACK
+    if isinstance(error, PayloadError):
+        return Failure.INVALID
+    if isinstance(error, DeliveryLimitError):
+        return Failure.OVERDUE
+    return Failure.ERROR

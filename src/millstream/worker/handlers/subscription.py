@@ -1,0 +1,193 @@
+"""What a subscriber is: where it reads, how, and with which function."""
+
+import inspect
+import os
+import re
+import secrets
+import socket
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from millstream import times
+from millstream.errors import ConfigError
+from millstream.worker.handlers.binding import Binder
+from millstream.worker.handlers.dependencies import Injector, dependencies_of, new_provider
+from millstream.worker.handlers.message import Message
+from millstream.worker.handlers.middleware import Middleware
+from millstream.worker.model.retry import Retry
+
+AckMode = Literal["auto", "manual", "each"]
+OnAck = Literal["keep", "delete"]
+ReadMode = Literal["both", "new", "claimed"]
+
+#: Milliseconds without a sign of life after which an entry may be claimed, where a subscriber does not say.
+DEFAULT_MIN_IDLE = 30_000
+
+#: Most entries of a batch, where the StreamSub does not say.
+DEFAULT_BATCH = 100
+
+_START = re.compile(r"^(\$|\d+(-\d+)?)$")
+_CONSUMER_WORKERS = "MILLSTREAM_WORKER"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSub:
+    """A stream as a member of a consumer group reads it.
+
+    Attributes:
+        stream: key of the stream.
+        group: name of the group; the handler's name when None.
+        consumer: our name in the group. None makes one of its own for each process (host, process id, random part),
+            removed at a clean stop. A given name stays; with several workers each adds its number to it.
+        min_idle_time: milliseconds (or a text, ``"30s"``) without a sign of life after which another consumer may claim
+            an entry; what runs or waits here is renewed at a third of it, so it is the time a crash goes unnoticed, not
+            a limit for handlers.
+        start: where a group that does not exist yet begins: ``"0"`` with everything the stream holds, ``"$"`` with what
+            comes after. The default is ``"0"``: what was published before the first start is not lost.
+        max_records: entries read ahead of the running ones, and the most of a batch. None adapts between
+            ``concurrency`` and a hundred or more, by how quickly they are started; batches have at most a hundred.
+        polling_interval: longest wait of one read, in milliseconds or a text; the loop wakes up at least so often.
+        maxlen: bound of the dead-letter stream, trimmed approximately; None keeps every dead letter.
+        no_ack: entries are never pending (XREADGROUP NOACK): each is run at most once, a crash loses it.
+    """
+
+    stream: str
+    group: str | None = None
+    consumer: str | None = None
+    min_idle_time: int | str | None = None
+    start: str = "0"
+    max_records: int | None = None
+    polling_interval: int | str = 2_000
+    maxlen: int | None = None
+    no_ack: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.stream:
+            raise ConfigError("StreamSub: the stream needs a name")
+        for name in ("group", "consumer"):
+            if getattr(self, name) == "":
+                raise ConfigError(f"StreamSub({name}=''): give it a name, or leave it out")
+        if not _START.match(self.start):
+            raise ConfigError(f'StreamSub(start={self.start!r}): "0", "$" or an entry id')
+        for name in ("min_idle_time", "max_records", "polling_interval", "maxlen"):
+            value = getattr(self, name)
+            if isinstance(value, str) and name in ("min_idle_time", "polling_interval"):
+                value = round(times.configured(f"StreamSub({name}=", value, "ms"))
+                object.__setattr__(self, name, value)
+            if value is not None and value < 1:
+                raise ConfigError(f"StreamSub({name}={value!r}): at least 1")
+        if self.no_ack and self.min_idle_time is not None:
+            raise ConfigError("StreamSub: with no_ack nothing is ever pending, so min_idle_time means nothing")
+
+
+@dataclass(slots=True)
+class Subscription:
+    """A handler bound to a stream; made by ``@app.subscriber``.
+
+    Attributes:
+        sub: where it reads.
+        handler: the function.
+        retry: what failure means.
+        concurrency: most runs at the same time, in this process.
+        ack: ``"auto"`` acks when the handler returns, gathered; ``"each"`` the same, but the next entry waits until the
+            ack is stored; ``"manual"`` leaves it to the handler.
+        read: ``"both"`` reads new entries and claims stale ones; ``"new"`` and ``"claimed"`` do one of the two.
+        dead: key of the dead-letter stream.
+        name: of the handler.
+        middlewares: around each run, the first outermost.
+        batch: the handler takes lists of entries, see :mod:`millstream.worker.subscriber.batching`.
+        key: a field's name, or a function of the message: entries of one key run one after the other.
+        on_ack: ``"delete"`` removes an acked entry from the stream once no group needs it.
+        context: what an annotation of the app's stands for, for example the app itself.
+        provider: of dependencies (fast-depends); made on first use.
+        depends: names of the handler's parameters that are dependencies.
+    """
+
+    sub: StreamSub
+    handler: Callable[..., Any]
+    retry: Retry = field(default_factory=Retry)
+    concurrency: int = 10
+    ack: AckMode = "auto"
+    read: ReadMode = "both"
+    dead: str = ""
+    name: str = ""
+    middlewares: Sequence[Middleware] = ()
+    batch: bool = False
+    key: str | Callable[[Message], Hashable] | None = None
+    on_ack: OnAck = "keep"
+    context: Mapping[type, Callable[[], Any]] = field(default_factory=dict)
+    provider: Any = None
+    depends: frozenset[str] = field(init=False)
+    binder: Binder = field(init=False)
+    is_async: bool = field(init=False)
+    publishers: list[Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.concurrency < 1:
+            raise ConfigError(f"subscriber(concurrency={self.concurrency!r}): at least 1")
+        for option, value, allowed in (
+            ("ack", self.ack, ("auto", "manual", "each")),
+            ("read", self.read, ("both", "new", "claimed")),
+            ("on_ack", self.on_ack, ("keep", "delete")),
+        ):
+            if value not in allowed:
+                raise ConfigError(f"subscriber({option}={value!r}): one of {', '.join(allowed)}")
+        if self.sub.no_ack and (self.ack != "auto" or self.read == "claimed"):
+            raise ConfigError("StreamSub(no_ack=True) leaves nothing to ack or to claim")
+        if self.batch and self.key is not None:
+            raise ConfigError(
+                "subscriber(batch=True, key=...): a batch has entries of many keys; choose one of the two"
+            )
+        if self.sub.no_ack and self.on_ack == "delete":
+            raise ConfigError('StreamSub(no_ack=True) never acks, so on_ack="delete" would never delete')
+        self.name = self.name or getattr(self.handler, "__name__", "handler")
+        self.dead = self.dead or f"{self.sub.stream}:dead"
+        self.depends = dependencies_of(self.handler)
+        self.binder = Binder(self.handler, skip=self.depends, context=tuple(self.context), batch=self.batch)
+        if self.depends:
+            self._check_dependencies()
+        if self.batch and not self.binder.annotations:
+            raise ConfigError(f"{self.name}: a batch handler needs a parameter for its entries, such as list[dict]")
+        self.is_async = inspect.iscoroutinefunction(inspect.unwrap(self.handler))
+        # shared with @app.publisher, which may be applied before or after
+        self.publishers = self.handler.__dict__.setdefault("__millstream_publish__", [])
+
+    @property
+    def batch_size(self) -> int:
+        """Most entries of one batch."""
+        return self.sub.max_records or DEFAULT_BATCH
+
+    def _check_dependencies(self) -> None:
+        if self.provider is None:
+            self.provider = new_provider()
+        injector = Injector(self.handler, self.provider, tuple(self.context))
+        if self.batch and injector.wants_entry:
+            raise ConfigError(f"{self.name}: a dependency of a batch handler cannot ask for what is in an entry")
+
+    @property
+    def group(self) -> str:
+        """The group's name."""
+        return self.sub.group or self.name
+
+    @property
+    def min_idle(self) -> int:
+        """Milliseconds after which entries may be claimed."""
+        return int(self.sub.min_idle_time or DEFAULT_MIN_IDLE)
+
+    @property
+    def polling_interval(self) -> int:
+        """Milliseconds of the longest wait of one read."""
+        return int(self.sub.polling_interval)
+
+    @property
+    def claims(self) -> bool:
+        """True when this subscriber takes over stale entries."""
+        return self.read != "new" and not self.sub.no_ack
+
+    def consumer(self) -> tuple[str, bool]:
+        """Our name in the group, and whether it was made for this process only."""
+        if self.sub.consumer is None:
+            return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}", True
+        number = os.environ.get(_CONSUMER_WORKERS)
+        return (f"{self.sub.consumer}-{number}" if number else self.sub.consumer), False

@@ -1,0 +1,1 @@
+"""Middlewares that come with Millstream: tracing, OpenTelemetry metrics, log context."""

@@ -1,0 +1,67 @@
+"""Which entry a log line is about: put on every record that is made while a handler runs, in threads as well.
+
+::
+
+    app = App(middlewares=[LogContext()])
+    handler.addFilter(EntryFilter())       # on a logging.Handler
+    logging.Formatter("%(levelname)s %(stream)s %(entry_id)s %(message)s")
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+from millstream.worker.handlers.message import Message
+from millstream.worker.handlers.middleware import Middleware, Run, RunBatch
+
+_entry: ContextVar[Mapping[str, str | int]] = ContextVar("millstream_entry")
+
+#: Names of the attributes that :class:`EntryFilter` sets, with their values outside a handler.
+OUTSIDE: Mapping[str, str | int] = {"stream": "-", "group": "-", "consumer": "-", "entry_id": "-", "delivery": 0}
+
+
+def entry_context() -> Mapping[str, str | int]:
+    """What the present handler's entry is, by the names of :data:`OUTSIDE`; for structured loggers of any make."""
+    return _entry.get(OUTSIDE)
+
+
+class EntryFilter(logging.Filter):
+    """Sets :func:`entry_context` as attributes of each record; lets every record pass."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Set the attributes the record does not have already."""
+        for name, value in entry_context().items():
+            if not hasattr(record, name):
+                setattr(record, name, value)
+        return True
+
+
+class LogContext(Middleware):
+    """Sets the context for the time of a run; for a batch ``entry_id`` is the first entry's."""
+
+    async def run(self, call_next: Run, msg: Message) -> Any:
+        """One run."""
+        token = _entry.set(_describe(msg))
+        try:
+            return await call_next(msg)
+        finally:
+            _entry.reset(token)
+
+    async def run_batch(self, call_next: RunBatch, msgs: Sequence[Message]) -> Any:
+        """One batch."""
+        token = _entry.set(_describe(msgs[0]))
+        try:
+            return await call_next(msgs)
+        finally:
+            _entry.reset(token)
+
+
+def _describe(msg: Message) -> Mapping[str, str | int]:
+    return {
+        "stream": msg.stream,
+        "group": msg.group,
+        "consumer": msg.consumer,
+        "entry_id": msg.id,
+        "delivery": msg.delivery_count,
+    }

@@ -1,0 +1,96 @@
+"""Instruments of OpenTelemetry around runs and publishes: the metrics of its messaging conventions. Extra: ``otel``.
+
+https://opentelemetry.io/docs/specs/semconv/messaging/messaging-metrics/. Reading and acking are many entries at a time
+and nobody's run, so ``messaging.client.operation.duration`` is that of publishes alone.
+"""
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+from opentelemetry import metrics
+
+from millstream.worker.handlers.binding import PayloadError
+from millstream.worker.handlers.message import Nack, Reject
+
+#: Value of ``messaging.system``: the streams are Redis's, whoever serves them.
+SYSTEM = "redis"
+
+#: Seconds; the bounds that the conventions ask for.
+_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+
+
+class Instruments:
+    """The four instruments.
+
+    Args:
+        provider: where measurements go; the process's own provider when None.
+    """
+
+    def __init__(self, provider: "metrics.MeterProvider | None" = None) -> None:
+        meter = metrics.get_meter("millstream", meter_provider=provider)
+        self._process = meter.create_histogram(
+            "messaging.process.duration",
+            unit="s",
+            description="Seconds a handler ran.",
+            explicit_bucket_boundaries_advisory=_BOUNDS,
+        )
+        self._operation = meter.create_histogram(
+            "messaging.client.operation.duration",
+            unit="s",
+            description="Seconds a publish took.",
+            explicit_bucket_boundaries_advisory=_BOUNDS,
+        )
+        self._consumed = meter.create_counter(
+            "messaging.client.consumed.messages",
+            unit="{message}",
+            description="Entries handed to handlers.",
+        )
+        self._sent = meter.create_counter(
+            "messaging.client.sent.messages",
+            unit="{message}",
+            description="Publishes that were sent, refused ones included.",
+        )
+
+    @contextlib.contextmanager
+    def processing(self, stream: str, group: str, messages: int) -> Iterator[None]:
+        """Around one run of a handler; a Nack or Reject is its word and not an error."""
+        known = {**_place(stream, "process"), "messaging.consumer.group.name": group}
+        self._consumed.add(messages, known)
+        ended: dict[str, str] = {}
+        begun = time.perf_counter()
+        try:
+            yield
+        except (Nack, Reject) as said:
+            ended = {"millstream.outcome": type(said).__name__.lower()}
+            raise
+        except BaseException as error:
+            ended = {"error.type": type(error).__qualname__}
+            raise
+        finally:
+            self._process.record(time.perf_counter() - begun, {**known, **ended})
+
+    @contextlib.contextmanager
+    def sending(self, stream: str) -> Iterator[None]:
+        """Around one publish; what has no form as an entry was never sent."""
+        known, failed, sent = _place(stream, "send"), {}, True
+        begun = time.perf_counter()
+        try:
+            yield
+        except BaseException as error:
+            failed = {"error.type": type(error).__qualname__}
+            sent = not isinstance(error, PayloadError)
+            raise
+        finally:
+            taken = time.perf_counter() - begun
+            self._operation.record(taken, {**known, "messaging.operation.type": "send", **failed})
+            if sent:
+                self._sent.add(1, {**known, **failed})
+
+
+def _place(stream: str, operation: str) -> dict[str, str]:
+    return {
+        "messaging.system": SYSTEM,
+        "messaging.destination.name": stream,
+        "messaging.operation.name": operation,
+    }

@@ -1,0 +1,1 @@
+"""What is decided from values alone: retries, the life of an entry, counters. PURE."""

@@ -1,0 +1,1 @@
+"""What those see who watch a worker: the health endpoint, Prometheus metrics, figures of groups."""

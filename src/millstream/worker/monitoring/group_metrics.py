@@ -1,0 +1,150 @@
+"""What the server says about the streams and groups that are read here, as Prometheus metrics.
+
+Names are redis_exporter's where it has one, so that its dashboards fit; ids are given by their milliseconds. What the
+server does not tell is absent, never 0: an unknown lag, the first entry of an empty stream, a figure that an older
+server has not got.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+from millstream.client.line import Disconnected, Line
+from millstream.worker.handlers.subscription import Subscription
+from millstream.worker.monitoring.group_info import GroupFacts, Record, StreamFacts, ask, milliseconds
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+_STREAM = ("db", "stream")
+_GROUP = (*_STREAM, "group")
+_CONSUMER = (*_GROUP, "consumer")
+
+_COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "redis_stream_entries_added": ("Entries ever added to the stream.", _STREAM),
+}
+_GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "redis_stream_length": ("Entries in the stream.", _STREAM),
+    "redis_stream_groups": ("Groups of the stream.", _STREAM),
+    "redis_stream_first_entry_id": ("Milliseconds of the first entry's id.", _STREAM),
+    "redis_stream_last_entry_id": ("Milliseconds of the last entry's id.", _STREAM),
+    "redis_stream_last_generated_id": ("Milliseconds of the last id given to an entry.", _STREAM),
+    "redis_stream_max_deleted_entry_id": ("Milliseconds of the highest id that was deleted.", _STREAM),
+    "redis_stream_radix_tree_keys": ("Keys of the tree that holds the stream.", _STREAM),
+    "redis_stream_radix_tree_nodes": ("Nodes of the tree that holds the stream.", _STREAM),
+    "redis_stream_group_lag": ("Entries not delivered to the group yet.", _GROUP),
+    "redis_stream_group_messages_pending": ("Entries delivered and not acked.", _GROUP),
+    "redis_stream_group_consumers": ("Consumers of the group.", _GROUP),
+    "redis_stream_group_entries_read": ("Entries ever delivered to the group.", _GROUP),
+    "redis_stream_group_last_delivered_id": ("Milliseconds of the last delivered entry's id.", _GROUP),
+    "redis_stream_group_consumer_idle_seconds": ("Since the consumer last asked for something.", _CONSUMER),
+    "redis_stream_group_consumer_messages_pending": ("Entries the consumer holds.", _CONSUMER),
+    "millstream_stream_group_lag_known": ("0 when the server cannot tell the lag.", _GROUP),
+    "millstream_stream_group_oldest_pending_age_seconds": ("Since the oldest pending entry was added.", _GROUP),
+    "millstream_stream_group_oldest_undelivered_age_seconds": ("Since the oldest undelivered entry was added.", _GROUP),
+    "millstream_stream_group_unowned_messages": ("Pending entries that no consumer holds (XNACK).", _GROUP),
+    "millstream_dead_letters_waiting": ("Entries in the dead-letter stream.", _STREAM),
+}
+
+_IN_STREAM = ("groups", "radix-tree-keys", "radix-tree-nodes", "entries-added")
+_IDS_IN_STREAM = ("last-generated-id", "max-deleted-entry-id")
+_ENTRIES_IN_STREAM = ("first-entry", "last-entry")
+
+
+async def collect(
+    subscriptions: Iterable[Subscription], line: Line | None, url: str, *, consumers: bool
+) -> "list[Metric]":
+    """The metrics of every stream and group among the subscriptions; nothing when the server does not answer.
+
+    Args:
+        subscriptions: what is read here.
+        line: the way to the server; None before the first connection.
+        url: the server, for the label ``db``.
+        consumers: also those of each consumer.
+    """
+    if line is None:
+        return []
+    samples = _Samples(_db(url))
+    streams: dict[str, list[Subscription]] = {}
+    for one in subscriptions:
+        streams.setdefault(one.sub.stream, []).append(one)
+    told: set[str] = set()  # streams may share their dead letters: a second sample would spoil the scrape
+    try:
+        for stream, readers in streams.items():
+            groups = list(dict.fromkeys(one.group for one in readers))
+            dead = list(dict.fromkeys(one.dead for one in readers if one.dead not in told))
+            told.update(dead)
+            _tell_stream(samples, stream, await ask(line, stream, groups, dead, consumers=consumers))
+    except Disconnected:
+        return []
+    return samples.families()
+
+
+class _Samples:
+    """The families, filled one sample at a time."""
+
+    def __init__(self, db: str) -> None:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # noqa: PLC0415 - optional
+
+        self._db = db
+        made: dict[str, Any] = {name: GaugeMetricFamily(name, text, labels=of) for name, (text, of) in _GAUGES.items()}
+        made.update({name: CounterMetricFamily(name, text, labels=of) for name, (text, of) in _COUNTERS.items()})
+        self._families = made
+
+    def add(self, name: str, labels: Sequence[str], value: float | None) -> None:
+        """One sample, if there is something to say."""
+        if value is not None:
+            self._families[name].add_metric([self._db, *labels], value)
+
+    def families(self) -> "list[Metric]":
+        """Those that have something to say."""
+        return [family for family in self._families.values() if family.samples]
+
+
+def _tell_stream(samples: _Samples, stream: str, facts: StreamFacts) -> None:
+    samples.add("redis_stream_length", [stream], facts.length)
+    info = facts.info or {}
+    for field in _IN_STREAM:
+        samples.add(_named(field), [stream], info.get(field))
+    for field in _IDS_IN_STREAM:
+        samples.add(_named(field), [stream], milliseconds(info[field]) if field in info else None)
+    for field in _ENTRIES_IN_STREAM:
+        entry = info.get(field)
+        samples.add(_named(field) + "_id", [stream], milliseconds(entry[0]) if entry else None)
+    for key, waiting in facts.dead.items():
+        samples.add("millstream_dead_letters_waiting", [key], waiting)
+    for group, found in facts.groups.items():
+        _tell_group(samples, [stream, group], found)
+
+
+def _named(field: str) -> str:
+    return f"redis_stream_{field.replace('-', '_')}"
+
+
+def _tell_group(samples: _Samples, labels: Sequence[str], facts: GroupFacts) -> None:
+    info = facts.info
+    if info is not None:
+        samples.add("redis_stream_group_lag", labels, info.get("lag"))
+        samples.add("millstream_stream_group_lag_known", labels, int(info.get("lag") is not None))
+        samples.add("redis_stream_group_messages_pending", labels, info["pending"])
+        samples.add("redis_stream_group_consumers", labels, info["consumers"])
+        samples.add("redis_stream_group_entries_read", labels, info.get("entries-read"))
+        samples.add("redis_stream_group_last_delivered_id", labels, milliseconds(info["last-delivered-id"]))
+    samples.add("millstream_stream_group_unowned_messages", labels, facts.unowned)
+    samples.add("millstream_stream_group_oldest_pending_age_seconds", labels, facts.pending_age)
+    samples.add("millstream_stream_group_oldest_undelivered_age_seconds", labels, facts.undelivered_age)
+    for row in facts.consumers:
+        _tell_consumer(samples, labels, row)
+
+
+def _tell_consumer(samples: _Samples, labels: Sequence[str], row: Record) -> None:
+    name = row["name"].decode("utf-8", "backslashreplace")  # other programs' consumers have any bytes
+    samples.add("redis_stream_group_consumer_idle_seconds", [*labels, name], row["idle"] / 1000)
+    samples.add("redis_stream_group_consumer_messages_pending", [*labels, name], row["pending"])
+
+
+def _db(url: str) -> str:
+    """The database's label as redis_exporter writes it."""
+    parts = urlsplit(url)
+    asked = parse_qs(parts.query).get("db", [parts.path.strip("/")])[0]
+    return f"db{asked if asked.isdecimal() else 0}"

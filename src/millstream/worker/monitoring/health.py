@@ -1,0 +1,235 @@
+"""A small HTTP endpoint for those who watch processes: does the loop move on, is it ready, what are the figures.
+
+It runs on the loop it reports about, so a loop that is blocked does not answer. An unreachable server is no reason to
+kill a worker, which goes on trying: ``/healthz`` stays 200 and ``/readyz`` becomes 503.
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import json
+import logging
+import socket
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Protocol
+from urllib.parse import parse_qs
+
+from millstream.errors import MillstreamError
+
+log = logging.getLogger("millstream.worker")
+
+#: Where ``millstream run`` tells its processes which names are allowed, separated by spaces.
+ALLOW_VARIABLE = "MILLSTREAM_HEALTH_ALLOW"
+
+_PATIENCE = 5.0
+_REFUSALS_TOLD = 10
+_REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    500: "Internal Server Error",
+    501: "Not Implemented",
+    503: "Service Unavailable",
+}
+_TEXT = "text/plain; charset=utf-8"
+_NOT_FOR_US = (
+    b"This Host is not one of this endpoint's names. Ask by address, or allow the name: --health-allow NAME, "
+    b"app.run(health_allow=[...]).\n"
+)
+
+Answer = tuple[int, str, bytes]
+
+
+class Doing(Protocol):
+    """How one part of a process moves on: a subscriber, or a pipeline."""
+
+    @property
+    def handler(self) -> str:
+        """Its name."""
+
+    @property
+    def doing(self) -> str:
+        """A word for it."""
+
+    @property
+    def idle_ms(self) -> int:
+        """Milliseconds since it last moved."""
+
+    @property
+    def alive(self) -> bool:
+        """False when only a new process can help."""
+
+    @property
+    def ready(self) -> bool:
+        """True while it works, or would if there were something to do."""
+
+
+class Watched(Protocol):
+    """What can be watched: an app at work, or the driver of an app's pipelines."""
+
+    @property
+    def parts(self) -> str:
+        """What its parts are called."""
+
+    @property
+    def state(self) -> str:
+        """``running`` while it is to be ready."""
+
+    def progress(self) -> Sequence[Doing]:
+        """How each part moves on."""
+
+    async def metrics(self, accept: str = "", *, consumers: bool = True) -> tuple[bytes, str]:
+        """What a scrape is answered with, and its content type; with or without series for each consumer."""
+
+
+class HealthError(MillstreamError):
+    """The endpoint cannot listen where it is told to."""
+
+
+def allowed_names(host: str, allow: Iterable[str] = ()) -> frozenset[str]:
+    """The names by which the endpoint may be asked, beside addresses and loopback names.
+
+    A page in a browser can have its own name point at this machine (DNS rebinding) and then read what answers here; the
+    ``Host`` of such a request is that name. Addresses are safe, since no name stands in front of them.
+
+    Args:
+        host: where the endpoint listens.
+        allow: more names; ``*`` is any.
+    """
+    own = {host, socket.gethostname(), socket.gethostname().partition(".")[0], "localhost"}
+    return frozenset(name.lower().rstrip(".") for name in (*own, *allow))
+
+
+def _is_allowed(host: str, names: frozenset[str]) -> bool:
+    """Whether a request with this ``Host`` is meant for us; one without is no browser's."""
+    name = host.lower()
+    name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0].rstrip(".")
+    if not name or "*" in names or name in names or name.endswith(".localhost"):
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _tell_of_refusal(asked: str, refused: set[str]) -> None:
+    """Log each name once, and not very many: whoever scrapes by a service's name would only see nothing."""
+    if asked in refused or len(refused) == _REFUSALS_TOLD:
+        return
+    refused.add(asked)
+    log.warning(
+        "the health endpoint was asked as %r, which is none of its names, and answers 403: if that is how it is to be "
+        "asked, allow the name (--health-allow NAME, app.run(health_allow=[...]))",
+        asked[:200],
+    )
+
+
+@contextlib.asynccontextmanager
+async def serving(app: Watched, host: str, port: int, allow: Iterable[str] = ()) -> AsyncIterator[int]:
+    """Answers about ``app`` for as long as the block lasts; gives the port, which is chosen when it is 0.
+
+    Args:
+        app: what is answered about.
+        host: address to listen at.
+        port: likewise.
+        allow: names by which it may be asked, see :func:`allowed_names`.
+
+    Raises:
+        HealthError: the address is taken or not ours.
+    """
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await _converse(app, names, refused, reader, writer)
+
+    names, refused = allowed_names(host, allow), set[str]()
+    try:
+        server = await asyncio.start_server(answer, host, port, limit=16_384)
+    except OSError as error:
+        raise HealthError(f"cannot answer at {host}:{port} for --health-port: {error}") from None
+    try:
+        yield int(server.sockets[0].getsockname()[1])
+    finally:
+        server.close()
+
+
+async def _converse(
+    app: Watched,
+    names: frozenset[str],
+    refused: set[str],
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+) -> None:
+    """One request, one answer, and the connection is closed."""
+    with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError):
+        async with asyncio.timeout(_PATIENCE):
+            head = await reader.readuntil(b"\r\n\r\n")
+            request, *lines = head.decode("latin-1").split("\r\n")
+            method, _, rest = request.partition(" ")
+            pairs = (line.partition(":") for line in lines)
+            headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+            asked = headers.get("host", "")
+            if _is_allowed(asked, names):
+                status, kind, body = await _answer(app, method, rest.partition(" ")[0], headers.get("accept", ""))
+            else:
+                status, kind, body = 403, _TEXT, _NOT_FOR_US
+                _tell_of_refusal(asked, refused)
+            writer.write(
+                f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+                "Cache-Control: no-store\r\nConnection: close\r\n\r\n".encode()
+                + (b"" if method == "HEAD" else body)
+            )
+            await writer.drain()
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+
+
+async def _answer(app: Watched, method: str, target: str, accept: str) -> Answer:
+    path, _, query = target.partition("?")
+    if method not in ("GET", "HEAD"):
+        return 405, _TEXT, b"GET or HEAD\n"
+    if path == "/healthz":
+        return healthz(app)
+    if path == "/readyz":
+        return readyz(app)
+    if path == "/metrics":
+        return await _metrics(app, accept, query)
+    return 404, _TEXT, b"/healthz /readyz /metrics\n"
+
+
+def healthz(app: Watched) -> Answer:
+    """200 unless a subscriber is stuck or has failed, or a pipeline cannot be started."""
+    return _judge(app, fine=all(progress.alive for progress in app.progress()))
+
+
+def readyz(app: Watched) -> Answer:
+    """200 while every subscriber reads, has its hands full or is paused; not while starting, quiet or stopping."""
+    return _judge(app, fine=app.state == "running" and all(progress.ready for progress in app.progress()))
+
+
+def _judge(app: Watched, *, fine: bool) -> Answer:
+    parts = [
+        {"handler": progress.handler, "doing": progress.doing, "idle_ms": progress.idle_ms}
+        for progress in app.progress()
+    ]
+    body = json.dumps({"ok": fine, "state": app.state, app.parts: parts}).encode() + b"\n"
+    return (200 if fine else 503), "application/json", body
+
+
+async def _metrics(app: Watched, accept: str, query: str) -> Answer:
+    from millstream.worker.monitoring.prometheus import MetricsError  # noqa: PLC0415 - app loads it only when asked, and so do we
+
+    asked = parse_qs(query, keep_blank_values=True).get("consumers", ["on"])[-1]
+    if asked not in ("on", "off"):
+        return 400, _TEXT, f"consumers={asked}: on (series for each consumer, the default) or off\n".encode()
+    try:
+        body, kind = await app.metrics(accept, consumers=asked == "on")
+    except MetricsError as error:
+        return 501, _TEXT, f"{error}\n".encode()
+    except Exception:
+        log.exception("/metrics failed")
+        return 500, _TEXT, b"see the log\n"
+    return 200, kind, body

@@ -1,0 +1,1 @@
+"""Worker processes: one of them, their supervisor, start and end."""

@@ -1,0 +1,90 @@
+"""What ``millstream run`` starts: ``python -m millstream.worker.process.child module:app``.
+
+Two file descriptors may come by the environment: ``MILLSTREAM_LIFELINE`` becomes readable when the parent is gone,
+``MILLSTREAM_READY`` gets a line when reading begins, and one more if the app has pipelines; an app that has nothing
+else says only that, and its process ends.
+"""
+
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from millstream.client.url import check_remote
+from millstream.errors import ConfigError
+from millstream.worker.monitoring.health import ALLOW_VARIABLE
+from millstream.worker.process.run import EXIT_CLEAN, EXIT_CONFIG, find_app, run_in_process
+
+if TYPE_CHECKING:
+    from millstream.worker.app import App
+
+
+READY = b"ready\n"
+PIPELINES = b"pipelines\n"
+
+
+def main(target: str) -> int:
+    """Find the app and run it; the exit code."""
+    app = prepared(target)
+    if app is None:
+        return EXIT_CONFIG
+    pipelines = PIPELINES if app.pipelines else b""
+    if pipelines and not app.subscriptions:
+        _say(pipelines)
+        return EXIT_CLEAN
+    lifeline = os.environ.get("MILLSTREAM_LIFELINE")
+    return run_in_process(
+        app,
+        lifeline=int(lifeline) if lifeline else None,
+        ready=lambda: _say(READY + pipelines),
+        health=_health(os.environ),
+        health_allow=os.environ.get(ALLOW_VARIABLE, "").split(),
+    )
+
+
+def prepared(target: str) -> "App | None":
+    """Logging set up and the app found, as the environment says; None after an error message."""
+    level = os.environ.get("MILLSTREAM_LOG_LEVEL", "INFO")
+    logging.basicConfig(format="%(asctime)s %(levelname)s [%(process)d] %(name)s: %(message)s", level=level.upper())
+    try:
+        app = find_app(target, os.environ.get("MILLSTREAM_APP_DIR"))
+    except ConfigError as error:
+        print(f"Error: {error}", file=sys.stderr)  # noqa: T201 - this is a program
+        return None
+    except Exception:
+        logging.getLogger("millstream.worker").exception("importing %s failed", target)
+        return None
+    grace = os.environ.get("MILLSTREAM_GRACE")
+    if grace:
+        app.grace = float(grace)
+    url = os.environ.get("MILLSTREAM_RUN_URL")
+    if url:
+        app.url = url
+    try:
+        check_remote(app.url)
+    except ConfigError as error:
+        print(f"Error: {error}", file=sys.stderr)  # noqa: T201 - as above
+        return None
+    return app
+
+
+def _health(environment: Mapping[str, str]) -> tuple[str, int] | None:
+    """Where the health endpoint of this worker listens: the second of several one port higher, and so on."""
+    host, colon, port = environment.get("MILLSTREAM_HEALTH", "").rpartition(":")
+    if not colon:
+        return None
+    return host, int(port) + int(environment.get("MILLSTREAM_WORKER", "1")) - 1
+
+
+def _say(lines: bytes) -> None:
+    number = os.environ.pop("MILLSTREAM_READY", None)
+    if number:
+        with suppress(OSError):
+            os.write(int(number), lines)
+            os.close(int(number))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1]))

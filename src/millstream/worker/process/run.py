@@ -1,0 +1,187 @@
+"""One worker process: signals in, exit code out; and how an app is found by its name."""
+
+import asyncio
+import importlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millstream.client.line import AccessDenied, Disconnected
+from millstream.client.urltext import without_password
+from millstream.ending import Ending
+from millstream.errors import ConfigError, MillstreamError
+from millstream.logs import logger
+from millstream.worker.monitoring.health import HealthError, serving
+from millstream.worker.process.start import start_patiently
+
+if TYPE_CHECKING:
+    from millstream.worker.app import App
+
+log = logger("millstream.worker")
+
+EXIT_CLEAN = 0
+EXIT_FATAL = 1
+EXIT_UNREACHABLE = 69  # sysexits.h: service unavailable
+EXIT_DISMISSED = 3  # told to end by the control channel; whoever supervises need not start it again
+EXIT_UNFINISHED = 70  # a thread would not end; its entry stays pending and will be claimed
+EXIT_CONFIG = 78  # sysexits.h: configuration error; starting again cannot help
+
+#: Seconds a worker tries to reach the server before it gives up at its start. Once started it never gives up.
+CONNECT_SECONDS = 10.0
+
+
+def find_app(target: str, folder: str | None = None) -> "App":
+    """The app that ``module:name`` means, or that ``module:make_app()`` returns.
+
+    Args:
+        target: as on the command line.
+        folder: searched first; the working directory unless given.
+
+    Raises:
+        ConfigError: there is none; the text says which part of the name is wrong.
+    """
+    from millstream.worker.app import App  # noqa: PLC0415 - app imports this module
+
+    module_name, colon, attribute = target.removesuffix("()").partition(":")
+    if not colon or not module_name or not attribute or not module_name.replace(".", "_").isidentifier():
+        raise ConfigError(f"{target!r} is no app: write module:name, for example orders:app for app in orders.py")
+    here = str(Path(folder or "").resolve())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # the module is there, but something it imports is not: its traceback says more than we can
+        raise ConfigError(f"there is no module {error.name!r} in {here} or on the Python path") from None
+    found: object = module
+    for name in attribute.split("."):
+        if not hasattr(found, name):
+            apps = [key for key, value in vars(module).items() if isinstance(value, App)]
+            hint = f"; its apps: {', '.join(apps)}" if apps else ""
+            raise ConfigError(f"module {module_name!r} has no {attribute!r}{hint}")
+        found = getattr(found, name)
+    if target.endswith("()"):
+        if not callable(found):
+            raise ConfigError(f"{target} cannot be called: {attribute} is a {type(found).__name__}")
+        found = found()
+    if not isinstance(found, App):
+        raise ConfigError(f"{target} is a {type(found).__name__}, not a millstream.App")
+    return found
+
+
+def run_in_process(
+    app: "App",
+    *,
+    lifeline: int | None = None,
+    ready: Callable[[], None] | None = None,
+    health: tuple[str, int] | None = None,
+    health_allow: Iterable[str] = (),
+) -> int:
+    """Run an app until SIGTERM or SIGINT and return the exit code; a second signal ends the process at once.
+
+    Args:
+        app: what to run.
+        lifeline: a file descriptor that becomes readable when the process that started us is gone: then stop as well.
+        ready: called once the groups exist and reading begins.
+        health: host and port for ``/healthz``, ``/readyz`` and ``/metrics``.
+        health_allow: names by which they may be asked, see :func:`millstream.worker.monitoring.health.allowed_names`.
+    """
+    if not logging.getLogger().handlers:
+        logging.basicConfig(format="%(asctime)s %(levelname)s [%(process)d] %(name)s: %(message)s", level=logging.INFO)
+    return asyncio.run(_run_watched(app, lifeline, ready, health, health_allow))
+
+
+async def _run_watched(
+    app: "App",
+    lifeline: int | None,
+    ready: Callable[[], None] | None,
+    health: tuple[str, int] | None,
+    health_allow: Iterable[str],
+) -> int:
+    """Run with the health endpoint, if one is wanted, from before the first connection until after the last."""
+    if health is None:
+        return await _run(app, lifeline, ready)
+    try:
+        async with serving(app, *health, allow=health_allow):
+            return await _run(app, lifeline, ready)
+    except HealthError as error:
+        log.error("%s", error)  # noqa: TRY400 - the user's mistake, not ours: no traceback
+        return EXIT_CONFIG
+
+
+async def _run(app: "App", lifeline: int | None, ready: Callable[[], None] | None) -> int:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    ending = Ending()
+
+    def stop(number: int) -> None:
+        if ending.at_once(number):
+            os._exit(128 + number)
+        stopping.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, int(number))
+    if lifeline is not None:
+
+        def orphaned() -> None:
+            loop.remove_reader(lifeline)
+            stopping.set()
+
+        loop.add_reader(lifeline, orphaned)
+    if not app.subscriptions:
+        hint = "; `millstream run` runs its pipelines" if app.pipelines else ""
+        log.error("the app has no subscribers; register one with @app.subscriber%s", hint)
+        return EXIT_CONFIG
+    try:
+        code = await _start(app, stopping)
+        if code is not None:
+            return code
+        log.info("reading %s", ", ".join(sub.sub.stream for sub in app.subscriptions))
+        if ready is not None:
+            ready()
+        return await _until_stopped(app, stopping, supervised=lifeline is not None)
+    except ConfigError as error:
+        log.error("%s", error)  # noqa: TRY400 - the user's mistake, not ours: no traceback
+        return EXIT_CONFIG
+    except MillstreamError as error:
+        log.critical("%s", error)
+        return EXIT_FATAL
+
+
+async def _start(app: "App", stopping: asyncio.Event) -> int | None:
+    """Connect, trying for a while; an exit code if that was the end of it."""
+    try:
+        return None if await start_patiently(app, CONNECT_SECONDS, stopping) else EXIT_CLEAN
+    except (Disconnected, AccessDenied) as error:
+        log.critical("cannot reach %s: %s", without_password(app.url), error)
+        return EXIT_UNREACHABLE
+
+
+async def _until_stopped(app: "App", stopping: asyncio.Event, *, supervised: bool) -> int:
+    waits = [asyncio.create_task(wait) for wait in (stopping.wait(), app.wait(), app.dismissed())]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    fatal: BaseException | None = None
+    if waits[1].done() and not stopping.is_set():
+        fatal = waits[1].exception()
+    dismissed = waits[2].done() and not stopping.is_set()
+    for wait in waits:
+        wait.cancel()
+    await asyncio.gather(*waits, return_exceptions=True)
+    if fatal is not None:
+        log.critical("%s", fatal, exc_info=None if isinstance(fatal, MillstreamError) else fatal)
+    clean = await app.stop()
+    code = EXIT_FATAL if fatal is not None else EXIT_CLEAN if clean else EXIT_UNFINISHED
+    if not clean:
+        # waiting for a thread, or for a task that goes on though it was cancelled, is what the grace time was for
+        logging.shutdown()
+        os._exit(code)
+    if code != EXIT_CLEAN:
+        return code
+    # only a supervisor of ours knows what it means; for any other, an end that was asked for is a clean one
+    return EXIT_DISMISSED if dismissed and supervised else EXIT_CLEAN

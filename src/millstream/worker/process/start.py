@@ -1,0 +1,52 @@
+"""Starting an app although its server is not there yet: tried again, said once in the log, and given up in time."""
+
+import asyncio
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+from millstream.client.urltext import without_password
+from millstream.errors import Disconnected
+from millstream.logs import logger
+
+if TYPE_CHECKING:
+    from millstream.worker.app import App
+
+log = logger("millstream.worker")
+
+#: Seconds between two tries.
+_PAUSE = 0.25
+
+
+async def start_patiently(app: "App", patience: float | None, stopping: asyncio.Event | None = None) -> bool:
+    """Start an app, again and again while its server cannot be reached; False if it was to stop meanwhile.
+
+    Args:
+        app: what to start.
+        patience: seconds for which it is tried; None has no end.
+        stopping: set when nobody wants it any more.
+
+    Raises:
+        Disconnected: the server cannot be reached.
+        AccessDenied: it does not let us in, which is not tried again.
+    """
+    stopping = stopping or asyncio.Event()
+    began, said = time.monotonic(), False
+    while True:
+        try:
+            await app.start()
+        except Disconnected as error:
+            if patience is not None and time.monotonic() - began >= patience:
+                raise
+            if not said:
+                said = True
+                limit = "until it can be reached" if patience is None else f"for {patience:g} s"
+                log.warning("cannot reach %s yet, trying again %s: %s", without_password(app.url), limit, error)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stopping.wait(), _PAUSE)
+            if stopping.is_set():
+                return False
+        else:
+            if said:
+                log.info("reached %s after %.1f s", without_password(app.url), time.monotonic() - began)
+            return True

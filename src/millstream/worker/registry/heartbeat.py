@@ -1,0 +1,272 @@
+"""A worker's side of the registry: it says what it does, and does what it is told, every few seconds.
+
+Nothing here may harm the work: a server that refuses the keys is told of once in the log, and then left alone. What
+runs and since when is seen at the beats, so it costs the handlers nothing; a job's beginning is known to the length of
+a beat.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+from redis.exceptions import NoPermissionError, ResponseError
+
+from millstream._version import __version__
+from millstream.client.line import Disconnected, Line
+from millstream.clock import Clock
+from millstream.worker.model.lifecycle import State
+from millstream.worker.registry import protocol
+from millstream.worker.registry.protocol import Order, Pause
+from millstream.worker.registry.reaper import ReapError, reap
+from millstream.worker.registry.watchdog import Watchdog
+from millstream.worker.subscriber.loop import SubscriberLoop
+
+log = logging.getLogger("millstream.worker")
+
+#: Jobs shown for each subscriber: the longest running.
+JOBS_SHOWN = 20
+
+_REFUSALS = ("WRONGTYPE", "unknown command", "ERR unknown command")
+
+
+class Attendance:
+    """Registers one process and obeys the control channel.
+
+    Args:
+        line: shared with the subscribers.
+        loops: the subscribers.
+        clock: where time comes from.
+        listed: False keeps out of the registry; then only the reaper is at work.
+        reap_after: seconds after which idle and empty consumers of our groups are removed; None never.
+        url: of the server, for the watchdog's own connection.
+        blocked_after: seconds after which an event loop that stands still is told of; None never.
+    """
+
+    def __init__(
+        self,
+        line: Line,
+        loops: Sequence[SubscriberLoop],
+        clock: Clock,
+        *,
+        listed: bool = True,
+        reap_after: float | None = None,
+        url: str = "",
+        blocked_after: float | None = None,
+    ) -> None:
+        self.id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+        self._line = line
+        self._loops = loops
+        self._clock = clock
+        self._listed = listed
+        self._reap_after = reap_after
+        self._watchdog: Watchdog | None = None
+        self._renewed_ms: int | None = None  # when the index was made to last another day
+        if blocked_after is not None:
+            self._watchdog = Watchdog(url, self.id, after=blocked_after, facts=self._facts_of_blocked)
+        self._started = clock.now().wall
+        self._since: dict[tuple[int, bytes], int] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = False
+        self.order: Order | None = None
+        #: set when this process was told to end, and has nothing in hand if it was told to drain
+        self.dismissed = asyncio.Event()
+
+    # -- life -------------------------------------------------------------------------------------------------------
+
+    async def begin(self) -> None:
+        """The first beat, before anything is read: a handler that is paused does not start."""
+        if self._listed:
+            with contextlib.suppress(Disconnected):
+                await self._beat()
+
+    def start(self) -> None:
+        """Go on in the background."""
+        if self._watchdog is not None:
+            self._watchdog.start()
+        if self._listed:
+            self._tasks.append(asyncio.create_task(self._run(), name="millstream-registry"))
+        if self._reap_after is not None:
+            self._tasks.append(asyncio.create_task(self._reap(self._reap_after), name="millstream-reaper"))
+
+    async def stopping(self) -> None:
+        """Tell that we are about to end."""
+        self._stopping = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._listed:
+            with contextlib.suppress(Disconnected, TimeoutError):
+                await asyncio.wait_for(self._beat(), 1.0)
+
+    async def end(self) -> None:
+        """Leave the registry."""
+        if self._watchdog is not None:
+            await asyncio.to_thread(self._watchdog.stop)
+        if self._listed:
+            with contextlib.suppress(Disconnected, TimeoutError):
+                await asyncio.wait_for(self._line.calls(protocol.farewell(self.id)), 1.0)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(protocol.BEAT if self.order != "drain" else protocol.BEAT / 10)
+            if self.order == "drain" and not any(loop.busy for loop in self._loops):
+                self.dismissed.set()
+            with contextlib.suppress(Disconnected):
+                if await self._beat():
+                    await self._beat()  # so that whoever gave the order sees at once that it is obeyed
+            if not self._listed:
+                return
+
+    # -- one beat ---------------------------------------------------------------------------------------------------
+
+    async def _beat(self) -> bool:
+        """Tell and listen; True when that changed what we do."""
+        now = self._clock.now().wall
+        pairs = [(loop.subscription.sub.stream, loop.subscription.group) for loop in self._loops]
+        fields = [protocol.order_field(self.id), *(protocol.pause_field(*pair) for pair in pairs)]
+        renews = self._renewed_ms is None or not 0 <= now - self._renewed_ms < protocol.RENEWAL_MS
+        replies = await self._line.calls(protocol.beat(self.id, self.facts(), now, fields, renews=renews))
+        if renews:
+            self._renewed_ms = now
+        refused = [reply for reply in replies if isinstance(reply, ResponseError)]
+        if refused:
+            # other refusals pass: a disk that is full, a server that is loading
+            if isinstance(refused[0], NoPermissionError) or str(refused[0]).startswith(_REFUSALS):
+                self._listed = False
+                log.warning(
+                    "not in the registry of workers: %s (allow ~%s*, or switch it off: App(registry=False))",
+                    refused[0],
+                    protocol.PREFIX,
+                )
+            return False
+        order, *told = replies[-1]
+        changed = self._obey(protocol.parse_order(order))
+        for loop, (stream, group), value in zip(self._loops, pairs, told, strict=True):
+            changed |= self._pause(loop, protocol.parse_pause(stream, group, value))
+        return changed
+
+    def _obey(self, order: Order | None) -> bool:
+        if order == self.order or self._stopping:
+            return False
+        log.warning("told to %s", order or "go on")
+        self.order = order
+        for loop in self._loops:
+            loop.quieten(order is not None)
+        if order == "stop":
+            self.dismissed.set()
+        return True
+
+    def _pause(self, loop: SubscriberLoop, pause: Pause | None) -> bool:
+        if pause == loop.paused:
+            return False
+        if pause is not None:
+            log.warning("%s: paused by %s: %s", loop.subscription.name, pause.by or "somebody", pause.reason)
+        else:
+            log.warning("%s: resumed", loop.subscription.name)
+        loop.pause(pause)
+        return True
+
+    # -- what it says -----------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> str:
+        """What this process does: running, quiet, draining or stopping."""
+        if self._stopping or self.order == "stop":
+            return "stopping"
+        return {"quiet": "quiet", "drain": "draining"}.get(self.order or "", "running")
+
+    def facts(self) -> dict[str, Any]:
+        """What the registry holds about this process."""
+        now = self._clock.now().wall
+        running = self._look(now)
+        errors = [loop.last_error for loop in self._loops if loop.last_error is not None]
+        return {
+            "id": self.id,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "version": __version__,
+            "state": self.state,
+            "started_ms": self._started,
+            "beat_ms": now,
+            "subscribers": [self._subscriber(loop, running[at]) for at, loop in enumerate(self._loops)],
+            "last_error": max(errors, key=lambda error: error["at_ms"], default=None),
+        }
+
+    def _facts_of_blocked(self) -> dict[str, Any] | None:
+        """The same for the watchdog's thread, while the event loop stands still; None where we are not registered."""
+        return self.facts() if self._listed else None
+
+    def _look(self, now: int) -> list[list[tuple[int, bytes, int]]]:
+        """What runs in each subscriber: since when, id, deliveries; longest first."""
+        seen: dict[tuple[int, bytes], int] = {}
+        found = []
+        for at, loop in enumerate(self._loops):
+            rows = []
+            for held in list(loop.member.held.values()):
+                if held.state is State.RUNNING:
+                    since = seen[at, held.id] = self._since.get((at, held.id), now)
+                    rows.append((since, held.id, held.deliveries))
+            found.append(sorted(rows))
+        self._since = seen
+        return found
+
+    @staticmethod
+    def _subscriber(loop: SubscriberLoop, running: list[tuple[int, bytes, int]]) -> dict[str, Any]:
+        subscription, stats = loop.subscription, loop.stats
+        return {
+            "handler": subscription.name,
+            "stream": subscription.sub.stream,
+            "group": subscription.group,
+            "consumer": loop.member.consumer,
+            "slots": subscription.concurrency,
+            "running": len(running),
+            "buffered": loop.buffered,
+            "handled": stats.handled,
+            "failed": stats.failed,
+            "dead": stats.dead,
+            "paused": loop.paused.reason if loop.paused is not None else None,
+            "jobs": [
+                {"id": entry.decode(), "since_ms": since, "deliveries": deliveries}
+                for since, entry, deliveries in running[:JOBS_SHOWN]
+            ],
+        }
+
+    # -- dead consumers ---------------------------------------------------------------------------------------------
+
+    async def _reap(self, after: float) -> None:
+        """Remove dead consumers of our groups now and then."""
+        chance = self._loops[0].member.chance
+        pause = min(max(after / 6, 1.0), 600.0)
+        willing = list(self._loops)
+        while willing:
+            with contextlib.suppress(Disconnected):
+                alive = await self._alive()
+                for loop in list(willing):
+                    try:
+                        await self._reap_group(loop, after, alive)
+                    except ReapError as error:
+                        log.info("dead consumers are not removed: %s", error)
+                        if "NOGROUP" not in str(error):
+                            willing.remove(loop)
+            await asyncio.sleep(pause * (0.8 + 0.4 * chance.random()))
+
+    async def _alive(self) -> list[str]:
+        """Names of the consumers of living workers, ours included; as far as the registry tells."""
+        names = {loop.member.consumer for loop in self._loops}
+        if self._listed:
+            with contextlib.suppress(protocol.RegistryError):
+                for worker in await protocol.workers(self._line):
+                    names.update(subscriber["consumer"] for subscriber in worker["subscribers"])
+        return sorted(names)
+
+    async def _reap_group(self, loop: SubscriberLoop, after: float, alive: list[str]) -> None:
+        stream, group = loop.subscription.sub.stream, loop.subscription.group
+        removed = await reap(self._line, stream, group, idle_ms=round(after * 1000), alive=alive)
+        loop.stats.reaped += len(removed)
+        if removed:
+            log.info("%s: removed %d dead consumers of group %s: %s", stream, len(removed), group, ", ".join(removed))

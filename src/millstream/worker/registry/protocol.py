@@ -1,0 +1,261 @@
+"""Who works: each worker process tells the server, and is told, in a few keys that any client can read.
+
+::
+
+    millstream:worker:<id>   string, JSON: host, pid, version, what it does at the moment; gone soon after the last
+                             beat. While its event loop stands still, a thread beats for it: state is ``blocked``, and
+                             ``blocked`` has ``since_ms`` and ``where``
+    millstream:workers       sorted set: ids by the wall milliseconds of their last beat; gone a day after the last
+    millstream:control       hash: ``worker:<id>`` -> quiet, drain or stop; ``pause:["stream","group"]`` -> JSON with
+                             reason, by and at_ms
+
+A beat is one SET, one ZADD and one HMGET, and once an hour one PEXPIRE. A worker lives as long as its key; the index
+only finds it. Pauses have no time to live: they hold until somebody resumes, whatever is restarted meanwhile.
+"""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from redis.exceptions import ResponseError
+
+from millstream.client.jsontext import parse_record
+from millstream.client.line import Command, Line, Reply
+from millstream.errors import MillstreamError
+from millstream.worker.registry import facts
+
+PREFIX = "millstream:"
+INDEX = f"{PREFIX}workers"
+CONTROL = f"{PREFIX}control"
+
+#: Seconds between two beats, and milliseconds a worker that beats no more is still shown.
+BEAT = 5.0
+TTL_MS = 20_000
+
+#: Milliseconds after which a worker that left no goodbye is dropped from the index.
+_FORGET_MS = 86_400_000
+
+#: Milliseconds after which the index is made to last another day; with each beat would be one command more for nothing.
+RENEWAL_MS = 3_600_000
+
+Order = Literal["quiet", "drain", "stop"]
+ORDERS: tuple[Order, ...] = ("quiet", "drain", "stop")
+
+#: Of a worker that was told to end: it is there yet, told to go on since, gone, or gone without a goodbye.
+Fate = Literal["there", "resumed", "ended", "vanished"]
+
+
+class RegistryError(MillstreamError):
+    """The registry cannot be read or written; the text is the server's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A handler that is to run nothing, in all workers.
+
+    Attributes:
+        stream: key of its stream.
+        group: its group.
+        reason: why, in words.
+        by: who.
+        at_ms: since when, wall milliseconds.
+    """
+
+    stream: str
+    group: str
+    reason: str
+    by: str
+    at_ms: int
+
+
+def worker_key(worker: str) -> str:
+    """Key under which a worker tells about itself."""
+    return f"{PREFIX}worker:{worker}"
+
+
+def order_field(worker: str) -> str:
+    """Field of :data:`CONTROL` with what a worker is to do."""
+    return f"worker:{worker}"
+
+
+def pause_field(stream: str, group: str) -> str:
+    """Field of :data:`CONTROL` with the pause of a handler."""
+    return f"pause:{json.dumps([stream, group], separators=(',', ':'))}"
+
+
+def beat(
+    worker: str, told: Mapping[str, object], now_ms: int, fields: Sequence[str], *, renews: bool = True
+) -> list[Command]:
+    """The commands of one beat; the last one's reply is what :data:`CONTROL` has in ``fields``.
+
+    Args:
+        worker: its id.
+        told: what it tells about itself.
+        now_ms: wall milliseconds.
+        fields: of :data:`CONTROL` that it wants to know.
+        renews: whether the index is to last another day; one beat within :data:`RENEWAL_MS` must.
+    """
+    renewal: list[Command] = [("PEXPIRE", INDEX, _FORGET_MS)] if renews else []
+    return [
+        ("SET", worker_key(worker), json.dumps(told, separators=(",", ":")), "PX", TTL_MS),
+        ("ZADD", INDEX, now_ms, worker),
+        *renewal,
+        ("HMGET", CONTROL, *fields),
+    ]
+
+
+def farewell(worker: str) -> list[Command]:
+    """The commands that take a worker out of the registry."""
+    return [("DEL", worker_key(worker)), ("ZREM", INDEX, worker), ("HDEL", CONTROL, order_field(worker))]
+
+
+def parse_order(value: bytes | None) -> Order | None:
+    """What a worker is told; an order that this version does not know is none."""
+    text = (value or b"").decode(errors="replace")
+    return next((order for order in ORDERS if order == text), None)
+
+
+def parse_pause(stream: str, group: str, value: bytes | None) -> Pause | None:
+    """The pause of a handler; one whose value cannot be read is a pause all the same."""
+    if value is None:
+        return None
+    try:
+        told = parse_record(value)
+        return Pause(stream, group, str(told["reason"]), str(told["by"]), int(told["at_ms"]))
+    except (ValueError, TypeError, KeyError, OverflowError):
+        return Pause(stream, group, value.decode(errors="replace"), "", 0)
+
+
+# -- the other side: whoever looks and commands ------------------------------------------------------------------------
+
+
+async def workers(line: Line) -> list[dict[str, Any]]:
+    """What every living worker tells about itself, oldest first; records that no worker wrote are passed over.
+
+    Raises:
+        RegistryError: the server refused.
+        Disconnected: it cannot be reached.
+    """
+    return (await census(line))[0]
+
+
+async def census(line: Line) -> tuple[list[dict[str, Any]], list[str]]:
+    """The same, and the keys of records that cannot be read: somebody else wrote there.
+
+    Raises:
+        RegistryError: the server refused.
+        Disconnected: it cannot be reached.
+    """
+    ids = [worker.decode(errors="surrogateescape") for worker in await _ask(line, "ZRANGE", INDEX, 0, -1)]
+    if not ids:
+        return [], []
+    # one GET each: on a cluster an MGET of many keys is refused
+    replies = await line.calls([("GET", worker_key(worker)) for worker in ids])
+    found, strange = [], []
+    for worker, reply in zip(ids, replies, strict=True):
+        if reply is None:
+            continue
+        wrong_type = isinstance(reply, ResponseError) and str(reply).startswith("WRONGTYPE")
+        told = None if wrong_type else facts.parse(worker, _checked(reply))
+        if told is None:
+            strange.append(worker_key(worker))
+        else:
+            found.append(told)
+    return sorted(found, key=lambda told: (told["started_ms"], told["id"])), strange
+
+
+async def orders(line: Line) -> dict[str, Order]:
+    """What workers are told and have not done yet, by id; those of workers that are gone included."""
+    fields = await _control(line)
+    told = {name.removeprefix("worker:"): parse_order(value) for name, value in fields if name.startswith("worker:")}
+    return {worker: order for worker, order in told.items() if order is not None}
+
+
+async def fates(line: Line, ids: Sequence[str]) -> dict[str, Fate]:
+    """What became of workers that were told to end.
+
+    Raises:
+        RegistryError: the server refused.
+        Disconnected: it cannot be reached.
+    """
+    told = await orders(line)  # first: a goodbye takes the order away with the worker
+    replies = await line.calls(
+        [word for worker in ids for word in (("EXISTS", worker_key(worker)), ("ZSCORE", INDEX, worker))]
+    )
+    found: dict[str, Fate] = {}
+    for worker, there, place in zip(ids, replies[::2], replies[1::2], strict=True):
+        if _checked(there):
+            found[worker] = "there" if worker in told else "resumed"
+        else:
+            found[worker] = "ended" if _checked(place) is None else "vanished"
+    return found
+
+
+async def pauses(line: Line) -> list[Pause]:
+    """Every pause there is. A field that names no handler pauses none, and is passed over."""
+    found = []
+    for name, value in await _control(line):
+        handler = _handler(name.removeprefix("pause:")) if name.startswith("pause:") else None
+        pause = None if handler is None else parse_pause(*handler, value)
+        if pause is not None:
+            found.append(pause)
+    return sorted(found, key=lambda pause: (pause.stream, pause.group))
+
+
+def _handler(text: str) -> tuple[str, str] | None:
+    """Stream and group in the name of a pause's field."""
+    try:
+        stream, group = parse_record(text)
+    except (ValueError, TypeError):
+        return None
+    return (stream, group) if isinstance(stream, str) and isinstance(group, str) else None
+
+
+async def tell(line: Line, ids: Sequence[str], order: Order | None) -> None:
+    """Leave an order for workers, or take it back; they see it at their next beat."""
+    for worker in ids:
+        if order is None:
+            await _ask(line, "HDEL", CONTROL, order_field(worker))
+        else:
+            await _ask(line, "HSET", CONTROL, order_field(worker), order)
+
+
+async def pause(line: Line, stream: str, group: str, *, reason: str, by: str) -> None:
+    """Let no worker run anything for this group until :func:`resume`."""
+    value = {"reason": reason, "by": by, "at_ms": time.time_ns() // 1_000_000}
+    await _ask(line, "HSET", CONTROL, pause_field(stream, group), json.dumps(value))
+
+
+async def resume(line: Line, stream: str, group: str) -> bool:
+    """End a pause; False when there was none."""
+    return bool(await _ask(line, "HDEL", CONTROL, pause_field(stream, group)))
+
+
+async def tidy(line: Line, now_ms: int) -> None:
+    """Drop what workers left behind that are gone: their places in the index and orders they never saw."""
+    ids = [worker.decode(errors="surrogateescape") for worker in await _ask(line, "ZRANGE", INDEX, 0, -1)]
+    ids += [worker for worker in await orders(line) if worker not in ids]
+    if not ids:
+        return
+    there = await line.calls([("EXISTS", worker_key(worker)) for worker in ids])
+    gone = [worker for worker, found in zip(ids, there, strict=True) if found == 0]
+    if gone:
+        await _ask(line, "HDEL", CONTROL, *map(order_field, gone))
+    await _ask(line, "ZREMRANGEBYSCORE", INDEX, "-inf", now_ms - _FORGET_MS)
+
+
+async def _control(line: Line) -> list[tuple[str, bytes]]:
+    flat = await _ask(line, "HGETALL", CONTROL)
+    return [(name.decode(errors="surrogateescape"), value) for name, value in zip(flat[::2], flat[1::2], strict=True)]
+
+
+async def _ask(line: Line, *command: bytes | str | int) -> Reply:
+    return _checked((await line.calls((command,)))[0])
+
+
+def _checked(reply: Reply) -> Reply:
+    if isinstance(reply, ResponseError):
+        raise RegistryError(f"the registry of workers ({PREFIX}*): {reply}")
+    return reply

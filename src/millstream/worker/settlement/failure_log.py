@@ -1,0 +1,224 @@
+"""The record of a group's failures: a hash beside the stream that tells crashes from failures.
+
+::
+
+    millstream:{orders}:tries:billing      hash, one for each stream and group: entry id -> "failures:pardoned:alone"
+
+The words in braces are the stream's own hash tag, so that the record lies where the stream lies. An entry has a row
+only from its first failure, or from its first claim after a crash, until its final outcome: an entry that is handled
+the first time costs nothing. The hash ends a week after the last row was written.
+
+A row lost, or a hash that may not be written, never loses an entry: its crashes are pardoned once more, or are counted
+as failures are. What a row is good for is in :func:`millstream.worker.model.retry.course`.
+"""
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from redis.exceptions import ResponseError
+
+from millstream.client import emulate
+from millstream.client.line import Command, Line
+from millstream.client.slots import beside
+from millstream.worker import failpoints
+from millstream.worker.model.retry import NO_RECORD, Course, Record, Retry, course
+from millstream.worker.settlement.consumer import Held, Membership
+from millstream.worker.settlement.fence import Answer, Fence, Step, by_count
+from millstream.worker.settlement.fence_scripts import FORGET
+
+log = logging.getLogger("millstream.worker")
+
+
+#: Most entries that a crashed worker leaves have never failed: their pardon and its row.
+_FIRST = Record(pardoned=True)
+_FIRST_ROW = "0:1:0"
+
+
+def key(stream: str, group: str) -> str:
+    """Key of the hash for one group of one stream, in the stream's slot."""
+    return beside(stream, "tries", group)
+
+
+class Records:
+    """The rows of one group's record, as one consumer reads and writes them.
+
+    Args:
+        member: whose entries.
+        fence: writes the rows, of entries that are ours and of no others.
+        retry: the policy that tells what a row means.
+    """
+
+    def __init__(self, member: Membership, fence: Fence, retry: Retry) -> None:
+        self._member = member
+        self._fence = fence
+        self._retry = retry
+        #: of the hash
+        self.key = key(member.stream, member.group)
+        #: those of the last look-up that must run alone; their deliveries are taken back until they do
+        self.alone: list[Held] = []
+        self._kept = True  # the last time something was written it was taken
+
+    def course(self, held: Held) -> Course:
+        """How to run an entry; TOGETHER is an entry whose pardon could not be stored."""
+        found = course(self._retry, held.deliveries, held.record, kept=self._kept)
+        return Course.ALONE if found is Course.TOGETHER else found
+
+    # -- at a claim -------------------------------------------------------------------------------------------------
+
+    def question(self, ids: Iterable[bytes]) -> Command:
+        """The command whose reply is the rows of these entries."""
+        return ("HMGET", self.key, *ids)
+
+    async def look_up(self, claimed: list[Held], rows: dict[bytes, bytes | None], line: Line) -> None:
+        """Read the rows of entries that were delivered before, pardon some, and take back what others were charged.
+
+        When this returns, that is confirmed by the server: a crash after it is charged to none of them a second time.
+
+        Args:
+            claimed: the entries.
+            rows: those that were read already, since the claim; the others are added.
+            line: to ask on.
+
+        Raises:
+            Disconnected: nothing is known.
+        """
+        self.alone = []
+        unknown = [held.id for held in claimed if held.id not in rows]
+        if unknown:
+            (reply,) = await line.calls((self.question(unknown),))
+            if isinstance(reply, ResponseError):
+                self._refused(reply)
+                return
+            rows.update(zip(unknown, reply, strict=True))
+        pardoned, alone = [], []
+        retry, kept = self._retry, self._kept
+        for held in claimed:
+            row = rows[held.id]
+            record = held.record = None if row is None else _parse(row)
+            found = course(retry, held.deliveries, record, kept=kept)
+            if found is Course.TOGETHER:
+                pardoned.append((held, _FIRST if record is None else replace(record, pardoned=True)))
+            elif found is Course.ALONE:
+                alone.append(held)
+        if not pardoned and not alone:
+            return
+        failpoints.reach("before_pardon")
+        await self._store(pardoned, alone, line)
+        failpoints.reach("after_pardon")
+
+    async def _store(self, pardoned: list[tuple[Held, Record]], alone: list[Held], line: Line) -> None:
+        """Write pardons down, and take back the delivery of those that are to run alone."""
+        records = dict(pardoned)
+        pardons = [Step(None, part, [_pack(records[held]) for held in part]) for part in by_count(records)]
+        answers = await self._fence.take([*pardons, *self._uncharging(alone)], line)
+        self._drop_refused(answers)
+        if self.heard(answers):
+            for held, record in pardoned:
+                held.record = record
+        for held in alone:
+            held.deliveries -= 1
+        self.alone = alone
+
+    async def uncharge(self, held: Held) -> None:
+        """Take back the delivery of one entry that is to run alone; it is lost if it is not ours any more.
+
+        Raises:
+            Disconnected: it may or may not be taken back.
+        """
+        self._drop_refused(await self._fence.take(self._uncharging([held])))
+        held.deliveries -= 1
+
+    def _uncharging(self, entries: Sequence[Held]) -> list[Step]:
+        group, consumer = self._member.group, self._member.consumer
+        return [Step(emulate.recount(group, consumer, part[0].deliveries - 1), part) for part in by_count(entries)]
+
+    def _drop_refused(self, answers: Iterable[Answer]) -> None:
+        for answer in answers:
+            for held, _, _ in answer.refused:
+                self._member.lose(held)
+
+    async def charge(self, held: Held, *, alone: bool) -> bool:
+        """Charge an entry its run, before it starts; False when it is not ours any more.
+
+        Args:
+            held: an entry that waited uncharged.
+            alone: True when surely nothing runs beside it, which is noted.
+
+        Raises:
+            Disconnected: it may or may not be charged.
+        """
+        record = replace(held.record or NO_RECORD, alone=True)
+        move = emulate.recount(self._member.group, self._member.consumer, held.deliveries + 1)
+        (answer,) = await self._fence.take([Step(move, [held], [_pack(record)] if alone else None)])
+        if not answer.entries or isinstance(answer.reply, ResponseError) or not answer.reply:
+            return False
+        held.deliveries += 1
+        if self.heard([answer]) and alone:
+            held.record = record
+        return True
+
+    # -- with an outcome --------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def failed(held: Held) -> None:
+        """This delivery ended with a word of the handler; it is stored with its outcome, see :meth:`rows`."""
+        record = held.record or NO_RECORD
+        held.record = replace(record, failures=record.failures + 1)
+
+    @staticmethod
+    def rows(entries: Sequence[Held]) -> list[str] | None:
+        """For a step that lets entries be delivered again: what is known of them."""
+        if not any(held.record is not None for held in entries):
+            return None
+        return [_pack(held.record) if held.record is not None else "" for held in entries]
+
+    @staticmethod
+    def farewell(entries: Sequence[Held]) -> list[str] | None:
+        """For a step after which entries are never delivered again."""
+        if not any(held.record is not None for held in entries):
+            return None
+        return [FORGET if held.record is not None else "" for held in entries]
+
+    def forget(self, ids: Sequence[bytes]) -> list[Command]:
+        """Commands that forget entries that are gone."""
+        return [("HDEL", self.key, *ids)] if ids else []
+
+    def heard(self, answers: Iterable[Answer]) -> bool:
+        """Take note of whether rows were written; False when some were refused."""
+        written = [answer for answer in answers if answer.step.rows]
+        for answer in written:
+            whole = answer.reply if answer.step.move is None else None
+            trouble = whole if isinstance(whole, ResponseError) else answer.trouble
+            if trouble is not None:
+                self._refused(trouble)
+                return False
+        if written:
+            self._kept = True
+        return True
+
+    def _refused(self, error: ResponseError) -> None:
+        if self._kept:
+            log.warning(
+                "%s: the record of failures cannot be kept, so failures and crashes count alike: %s (key %s; a user of "
+                "the server needs the rights to it)",
+                self._member.stream,
+                error,
+                self.key,
+            )
+        self._kept = False
+
+
+def _pack(record: Record) -> str:
+    if record is _FIRST:
+        return _FIRST_ROW
+    return f"{record.failures}:{record.pardoned:d}:{record.alone:d}"
+
+
+def _parse(row: bytes) -> Record | None:
+    """The record in a row; None where it cannot be read."""
+    parts = row.split(b":")
+    if len(parts) != 3 or not all(part.isdigit() and len(part) < 20 for part in parts):
+        return None
+    failures, pardoned, alone = map(int, parts)
+    return Record(failures, bool(pardoned), bool(alone))

@@ -1,0 +1,269 @@
+"""The fence: nothing is done to an entry that is not ours any more, however late we come.
+
+A process may be frozen at any moment, for any time, also between two lines of its code; when it wakes it may own
+nothing. So whatever changes a pending entry goes through here, and the server looks whose the entry is and acts in one
+step, a script (``fence_scripts.py``). What is put on record of an entry is written in the same step.
+
+Where scripts may not be run, the look and the act are two steps: entries that were not surely ours for long are looked
+up first, and commands are written only while all of them are fresh (:meth:`Line.calls`, ``only_if``). What remains is a
+freeze between that last look at the clock and the server's reading the bytes.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from weakref import WeakSet
+
+from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
+
+from millstream.client.emulate import Move
+from millstream.client.line import Command, Line, Reply, Withheld, passes
+from millstream.worker.settlement.consumer import Held, Membership
+from millstream.worker.settlement.fence_scripts import ANY, BURY, FORGET, MOVE, MOVE_SHA
+
+log = logging.getLogger("millstream.worker")
+
+#: Seconds after its last row a record is kept.
+KEEP_SECONDS = 7 * 24 * 3600
+
+_CHUNK = 200
+_told: WeakSet[Line] = WeakSet()  # one word for all subscribers of an app
+
+
+@dataclass(slots=True)
+class Step:
+    """Something to do with entries that must be ours.
+
+    Attributes:
+        move: the command; None only writes the rows.
+        entries: all with the same delivery count.
+        rows: of the record, one for each entry: what to write, ``FORGET``, or empty; None for no rows at all.
+        owner: in whose name the server must have them; our own unless given.
+        any_count: the name is enough. For what does no harm to another process of our name, while the count may be
+            about to change by something of our own that is on its way.
+    """
+
+    move: Move | None
+    entries: Sequence[Held]
+    rows: Sequence[str] | None = None
+    owner: bytes | None = None
+    any_count: bool = False
+
+
+@dataclass(slots=True)
+class Answer:
+    """What the server made of a step, or of a part of one.
+
+    Attributes:
+        step: it.
+        reply: to the command; a ResponseError when it was not run.
+        entries: those it was run on, or would have been.
+        refused: those that were not ours: who had them, and the delivery count, -1 for what is not pending.
+        trouble: why the rows were not written.
+    """
+
+    step: Step
+    reply: Reply
+    entries: Sequence[Held]
+    refused: list[tuple[Held, bytes, int]] = field(default_factory=list)
+    trouble: ResponseError | None = None
+
+
+def by_count(entries: Iterable[Held]) -> list[list[Held]]:
+    """The entries in parts of one delivery count each, as a step needs them."""
+    whole = list(entries)
+    if not whole:
+        return []
+    first = whole[0].deliveries
+    if all(held.deliveries == first for held in whole):  # nearly always
+        return [whole]
+    parts: dict[int, list[Held]] = {}
+    for held in whole:
+        parts.setdefault(held.deliveries, []).append(held)
+    return list(parts.values())
+
+
+class Fence:
+    """Acts on the pending entries of one consumer.
+
+    Args:
+        member: whose entries.
+        record: key of the record of failures.
+    """
+
+    def __init__(self, member: Membership, record: str) -> None:
+        self._member = member
+        self._record = record
+        #: why the server runs no scripts; None while it does
+        self.refusal: str | None = None
+
+    async def prepare(self, line: Line) -> None:
+        """Find out whether scripts may be run, and leave ours with the server.
+
+        Raises:
+            Disconnected: nothing is known.
+        """
+        member = self._member
+        move = ("EVAL", MOVE, 1, member.stream, *self._words(Step(Move("XACK", member.group), [])))
+        bury = ("EVAL", BURY, 2, member.stream, member.dead, member.group, member.consumer, "", 0)
+        replies = await line.calls([move, ("EVALSHA", MOVE_SHA, *move[2:]), bury])
+        # the last may be refused for its second key, which is told of when something is to be buried
+        refused = next((reply for reply in replies[:2] if isinstance(reply, ResponseError)), None)
+        if refused is not None and passes(refused):
+            return
+        self.refusal = refusal = None if refused is None else str(refused)
+        if refusal is not None and member.line not in _told:
+            _told.add(member.line)
+            log.warning(
+                "%s: the server runs no scripts for us, so acks are checked and sent in two steps, and a process that "
+                "freezes between them may ack what another has by then: %s",
+                member.stream,
+                refusal,
+            )
+
+    async def take(self, steps: Iterable[Step], line: Line | None = None) -> list[Answer]:
+        """Do all of it, in order.
+
+        Args:
+            steps: what to do.
+            line: to send it on; the shared one unless given.
+
+        Raises:
+            Disconnected: nothing is known.
+        """
+        parts = [part for step in steps for part in _cut(step)]
+        line = line or self._member.line
+        if self.refusal is not None:
+            return await self._in_two_steps(parts, line)
+        answers = await self._at_once(parts, line)
+        again = [answer.step for answer in answers if no_script(answer.reply)]
+        if not again:
+            return answers
+        await self.prepare(line)
+        way = self._at_once if self._runs_scripts() else self._in_two_steps
+        return [*(answer for answer in answers if not no_script(answer.reply)), *await way(again, line)]
+
+    def _runs_scripts(self) -> bool:
+        return self.refusal is None
+
+    # -- by a script ------------------------------------------------------------------------------------------------
+
+    async def _at_once(self, steps: Sequence[Step], line: Line) -> list[Answer]:
+        stream = self._member.stream
+        replies = await line.calls([("EVALSHA", MOVE_SHA, 1, stream, *self._words(step)) for step in steps])
+        return [_answer(step, reply) for step, reply in zip(steps, replies, strict=True)]
+
+    def _words(self, step: Step) -> list[bytes | str | int | float]:
+        member = self._member
+        ids = [held.id for held in step.entries]
+        lowest, highest = _span(ids)
+        count = step.entries[0].deliveries if step.entries and not step.any_count else ANY
+        head, tail = (step.move.head, step.move.tail) if step.move is not None else ((), ())
+        rows = step.rows or ()
+        owner = member.consumer if step.owner is None else step.owner
+        record = self._record if rows else ""
+        fixed = (member.group, owner, count, lowest, highest, record, KEEP_SECONDS)
+        return [*fixed, len(head), *head, len(tail), *tail, len(ids), *ids, *rows]
+
+    # -- without scripts --------------------------------------------------------------------------------------------
+
+    async def _in_two_steps(self, steps: Sequence[Step], line: Line) -> list[Answer]:
+        """Look up what is not surely ours, then act while everything is fresh."""
+        while True:
+            lost = await self._look(steps, line)
+            answers = [Answer(step, None, [held for held in step.entries if held not in lost]) for step in steps]
+            for answer in answers:
+                answer.refused = [(held, *lost[held]) for held in answer.step.entries if held in lost]
+            plain = [self._plain(answer) for answer in answers]
+            try:
+                replies = await line.calls([one for part in plain for one in part], only_if=self._fresh(answers))
+            except Withheld:
+                continue  # we were frozen, or there was no connection for long
+            for answer, part in zip(answers, plain, strict=True):
+                _note(answer, part, replies[: len(part)])
+                del replies[: len(part)]
+            return answers
+
+    async def _look(self, steps: Sequence[Step], line: Line) -> dict[Held, tuple[bytes, int]]:
+        """Those entries that are not their owner's, of those that were not surely so for long; the others are fresh."""
+        member = self._member
+        doubtful = [(held, step) for step in steps for held in member.stale_among(step.entries)]
+        lost: dict[Held, tuple[bytes, int]] = {}
+        if not doubtful:
+            return lost
+        now = member.clock.now().mono
+        replies = await line.calls(
+            [("XPENDING", member.stream, member.group, held.id, held.id, 1) for held, _ in doubtful]
+        )
+        for (held, step), rows in zip(doubtful, replies, strict=True):
+            if isinstance(rows, ResponseError) and not str(rows).startswith("NOGROUP"):
+                continue  # the server could not say; it will not take the command either
+            row = rows[0] if isinstance(rows, list) and rows else (held.id, b"", 0, -1)
+            owner = member.consumer.encode() if step.owner is None else step.owner
+            if row[1] == owner and (step.any_count or row[3] == held.deliveries):
+                held.leased = now
+            else:
+                lost[held] = (row[1], row[3])
+        return lost
+
+    def _fresh(self, answers: Sequence[Answer]) -> Callable[[], bool]:
+        return lambda: not any(self._member.stale_among(answer.entries) for answer in answers)
+
+    def _plain(self, answer: Answer) -> list[Command]:
+        """The step's commands: rows first, so that they are there before the entry can be delivered again."""
+        step, stream = answer.step, self._member.stream
+        rows = {held: row for held, row in zip(step.entries, step.rows or (), strict=False) if row}
+        kept = [word for held in answer.entries if rows.get(held, FORGET) != FORGET for word in (held.id, rows[held])]
+        gone = [held.id for held in answer.entries if rows.get(held) == FORGET]
+        commands: list[Command] = []
+        if kept:
+            commands += [("HSET", self._record, *kept), ("EXPIRE", self._record, KEEP_SECONDS)]
+        if step.move is not None and answer.entries:
+            commands.append(step.move.command(stream, [held.id for held in answer.entries]))
+        if gone:
+            commands.append(("HDEL", self._record, *gone))
+        return commands
+
+
+def _cut(step: Step) -> list[Step]:
+    """A step in parts of a size that suits a script."""
+    if len(step.entries) <= _CHUNK:
+        return [step]
+    return [
+        replace(step, entries=step.entries[at : at + _CHUNK], rows=step.rows and step.rows[at : at + _CHUNK])
+        for at in range(0, len(step.entries), _CHUNK)
+    ]
+
+
+def no_script(reply: Reply) -> bool:
+    """Whether a script was not run because it is not there, or may not be run (any more)."""
+    return isinstance(reply, NoScriptError | NoPermissionError)
+
+
+def _answer(step: Step, reply: Reply) -> Answer:
+    if isinstance(reply, ResponseError):
+        return Answer(step, reply, step.entries)
+    if not reply[0]:
+        refused, entries = [], step.entries
+    else:
+        refused = [(step.entries[place - 1], owner, count) for place, owner, count in reply[0]]
+        gone = {held for held, _, _ in refused}
+        entries = [held for held in step.entries if held not in gone]
+    trouble = ResponseError(reply[2].decode()) if len(reply) > 2 and reply[2] else None
+    return Answer(step, reply[1] if len(reply) > 1 else None, entries, refused, trouble)
+
+
+def _note(answer: Answer, commands: Sequence[Command], replies: Sequence[Reply]) -> None:
+    """Tell the reply to the command from those to the rows' commands."""
+    for command, reply in zip(commands, replies, strict=True):
+        if command[0] not in ("HSET", "EXPIRE", "HDEL"):
+            answer.reply = reply
+        elif isinstance(reply, ResponseError):
+            answer.trouble = reply
+
+
+def _span(ids: Sequence[bytes]) -> tuple[bytes, bytes]:
+    """A range of ids that holds all these, as long as their times have equally many digits; a hint for the script."""
+    if len(ids) < 2:
+        return (ids[0], ids[0]) if ids else (b"-", b"+")
+    return min(ids).partition(b"-")[0], max(ids).partition(b"-")[0]

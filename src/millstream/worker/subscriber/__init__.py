@@ -1,0 +1,1 @@
+"""One subscriber at work: fetching, lanes, batches, keys in order, isolation of poison messages."""

@@ -1,0 +1,304 @@
+"""Getting entries: new ones and stale ones in one pass, on servers with XREADGROUP CLAIM and on those without.
+
+With CLAIM, one blocking command does both and wakes up when an entry becomes stale; the plain read sent right behind
+it fills what claims may not take. Without, XAUTOCLAIM walks the pending list in steps, its cursor kept from step to
+step, at jittered intervals tied to ``min_idle``; entries this process itself gave back for later are claimed by id when
+they are due.
+On both, XAUTOCLAIM also finds entries that are pending but gone from the stream, and the server then drops them.
+"""
+
+import heapq
+import logging
+from typing import Any
+
+from redis.exceptions import ResponseError
+
+from millstream.client.line import Command, Line, Reply
+from millstream.worker import failpoints
+from millstream.worker.handlers.subscription import Subscription
+from millstream.worker.model.lifecycle import Event, State
+from millstream.worker.model.retry import share
+from millstream.worker.settlement.acks import Ledger
+from millstream.worker.settlement.consumer import Held, Membership, hold
+from millstream.worker.settlement.failure_log import Records
+
+log = logging.getLogger("millstream.worker")
+
+_SWEEP_LIMIT_MS = 2_000
+_GONE_SWEEP_MS = 30_000
+_FIRST_CURSOR = b"0-0"
+_IN_PROGRESS = frozenset({State.BUFFERED, State.RUNNING, State.ACKING, State.BURYING})
+
+
+class GroupMissing(Exception):  # noqa: N818 - a state of the server
+    """The group, or the stream with it, does not exist (any more)."""
+
+
+class Reading:
+    """Reads for one subscriber.
+
+    Args:
+        subscription: what is wanted.
+        member: who reads.
+        ledger: knows which retries are due.
+        records: tell what to make of entries that were delivered before.
+        line: a connection of its own, since reads block.
+    """
+
+    def __init__(
+        self, subscription: Subscription, member: Membership, ledger: Ledger, records: Records, line: Line
+    ) -> None:
+        self._subscription = subscription
+        self._member = member
+        self._ledger = ledger
+        self._records = records
+        self._line = line
+        self._cursor = _FIRST_CURSOR
+        self._sweep_at = 0
+        self._turn = False
+        self._nothing_new = False
+        self._came: list[Held] = []  # with the read under way
+        self._again: list[Held] = []  # those of them that were delivered before
+        self._rows: dict[bytes, bytes | None] = {}  # of the record, as far as they came with the counts
+        #: monotonic ms until which the present read may wait; 0 when there is none that waits
+        self.blocked_until = 0
+        self._asked_at = 0  # what a reply brings was not ours before; when it came we cannot know, if we were frozen
+
+    async def read(self, room: int) -> list[Held]:
+        """Wait for entries, at most ``room``, for at most the polling interval.
+
+        Raises:
+            GroupMissing: the group must be made first.
+            ResponseError: the server refused.
+            Disconnected: the connection is gone; what it had delivered will be claimed later.
+        """
+        self._came, self._again, self._rows = [], [], {}
+        try:
+            found = await self._find(room)
+            if self._again:
+                await self._records.look_up(self._again, self._rows, self._line)
+        except BaseException:
+            self._let_go()
+            raise
+        return found
+
+    def _let_go(self) -> None:
+        """A read broke off: what it had brought is not renewed, so that it will be claimed when its time is up."""
+        for held in self._came:
+            if held.state is State.BUFFERED:
+                held.step(Event.LOSE)
+                self._member.drop(held)
+
+    async def _find(self, room: int) -> list[Held]:
+        member = self._member
+        self._turn = not self._turn
+        claimable = share(room, self._turn, alone=self._nothing_new) if self._subscription.read == "both" else room
+        found: list[Held] = []
+        now = self._asked_at = member.clock.now().mono
+        if self._subscription.claims:
+            found = await self._claim_due(now, claimable)
+            if len(found) < claimable and now >= self._sweep_at:
+                found += await self._sweep(now, claimable - len(found))
+        if self._subscription.read != "claimed" and room > len(found):
+            found += await self._read_new(room - len(found), claimable, block=not found)
+        return found
+
+    def sweep_soon(self) -> None:
+        """Look through the whole pending list at the next read."""
+        self._cursor, self._sweep_at = _FIRST_CURSOR, 0
+
+    def wait_ms(self) -> int:
+        """Milliseconds until there is something to do other than read."""
+        now = self._member.clock.now().mono
+        # what comes with a read counts as ours from the time it was sent, so a read must not wait until that is stale
+        soonest = now + min(self._subscription.polling_interval, max(self._member.min_idle // 2, 1))
+        if self._subscription.claims:
+            soonest = min(soonest, self._sweep_at)
+            if self._ledger.retries_due and not self._native:
+                soonest = min(soonest, self._ledger.retries_due[0][0])
+        return max(soonest - now, 1)
+
+    @property
+    def _native(self) -> bool:
+        return self._member.capabilities.claim and self._subscription.read == "both"
+
+    # -- new entries ------------------------------------------------------------------------------------------------
+
+    async def _read_new(self, room: int, claimable: int, *, block: bool) -> list[Held]:
+        # when it is not the turn of claims, do not wait for new entries either: the next read is allowed both
+        wait = self.wait_ms() if block and (claimable or not self._native) else 0
+        commands: list[Command] = []
+        if self._native and claimable:
+            commands.append(self._command(min(claimable, room), wait, claim=True))
+            if room > claimable:
+                commands.append(self._command(room - claimable, 0, claim=False))
+        else:
+            commands.append(self._command(room, wait, claim=False))
+        self._asked_at = self._member.clock.now().mono
+        self.blocked_until = self._asked_at + wait if wait else 0
+        try:
+            replies = await self._line.calls(commands, timeout=wait / 1000 + 10)
+        finally:
+            self.blocked_until = 0
+        failpoints.reach("after_read")
+        found: list[Held] = []
+        for reply in replies:
+            found += self._take_rows(_checked(reply))
+        self._nothing_new = all(held.deliveries > 1 for held in found)
+        return found
+
+    def _command(self, count: int, wait: int, *, claim: bool) -> Command:
+        member = self._member
+        command: list[bytes | str | int] = [
+            "XREADGROUP",
+            "GROUP",
+            member.group,
+            member.consumer,
+            "COUNT",
+            max(count, 1),
+        ]
+        if wait:
+            command += ("BLOCK", wait)
+        if claim:
+            command += ("CLAIM", member.min_idle)
+        if member.no_ack:
+            command.append("NOACK")
+        return (*command, "STREAMS", member.stream, ">")
+
+    def _take_rows(self, reply: Reply) -> list[Held]:
+        if not reply:
+            return []
+        found = []
+        for row in reply[0][1]:
+            before = row[3] if len(row) > 3 else 0
+            claimed = len(row) > 3 and (row[2] > 0 or before > 0)
+            held = self._hold(row[0], row[1], before + 1, claimed=claimed)
+            if held is not None:
+                found.append(held)
+            if claimed:
+                failpoints.reach("after_claim")
+        return found
+
+    # -- stale entries ----------------------------------------------------------------------------------------------
+
+    async def _claim_due(self, now: int, room: int) -> list[Held]:
+        """Claim, by id, retries that this process sent away and that are due."""
+        due = self._ledger.retries_due
+        if self._native:
+            due.clear()  # the server wakes us
+            return []
+        ids: list[bytes] = []
+        while due and due[0][0] <= now and len(ids) < room:
+            ids.append(heapq.heappop(due)[1])
+        if not ids:
+            return []
+        member = self._member
+        entries = _checked(
+            await self._ask("XCLAIM", member.stream, member.group, member.consumer, member.min_idle, *ids)
+        )
+        return await self._claimed(entries, ordered=False)
+
+    async def _sweep(self, now: int, room: int) -> list[Held]:
+        """One step through the pending list."""
+        member = self._member
+        reply = _checked(
+            await self._ask(
+                "XAUTOCLAIM",
+                member.stream,
+                member.group,
+                member.consumer,
+                member.min_idle,
+                self._cursor,
+                "COUNT",
+                room,
+            )
+        )
+        self._cursor = reply[0]
+        gone = len(reply[2]) if len(reply) > 2 else 0
+        if gone:
+            member.stats.lost += gone
+            await self._line.calls(self._records.forget(reply[2]))
+            log.warning("%s: %d pending entries were trimmed or deleted unread", member.stream, gone)
+        found = await self._claimed(reply[1], ordered=True)
+        self._sweep_at = now + self._pause(found)
+        return found
+
+    def _pause(self, found: list[Held]) -> int:
+        """Milliseconds until the next step: none while there is something to take, few until all was seen."""
+        if found:
+            return 0
+        interval = min(self._member.min_idle // 2, _SWEEP_LIMIT_MS)
+        if self._native:
+            interval = max(self._member.min_idle, _GONE_SWEEP_MS)
+        if self._cursor != _FIRST_CURSOR:
+            interval //= 20
+        return max(round(interval * (0.8 + 0.4 * self._member.chance.random())), 5)
+
+    async def _claimed(self, entries: list[Any], *, ordered: bool) -> list[Held]:
+        """Take claimed entries; XCLAIM and XAUTOCLAIM do not say how often they were delivered, so ask."""
+        rows = [entry for entry in entries if entry is not None and entry[1] is not None]
+        if not rows:
+            return []
+        failpoints.reach("after_claim")
+        member = self._member
+        ids = [row[0] for row in rows]
+        if not ordered:
+            ids.sort(key=_order)
+        first, last = ids[0], ids[-1]
+        most = len(ids) + len(member.held)
+        look = ("XPENDING", member.stream, member.group, first, last, most, member.consumer)
+        counts, record = await self._line.calls((look, self._records.question(ids)))
+        deliveries = {row[0]: row[3] for row in _checked(counts)}
+        if not isinstance(record, ResponseError):  # else look_up asks again, and says what it means
+            self._rows.update(zip(ids, record, strict=True))
+        # others of our name may stand between: what an earlier process of a fixed name had, what a broken read brought
+        crowded_out = [entry for entry in ids if entry not in deliveries]
+        if crowded_out:
+            replies = await self._line.calls(
+                [("XPENDING", member.stream, member.group, entry, entry, 1, member.consumer) for entry in crowded_out]
+            )
+            deliveries |= {row[0]: row[3] for reply in replies for row in _checked(reply)}
+        found = []
+        for entry, fields in rows:
+            if entry in deliveries:
+                held = self._hold(entry, fields, deliveries[entry], claimed=True)
+                if held is not None:
+                    found.append(held)
+        return found
+
+    async def _ask(self, *command: bytes | str | int) -> Reply:
+        return (await self._line.calls((command,)))[0]
+
+    def _hold(self, entry: bytes, fields: list[bytes], deliveries: int, *, claimed: bool) -> Held | None:
+        """Take one delivered entry into our hands; None if we have it and its run goes on."""
+        member = self._member
+        if claimed:
+            member.stats.claimed += 1
+        else:
+            member.stats.read += 1
+        known = member.held.get(entry)
+        if known is not None and known.state in _IN_PROGRESS:
+            # our own lease ran out and we were the first to notice: the run in progress goes on with the new count
+            known.deliveries = deliveries
+            known.leased = self._asked_at
+            return None
+        held = hold(entry, fields, deliveries, self._asked_at)
+        member.held[entry] = held
+        self._came.append(held)
+        if deliveries > 1:
+            self._again.append(held)
+        return held
+
+
+def _order(entry: bytes) -> tuple[int, int]:
+    ms, _, sequence = entry.partition(b"-")
+    return int(ms), int(sequence)
+
+
+def _checked(reply: Reply) -> Reply:
+    if isinstance(reply, ResponseError):
+        text = str(reply)
+        if text.startswith("NOGROUP") or "no longer exists" in text:
+            raise GroupMissing(text)
+        raise reply
+    return reply

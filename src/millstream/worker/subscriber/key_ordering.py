@@ -1,0 +1,105 @@
+"""Entries of one key run one after the other, in stream order; different keys run side by side.
+
+This holds inside one process, among the entries it has in hand. A failed entry does not hold back the later ones of its
+key: it waits for its retry on the server, where any worker may take it. Across processes nothing orders two entries of
+one key; where that matters, run one worker, or a stream for each shard of the keys.
+"""
+
+import heapq
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from typing import TypeAlias
+
+from millstream.worker.handlers.binding import PayloadError, unwrap
+from millstream.worker.handlers.message import Message
+from millstream.worker.settlement.consumer import Held
+
+_Queue: TypeAlias = list[tuple[tuple[int, int], int, Held]]
+
+
+class KeyLanes:
+    """Lets each key's entries through one at a time.
+
+    Args:
+        key: a field's name, or a function of the message. Entries without the field, or for which the function returns
+            None, have no key and wait for nobody.
+        message: makes the message of an entry.
+        run: runs one entry to its end.
+        unfit: told of an entry whose key cannot be found out.
+        moved: called when an entry has left the queue, so that there is room for another.
+    """
+
+    def __init__(
+        self,
+        key: str | Callable[[Message], Hashable],
+        *,
+        message: Callable[[Held], Message],
+        run: Callable[[Held], Awaitable[None]],
+        unfit: Callable[[Held, PayloadError], None],
+        moved: Callable[[], None],
+    ) -> None:
+        self._key = key
+        self._message = message
+        self._run = run
+        self._unfit = unfit
+        self._moved = moved
+        self._queues: dict[Hashable, _Queue] = {}
+        self._pushed = 0
+        #: entries that wait for one of their key
+        self.waiting = 0
+
+    async def run(self, held: Held) -> None:
+        """Run the entry and what comes to its key meanwhile, or leave it to whoever runs its key now."""
+        try:
+            key = self._key_of(held)
+        except PayloadError as error:
+            self._unfit(held, error)
+            return
+        if key is None:
+            await self._run(held)
+            return
+        if key in self._queues:
+            # counted, since an entry that was lost and delivered again may wait here beside its former self
+            self._pushed += 1
+            heapq.heappush(self._queues[key], (_order(held), self._pushed, held))
+            self.waiting += 1
+            return
+        queue = self._queues[key] = []
+        try:
+            await self._run(held)
+            while queue:
+                _, _, following = heapq.heappop(queue)
+                self.waiting -= 1
+                self._moved()
+                await self._run(following)
+        finally:
+            del self._queues[key]
+
+    def take_all(self) -> list[Held]:
+        """Everything that waits, taken out."""
+        taken = [held for queue in self._queues.values() for _, _, held in queue]
+        for queue in self._queues.values():
+            queue.clear()
+        self.waiting = 0
+        return taken
+
+    def _key_of(self, held: Held) -> Hashable:
+        try:
+            if not isinstance(self._key, str):
+                key = self._key(self._message(held))
+                hash(key)  # a list, for example, can be no key
+                return key
+            body = unwrap(held.fields)
+            value = body.get(self._key) if isinstance(body, Mapping) else None
+            return value.encode() if isinstance(value, str) else value if isinstance(value, bytes) else _plain(value)
+        except Exception as error:
+            raise PayloadError(f"key: {type(error).__name__}: {error}") from error
+
+
+def _plain(value: object) -> bytes | None:
+    """Numbers of JSON and of fields are the same key."""
+    return None if value is None else repr(value).encode()
+
+
+def _order(held: Held) -> tuple[int, int]:
+    ms, _, sequence = held.id.partition(b"-")
+    return int(ms), int(sequence)

@@ -1,0 +1,134 @@
+"""Records as people and programs read them: every op, chosen by position, time, key and kind."""
+
+import inspect
+from pathlib import Path
+
+import pytest
+
+from maintenance.conftest import START, STEP, content, write_log, xadd
+from maintenance.test_examine import damage_middle
+from millstream.engine import collection_ops, ids, keyspace
+from millstream.errors import LogCorruptError, UsageError
+from millstream.maintenance.backup.moment import Moment, parse_moment
+from millstream.maintenance.log.dump import Choice, dump
+from millstream.maintenance.log.records import read_record, wall_of
+from millstream.node.log import codec
+from millstream.persistence.log import Log
+
+
+def positions(home: Path, **chosen: object) -> list[int]:
+    return [record.position for record in dump(home, Choice(**chosen))]
+
+
+def test_all_and_a_part(home: Path) -> None:
+    """By position and by time, both ends included."""
+    before = content(home)
+    assert positions(home) == list(range(1, 21))
+    assert positions(home, start=Moment(position=7), end=Moment(position=9)) == [7, 8, 9]
+    at = START + 6 * STEP
+    assert positions(home, start=Moment(ms=at), end=Moment(ms=at + STEP)) == [7, 8]
+    assert positions(home, start=Moment(ms=at + 1), end=Moment(position=8)) == [8]
+    assert content(home) == before
+
+
+def test_by_key_and_kind(tmp_path: Path) -> None:
+    """A record shows only the changes asked for, and none if none is."""
+    both = codec.pack(START, [("set", 0, b"a", b"x", None), ("gack", 0, b"orders:1", b"g", ids.pack(5))])
+    write_log(tmp_path / "data", [xadd(1), both, codec.pack(START, [("flush", 3)])])
+    home = tmp_path / "data"
+    assert [[c.op for c in r.changes] for r in dump(home, Choice(key="orders*"))] == [["xnew", "xadd"], ["gack"]]
+    assert [[c.op for c in r.changes] for r in dump(home, Choice(streams=True))] == [["xnew", "xadd"], ["gack"]]
+    assert [[c.op for c in r.changes] for r in dump(home, Choice(key="a"))] == [["set"]]
+    assert [[c.op for c in r.changes] for r in dump(home, Choice())][2] == ["flush"]
+
+
+def test_keys_are_chosen_as_keys_and_scan_choose_them(tmp_path: Path) -> None:
+    """Python's fnmatch differs: ``[^a]`` is another class there, and a backslash no escape."""
+    names = [b"a1", b"b1", b"x*", b"xy", b"\xff"]
+    write_log(tmp_path / "data", [codec.pack(START, [("set", 0, name, b"x", None)]) for name in names])
+    home = tmp_path / "data"
+    assert positions(home, key="[^a]1") == [2]
+    assert positions(home, key="x\\*") == [3]
+    assert positions(home, key="x*") == [3, 4]
+    assert positions(home, key="[!a]1") == [1]
+    assert positions(home, key="\udcff") == [5]
+
+
+def test_beside_a_running_owner(home: Path) -> None:
+    """No lock is taken, and what was appended since is there."""
+    log, _ = Log.open(home)
+    log.append(xadd(21))
+    log.write()
+    assert positions(home)[-1] == 21
+    log.close()
+
+
+def test_damage(home: Path) -> None:
+    """What stands before it is shown, then the error; or what is whole behind it too."""
+    damage_middle(home)
+    shown = []
+    with pytest.raises(LogCorruptError, match="damaged"):
+        shown.extend(record.position for record in dump(home, Choice()))
+    whole = positions(home, past_damage=True)
+    (damaged,) = set(range(1, 21)) - set(whole)
+    assert shown == list(range(1, damaged))
+
+
+def test_sentences() -> None:
+    """Ids, times, scores and payloads are readable; bytes are quoted."""
+    steps = [
+        ("xadd", 2, b"k\xff", ids.pack(ids.make(5, 6)), [b"f", b"\x00"], False, None),
+        ("gack", 0, b"k", b"g", ids.pack_all([ids.make(1, 0), ids.make(2, 3)])),
+        ("zadd", 0, b"z", [b"m"], collection_ops.pack_scores([1.5])),
+        ("restore", 0, b"r", b"x" * 90, None),
+        ("swap", 0, 1),
+    ]
+    record = read_record(9, codec.pack(START, steps))
+    assert (record.position, record.wall) == (9, START)
+    assert [change.sentence() for change in record.changes] == [
+        r"xadd db2 'k\xff' entry_id=5-6 fields=['f', '\x00'] fresh=False",
+        "gack db0 'k' group='g' ids=[1-0, 2-3]",
+        "zadd db0 'z' members=['m'] scores=[1.5]",
+        "restore db0 'r' payload=(90 bytes)",
+        "swap db0 other=1",
+    ]
+    assert [change.key for change in record.changes] == [b"k\xff", b"k", b"z", b"r", None]
+    assert wall_of(9, codec.pack(START, steps)) == START
+
+
+def test_an_op_that_is_not_known_is_shown_all_the_same() -> None:
+    """A later version's record, if the format is the same."""
+    record = read_record(1, codec.pack(START, [("xlater", 0, b"k", 7)]))
+    assert record.changes[0].sentence() == "xlater argument1=0 argument2='k' argument3=7"
+
+
+def test_every_op_begins_with_its_database() -> None:
+    """Reading relies on the names of the appliers' arguments."""
+    for op, applier in keyspace.OPS.items():
+        names = tuple(inspect.signature(applier).parameters)
+        assert names[:2] == ("space", "db"), op
+        assert names[2:3] == ("key",) or op in {"flush", "swap"}, op
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("4711", Moment(position=4711)),
+        ("1772366400000", Moment(ms=START)),
+        ("2026-03-01T12:00:00", Moment(ms=START)),
+        ("2026-03-01T13:00:00+01:00", Moment(ms=START)),
+        ("2026-03-01T12:00:00.250Z", Moment(ms=START + 250)),
+        ("10m ago", Moment(ms=START - 600_000)),
+        ("2d ago", Moment(ms=START - 2 * 86_400_000)),
+    ],
+)
+def test_places(word: str, expected: Moment) -> None:
+    """Positions, times with and without a zone, and how long ago."""
+    assert parse_moment(word, START) == expected
+
+
+@pytest.mark.parametrize("word", ["", "yesterday", "-5", "10 minutes", "2026-13-01"])
+def test_no_places(word: str) -> None:
+    """The error teaches."""
+    with pytest.raises(UsageError, match="no place in a log"):
+        parse_moment(word, START)

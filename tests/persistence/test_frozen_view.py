@@ -1,0 +1,165 @@
+"""A picture of a data directory is one state of it, whatever its owner does while it is taken; and it only reads."""
+
+import errno
+import os
+import socket
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from millstream.errors import DiskError
+from millstream.persistence.check import check
+from millstream.persistence.disk import RealDisk, RealFile
+from millstream.persistence.frame import FRAME_SIZE
+from millstream.persistence.frozen_view import TRIES, Picture
+from millstream.persistence.log import Log
+from millstream.persistence.rewrite import contents, make
+
+
+def grow(log: Log, count: int) -> None:
+    """Records of 50 bytes, four a file, each synced by itself."""
+    for _ in range(count):
+        log.append(b"%d" % (log.appended % 10) * 50)
+        log.write()
+        log.sync()
+
+
+def rewrite(log: Log, home: Path) -> None:
+    """Replace the sealed files by a snapshot, and remove them."""
+    work = log.seal_off()
+    assert work is not None
+    make(RealDisk(), home, work, contents(RealDisk(), home, work))
+    log.adopt(work)
+    log.sweep()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    opened, _ = Log.open(tmp_path / "data", segment_bytes=4 * (FRAME_SIZE + 50))
+    grow(opened, 10)
+    return opened
+
+
+class Meddled(RealDisk):
+    """Something happens to the directory at one moment of each look at it."""
+
+    __slots__ = ("at", "times", "what")
+
+    def __init__(self, what: object, at: str, times: int = 1) -> None:
+        self.what, self.at, self.times = what, at, times
+
+    def _meddle(self, at: str) -> None:
+        if at == self.at and self.times:
+            self.times -= 1
+            self.what()
+
+    def list(self, directory: Path) -> list[str]:
+        self._meddle("before listing")
+        names = super().list(directory)
+        self._meddle("after listing")
+        return names
+
+    def open_read(self, path: Path) -> RealFile:
+        if path.suffix == ".seg":
+            self._meddle("before opening")
+        return super().open_read(path)
+
+
+@pytest.mark.parametrize("at", ["before listing", "after listing", "before opening"])
+@pytest.mark.parametrize("what", ["rolls", "rewrites"])
+def test_one_state_whatever_happens_meanwhile(log: Log, tmp_path: Path, what: str, at: str) -> None:
+    """Files are added, replaced and removed while the picture is taken; the check of it finds nothing wrong."""
+    home = tmp_path / "data"
+    disk = Meddled(lambda: (grow(log, 10), rewrite(log, home) if what == "rewrites" else None), at)
+    with Picture(disk, home) as picture:
+        report = check(home, picture)
+        assert (report.problems, disk.times) == ([], 0)
+        assert report.records == (20 if what == "rolls" else 0)
+        assert any(name.startswith("snapshot-") for name in picture.list(home)) == (what == "rewrites")
+    log.close()
+
+
+def test_files_stay_readable_when_they_are_removed(log: Log, tmp_path: Path) -> None:
+    """A rewriting removes what the picture holds; the picture still has it, and nothing that came later."""
+    home = tmp_path / "data"
+    with Picture(RealDisk(), home) as picture:
+        grow(log, 5)
+        rewrite(log, home)
+        report = check(home, picture)
+        assert (report.problems, report.records) == ([], 10)
+    log.close()
+
+
+def test_it_gives_up_on_a_directory_that_never_rests(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error, not a state that never was."""
+    monkeypatch.setattr("millstream.persistence.frozen_view.PAUSE", 0)
+    disk = Meddled(lambda: grow(log, 5), "after listing", TRIES)
+    with pytest.raises(DiskError, match="too fast"):
+        Picture(disk, tmp_path / "data")
+    log.close()
+
+
+def test_it_only_reads(log: Log, tmp_path: Path) -> None:
+    """Every change is refused."""
+    home = tmp_path / "data"
+    log.close()
+    with Picture(RealDisk(), home) as picture:
+        file = picture.open_read(home / "MANIFEST")
+        for change in (
+            lambda: picture.create(home / "x"),
+            lambda: picture.open_append(home / "MANIFEST"),
+            lambda: picture.rename(home / "MANIFEST", home / "x"),
+            lambda: picture.remove(home / "MANIFEST"),
+            lambda: picture.make_directory(home / "x"),
+            lambda: picture.sync_directory(home),
+            lambda: picture.lock(home / "lock"),
+            lambda: file.append(b"x"),
+            lambda: file.truncate(0),
+            file.datasync,
+        ):
+            with pytest.raises(OSError, match="only read") as refused:
+                change()
+            assert refused.value.errno == errno.EROFS
+        with pytest.raises(FileNotFoundError):
+            picture.open_read(home / "nothing")
+        assert picture.free(home) > 0
+
+
+def test_what_is_no_file_stands_in_nobodys_way(tmp_path: Path, log: Log) -> None:
+    """A server's unix socket may lie in its data directory; a pipe would keep who opens it waiting for ever."""
+    home = tmp_path / "data"
+    log.close()
+    os.mkfifo(home / "pipe")
+    (home / "folder").mkdir()
+    with closing(socket.socket(socket.AF_UNIX)) as there:
+        there.bind(str(home / "m.sock"))
+        with Picture(RealDisk(), home) as picture:
+            assert {"pipe", "m.sock", "folder"} < set(picture.list(home))
+            assert check(home, picture).ok
+
+
+class Forbidding(RealDisk):
+    """Some files may not be read."""
+
+    __slots__ = ("names",)
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def open_read(self, path: Path) -> RealFile:
+        if path.name in self.names:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return super().open_read(path)
+
+
+def test_a_file_of_the_log_that_may_not_be_read_is_an_error(tmp_path: Path, log: Log) -> None:
+    """Taken for empty it would be missing in a backup that says it is whole. Others, such as lost+found, count not."""
+    home = tmp_path / "data"
+    last = log._manifest.segments[-1].name
+    log.close()
+    with pytest.raises(DiskError, match=f"{last} may not be read"):
+        Picture(Forbidding(last), home)
+    (home / "lost+found").touch()
+    with Picture(Forbidding("lost+found"), home) as picture:
+        assert check(home, picture).ok

@@ -1,0 +1,393 @@
+"""Group commit: no reply before its record is where the fsync mode promises, and none at all after a failed disk."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from millstream.clock import SystemClock
+from millstream.errors import DiskError, DiskFullError, StorageError
+from millstream.node.disk_guard import Room
+from millstream.node.log import codec
+from millstream.node.outage import Outage
+from millstream.persistence.log import Log
+from millstream.server.committer import Committer
+from millstream.server.thread import ServerThread
+from support.waiting import aeventually
+from support.wire import Wire, pack
+
+
+class HeldLog:
+    """A log whose writes and syncs wait until the test lets them go on.
+
+    Attributes:
+        let: one permit for each write or sync that may happen.
+        calls: what was done, in order.
+        broken: the next call fails.
+        full: writes find no space.
+        space: free bytes.
+        floor: bytes that are to stay free.
+        told: what the node was told: an outage, or None at its end.
+        on_sync: called behind each sync.
+    """
+
+    directory = Path("data")
+
+    def __init__(self) -> None:
+        self.appended = self.written = self.durable = 0
+        self.let = threading.Semaphore(0)
+        self.calls: list[str] = []
+        self.broken = self.full = False
+        self.space, self.floor = 1000, 0
+        self.told: list[Outage | None] = []
+        self.on_sync: Callable[[], None] = lambda: None
+
+    def free(self) -> int:
+        return self.space
+
+    def held(self) -> list[bytes]:
+        return [codec.pack(0, [("set", 0, b"key", b"value", None)])] * (self.appended - self.written)
+
+    def suspend(self, outage: Outage) -> None:
+        self.told.append(outage)
+
+    def resume(self) -> None:
+        self.told.append(None)
+
+    def _step(self, name: str) -> None:
+        assert self.let.acquire(timeout=30)
+        if self.broken:
+            raise DiskError("the disk is broken")
+        if self.full and name == "write":
+            raise DiskFullError("the disk is full")
+        self.calls.append(name)
+
+    def write(self) -> int:
+        taken = self.appended
+        self._step("write")
+        self.written = taken
+        return taken
+
+    def sync(self) -> int:
+        taken = self.written
+        self._step("sync")
+        self.durable = taken
+        self.on_sync()
+        return taken
+
+
+def committing(log: HeldLog, policy: str, on_failure: Callable[[StorageError], None]) -> Committer:
+    """A committer of the log, whose room tells the log what a node would be told."""
+    room = Room(log, log, lambda: log.floor, SystemClock())
+    return Committer(log, policy, room, on_failure)  # type: ignore[arg-type] # parametrised
+
+
+class Client:
+    """Waits for positions, and notes what was released when."""
+
+    def __init__(self, committer: Committer, log: HeldLog) -> None:
+        self.committer, self.log = committer, log
+        self.got: list[int] = []
+
+    def release(self) -> None:
+        self.got.append(self.committer.released)
+
+    def command(self) -> None:
+        """Append one record and wait for it."""
+        self.log.appended += 1
+        self.committer.waiting[self] = None
+        self.committer.poke()
+
+
+@pytest.fixture
+async def log() -> AsyncIterator[HeldLog]:
+    """A log that does nothing unless let; at the end everything is let."""
+    held = HeldLog()
+    yield held
+    held.let.release(1000)
+
+
+async def test_always_releases_after_the_sync(log: HeldLog) -> None:
+    """Under ``always`` a write alone releases nothing."""
+    committer = committing(log, "always", pytest.fail)
+    client = Client(committer, log)
+    client.command()
+    log.let.release()
+    await aeventually(lambda: log.calls == ["write"])
+    assert client.got == []
+    log.let.release()
+    await aeventually(lambda: client.got == [1])
+    assert log.durable == 1
+    log.let.release(10)
+    await committer.close()
+
+
+async def test_commands_during_a_sync_share_the_next(log: HeldLog) -> None:
+    """What runs while the disk is busy becomes one further group, however many it is."""
+    committer = committing(log, "always", pytest.fail)
+    client = Client(committer, log)
+    client.command()
+    log.let.release()
+    await aeventually(lambda: log.calls == ["write"])
+    for _ in range(100):
+        client.command()
+    log.let.release()
+    await aeventually(lambda: client.got == [1])
+    log.let.release(2)
+    await aeventually(lambda: client.got == [1, 101])
+    assert log.calls == ["write", "sync"] * 2
+    log.let.release(10)
+    await committer.close()
+
+
+@pytest.mark.parametrize("policy", ["everysec", "no"])
+async def test_others_release_after_the_write(log: HeldLog, policy: str) -> None:
+    """Under ``everysec`` and ``no`` a reply waits for the write, not for a sync; closing syncs all the same."""
+    committer = committing(log, policy, pytest.fail)
+    client = Client(committer, log)
+    log.let.release()
+    client.command()
+    await aeventually(lambda: client.got == [1])
+    assert log.calls == ["write"]
+    log.let.release(10)
+    await committer.close()
+    assert log.durable == 1
+
+
+@pytest.mark.parametrize("policy", ["everysec", "no"])
+async def test_others_release_nothing_that_is_not_written(log: HeldLog, policy: str) -> None:
+    """A write that fails has released nothing, nor had it before it failed."""
+    told: list[StorageError] = []
+    committer = committing(log, policy, told.append)
+    client = Client(committer, log)
+    log.broken = True
+    log.let.release(10)
+    client.command()
+    await aeventually(lambda: told)
+    assert client.got == []
+    assert committer.released == 0
+    await committer.close()
+
+
+async def test_everysec_syncs_by_itself(log: HeldLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under ``everysec`` what was written is synced after a while with no further command."""
+    monkeypatch.setattr("millstream.server.committer.SYNC_SECONDS", 0.01)
+    committer = committing(log, "everysec", pytest.fail)
+    log.let.release(10)
+    Client(committer, log).command()
+    await aeventually(lambda: log.durable == 1)
+    await committer.close()
+
+
+async def test_everysec_syncs_while_one_command_keeps_the_loop(log: HeldLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script or a huge range may take seconds; what was acknowledged before it does not wait for its end."""
+    monkeypatch.setattr("millstream.server.committer.SYNC_SECONDS", 0.01)
+    monkeypatch.setattr("millstream.server.committer.EARLY", -1000)  # the loop would ask much too late
+    committer = committing(log, "everysec", pytest.fail)
+    log.let.release()
+    client = Client(committer, log)
+    client.command()
+    await aeventually(lambda: set(client.got) == {1})
+    synced = threading.Event()
+    log.on_sync = synced.set
+    log.let.release(10)
+    assert synced.wait(30), "no sync before the loop went on"  # the loop stands still here
+    assert log.durable == 1
+    await committer.close()
+
+
+@pytest.mark.parametrize("policy", ["always", "everysec", "no"])
+async def test_closing_leaves_nothing_behind_for_the_next_turn(log: HeldLog, policy: str) -> None:
+    """What was appended in the very turn of the stop is committed by it; nobody writes to the log after it."""
+    committer = committing(log, policy, pytest.fail)
+    client = Client(committer, log)
+    log.let.release(10)
+    client.command()
+    await committer.close()
+    assert log.durable == 1
+    assert set(client.got) == {1}
+    done = list(log.calls)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert log.calls == done
+
+
+@pytest.mark.parametrize("policy", ["always", "everysec"])
+async def test_broken_disk_releases_nothing(log: HeldLog, policy: str) -> None:
+    """After a failed write or sync no reply is released, the server is told once, and closing does not try again."""
+    told: list[StorageError] = []
+    committer = committing(log, policy, told.append)
+    client = Client(committer, log)
+    log.broken = True
+    log.let.release(10)
+    client.command()
+    await aeventually(lambda: told)
+    client.command()
+    await asyncio.sleep(0)
+    await committer.close()
+    assert len(told) == 1
+    assert client.got == []
+    assert log.calls == []
+
+
+@pytest.mark.parametrize("policy", ["always", "everysec", "no"])
+async def test_full_disk_holds_and_goes_on(log: HeldLog, policy: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A full disk is no failure: replies are held, the node is told once, and what was kept is written with space."""
+    committer = committing(log, policy, pytest.fail)
+    client = Client(committer, log)
+    log.full = True
+    log.let.release(1000)
+    client.command()
+    client.command()
+    await aeventually(lambda: log.told)
+    (outage,) = log.told
+    assert outage is not None
+    assert outage.held == 2
+    await aeventually(lambda: log.let._value < 997, what="it was tried again")
+    assert client.got == []
+    assert len(log.told) == 1
+    log.full = False
+    await aeventually(lambda: client.got == [2])
+    assert log.told == [outage, None]
+    assert log.durable == 2
+    client.command()
+    await aeventually(lambda: client.got[-1] == 3)
+    await committer.close()
+    assert len(caplog.records) == 2, "one line for each change of state"
+
+
+@pytest.mark.parametrize("floor", [0, 900])
+async def test_sync_of_what_was_written_ends_no_outage(
+    log: HeldLog, monkeypatch: pytest.MonkeyPatch, floor: int
+) -> None:
+    """A sync that was due stores what was written before the disk was full; what is held is held still."""
+    monkeypatch.setattr("millstream.server.committer.SYNC_SECONDS", 0.2)
+    committer = committing(log, "everysec", pytest.fail)
+    client = Client(committer, log)
+    log.let.release(1000)
+    client.command()
+    await aeventually(lambda: client.got == [1])
+    monkeypatch.setattr(Room, "delay", lambda _: 1000.0)
+    log.full, log.floor = True, floor
+    client.command()
+    await aeventually(lambda: log.told)
+    await aeventually(lambda: log.durable == 1, what="the sync that was due is done")
+    await asyncio.sleep(0)
+    (outage,) = log.told
+    assert outage is not None
+    assert outage.held == 1
+    assert client.got == [1]
+    log.full = False
+    await committer.close()
+
+
+@pytest.mark.parametrize("policy", ["always", "everysec", "no"])
+async def test_too_little_space_turns_writes_away_before_one_fails(log: HeldLog, policy: str) -> None:
+    """Below the floor nothing is held and what is under way is released; a quarter above it writes are taken again."""
+    committer = committing(log, policy, pytest.fail)
+    client = Client(committer, log)
+    log.let.release(1000)
+    committer.begin()
+    assert log.told == []
+    log.floor = 1001
+    client.command()
+    await aeventually(lambda: client.got == [1])
+    await aeventually(lambda: log.told)
+    (outage,) = log.told
+    assert outage is not None
+    assert outage.held == 0
+    client.command()
+    await aeventually(lambda: client.got[-1] == 2)
+    log.floor, looks = 801, len(log.calls)
+    await aeventually(lambda: len(log.calls) > looks + 1, what="it was looked at again")
+    assert log.told == [outage]
+    log.floor = 800
+    await aeventually(lambda: log.told == [outage, None])
+    await committer.close()
+
+
+async def test_a_floor_that_is_lowered_counts_at_once(log: HeldLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever sets it need not wait for the next look; on a full disk it is one try more, not one a command."""
+    committer = committing(log, "always", pytest.fail)
+    client = Client(committer, log)
+    log.let.release(1000)
+    log.floor = 1001
+    committer.begin()
+    monkeypatch.setattr(Room, "delay", lambda _: 1000.0)
+    client.command()
+    await aeventually(lambda: client.got == [1])
+    assert len(log.told) == 1
+    log.floor = 0
+    committer.poke()
+    await aeventually(lambda: log.told[1:] == [None])
+    log.full = True
+    client.command()
+    await aeventually(lambda: len(log.told) == 3)
+    left = log.let._value
+    log.floor = 5
+    for _ in range(20):
+        committer.poke()
+        await aeventually(committer._idle.is_set)
+    assert left - log.let._value == 1
+    log.full = False
+    await committer.close()
+
+
+async def test_start_on_a_disk_with_too_little_space(log: HeldLog) -> None:
+    """The first write is turned away already."""
+    committer = committing(log, "always", pytest.fail)
+    log.floor = 1001
+    committer.begin()
+    assert len(log.told) == 1
+    log.let.release(1000)
+    await committer.close()
+
+
+@pytest.mark.parametrize("policy", ["always", "everysec"])
+async def test_closing_on_a_full_disk_releases_nothing(log: HeldLog, policy: str) -> None:
+    """It tries once more, gives up, and leaves what is held to the caller's last word; with space it is released."""
+    for space in (False, True):
+        committer = committing(log, policy, pytest.fail)
+        client = Client(committer, log)
+        log.full, log.told = True, []
+        log.let.release(1000)
+        client.command()
+        await aeventually(lambda: log.told)
+        log.full = not space
+        await committer.close()
+        assert set(client.got) == ({2} if space else set())
+
+
+def test_server_shows_nothing_after_a_failed_sync(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the disk fails, neither the writer nor a reader of what was written gets a reply; the server stops."""
+    holding, go_on = threading.Event(), threading.Event()
+
+    def failing(self: Log) -> int:
+        holding.set()
+        assert go_on.wait(30)
+        raise DiskError("the disk is broken")
+
+    running = ServerThread(str(tmp_path)).start()
+    with Wire(running.url) as writer, Wire(running.url) as reader:
+        assert writer.ask("XADD", "s", "1-1", "f", "v") == b"1-1"
+        monkeypatch.setattr(Log, "sync", failing)
+        writer.send("XADD", "s", "2-1", "f", "v")
+        assert holding.wait(30)
+        reader.send("XRANGE", "s", "-", "+")
+        go_on.set()
+        for wire in (writer, reader):
+            with pytest.raises((EOFError, ConnectionResetError)):
+                wire.read()
+    with pytest.raises(DiskError, match="the disk is broken"):
+        running.stop()
+
+
+def test_replies_keep_their_order_across_barriers(tmp_path: object) -> None:
+    """Reads between writes, which need not wait for the disk themselves, never overtake the writes' replies."""
+    with ServerThread(str(tmp_path)) as server, Wire(server.url) as wire:
+        wire.socket.sendall(b"".join(pack("INCR", "n") + pack("ECHO", n) for n in range(1000)))
+        for n in range(1000):
+            assert wire.read() == n + 1
+            assert wire.read() == b"%d" % n

@@ -1,0 +1,106 @@
+"""A server process killed at random moments under fifty writers, again and again: what they were told is there."""
+
+import asyncio
+import random
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from server.load.crowd import Client, all_work, crowd
+from support import campaign
+from support.servers import ServerProcess, millstream_server
+
+
+def a_life(server: ServerProcess, clients: list[Client], chance: random.Random, number: signal.Signals) -> None:
+    """Let everybody write, and end the server somewhere in between.
+
+    The moment is chance, counted from when the first replies came, so that every life sees writes.
+    """
+    before = sum(len(client.acknowledged) for client in clients)
+    wanted = chance.choice((1, 30, 200, 600))
+
+    async def work() -> None:
+        working = asyncio.create_task(all_work(clients, server.port, chance))
+        while sum(len(client.acknowledged) for client in clients) < before + wanted:
+            await asyncio.sleep(0)  # until so much has been acknowledged; the kill then meets whatever is under way
+            assert not working.done(), server.log.read_text(errors="replace")
+        ending = threading.Thread(target=server._end, args=(number,))
+        ending.start()
+        await working
+        ending.join()
+
+    asyncio.run(work())
+
+
+def lives(folder: Path, seed: int, cycles: int, fsync: str, number: signal.Signals = signal.SIGKILL) -> int:
+    """So many lives of one data directory, each judged in the next; how many there were."""
+    chance = random.Random(seed)
+    clients = crowd()
+    folder.mkdir(parents=True)
+    server = millstream_server(folder, "--fsync", fsync)
+    try:
+        for _ in range(cycles):
+            with_all(server, clients)
+            a_life(server, clients, chance, number)
+        assert with_all(server, clients) > cycles
+        text = server.log.read_text(errors="replace")
+        assert "Traceback" not in text, text[-3000:]
+    finally:
+        if server.process is not None:
+            server.kill()
+    return cycles
+
+
+def with_all(server: ServerProcess, clients: list[Client]) -> int:
+    """Start; everybody finds what it was promised; how much that was."""
+    server.start()
+    with server.client() as client:
+        return sum(one.judge(client) for one in clients)
+
+
+def test_a_server_killed_again_and_again_has_all_it_acknowledged(tmp_path: Path) -> None:
+    """Bar A3 under ``always``: fifty writers of four kinds; 0 lost, 0 twice, no transaction in pieces."""
+    for seed in range(6):
+        lives(tmp_path / str(seed), seed, 10, "always")
+
+
+@pytest.mark.parametrize("fsync", ["everysec", "no"])
+def test_the_end_of_the_process_takes_nothing_in_any_mode(tmp_path: Path, fsync: str) -> None:
+    """A reply under ``everysec`` and ``no`` outlives the process: what was written is the kernel's. 0 lost."""
+    lives(tmp_path / "some", 7, 15, fsync)
+
+
+@pytest.mark.parametrize("fsync", ["always", "everysec", "no"])
+def test_sigterm_under_load_takes_nothing_in_any_mode(tmp_path: Path, fsync: str) -> None:
+    """A stop in good order while fifty clients write: 0 lost."""
+    lives(tmp_path / "some", 8, 4, fsync, signal.SIGTERM)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(campaign.LIMIT)
+@pytest.mark.parametrize("part", [0, 1, 2])
+def test_a_server_killed_thousands_of_times(tmp_path: Path, part: int) -> None:
+    """Bar A3 under ``always``, 3,600 kills in three campaigns."""
+    seeds = range(1000 * (part + 1), 1000 * (part + 1) + 120)
+    campaign.run(f"server-kills-{part}", lambda n: lives(tmp_path / str(n), n, 10, "always"), seeds, unit="kills")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(campaign.LIMIT)
+@pytest.mark.parametrize("fsync", ["everysec", "no"])
+def test_a_weaker_server_killed_many_times(tmp_path: Path, fsync: str) -> None:
+    """Bar A3 under ``everysec`` and ``no``, 600 kills each."""
+    seeds = range(60)
+    campaign.run(f"server-kills-{fsync}", lambda n: lives(tmp_path / str(n), n, 10, fsync), seeds, unit="kills")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(campaign.LIMIT)
+@pytest.mark.parametrize("fsync", ["always", "everysec", "no"])
+def test_sigterm_many_times(tmp_path: Path, fsync: str) -> None:
+    """Bar A3 with SIGTERM, 100 stops in each mode."""
+    seeds = range(10)
+    name = f"server-stops-{fsync}"
+    campaign.run(name, lambda n: lives(tmp_path / str(n), n, 10, fsync, signal.SIGTERM), seeds, unit="stops")

@@ -1,0 +1,489 @@
+"""An archive loses nothing, holds nothing twice and trims nothing that a group still needs, wherever its job is killed.
+
+Here a job's part in Spark is done in place (``support.archives``); ``test_archive_spark.py`` has Spark itself.
+"""
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import redis
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millstream.errors import ConfigError, StorageError, UsageError
+from millstream.spark.archive.directory import LOCK, MANIFEST, ArchiveLockedError, Folder
+from millstream.spark.archive.files import archived, merge, read_pages, write_batches, write_files
+from millstream.spark.archive.job import look
+from millstream.spark.archive.manifest import DataFile, Manifest, Place
+from millstream.spark.archive.points import POINTS
+from millstream.spark.archive.store import Keeper, Settings
+from millstream.spark.archive.trim import Keep, Trimmer
+from millstream.spark.arrow.decode import Want, general
+from millstream.spark.model.offsets import MAX_PART, ZERO, DataLossError, Id, Position, parse_id
+from millstream.spark.source import MillstreamSource
+from support.archives import LAST, Traffic, archive_once, data_files, held, rows_of
+from support.servers import ServerProcess
+from support.streams import fill
+from support.waiting import eventually
+
+pytestmark = pytest.mark.realserver
+
+NASTY = [
+    ("1-0", [(b"a", b"1"), (b"b", b""), (b"a", b"2")]),
+    ("5-18446744073709551615", [(b"", b"\x00\xff\r\n")]),
+    ("1700000000000-0", [(b"\xff\xfe", b"$3\r\nabc"), (b"z", b"*2"), (b"y", b"x" * 5000)]),
+    ("1700003600000-7", [(b"later", b"hour")]),
+    ("18446744073709551615-3", [(b"last", b"one")]),
+]
+
+
+@pytest.fixture
+def client(both: ServerProcess) -> Iterator[redis.Redis]:
+    """A client of that server, emptied."""
+    with both.client() as made:
+        made.flushall()
+        yield made
+
+
+def ids(client: redis.Redis, stream: str = "s") -> list[int]:
+    """The numbers of the entries that are in a stream."""
+    return [int(ident.partition(b"-")[0]) for ident, _ in client.xrange(stream)]
+
+
+# --- what is archived ------------------------------------------------------------------------------------------------
+
+
+def test_entries_come_back_as_they_were(both: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
+    """Every byte, the order of fields, a name twice, the largest ids; and the streams are empty afterwards."""
+    for ident, fields in NASTY:
+        client.execute_command("XADD", "s", ident, *[part for pair in fields for part in pair])
+    fill(client, "ü:/..", 3)
+    archive_once(Settings(both.url, ("s", "ü:/.."), tmp_path / "a"))
+    assert held(tmp_path / "a", "s") == [(ident, tuple(fields)) for ident, fields in NASTY]
+    assert [ident for ident, _ in held(tmp_path / "a", "ü:/..")] == ["1-0", "2-0", "3-0"]
+    assert (client.xlen("s"), client.xlen("ü:/..")) == (0, 0)
+    assert {path.split("/")[0] for path in data_files(tmp_path / "a")} == {"stream=s", "stream=%C3%BC%3A%2F.."}
+
+
+def test_a_job_goes_on_where_the_archive_ends(both: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
+    """Run again and again, each entry is archived once; many small batches become few files."""
+    where = Settings(both.url, ("s",), tmp_path / "a", per_batch=50)
+    for run in range(3):
+        fill(client, "s", 500, first=500 * run + 1)
+        archive_once(where, label=f"run{run}")
+    assert [ident for ident, _ in held(tmp_path / "a", "s")] == [f"{number}-0" for number in range(1, 1501)]
+    named = {file.path for file in Folder(tmp_path / "a").read().files}
+    assert data_files(tmp_path / "a") == named
+    assert len(named) < 12
+    client.xadd("s", {"n": "new hour"}, id="7200000-0")
+    archive_once(where, label="run3")
+    files = Folder(tmp_path / "a").read().files
+    assert [(str(file.first), str(file.last)) for file in files] == [("1-0", "1500-0"), ("7200000-0", "7200000-0")]
+
+
+def test_entries_trimmed_by_others_are_missed(both: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
+    """A producer's MAXLEN that was faster than the archive is an error that says how many are gone."""
+    where = Settings(both.url, ("s",), tmp_path / "a")
+    fill(client, "s", 10)
+    archive_once(where)
+    fill(client, "s", 10, first=11)
+    client.xtrim("s", maxlen=5, approximate=False)
+    with pytest.raises(DataLossError, match="stream 's': 5 entries after 10-0 and before 16-0 were trimmed away"):
+        archive_once(where)
+    assert len(held(tmp_path / "a", "s")) == 10
+
+
+def test_a_stream_that_went_back_is_neither_archived_nor_trimmed(
+    both: ServerProcess, client: redis.Redis, tmp_path: Path
+) -> None:
+    """Deleted and made anew, its entries would be taken for archived ones: nothing is touched, and it is said."""
+    where = Settings(both.url, ("s",), tmp_path / "a")
+    fill(client, "s", 10)
+    archive_once(where)
+    client.delete("s")
+    keeper = Keeper(where)
+    with keeper.open(), pytest.raises(UsageError, match=r"'s' went back: .* it no longer exists.*into a new directory"):
+        keeper.check({"s": None})
+    fill(client, "s", 4, first=20)
+    with pytest.raises(
+        UsageError, match=r"'s' went back: it is archived up to 10-0 \(entry 10\).*nothing was archived"
+    ):
+        look(where)
+    with pytest.raises(UsageError, match=r"'s' went back.*nothing was trimmed"):
+        Trimmer(both.url, Keep()).trim("s", Place(Id(10, 0), 10))
+    assert ids(client) == [20, 21, 22, 23]
+
+
+# --- what is trimmed -------------------------------------------------------------------------------------------------
+
+
+def test_what_a_group_needs_stays(both: ServerProcess, client: redis.Redis) -> None:
+    """The limit is the oldest entry that is pending or unread in any group, whatever was done to the group."""
+    fill(client, "s", 20)
+    trimmer = Trimmer(both.url, Keep())
+    archived = Place(Id(15, 0), 15)
+
+    def trimmed() -> tuple[int, str]:
+        found = trimmer.trim("s", archived)
+        assert found.left == client.xlen("s")
+        return ids(client)[0], found.held_by
+
+    client.xgroup_create("s", "g", "0")
+    assert trimmed() == (1, "group 'g' has read nothing")
+    client.xreadgroup("g", "c", {"s": ">"}, count=12)
+    client.xack("s", "g", "1-0", "2-0", "3-0", "5-0")
+    assert trimmed() == (4, "group 'g' has 4-0 pending, held by consumer 'c'")
+    client.xclaim("s", "g", "other", 0, ["4-0"])
+    client.xack("s", "g", *[f"{number}-0" for number in range(6, 13)])
+    assert trimmed() == (4, "group 'g' has 4-0 pending, held by consumer 'other'")
+    client.xgroup_create("s", "late", "0")
+    client.xack("s", "g", "4-0")
+    assert trimmed() == (4, "group 'late' has read nothing")
+    client.xgroup_destroy("s", "late")
+    client.xgroup_setid("s", "g", "6-0")
+    assert trimmed() == (7, "group 'g' has read up to 6-0")
+    client.xgroup_setid("s", "g", "$")
+    assert trimmed() == (16, "the rest is not archived yet")
+    trimmer.close()
+
+
+def test_what_is_to_be_kept_stays(both: ServerProcess, client: redis.Redis) -> None:
+    """A number of entries is kept exactly; young ones are kept by the server's clock."""
+    fill(client, "s", 1000)
+    assert Trimmer(both.url, Keep(entries=2000)).trim("s", Place(Id(900, 0), 900)).count == 0
+    found = Trimmer(both.url, Keep(entries=333)).trim("s", Place(Id(900, 0), 900))
+    assert (found.count, found.left, found.held_by) == (667, 333, "the newest 333 entries are kept")
+    assert ids(client) == list(range(668, 1001))
+    assert Trimmer(both.url, Keep(entries=33)).trim("s", Place(Id(900, 0), 900)).left == 100
+    young = client.xadd("s", {"n": "1"})
+    place = Place(parse_id(young.decode()), 1001)
+    found = Trimmer(both.url, Keep(ms=3_600_000)).trim("s", place)
+    assert (found.count, found.held_by) == (100, "kept for 3600000 ms")
+    assert [ident for ident, _ in client.xrange("s")] == [young]
+    assert Trimmer(both.url, Keep(ms=0)).trim("s", Place(place.id, 1001)).left in (0, 1)  # within this millisecond
+
+
+def test_ids_of_any_size_are_compared_right(both: ServerProcess, client: redis.Redis) -> None:
+    """Lua's numbers end at 2^53 and ids at 2^64."""
+    big = MAX_PART
+    places = [Id(9, big), Id(10, 0), Id(2**53, 1), Id(2**53 + 1, 0), Id(big - 1, big), Id(big, 9), Id(big, 10)]
+    for at in places:
+        client.execute_command("XADD", "s", str(at), "a", "1")
+    for number, at in enumerate(places, 1):
+        Trimmer(both.url, Keep()).trim("s", Place(at, number))
+        assert [parse_id(ident.decode()) for ident, _ in client.xrange("s")] == places[number:]
+
+
+def test_a_group_made_meanwhile_loses_nothing(both: ServerProcess, client: redis.Redis) -> None:
+    """Look and cut are one step: from the moment a group is there at 0, nothing it has not read goes."""
+    fill(client, "s", 3000)
+    done = threading.Event()
+    failed: list[Exception] = []
+
+    def trim() -> None:
+        trimmer = Trimmer(both.url, Keep())
+        try:
+            for number in range(1, 3001, 12):
+                trimmer.trim("s", Place(Id(number, 0), number))
+        except Exception as reason:  # noqa: BLE001 - the test's own thread shows it
+            failed.append(reason)
+        finally:
+            done.set()
+            trimmer.close()
+
+    thread = threading.Thread(target=trim)
+    thread.start()
+    seen = 0
+    while not done.is_set():
+        client.xgroup_create("s", "g", "0")
+        there = client.xlen("s")
+        for _ in range(3):
+            assert client.xlen("s") == there
+        client.xgroup_destroy("s", "g")
+        seen += 1
+    thread.join()
+    assert failed == []
+    assert seen > 3
+    assert ids(client)[0] > 1000
+
+
+def test_a_dry_run_changes_nothing_and_names_who_holds_it(
+    both: ServerProcess, client: redis.Redis, tmp_path: Path
+) -> None:
+    """What would be archived and trimmed is counted; no directory is made, nothing goes."""
+    fill(client, "s", 20)
+    fill(client, "t", 5)
+    client.xgroup_create("s", "g", "0")
+    client.xreadgroup("g", "web-1", {"s": ">"}, count=12)
+    client.xack("s", "g", *[f"{number}-0" for number in range(1, 8)])
+    found = look(Settings(both.url, ("s", "t"), tmp_path / "a"))
+    assert [(one.stream, one.archive, one.trim, one.left, one.held_by) for one in found] == [
+        ("s", 20, 7, 13, "group 'g' has 8-0 pending, held by consumer 'web-1'"),
+        ("t", 5, 5, 0, ""),
+    ]
+    found = look(Settings(both.url, ("t",), tmp_path / "a", keep=Keep(entries=2)))
+    assert [(one.trim, one.left, one.held_by) for one in found] == [(3, 2, "the newest 2 entries are kept")]
+    assert not (tmp_path / "a").exists()
+    assert (client.xlen("s"), client.xlen("t")) == (20, 5)
+    with pytest.raises(ConfigError, match="stream 'nope' does not exist"):
+        look(Settings(both.url, ("nope",), tmp_path / "a"))
+
+
+# --- the directory ---------------------------------------------------------------------------------------------------
+
+
+def test_one_job_an_archive(tmp_path: Path) -> None:
+    """A second job is told who has it; where locks do not reach, the manifest's generation stops the loser."""
+    where = Settings("redis://127.0.0.1:1", ("s",), tmp_path / "a")
+    first, second = Keeper(where), Keeper(where)
+    with first.open():
+        with (
+            pytest.raises(ArchiveLockedError, match=f"is being written by process {os.getpid()}: one job"),
+            second.open(),
+        ):
+            pass
+        manifest = first.folder.read()
+        second.folder.switch(manifest, Manifest(manifest.generation + 1))
+        with pytest.raises(StorageError, match="written by another job meanwhile"):
+            first.folder.switch(manifest, Manifest(manifest.generation + 1))
+    with second.open():
+        assert second.manifest.generation == manifest.generation + 1
+
+
+def test_the_commands_that_the_docs_name_are_enough(real_redis: ServerProcess, tmp_path: Path) -> None:
+    """For a user who may do nothing else; without one of them the error says which."""
+    docs = Path(__file__).parents[3] / "docs"
+    told = {
+        name: re.findall(r"[A-Z]{4,}", re.search(begin + r"([^.]*?)(?:,? and SCAN| to read)", text)[1])  # type: ignore[index]  # the docs have the sentence
+        for name, begin in (("archive", "user of the server needs "), ("spark", "user in the `url` needs "))
+        for text in [(docs / f"{name}.md").read_text()]
+    }
+    url = real_redis.url.replace("redis://", "redis://a:p@")
+    with real_redis.client() as client:
+        client.flushall()
+        fill(client, "s", 5)
+        try:
+            for commands in (told["spark"], told["archive"]):
+                may = [f"+{command.lower()}" for command in commands]
+                client.acl_setuser("a", enabled=True, reset=True, passwords=["+p"], keys=["*"], commands=may)
+                source = MillstreamSource({"url": url, "stream": "s"})
+                made = source.reader(source.schema())
+                assert sum(batch.num_rows for part in made.partitions() for batch in made.read(part)) == 5
+            archive_once(Settings(url, ("s",), tmp_path / "a"))
+            assert (len(held(tmp_path / "a", "s")), client.xlen("s")) == (5, 0)
+            client.acl_setuser("a", enabled=True, commands=["-echo"])
+            with pytest.raises(UsageError, match=r"the user needs \+echo"):
+                source.reader(source.schema()).partitions()
+        finally:
+            client.acl_deluser("a")
+
+
+def test_a_job_that_no_lock_keeps_out_takes_nothing_from_the_other(tmp_path: Path) -> None:
+    """It removes files that no manifest names: the job that is writing them must not name them after that, and trim."""
+    where = Settings("redis://127.0.0.1:1", ("s",), tmp_path / "a")
+    first, second = Keeper(where), Keeper(where)
+    rows = [(f"{ms}-0", [(b"n", b"1")]) for ms in range(1, 6)]
+
+    def write(root: Path, label: str) -> list[DataFile]:
+        files = write_files(root, label, rows_of("s", rows))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("fcntl.flock", lambda *_: None)
+            with second.open():
+                assert data_files(root) == set()
+        return files
+
+    ranges = {"s": Position(ZERO, 0, Id(5, 0), 5)}
+    with first.open(), pytest.raises(StorageError, match="written by another job meanwhile"):
+        first.take("x", ranges, write)
+    assert first.folder.read().files == ()
+
+
+def test_a_job_killed_before_its_first_manifest(real_redis: ServerProcess, tmp_path: Path) -> None:
+    """What it left is not taken for somebody else's directory."""
+    with real_redis.client() as client:
+        fill(client, "s", 5)
+        assert child(real_redis, tmp_path / "a", "switching:1") == -signal.SIGKILL
+        assert not (tmp_path / "a" / MANIFEST).exists()
+        archive_once(Settings(real_redis.url, ("s",), tmp_path / "a"))
+        assert len(held(tmp_path / "a", "s")) == 5
+
+
+def test_links_out_of_an_archive_are_not_followed(real_redis: ServerProcess, tmp_path: Path) -> None:
+    """Neither what is read, nor what is written, nor what is swept is ever outside of its directory."""
+    where = Settings(real_redis.url, ("s",), tmp_path / "a")
+    with real_redis.client() as client:
+        client.flushall()
+        fill(client, "s", 20)
+        archive_once(where)
+        moved = tmp_path / "stream=s"
+        (tmp_path / "a" / "stream=s").rename(moved)
+        (moved / "mine.txt").write_text("not the archive's")
+        (tmp_path / "a" / "stream=s").symlink_to(moved)
+        with pytest.raises(StorageError, match="leads out of the archive"):
+            held_by_replay(tmp_path / "a")
+        fill(client, "s", 5, first=21)
+        with pytest.raises(StorageError, match="leads out of the archive"):
+            archive_once(where)
+        assert client.xlen("s") == 5
+    assert (moved / "mine.txt").read_text() == "not the archive's"
+    (tmp_path / "a" / LOCK).unlink()
+    (tmp_path / "a" / LOCK).symlink_to(moved / "mine.txt")
+    with pytest.raises(OSError, match="symbolic links"):
+        archive_once(where)
+    assert (moved / "mine.txt").read_text() == "not the archive's"
+
+
+def held_by_replay(root: Path) -> list[Any]:
+    """What a reader gets of stream s."""
+    folder = Folder(root)
+    paths = [file.path for file in folder.read().files]
+    return list(archived(folder, "s", ZERO, LAST, paths, Want(listed=True)))
+
+
+def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
+    """Nothing is written among other files, and a damaged manifest is not taken for a new archive."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/notes.txt").write_text("mine")
+    with (
+        pytest.raises(ConfigError, match="is not empty and no archive"),
+        Keeper(Settings("redis://127.0.0.1:1", ("s",), tmp_path / "a")).open(),
+    ):
+        pass
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["notes.txt"]
+    (tmp_path / "a" / MANIFEST).write_text("{")
+    with (
+        pytest.raises(StorageError, match="manifest is damaged"),
+        Keeper(Settings("redis://127.0.0.1:1", ("s",), tmp_path / "a")).open(),
+    ):
+        pass
+    with pytest.raises(ConfigError, match="is no archive"):
+        Folder(tmp_path / "b").read()
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+entries = st.lists(
+    st.tuples(
+        st.one_of(st.integers(0, 10**7), st.integers(0, MAX_PART)),
+        st.integers(1, MAX_PART),
+        st.lists(st.tuples(st.sampled_from([b"a", b"b", b"", b"\xff"]), st.binary(max_size=4)), min_size=1, max_size=4),
+    ),
+    min_size=1,
+    max_size=12,
+    unique_by=lambda entry: entry[:2],
+).map(lambda rows: sorted(rows, key=lambda entry: entry[:2]))
+
+
+@settings(deadline=None, max_examples=25)
+@given(entries, st.data())
+def test_files_are_read_as_the_stream_was(tmp_path_factory: pytest.TempPathFactory, rows, data: st.DataObject) -> None:
+    """Written, merged and read by range, a file gives what a live read of the same entries gives."""
+    root = tmp_path_factory.mktemp("files")
+    told = [(f"{ms}-{seq}", fields) for ms, seq, fields in rows]
+    raw = [[ident.encode(), [part for pair in fields for part in pair]] for ident, fields in told]
+    made = write_files(root, "x", rows_of("s", told))
+    assert sum(file.rows for file in made) == len(rows)
+    assert {file.path for file in made} == data_files(root)
+    by_hour: dict[int, list] = {}
+    for file in made:
+        by_hour.setdefault(file.first.ms // 3_600_000, []).append(file)
+    assert all(len(files) == 1 for files in by_hour.values())
+    merged = merge(root, [made[0]], "y")
+    assert (merged[0].rows, merged[0].first, merged[0].last) == (made[0].rows, made[0].first, made[0].last)
+    after, until = sorted(data.draw(st.tuples(*[st.sampled_from([ZERO, LAST, *(Id(*row[:2]) for row in rows)])] * 2)))
+    want = data.draw(st.builds(Want, st.sampled_from([(), (b"a",), (b"\xff", b"")]), st.booleans(), st.booleans()))
+    pages = [page for file in made for page in read_pages(root / file.path, after, until, want)]
+    wanted = [row for row in raw if after < parse_id(row[0].decode()) <= until]
+    whole = general(wanted, want)
+    if whole is None:
+        assert pages == []
+        return
+    assert [ident for page in pages for ident in page.ids.to_pylist()] == whole.ids.to_pylist()
+    assert [time for page in pages for time in page.times.tolist()] == whole.times.tolist()
+    for name in want.fields:
+        found = [value for page in pages for value in page.fields[name].view(pa.binary()).to_pylist()]
+        assert found == whole.fields[name].view(pa.binary()).to_pylist()
+    for one, other in ((want.pairs, "pairs"), (want.listed, "listed")):
+        if one:
+            found = [row for page in pages for row in bare(getattr(page, other))]
+            assert found == bare(getattr(whole, other))
+
+
+def bare(array: pa.Array) -> list:
+    """Rows of a map or list of fields as lists of pairs of bytes."""
+    if pa.types.is_map(array.type):
+        keys, items = array.keys.view(pa.binary()).to_pylist(), array.items.view(pa.binary()).to_pylist()
+        offsets = array.offsets.to_pylist()
+        return [list(zip(keys[begin:end], items[begin:end], strict=True)) for begin, end in pairwise(offsets)]
+    return [[(pair["name"], pair["value"]) for pair in row] for row in array.to_pylist()]
+
+
+def test_a_task_that_fails_leaves_no_file_under_a_name(tmp_path: Path) -> None:
+    """What a failed attempt had begun is gone; what it had finished is nobody's until the manifest names it."""
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield from rows_of("s", [("1-0", [(b"a", b"1")]), ("3600000-0", [(b"a", b"1")])])
+        raise RuntimeError("the server went away")
+
+    with pytest.raises(RuntimeError, match="went away"):
+        list(write_batches(str(tmp_path), "x", rows()))
+    assert [path.split("/")[1:3] for path in data_files(tmp_path)] == [["date=1970-01-01", "hour=00"]]
+    assert all(path.endswith(".parquet") for path in data_files(tmp_path))
+    made = next(iter(write_batches(str(tmp_path), "x", iter(()))))
+    assert made.num_rows == 0
+
+
+def test_other_tools_read_the_files(tmp_path: Path) -> None:
+    """Plain Parquet with unsigned numbers and bytes."""
+    made = write_files(tmp_path, "x", rows_of("s", NASTY[:2]))
+    table = pq.read_table(tmp_path / made[0].path, partitioning=None)
+    assert table.column_names == ["id_ms", "id_seq", "fields"]
+    assert table["id_seq"].to_pylist() == [0, MAX_PART]
+
+
+# --- killed ----------------------------------------------------------------------------------------------------------
+
+
+def child(server: ServerProcess, root: Path, hook: str) -> int:
+    """An archive job as a process of its own; its exit code."""
+    words = [sys.executable, "-m", "support.archives", server.url, str(root), "s"]
+    environment = os.environ | {"MILLSTREAM_ARCHIVE_HOOK": hook, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr[-3000:]
+    return done.returncode
+
+
+def test_killed_at_every_point_while_others_write_and_read(real_redis: ServerProcess, tmp_path: Path) -> None:
+    """Archive and live stream together hold each entry once; each group got each entry; no pending one was trimmed."""
+    root, seed = tmp_path / "a", random.Random(6)
+    with Traffic(real_redis) as traffic:
+        for point in POINTS:
+            goal = len(traffic.added) + 500
+            eventually(lambda goal=goal: len(traffic.added) > goal, what="entries are added")
+            nth = seed.randint(1, 2) if point not in ("merged", "sweeping") else 1
+            assert child(real_redis, root, f"{point}:{nth}") == -signal.SIGKILL, f"{point} was not reached"
+    assert traffic.failed == []
+    with real_redis.client() as client:
+        # Before the last run too: what was trimmed is archived.
+        live = {ident for ident, _ in client.xrange("s")}
+        archived = [ident.encode() for ident, _ in held(root, "s")]
+        assert sorted({*archived, *live}, key=lambda ident: parse_id(ident.decode())) == traffic.added
+        archive_once(Settings(real_redis.url, ("s",), root))
+        assert [ident.encode() for ident, _ in held(root, "s")] == traffic.added
+        assert client.xlen("s") == 0
+    assert traffic.read == {"fast": traffic.added, "slow": traffic.added}
+    assert data_files(root) == {file.path for file in Folder(root).read().files}
+    assert json.loads((root / MANIFEST).read_text())["places"]["s"]["n"] == len(traffic.added)

@@ -1,0 +1,265 @@
+"""The archive job in Spark: the command, a driver killed in the midst, and the campaign of such kills."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+from click.testing import CliRunner
+
+import millstream.spark
+from millstream.cli.main import main
+from millstream.errors import ConfigError
+from millstream.spark.archive.directory import MANIFEST, Folder
+from millstream.spark.archive.points import POINTS
+from millstream.spark.archive.store import Settings
+from support import campaign
+from support.archives import Traffic, archive_once, data_files, held
+from support.servers import ServerProcess, redis_server
+from support.streams import fill
+from support.waiting import eventually
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.realserver]
+
+DRIVER = """
+import sys
+
+import millstream.spark
+
+url, root = sys.argv[1:]
+spark = millstream.spark.session("killed", quick=True, spark__log__level="OFF")
+millstream.spark.archive(url, "s", to=root, spark=spark, per_batch=300)
+"""
+
+
+def killed(url: str, root: Path, hook: str) -> None:
+    """Run a job in Spark that is killed at a point; its Java goes with it."""
+    environment = os.environ | {"MILLSTREAM_ARCHIVE_HOOK": hook}
+    with root.with_suffix(".log").open("wb") as log:
+        driver = subprocess.Popen(
+            [sys.executable, "-c", DRIVER, url, str(root)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            env=environment,
+            start_new_session=True,
+        )
+    try:
+        code = driver.wait(timeout=600)
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait(timeout=30)
+    assert code == -signal.SIGKILL, root.with_suffix(".log").read_text(errors="replace")[-3000:]
+
+
+def test_the_command_archives_and_trims(
+    real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", tmp_path: Path
+) -> None:
+    """Once over what is there: files by date and hour, the stream trimmed, and a table that says so."""
+    ids = fill(client, "s", 700)
+    client.xadd("s", {b"\xff": b"\x00\r\n"}, id="1700000000000-5")
+    client.xgroup_create("s", "g", "0")
+    client.xreadgroup("g", "web-1", {"s": ">"}, count=500)
+    client.xack("s", "g", *ids[:400])
+    words = ["archive", real_redis.url, "s", "--to", str(tmp_path / "a"), "--once", "--batch", "300", "-o", "json"]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout) == [
+        {
+            "stream": "s",
+            "archived": 701,
+            "upto": "1700000000000-5",
+            "total": 701,
+            "trimmed": 400,
+            "left": 301,
+            "held_by": "group 'g' has 401-0 pending, held by consumer 'web-1'",
+        }
+    ]
+    entries = held(tmp_path / "a", "s")
+    assert [ident for ident, _ in entries] == [*ids, "1700000000000-5"]
+    assert entries[-1][1] == ((b"\xff", b"\x00\r\n"),)
+    assert client.xrange("s", count=1)[0][0] == "401-0"
+    folders = {path.rpartition("/")[0] for path in data_files(tmp_path / "a")}
+    assert folders == {"stream=s/date=1970-01-01/hour=00", "stream=s/date=2023-11-14/hour=22"}
+    table = spark.read.parquet(str(tmp_path / "a"))
+    assert table.where("date = '2023-11-14' AND id_ms = 1700000000000").count() == 1
+    assert not (tmp_path / "a" / "_run").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--once"], "name the streams to archive, or give --stream-pattern"),
+        (["s", "--pattern", "s*"], "name the streams to archive, or give --stream-pattern"),
+        (["s", "--stream-pattern", "s*"], "name the streams to archive, or give --stream-pattern"),
+        (["s,t"], "streams are named one by one"),
+        (["s", "--keep", "5"], "--keep '5': it must be a length of time such as"),
+        (["s", "--keep", "soon"], "--keep 'soon': it must be a length of time such as"),
+        (["s", "--keep", "99999999999999d"], "--keep '99999999999999d': it must not be longer than a hundred"),
+        (["s", "--batch", "0"], "must be greater than 0"),
+        (["s", "--every", "nan"], "--every 'nan': it must be a length of time such as"),
+        (["nope", "--once"], "stream 'nope' does not exist on the server"),
+    ],
+)
+def test_a_command_line_that_cannot_be_meant(
+    real_redis: ServerProcess, spark: "SparkSession", tmp_path: Path, words: list[str], told: str
+) -> None:
+    """One line that says what to mend; no traceback, and exit code 2."""
+    done = CliRunner().invoke(main, ["archive", real_redis.url, "--to", str(tmp_path / "a"), *words])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("millstream archive: ")
+    assert told in done.stderr
+
+
+@pytest.mark.parametrize("to", ["s3://bucket/x", "s3:/bucket/x", "hdfs://n:9000/x", "file://elsewhere/x", " "])
+def test_an_archive_elsewhere_is_refused(
+    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str
+) -> None:
+    """What was archived into a directory ``s3:`` of a container and trimmed would be lost with it."""
+    monkeypatch.chdir(tmp_path)
+    fill(client, "s", 5)
+    done = CliRunner().invoke(main, ["archive", real_redis.url, "s", "--once", "--to", to])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "Invalid value for '--to'" in done.stderr
+    with pytest.raises(ConfigError, match=r"on a file system of this machine|it is empty"):
+        millstream.spark.archive(real_redis.url, "s", to=to)
+    if to.startswith(("s3", "hdfs")):  # pathlib leaves one slash of them
+        with pytest.raises(ConfigError, match="on a file system of this machine"):
+            millstream.spark.archive(real_redis.url, "s", to=Path(to))
+    assert (list(tmp_path.iterdir()), client.xlen("s")) == ([], 5)
+
+
+def test_a_file_url_is_its_path(real_redis: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
+    """The one kind of URL that is local; blanks in it are escaped as such URLs have them."""
+    fill(client, "s", 5)
+    (tmp_path / "a b").mkdir()
+    archive_once(Settings(real_redis.url, ("s",), tmp_path / "a b" / "c"))
+    where = (tmp_path / "a b" / "c").as_uri()
+    done = CliRunner().invoke(main, ["archive", real_redis.url, "s", "--dry-run", "-o", "json", "--to", where])
+    assert json.loads(done.stdout)[0]["archive"] == 0
+    done = CliRunner().invoke(main, ["replay", where, "s", "--to", real_redis.url, "--as", "t"])
+    assert (done.exit_code, client.xlen("t")) == (0, 5)
+
+
+def test_a_running_job_trims_as_groups_move_on_and_ends_when_asked(
+    real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", tmp_path: Path
+) -> None:
+    """Without new entries it still trims what is acknowledged meanwhile; told to stop, it ends with all on disk."""
+    ids = fill(client, "s", 50)
+    client.xgroup_create("s", "g", "0")
+    client.xreadgroup("g", "c", {"s": ">"})
+    told = {"acked": False}
+
+    def stop() -> bool:
+        if (tmp_path / "a" / MANIFEST).exists() and Folder(tmp_path / "a").read().files and not told["acked"]:
+            client.xack("s", "g", *ids[:30])
+            told["acked"] = True
+        return told["acked"] and client.xlen("s") == 20
+
+    report = millstream.spark.archive(
+        real_redis.url, "s", to=tmp_path / "a", spark=spark, stop=stop, once=False, every=0.3
+    )
+    assert [(one.archived, one.trimmed, one.left) for one in report] == [(50, 30, 20)]
+    assert len(held(tmp_path / "a", "s")) == 50
+
+
+def test_sigterm_ends_the_command_with_all_on_disk(
+    real_redis: ServerProcess, spark: "SparkSession", tmp_path: Path
+) -> None:
+    """Among writers and readers it ends with 0 and its table; what it archived and what is left is everything, once."""
+    root, log = tmp_path / "a", tmp_path / "log"
+    words = [str(Path(sys.executable).with_name("millstream")), "archive", real_redis.url, "s", "--to", str(root)]
+    words += ["--every", "0.1", "--batch", "500", "-o", "json"]
+    with Traffic(real_redis) as traffic, log.open("wb") as err:
+        job = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=err, start_new_session=True
+        )
+
+        def trimmed() -> bool:
+            if job.poll() is not None:
+                raise RuntimeError(f"the job ended with {job.returncode}: {log.read_text()}")
+            return bool(traffic.added) and not client.xrange("s", traffic.added[0], traffic.added[0])
+
+        with real_redis.client() as client:
+            try:
+                eventually(trimmed, 240, what="the job has archived some entries and removed them from the stream")
+                job.send_signal(signal.SIGTERM)
+                out, _ = job.communicate(timeout=120)
+            finally:
+                if job.poll() is None:
+                    os.killpg(job.pid, signal.SIGKILL)
+                    job.wait()
+    assert traffic.failed == []
+    assert job.returncode == 0, log.read_text()
+    added = [ident.decode() for ident in traffic.added]
+    archived = [ident for ident, _ in held(root, "s")]
+    assert archived == added[: len(archived)]
+    (told,) = json.loads(out)
+    assert (told["total"], told["upto"]) == (len(archived), archived[-1])
+    with real_redis.client() as client:
+        live = [ident.decode() for ident, _ in client.xrange("s")]
+        assert live == added[told["trimmed"] :]
+        assert told["trimmed"] <= len(archived)
+        assert not (root / "_run").exists()
+        millstream.spark.archive(real_redis.url, "s", to=root, spark=spark)
+        assert client.xlen("s") == 0
+    assert [ident for ident, _ in held(root, "s")] == added
+
+
+def test_a_driver_killed_between_files_and_manifest(
+    real_redis: ServerProcess, client: redis.Redis, spark: "SparkSession", tmp_path: Path
+) -> None:
+    """Spark itself, with its Java, killed when a batch's files are written and not named: nothing is lost or twice."""
+    root = tmp_path / "a"
+    ids = fill(client, "s", 1000)
+    killed(real_redis.url, root, "written:2")
+    assert len(data_files(root)) == 2
+    assert len(Folder(root).read().files) == 1
+    assert [ident for ident, _ in held(root, "s")] == ids[:300]
+    ids += fill(client, "s", 10, first=5000)
+    millstream.spark.archive(real_redis.url, "s", to=root, spark=spark)
+    assert [ident for ident, _ in held(root, "s")] == ids
+    assert client.xlen("s") == 0
+    assert data_files(root) == {file.path for file in Folder(root).read().files}
+
+
+def one_kill(seed: int) -> int:
+    """A piece of the campaign: a driver killed at a random point among writers and readers, then the rest archived."""
+    import tempfile
+
+    chance = random.Random(seed)
+    with tempfile.TemporaryDirectory() as folder, redis_server(Path(folder) / "redis") as server:
+        root = Path(folder) / "a"
+        point = chance.choice(POINTS)
+        nth = 1 if point in ("merged", "sweeping") else chance.randint(1, 3)
+        with Traffic(server) as traffic:
+            goal = chance.randint(2500, 4000)
+            eventually(lambda: len(traffic.added) > goal, 120, what="there is a backlog")
+            killed(server.url, root, f"{point}:{nth}")
+        assert traffic.failed == []
+        added = [ident.decode() for ident in traffic.added]
+        with server.client() as client:
+            live = {ident.decode() for ident, _ in client.xrange("s")}
+            archived = {ident for ident, _ in held(root, "s")} if (root / MANIFEST).exists() else set()
+            assert archived | live == set(added)
+            millstream.spark.archive(server.url, "s", to=root, per_batch=5000)
+            assert [ident for ident, _ in held(root, "s")] == added
+            assert client.xlen("s") == 0
+        assert traffic.read == {"fast": traffic.added, "slow": traffic.added}
+    return len(added)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(campaign.LIMIT)
+def test_drivers_killed_fifty_times(spark: "SparkSession") -> None:
+    """Fifty drivers with their Java, each killed at a point of its seed: each entry is archived once."""
+    campaign.run("archive-kills", one_kill, range(50), unit="entries")

@@ -1,0 +1,140 @@
+"""The manifest of an archive: batches join without gap or overlap, files merge without loss, in any order of events."""
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millstream.errors import StorageError
+from millstream.spark.archive.manifest import FAN, DataFile, Manifest, ManifestError, Place, dump, load, mergeable
+from millstream.spark.model.offsets import ZERO, Id, Position
+
+
+def file(first: int, last: int, *, stream: str = "s", size: int = 1000, name: str = "") -> DataFile:
+    return DataFile(name or f"{stream}/{first}-{last}", stream, Id(first, 0), Id(last, 0), last - first + 1, size)
+
+
+def read(start: int, end: int) -> Position:
+    return Position(Id(start, 0), start, Id(end, 0), end)
+
+
+def some() -> Manifest:
+    """Two batches of one stream."""
+    first = Manifest().with_batch({"s": replace(read(0, 10), start=ZERO)}, [file(1, 5), file(6, 10)])
+    return first.with_batch({"s": read(10, 20)}, [file(11, 20)])
+
+
+def test_batches_join_without_gap_or_overlap() -> None:
+    """A batch is taken where the archive ends and nowhere else; taking one again is refused."""
+    made = some()
+    assert made.places == {"s": Place(Id(20, 0), 20)}
+    assert [each.path for each in made.files] == ["s/1-5", "s/6-10", "s/11-20"]
+    for wrong in (read(10, 25), read(21, 25), read(0, 25)):
+        with pytest.raises(ManifestError, match=r"begins after .* and the archive ends at 20-0: nothing was archived"):
+            made.with_batch({"s": wrong}, [])
+    with pytest.raises(ManifestError, match="holds entries that are archived"):
+        made.with_batch({"s": read(20, 30)}, [file(20, 30)])
+    with pytest.raises(ManifestError, match="reaches past"):
+        made.with_batch({"s": read(20, 30)}, [file(21, 31)])
+    with pytest.raises(ManifestError, match="would hold the same entries"):
+        made.with_batch({"s": read(20, 30)}, [file(21, 25), file(25, 30, name="b")])
+
+
+def test_a_stream_with_nothing_new_stays_where_it_is() -> None:
+    """An offset names all streams of a query; one that had no entries repeats the batch it had last."""
+    made = some().with_batch({"s": read(10, 20), "t": replace(read(0, 3), start=ZERO)}, [file(1, 3, stream="t")])
+    assert made.places == {"s": Place(Id(20, 0), 20), "t": Place(Id(3, 0), 3)}
+
+
+def test_a_merge_keeps_every_row() -> None:
+    """Merged files are replaced by what holds as many rows of the same range, or nothing changes."""
+    made = some()
+    merged = made.with_merged(made.files[:2], [file(1, 10, name="m")])
+    assert [each.path for each in merged.files] == ["m", "s/11-20"]
+    with pytest.raises(ManifestError, match="nothing was changed"):
+        made.with_merged(made.files[:2], [file(1, 9)])
+    with pytest.raises(ManifestError, match="nothing was changed"):
+        merged.with_merged(made.files[:2], [file(1, 10)])
+
+
+def test_files_are_found_by_the_range_they_hold() -> None:
+    """Only files that may hold an entry of the range are read."""
+    made = some()
+    assert [each.path for each in made.of("s", Id(5, 0), Id(10, 0))] == ["s/6-10"]
+    assert [each.path for each in made.of("s", Id(4, 0), Id(11, 0))] == ["s/1-5", "s/6-10", "s/11-20"]
+    assert made.of("s", Id(20, 0), Id(99, 0)) == []
+    assert made.of("other", ZERO, Id(99, 0)) == []
+
+
+def test_the_manifest_survives_its_file() -> None:
+    """What is written is what is read, names of streams that need escaping included."""
+    made = some().with_batch({'ü"\n': Position(ZERO, 0, Id(2**64 - 1, 2**64 - 1), 7, 2)}, [])
+    assert load(dump(made)) == made
+    for wrong in ("", "{}", "[]", dump(made)[:-20], dump(made).replace('"n": 7', '"n": null')):
+        with pytest.raises(StorageError, match=r"the archive's manifest is damaged.*restore it from a backup"):
+            load(wrong)
+    with pytest.raises(StorageError, match="format 2, and this version reads 1: upgrade"):
+        load(dump(made).replace('"format": 1', '"format": 2'))
+
+
+@pytest.mark.parametrize(
+    "path", ["/etc/passwd", "../x", "s/../../x", "s//x", "./x", "", "s/\0x", "s/\ud800", 7, None, ["x"]]
+)
+def test_a_manifest_names_files_of_its_archive_only(path: object) -> None:
+    """Files that it names are read, merged and removed: one from elsewhere must not lead a job out of its directory."""
+    text = dump(some()).replace('"s/1-5"', json.dumps(path))
+    with pytest.raises(StorageError, match=r"the archive's manifest is damaged"):
+        load(text)
+
+
+@pytest.mark.parametrize("wrong", ["[" * 5000, '{"format": 1, "generation": Infinity}', "9" * 5000, "\ud800"])
+def test_a_manifest_of_any_bytes_is_damaged_or_one(wrong: str) -> None:
+    """Nothing in it ends a job with an error that names no cause."""
+    with pytest.raises(StorageError, match=r"the archive's manifest is damaged.*restore it from a backup"):
+        load(wrong)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 200 << 20), max_size=40), st.booleans())
+def test_merging_takes_neighbours_and_comes_to_an_end(sizes: list[int], closed: bool) -> None:
+    """Runs are neighbours in order; merging again and again stops, with few files in a closed hour."""
+    target = 128 << 20
+    files = [file(10 * at + 1, 10 * at + 9, size=size) for at, size in enumerate(sizes)]
+    for _ in range(len(files) + 1):
+        runs = mergeable(files, closed=closed, target=target)
+        if not runs:
+            break
+        for run in runs:
+            at = files.index(run[0])
+            assert files[at : at + len(run)] == run
+            assert len(run) > 1
+            assert sum(each.bytes for each in run) <= target
+            whole = DataFile("m", "s", run[0].first, run[-1].last, 1, sum(each.bytes for each in run))
+            files = [*files[:at], whole, *files[at + len(run) :]]
+    else:
+        pytest.fail("merging never ends")
+    if closed:
+        together = [one.bytes + other.bytes for one, other in pairwise(files)]
+        assert all(size > target for size in together)
+
+
+def test_an_open_hour_is_merged_once_a_size() -> None:
+    """A file a batch: each byte is rewritten at most as often as its file can double, not once a batch."""
+    files: list[DataFile] = []
+    written = 0
+    for at in range(1000):
+        files.append(file(at + 1, at + 1, size=20_000))
+        for run in mergeable(files, closed=False, target=128 << 20):
+            place = files.index(run[0])
+            size = sum(each.bytes for each in run)
+            written += size
+            files = [
+                *files[:place],
+                DataFile("m", "s", run[0].first, run[-1].last, len(run), size),
+                *files[place + len(run) :],
+            ]
+    assert len(files) < 3 * FAN
+    assert written < 10 * 1000 * 20_000

@@ -1,0 +1,289 @@
+"""Replies to Arrow: the fast way equals the general one wherever it answers, and it answers for all usual replies."""
+
+import subprocess
+import sys
+
+import hiredis
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from millstream.errors import UsageError
+from millstream.spark.arrow.decode import Page, Want, fast, general, parse_replies
+from millstream.spark.arrow.decode_uniform import regular
+from millstream.spark.model.offsets import Id
+
+Entry = tuple[bytes, list[bytes]]
+
+TAIL = b"*1\r\n*2\r\n$3\r\n1-1\r\n*2\r\n$1\r\na\r\n$1\r\nb\r\n"
+"""What follows a page on the wire: the stream's first entry."""
+
+
+def reply(entries: list[Entry]) -> bytes:
+    """The bytes of an XRANGE reply."""
+
+    def bulk(value: bytes) -> bytes:
+        return b"$%d\r\n%s\r\n" % (len(value), value)
+
+    body = [b"*2\r\n" + bulk(ident) + b"*%d\r\n" % len(flat) + b"".join(map(bulk, flat)) for ident, flat in entries]
+    return b"*%d\r\n" % len(entries) + b"".join(body)
+
+
+def same(one: Page, other: Page) -> bool:
+    """Whether two pages are equal in all they hold, bytes that are not UTF-8 included."""
+
+    def raw(array: pa.Array | None) -> object:
+        if array is None:
+            return None
+        if pa.types.is_map(array.type):
+            return [array.offsets.to_pylist(), raw(array.keys), raw(array.items)]
+        if pa.types.is_list(array.type):
+            return array.to_pylist()
+        return array.view(pa.binary()).to_pylist()
+
+    return (
+        raw(one.ids) == raw(other.ids)
+        and one.times.tolist() == other.times.tolist()
+        and one.fields.keys() == other.fields.keys()
+        and all(raw(one.fields[name]) == raw(other.fields[name]) for name in one.fields)
+        and raw(one.pairs) == raw(other.pairs)
+        and raw(one.listed) == raw(other.listed)
+        and (one.first, one.last) == (other.first, other.last)
+    )
+
+
+nasty = st.one_of(
+    st.binary(max_size=12),
+    st.sampled_from(
+        [
+            b"",
+            b"\r\n",
+            b"\r",
+            b"\n",
+            b"*2",
+            b"*2\r\n",
+            b"$3",
+            b"$3\r\n1-1\r\n",
+            b"+PONG\r\n",
+            b"-ERR x\r\n",
+            b"\xff\xfe",
+            b"$-1\r\n",
+        ]
+    ),
+    st.text(st.characters(codec="utf-8"), max_size=6).map(str.encode),
+)
+names = st.one_of(
+    st.sampled_from([b"a", b"b", b"carrier", b"a_long_name_of_a_field", b"a_long_name_of_x_field", b""]), nasty
+)
+entry_ids = st.one_of(
+    st.integers(10**12, 2 * 10**12).map(lambda ms: b"%d-0" % ms),
+    st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1)).map(lambda pair: b"%d-%d" % pair),
+)
+wants = st.builds(Want, st.lists(names, max_size=3, unique=True).map(tuple), st.booleans(), st.booleans())
+flats = st.lists(st.tuples(names, nasty), min_size=1, max_size=5).map(
+    lambda pairs: [part for pair in pairs for part in pair]
+)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(entry_ids, flats), min_size=1, max_size=8), wants)
+@example([(b"1-1", [b"a", b"x\r\n$1\r\ny"])], Want((b"a",), True))
+@example([(b"1-1", [b"a", b"*2", b"b", b"1"]), (b"2-1", [b"a", b"*2\r\n$3\r\n2-1"])], Want((b"a", b"b"), True))
+@example([(b"1-1", [b"a", b"1", b"a", b"2"])], Want((b"a",), True))
+@example([(b"1-1", [b"a", b"1"]), (b"2-1", [b"b", b"1", b"b", b"2"])], Want((b"b",), True))
+@example([(b"1-1", [b"a", b"12345\r\nabcdefgh"])], Want((b"a",), True))  # 15 bytes: a 5 at the end of both lengths
+@example([(b"1-1", [b"a", b"1"]), (b"2-1", [b"b", b"1", b"a", b"3"]), (b"3-1", [b"c", b""])], Want((b"a",), True))
+def test_the_fast_way_is_right_or_declines(entries: list[Entry], want: Want) -> None:
+    """Whatever bytes a value or name holds, the fast way never reads a reply differently from a real parser."""
+    raw = reply(entries)
+    slow = general(parse_replies(raw)[0], want)
+    assert slow is not None
+    for way in (regular, fast):
+        quick = way(raw + TAIL, want)
+        if quick is not None:
+            assert quick[1] == len(raw)
+            assert same(quick[0], slow)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(entry_ids, flats), min_size=1, max_size=8))
+@example([(b"1-1", [b"a", b"1", b"b", b"2", b"a", b"\xff\r\n"])])
+def test_listed_fields_are_the_entry_itself(entries: list[Entry]) -> None:
+    """Order, repeated names and bytes that are no text all come through: what an archive has to keep."""
+    page = general(parse_replies(reply(entries))[0], Want(listed=True))
+    assert page is not None
+    assert page.listed is not None
+    found = [[part for pair in row for part in (pair["name"], pair["value"])] for row in page.listed.to_pylist()]
+    assert found == [flat for _, flat in entries]
+
+
+usual_names = st.lists(
+    st.text("abcdefgh_", min_size=1, max_size=20).map(str.encode), min_size=1, max_size=6, unique=True
+)
+usual_values = st.text(st.characters(codec="utf-8", exclude_characters="\r\n*"), max_size=120).map(str.encode)
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_the_fast_way_answers_for_usual_replies(data: st.DataObject) -> None:
+    """Entries with some of a set of fields, values without line breaks: these must not fall to the slow way."""
+    every = data.draw(usual_names)
+    chosen = st.lists(st.sampled_from(every), min_size=1, unique=True)
+    rows = data.draw(st.lists(chosen, min_size=1, max_size=20))
+    entries = [
+        (
+            b"%d-%d" % (1_700_000_000_000 + place, place),
+            [part for name in row for part in (name, data.draw(usual_values))],
+        )
+        for place, row in enumerate(rows)
+    ]
+    raw, want = reply(entries), Want(tuple(every[:2]), True)
+    quick = fast(raw + TAIL, want)
+    slow = general(parse_replies(raw)[0], want)
+    assert quick is not None
+    assert slow is not None
+    assert same(quick[0], slow)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(entry_ids, flats), min_size=1, max_size=3), st.data())
+def test_a_reply_cut_short_is_never_read(entries: list[Entry], data: st.DataObject) -> None:
+    """Half a reply must not pass for a whole one."""
+    raw = reply(entries)
+    half = raw[: data.draw(st.integers(0, len(raw) - 1))]
+    assert fast(half, Want((), True)) is None
+    assert regular(half, Want((), True)) is None
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(entry_ids, flats), min_size=1, max_size=3), st.data())
+def test_a_reply_of_another_shape_is_left_to_the_parser(entries: list[Entry], data: st.DataObject) -> None:
+    """One wrong byte in a header makes it another reply, or none: the fast way then agrees with hiredis or declines."""
+    raw = reply(entries)
+    headers = [place for place in range(1, len(raw) - 1) if raw[place : place + 1] in b"$*" and raw[place - 1] == 10]
+    at = data.draw(st.sampled_from(headers)) + data.draw(st.integers(0, 1))
+    raw = raw[:at] + data.draw(st.sampled_from([b":", b"+", b"*", b"$", b"1", b"2", b"3", b"4"])) + raw[at + 1 :]
+    for way in (regular, fast):
+        quick = way(raw + TAIL, Want((), True))
+        if quick is not None:
+            reader = hiredis.Reader()
+            reader.feed(raw + TAIL)  # a longer length may reach into what follows
+            slow = general(reader.gets(), Want((), True))
+            assert slow is not None
+            assert same(quick[0], slow)
+
+
+sizes = st.one_of(st.integers(0, 30), st.integers(90, 110), st.integers(990, 1010), st.integers(9_990, 10_010))
+
+
+@st.composite
+def alike(draw: st.DrawFn) -> list[Entry]:
+    """Entries of one producer: the same fields in the same order, whatever the values hold."""
+    each = draw(usual_names)
+    values = st.one_of(nasty, st.builds(bytes.__mul__, st.sampled_from([b"x", b"*", b"\n"]), sizes))
+    ids = st.tuples(st.integers(10**12, 10**13 - 1), st.sampled_from([0, 7, 42, 2**64 - 1]))
+    rows = draw(st.integers(1, 12))
+    return [
+        (b"%d-%d" % draw(ids), [part for name in each for part in (name, draw(values))]) for _ in range(rows)
+    ]  # fmt: skip
+
+
+@settings(deadline=None)
+@given(alike(), wants)
+@example([(b"1700000000000-0", [b"a", b"x\r\n$1\r\ny", b"b", b"\r\n"])] * 2, Want((b"b", b"none"), True, True))
+@example([(b"1700000000000-0", [b"a", b"1"]), (b"1700000000000-1", [b"a", b"\n*2\r\n$15\r\n"])], Want((b"a",), True))
+def test_entries_that_are_alike_are_read_right_or_left(entries: list[Entry], want: Want) -> None:
+    """What values hold cannot mislead the walk from header to header."""
+    raw = reply(entries)
+    slow = general(parse_replies(raw)[0], want)
+    assert slow is not None
+    quick = regular(raw + TAIL, want)
+    if quick is None:
+        # Left are only values with a line that begins with a star, as entries do, or that are longer by far.
+        assert any(b"\n*" in b"\n" + value or len(value) > 9999 for _, flat in entries for value in flat[1::2])
+    else:
+        assert quick[1] == len(raw)
+        assert same(quick[0], slow)
+
+
+def test_values_that_begin_with_a_star_are_read_as_fast() -> None:
+    """They put the first guess of where entries begin out of step."""
+    entries = [(b"%d-0" % (10**12 + row), [b"a", b"*" * (row % 3), b"b", b"*2"]) for row in range(9)]
+    quick = regular(reply(entries) + TAIL, Want(pairs=True))
+    assert quick is not None
+    assert quick[0].pairs.to_pylist() == [[("a", "*" * (row % 3)), ("b", "*2")] for row in range(9)]
+
+
+def test_entries_that_differ_are_left_to_the_other_ways() -> None:
+    """One with other names, another order, a field less or more, a field twice, an id of another time."""
+    usual = (b"1700000000000-0", [b"a", b"1", b"b", b"2"])
+    for flat in ([b"a", b"1", b"c", b"2"], [b"b", b"1", b"a", b"2"], [b"a", b"1"], [*usual[1], b"c", b"3"]):
+        for entries in ([usual, (usual[0], flat)], [(usual[0], flat), usual]):
+            assert regular(reply(entries) + TAIL, Want((b"a",))) is None
+    assert regular(reply([(b"1-1", usual[1])]) + TAIL, Want()) is None
+    twice = reply([(usual[0], [b"a", b"1", b"a", b"2"])]) + TAIL
+    assert regular(twice, Want((b"a",), True)) is None
+    found = regular(twice, Want(listed=True))
+    assert found is not None
+    assert [pair["value"] for pair in found[0].listed.to_pylist()[0]] == [b"1", b"2"]
+
+
+READ = """
+import sys
+from pyspark.sql.types import MapType, StringType, StructField, StructType, TimestampType
+from millstream.spark.arrow.columns import Layout
+from millstream.spark.arrow.decode_uniform import regular
+text = StringType()
+columns = {"stream": text, "id": text, "timestamp": TimestampType(), "fields": MapType(text, text), "a": text}
+layout = Layout.of(StructType([StructField(name, kind) for name, kind in columns.items()]))
+raw = b"*1\\r\\n*2\\r\\n$15\\r\\n1700000000000-0\\r\\n*2\\r\\n$1\\r\\na\\r\\n$1\\r\\nb\\r\\n"
+page, _ = regular(raw, layout.want)
+assert layout.batch("s", page).num_rows == 1
+print("pandas" in sys.modules)
+"""
+
+
+def test_a_usual_page_becomes_a_batch_without_pandas() -> None:
+    """Its import takes half a second of processor in each new worker, and much of Arrow's Python calls for it."""
+    assert subprocess.run([sys.executable, "-c", READ], check=True, capture_output=True, text=True).stdout == "False\n"
+
+
+def test_a_field_named_twice_has_its_last_value() -> None:
+    """A map cannot hold both; the fast way leaves it to the general one."""
+    entries = parse_replies(reply([(b"1-1", [b"a", b"1", b"b", b"x", b"a", b"2"])]))[0]
+    page = general(entries, Want((b"a",), True))
+    assert page is not None
+    assert page.fields[b"a"].to_pylist() == ["2"]
+    assert page.pairs.to_pylist() == [[("a", "2"), ("b", "x")]]
+    assert fast(reply([(b"1-1", [b"a", b"1", b"b", b"x", b"a", b"2"])]), Want((b"a",), True)) is None
+
+
+def test_ids_outside_our_times_are_read() -> None:
+    """Ids may be any two numbers; those of the fast way's thirteen digits are only the usual ones."""
+    raw = reply([(b"5-1", [b"a", b"1"]), (b"1700000000000-3", [b"a", b"2"])])
+    found = fast(raw, Want((b"a",)))
+    assert found is not None
+    assert found[0].times.tolist() == [5, 1_700_000_000_000]
+    assert (found[0].first, found[0].last) == (Id(5, 1), Id(1_700_000_000_000, 3))
+
+
+def test_an_error_in_place_of_a_page_is_raised() -> None:
+    """A refused command must not look like an empty stream."""
+    raw = b"-WRONGTYPE Operation against a key holding the wrong kind of value\r\n"
+    assert fast(raw, Want()) is None
+    with pytest.raises(UsageError, match="WRONGTYPE"):
+        parse_replies(raw)
+
+
+def test_an_empty_page() -> None:
+    """The end of a range."""
+    assert fast(b"*0\r\n" + TAIL, Want()) is None
+    assert general(parse_replies(b"*0\r\n" + TAIL)[0], Want()) is None
+
+
+def test_the_test_writes_what_hiredis_reads() -> None:
+    """The reply builder above is itself right."""
+    reader = hiredis.Reader()
+    reader.feed(reply([(b"1-1", [b"a", b"x\r\ny"])]))
+    assert reader.gets() == [[b"1-1", [b"a", b"x\r\ny"]]]

@@ -1,0 +1,709 @@
+"""Clusters, Sentinels and replicas: what Spark's part asks reaches who has the key, wherever that is by then."""
+
+import json
+import logging
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import hiredis
+import pyarrow as pa
+import pytest
+import redis
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+import millstream
+from millstream.errors import ConfigError, UsageError
+from millstream.spark import dispatch, recover
+from millstream.spark.archive.manifest import Place
+from millstream.spark.archive.replay import Replay, replay
+from millstream.spark.archive.trim import Keep, Trimmer
+from millstream.spark.arrow.encode_rows import RowLayout
+from millstream.spark.connection import bulk_reader, routing
+from millstream.spark.group.source import GroupReader
+from millstream.spark.model.offsets import DataLossError, Id
+from millstream.spark.monitoring import store
+from millstream.spark.options.write import SinkOptions
+from millstream.spark.read import pages
+from millstream.spark.source import BatchReader, MillstreamSource, StreamReader
+from millstream.spark.write import staging
+from millstream.spark.write.commit import Publisher
+from millstream.spark.write.sink import settle, stage
+from support.clock import own_clock
+from support.clusters import Three
+from support.ports import free_port
+from support.sentinels import Watched
+from support.servers import ServerProcess, redis_server
+from support.streams import fill
+from support.waiting import eventually
+
+pytestmark = [pytest.mark.spark, pytest.mark.realserver]
+
+ALL = ReadAllAvailable()
+STREAMS = ["{a}", "{b}", "{c}"]
+"""On three different nodes."""
+
+HOUR = 3_600_000
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Three]:
+    """One cluster for the module; its first stream's node has a replica."""
+    with Three(tmp_path_factory.mktemp("cluster"), spare="{a}") as found:
+        assert len({found.owner(stream).port for stream in STREAMS}) == 3
+        yield found
+
+
+@pytest.fixture
+def client(three: Three) -> Iterator[Any]:
+    """Redis-py's client of the cluster; everything is flushed."""
+    three.flush()
+    with millstream.connect(three.url, decode_responses=True) as found:
+        yield found
+
+
+@pytest.fixture
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages of 100 entries, so that there is something between two of them."""
+    monkeypatch.setattr(pages, "FIRST_COUNT", 100)
+    monkeypatch.setattr(pages, "MOST_COUNT", 100)
+
+
+def reader(url: str, **options: str) -> StreamReader:
+    """A stream reader as Spark's driver has it."""
+    source = MillstreamSource({"url": url, "startingOffsets": "earliest"} | options)
+    made = source.streamReader(source.schema())
+    assert isinstance(made, StreamReader)
+    return made
+
+
+def planned(made: StreamReader, start: dict[str, Any] | None = None) -> tuple[list[Any], dict[str, Any]]:
+    """The parts of the next batch, and where it ends."""
+    start = start or made.initialOffset()
+    end = json.loads(json.dumps(made.latestOffset(start, ALL)))
+    return made.partitions(start, end), end
+
+
+def rows(made: StreamReader | BatchReader, parts: list[Any]) -> Counter[tuple[str, str]]:
+    """Stream and id of what the tasks of some parts read."""
+    found: Counter[tuple[str, str]] = Counter()
+    for part in parts:
+        for batch in made.read(part):
+            found.update(zip(batch.column("stream").to_pylist(), batch.column("id").to_pylist(), strict=True))
+    return found
+
+
+def numbered(stream: str, first: int, last: int) -> Counter[tuple[str, str]]:
+    return Counter((stream, f"{number}-0") for number in range(first, last + 1))
+
+
+# --- reading from a cluster ------------------------------------------------------------------------------------------
+
+
+def test_streams_of_every_node_by_name_and_by_pattern(three: Three, client: Any) -> None:
+    """One query over three nodes: planned at each, read at each, progress shown in a group of each stream."""
+    for stream in STREAMS:
+        fill(client, stream, 250)
+    client.set("{b}other", "no stream")
+    wanted = sum((numbered(stream, 1, 250) for stream in STREAMS), Counter[tuple[str, str]]())
+    for which in ({"stream": ",".join(STREAMS)}, {"streamPattern": "{[abc]}*"}):
+        made = reader(three.url, group="lake", minPartitions="6", **which)
+        parts, end = planned(made)
+        assert len(parts) == 6
+        assert rows(made, parts) == wanted
+        assert made.latestOffset(end, ALL) == end
+        for stream in STREAMS:
+            (told,) = client.xinfo_groups(stream)
+            assert (told["name"], told["last-delivered-id"], told["lag"]) == ("lake", "250-0", 0)
+        made.stop()
+    source = MillstreamSource({"url": three.url, "streamPattern": "*"})
+    batch = source.reader(source.schema())
+    assert isinstance(batch, BatchReader)
+    assert rows(batch, batch.partitions()) == wanted
+
+
+@pytest.mark.usefixtures("small_pages")
+def test_a_slot_that_moved_after_the_plan_is_followed(three: Three, client: Any) -> None:
+    """MOVED, before a task begins and between two of its pages: the same rows, and the next plan is made there."""
+    fill(client, "{a}", 500)
+    made = reader(three.url, stream="{a}", minPartitions="2")
+    (first, second), end = planned(made)
+    three.move("{a}")
+    assert rows(made, [first]) == numbered("{a}", 1, 250)
+    batches = made.read(second)
+    found = next(batches).column("id").to_pylist()
+    three.move("{a}")
+    for batch in batches:
+        found += batch.column("id").to_pylist()
+    assert found == [f"{number}-0" for number in range(251, 501)]
+    fill(client, "{a}", 10, first=501)
+    parts, _ = planned(made, end)
+    assert rows(made, parts) == numbered("{a}", 501, 510)
+    made.stop()
+
+
+@pytest.mark.usefixtures("small_pages")
+def test_a_slot_that_is_being_moved_is_read_and_planned_at_both_nodes(three: Three, client: Any) -> None:
+    """ASK: the stream has arrived at its new node and the slot is still the old one's. No wait: it may stay so."""
+    fill(client, "{a}", 500)
+    client.xadd("{a}0", {"not": "moved yet"}, id="1-0")
+    made = reader(three.url, stream="{a}", minPartitions="2", group="lake")
+    (first, second), end = planned(made)
+    batches = made.read(first)
+    found = next(batches).column("id").to_pylist()
+    moving = three.begin_move("{a}")
+    try:
+        for batch in batches:
+            found += batch.column("id").to_pylist()
+        assert found == [f"{number}-0" for number in range(1, 251)]
+        assert rows(made, [second]) == numbered("{a}", 251, 500)
+        fill(client, "{a}", 10, first=501)
+        parts, end = planned(made, end)
+        assert rows(made, parts) == numbered("{a}", 501, 510)
+    finally:
+        three.end_move(moving)
+    fill(client, "{a}", 10, first=511)
+    assert rows(made, planned(made, end)[0]) == numbered("{a}", 511, 520)
+    made.stop()
+
+
+def test_a_value_that_looks_like_a_redirection_is_a_value(three: Three, client: Any) -> None:
+    """The end of a reply is looked at for an error; what stands there may be anything."""
+    client.xadd("{a}", {"x": "-MOVED 1 127.0.0.1:1"}, id="1-0")
+    made = reader(three.url, stream="{a}")
+    assert rows(made, planned(made)[0]) == numbered("{a}", 1, 1)
+    made.stop()
+
+
+# --- writing to a cluster --------------------------------------------------------------------------------------------
+
+
+def layout(stream: str | None) -> RowLayout:
+    """Rows of the column n, to one stream or to that of each row."""
+    return RowLayout(stream, has_id=False, fields=("n",))
+
+
+def staged(url: str, first: int, last: int, stream: str | None = None) -> Any:
+    """What a task has staged: rows with numbers, in turn to each stream where none is named."""
+    columns: dict[str, Any] = {"n": list(range(first, last))}
+    if stream is None:
+        columns["stream"] = [STREAMS[number % 3] for number in range(first, last)]
+    return stage(SinkOptions(url, stream), layout(stream), "q", [pa.record_batch(columns)])
+
+
+def commit(url: str, version: int, *messages: Any) -> None:
+    """The driver's commit."""
+    settle(SinkOptions(url), "q", version, messages, lasting=True)
+
+
+def keys(three: Three, pattern: str = "millstream:*") -> set[str]:
+    """Keys of all nodes."""
+    found: set[str] = set()
+    for node in three.nodes:
+        with node.client(decode_responses=True) as one:
+            found.update(one.keys(pattern))
+    return found
+
+
+def there(client: Any, stream: str) -> list[int]:
+    return [int(fields["n"]) for _, fields in client.xrange(stream)]
+
+
+def test_rows_to_streams_of_every_node_once(three: Three, client: Any) -> None:
+    """A batch over three nodes, repeated; then one stream. Only the record is left."""
+    commit(three.url, 0, staged(three.url, 0, 3000), staged(three.url, 3000, 6000))
+    commit(three.url, 0, staged(three.url, 0, 6000))
+    for at, stream in enumerate(STREAMS):
+        assert there(client, stream) == list(range(at, 6000, 3))
+    commit(three.url, 1, staged(three.url, 0, 10, "orders"))
+    assert there(client, "orders") == list(range(10))
+    assert keys(three) == {"millstream:sink:q"}
+
+
+def test_a_stream_that_can_have_no_neighbour_is_refused(three: Three, client: Any) -> None:
+    """Its rows could not become visible with their count in one transaction."""
+    with pytest.raises(UsageError, match="stream 'a}b' cannot be written on a cluster"):
+        commit(three.url, 0, staged(three.url, 0, 1, "a}b"))
+    assert keys(three, "*") == set()
+
+
+@pytest.mark.parametrize("step", ["staged", "published"])
+def test_the_sink_follows_a_slot(three: Three, client: Any, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """Moved between tasks and commit, and between two pieces of the commit: each row once."""
+    monkeypatch.setattr(staging, "PIECE_ROWS", 3)
+    real, due = Publisher._step, [three.move] if step == "published" else []
+
+    def act(self: Publisher, part: Any, number: int, *rest: Any) -> Any:
+        if part.stream == "{a}" and number == 2 and due:
+            due.pop()("{a}")
+        return real(self, part, number, *rest)
+
+    monkeypatch.setattr(Publisher, "_step", act)
+    message = staged(three.url, 0, 60)
+    if step == "staged":
+        three.move("{a}")
+    commit(three.url, 0, message)
+    assert not due
+    for at, stream in enumerate(STREAMS):
+        assert there(client, stream) == list(range(at, 60, 3))
+    assert keys(three) == {"millstream:sink:q"}
+
+
+def test_the_sink_waits_while_a_slot_is_being_moved(three: Three, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys of one transaction may be apart for a moment: it goes on when the slot has arrived, each row once."""
+    monkeypatch.setattr(staging, "PIECE_ROWS", 3)
+    real, moving = Publisher._step, list[Any]()
+    sleeps = Counter[str]()
+
+    def act(self: Publisher, part: Any, number: int, *rest: Any) -> Any:
+        if part.stream == "{a}" and number == 2 and not moving:
+            moving.append(three.begin_move("{a}"))
+        return real(self, part, number, *rest)
+
+    def arrive(_: float) -> None:
+        sleeps["waited"] += 1
+        if sleeps["waited"] == 3:  # whoever waits has been sent away more than once
+            three.end_move(moving[0])
+
+    monkeypatch.setattr(Publisher, "_step", act)
+    message = staged(three.url, 0, 60)
+    for module in ("asking", "publishing", "wire"):  # each sends again what it asked
+        own_clock(monkeypatch, f"millstream.spark.{module}", sleep=arrive)
+    commit(three.url, 0, message)
+    monkeypatch.undo()
+    assert sleeps["waited"] >= 3
+    assert there(client, "{a}") == list(range(0, 60, 3))
+
+
+# --- the group mode, recovery, views, the archive --------------------------------------------------------------------
+
+
+def group_reader(url: str, **more: str) -> GroupReader:
+    """A reader of group mode as the driver has it."""
+    mode = dispatch.other({"url": url, "mode": "group", "group": "g", "queryName": "lake"} | more)
+    assert mode is not None
+    made = mode.stream_reader(mode.schema())
+    assert isinstance(made, GroupReader)
+    return made
+
+
+def test_a_query_of_a_group_on_three_nodes(three: Three, client: Any) -> None:
+    """Claimed, read, acknowledged on each; a slot that moves between claim and reading takes the claim along."""
+    for stream in STREAMS:
+        fill(client, stream, 100)
+    made = group_reader(three.url, stream=",".join(STREAMS), startingOffsets="earliest")
+    start = made.initialOffset()
+    end = json.loads(json.dumps(made.latestOffset(start, ALL)))
+    three.move("{a}")
+    found: Counter[tuple[str, str]] = Counter()
+    for part in made.partitions(start, end):
+        for batch in made.read(part):
+            found.update(zip(batch.column("stream").to_pylist(), batch.column("id").to_pylist(), strict=True))
+    assert found == sum((numbered(stream, 1, 100) for stream in STREAMS), Counter[tuple[str, str]]())
+    three.move("{a}")
+    assert made.latestOffset(end, ALL) == end
+    for stream in STREAMS:
+        assert client.xpending(stream, "g")["pending"] == 0
+        assert client.xinfo_consumers(stream, "g") == []
+    made.stop()
+
+
+def leave(client: Any, stream: str, count: int) -> None:
+    """Entries that a dead consumer has left pending for an hour."""
+    client.xgroup_create(stream, "g", "0", mkstream=True)
+    ids = fill(client, stream, count)
+    client.xreadgroup("g", "dead", {stream: ">"})
+    client.xclaim(stream, "g", "dead", 0, ids, idle=HOUR, justid=True)
+
+
+def test_a_recovery_goes_along_with_its_stream(three: Three, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its slot moves between two slices and before a burial's transaction; every entry is dead once."""
+    leave(client, "{a}", 120)
+    points = iter(["sliced", "burying"])
+    due = [next(points)]
+
+    def reach(point: str) -> None:
+        if due and point == due[0]:
+            three.move("{a}")
+            due[:] = list(points)[:1]
+
+    monkeypatch.setattr("millstream.spark.failpoints.reach", reach)
+    done = recover(None, three.url, "{a}", "g", "10m", verdict="dead", slice_size=50)
+    assert (done.dead, done.total) == (120, 120)
+    assert not due
+    assert client.xlen("{a}:dead") == 120
+    assert client.xpending("{a}", "g")["pending"] == 0
+    leave(client, "{b}", 10)
+    assert recover(None, three.url, "{b}", "g", "10m", verdict="release").released == 10
+
+
+def test_letters_in_another_slot_are_refused_with_a_name_that_would_do(three: Three, client: Any) -> None:
+    """Nothing is claimed then."""
+    leave(client, "orders", 3)
+    with pytest.raises(ConfigError, match=r"dead='\{orders\}:dead' is"):
+        recover(None, three.url, "orders", "g", "10m", verdict="dead")
+    assert recover(None, three.url, "orders", "g", "10m", verdict="dead", dead="{orders}:dead").dead == 3
+    assert client.xlen("{orders}:dead") == 3
+
+
+def test_views_of_all_nodes(three: Three, client: Any) -> None:
+    """Groups, consumers and pending entries of streams on three nodes in one table each."""
+    for stream in STREAMS:
+        leave(client, stream, 7)
+
+    def view(kind: str, column: str) -> Counter[Any]:
+        source = MillstreamSource({"url": three.url, "streamPattern": "*", "view": kind})
+        made = source.reader(source.schema())
+        found: Counter[Any] = Counter()
+        for part in made.partitions():
+            for batch in made.read(part):  # type: ignore[union-attr] # a batch of Arrow
+                found.update(zip(*(batch.column(name).to_pylist() for name in ("stream", column)), strict=True))
+        return found
+
+    assert view("groups", "pending") == Counter((stream, 7) for stream in STREAMS)
+    assert view("consumers", "consumer") == Counter((stream, "dead") for stream in STREAMS)
+    assert view("pending", "deliveries") == {(stream, 1): 7 for stream in STREAMS}
+    three.move("{b}")
+    recover(None, three.url, "{b}", "g", "10m", verdict="dead")
+    assert view("dead", "letter_stream") == {("{b}", "{b}:dead"): 7}
+
+
+def test_trimming_and_replaying_on_a_cluster(three: Three, client: Any) -> None:
+    """The script runs where the stream is; a replay is written to a node, and goes on at the slot's next one."""
+    fill(client, "{a}", 300)
+    trimmer = Trimmer(three.url, Keep())
+    assert trimmer.trim("{a}", Place(Id(100, 0), 100)).count == 100
+    three.move("{a}")
+    assert trimmer.trim("{a}", Place(Id(150, 0), 150)).count == 50
+    trimmer.close()
+    what = Replay(three.url, "{a}", three.url, "{c}copy", ids="keep")
+    moves = [three.move]
+
+    def move(*_: object) -> bool:
+        if moves:
+            moves.pop()("{c}copy")
+        return False
+
+    assert replay(what, stop=move).written == 150
+    assert not moves
+    assert [ident for ident, _ in client.xrange("{c}copy")] == [f"{number}-0" for number in range(151, 301)]
+
+
+def test_queries_tell_a_cluster_of_themselves(three: Three, client: Any) -> None:
+    """Their keys are in any slots; what is told is found again, and the driver's life with it."""
+    with millstream.connect(three.url) as telling:
+        store.write(telling, store.NEW | {"id": "q1", "driver": "d1", "at_ms": 5}, "started")
+        telling.set(store.driver_key("d1"), 1)
+        store.forget(telling, 6)
+    (found,) = store.look(three.url)
+    assert (found["id"], found["state"]) == ("q1", "running")
+    assert client.xlen(store.PROGRESS) == 1
+    client.delete(store.driver_key("d1"))
+    assert store.look(three.url)[0]["state"] == "gone"
+
+
+# --- nodes that die --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("small_pages")
+def test_a_node_dies_and_its_replica_takes_over(tmp_path: Path) -> None:
+    """In the midst of a task, with rows staged: both go on at the replica, and nothing is lost or doubled."""
+    with Three(tmp_path, spare="{a}") as three, millstream.connect(three.url, decode_responses=True) as client:
+        fill(client, "{a}", 500)
+        made = reader(three.url, stream="{a}")
+        (part,), end = planned(made)
+        batches = made.read(part)
+        found = next(batches).column("id").to_pylist()
+        message = staged(three.url, 0, 30)
+        owner = three.owner("{a}")
+        with owner.client() as there_:
+            assert there_.wait(1, 5000) == 1
+        owner.kill()
+        for batch in batches:
+            found += batch.column("id").to_pylist()
+        assert found == [f"{number}-0" for number in range(1, 501)]
+        commit(three.url, 0, message)
+        parts, end = planned(made, end)
+        assert sum(rows(made, parts).values()) == 10
+        assert three.owner("{a}") is three.replica
+        made.stop()
+
+
+@pytest.mark.usefixtures("small_pages")
+def test_a_primary_that_dies_is_replaced_in_the_middle_of_a_query(tmp_path: Path) -> None:
+    """Sentinels: a task in the midst of its range, rows staged, a claim made. All go on at the new primary."""
+    with Watched(tmp_path) as watched, watched.master.client(decode_responses=True) as client:
+        fill(client, "s", 500)
+        fill(client, "jobs", 50)
+        made = reader(watched.url, stream="s", group="lake")
+        (part,), end = planned(made)
+        claiming = group_reader(watched.url, stream="jobs", startingOffsets="earliest")
+        start = claiming.initialOffset()
+        claim = json.loads(json.dumps(claiming.latestOffset(start, ALL)))
+        batches = made.read(part)
+        found = next(batches).column("id").to_pylist()
+        message = staged(watched.url, 0, 30, "out")
+        client.wait(1, 5000)
+        watched.master.kill()
+        for batch in batches:
+            found += batch.column("id").to_pylist()
+        assert found == [f"{number}-0" for number in range(1, 501)]
+        commit(watched.url, 0, message)
+        with watched.replica.client(decode_responses=True) as now:
+            assert there(now, "out") == list(range(30))
+            fill(now, "s", 10, first=501)
+            assert rows(made, planned(made, end)[0]) == numbered("s", 501, 510)
+            held = [ident for part in claiming.partitions(start, claim) for batch in claiming.read(part)
+                    for ident in batch.column("id").to_pylist()]  # fmt: skip
+            assert held == [f"{number}-0" for number in range(1, 51)]
+            assert claiming.latestOffset(claim, ALL) == claim
+            assert now.xpending("jobs", "g")["pending"] == 0
+        made.stop()
+        claiming.stop()
+
+
+# --- replicas --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerProcess, ServerProcess]]:
+    """A primary and its replica."""
+    folder = tmp_path_factory.mktemp("pair")
+    with redis_server(folder / "primary") as primary:
+        words = ["--replicaof", "127.0.0.1", str(primary.port)]
+        with redis_server(folder / "replica", *words) as replica:
+            yield primary, replica
+
+
+@pytest.fixture
+def paired(pair: tuple[ServerProcess, ServerProcess]) -> Iterator[tuple[redis.Redis, redis.Redis]]:
+    """Clients of both, emptied and in step."""
+    with pair[0].client(decode_responses=True) as primary, pair[1].client(decode_responses=True) as replica:
+        eventually(lambda: primary.wait(1, 1000) == 1 and _linked(replica), what="the replica is in step")
+        primary.flushall()
+        replica.config_resetstat()
+        yield primary, replica
+        replica.client_unpause()
+
+
+def _linked(replica: redis.Redis) -> bool:
+    told: Any = replica.info("replication")
+    return bool(told["master_link_status"] == "up")
+
+
+def pages_read(client: redis.Redis) -> int:
+    """How many XRANGE a server has run."""
+    told: Any = client.info("commandstats")
+    return int(told.get("cmdstat_xrange", {"calls": 0})["calls"])
+
+
+@pytest.mark.usefixtures("small_pages")
+def test_tasks_read_from_the_replica_and_the_plan_is_the_primary_s(
+    pair: tuple[ServerProcess, ServerProcess], paired: tuple[redis.Redis, redis.Redis]
+) -> None:
+    """Every page comes from the replica; the primary only tells where streams end."""
+    primary, replica = paired
+    fill(primary, "s", 1000)
+    made = reader(pair[0].url, stream="s", readFrom="replica", minPartitions="2")
+    parts, _ = planned(made)
+    primary.config_resetstat()
+    assert rows(made, parts) == numbered("s", 1, 1000)
+    assert pages_read(primary) == 0
+    assert pages_read(replica) >= 20
+    made.stop()
+
+
+def test_a_replica_that_is_behind_is_waited_for(
+    pair: tuple[ServerProcess, ServerProcess],
+    paired: tuple[redis.Redis, redis.Redis],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its link is up and its last id too small: asked again until it has the end, and never read short."""
+    primary, replica = paired
+    fill(primary, "s", 100)
+    eventually(lambda: replica.xlen("s") == 100)
+    replica.client_pause(60_000, all=False)
+    fill(primary, "s", 100, first=101)
+    made = reader(pair[0].url, stream="s", readFrom="replica")
+    parts, _ = planned(made)
+    waits = Counter[str]()
+
+    def wait(_: float) -> None:
+        waits["seen behind"] += 1
+        if waits["seen behind"] == 3:
+            replica.client_unpause()
+
+    own_clock(monkeypatch, "millstream.spark.connection.bulk_reader", sleep=wait)
+    monkeypatch.setattr(bulk_reader, "REPLICA_SECONDS", 60.0)
+    primary.config_resetstat()
+    assert rows(made, parts) == numbered("s", 1, 200)
+    assert waits["seen behind"] >= 3
+    assert pages_read(primary) == 0
+    made.stop()
+
+
+@pytest.mark.parametrize("how", ["behind", "frozen", "dead"])
+def test_a_replica_that_does_not_come_after_leaves_the_range_to_the_primary(
+    pair: tuple[ServerProcess, ServerProcess],
+    paired: tuple[redis.Redis, redis.Redis],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    how: str,
+) -> None:
+    """After a while that is known, all rows come from the primary, and the log says so."""
+    primary, replica = paired
+    fill(primary, "s", 100)
+    eventually(lambda: replica.xlen("s") == 100)
+    monkeypatch.setattr(bulk_reader, "REPLICA_SECONDS", 0.3)
+    made = reader(pair[0].url, stream="s", readFrom="replica")
+    if how == "behind":
+        replica.client_pause(60_000, all=False)
+    fill(primary, "s", 100, first=101)
+    parts, _ = planned(made)
+    process = pair[1].process
+    assert process is not None
+    if how == "frozen":
+        process.send_signal(signal.SIGSTOP)
+    elif how == "dead":
+        pair[1].kill()
+    try:
+        with caplog.at_level(logging.WARNING, "millstream.spark"):
+            assert rows(made, parts) == numbered("s", 1, 200)
+    finally:
+        if how == "frozen":
+            process.send_signal(signal.SIGCONT)
+        elif how == "dead":
+            pair[1].start()
+    assert "no replica that has entry 200-0 was found within 0.3 s; this range is read from the primary" in caplog.text
+    made.stop()
+
+
+def test_what_the_primary_deleted_meanwhile_may_still_be_read_from_a_replica(
+    pair: tuple[ServerProcess, ServerProcess], paired: tuple[redis.Redis, redis.Redis]
+) -> None:
+    """A replica shows an earlier state: entries that were there when the batch was planned, none that never were."""
+    primary, replica = paired
+    fill(primary, "s", 100)
+    eventually(lambda: replica.xlen("s") == 100)
+    made = reader(pair[0].url, stream="s", readFrom="replica")
+    parts, _ = planned(made)
+    replica.client_pause(60_000, all=False)
+    primary.xtrim("s", maxlen=10, approximate=False)
+    assert rows(made, parts) == numbered("s", 1, 100)
+    replica.client_unpause()
+    eventually(lambda: replica.xlen("s") == 10)
+    with pytest.raises(DataLossError, match="were removed"):
+        rows(made, parts)
+    made.stop()
+
+
+def test_a_cluster_s_replicas_are_those_of_the_stream_s_node(three: Three, client: Any) -> None:
+    """Read from there; a stream whose node has none is read from that node, without waiting."""
+    assert three.replica is not None
+    (spare,) = routing.replicas(three.url)
+    names = [f"{{k{number}}}" for number in range(100)]
+    near = next(name for name in names if routing.replicas(three.url, name))
+    far = next(name for name in names if not routing.replicas(three.url, name))
+    for stream in (near, far):
+        fill(client, stream, 50)
+    made = reader(three.url, stream=f"{near},{far}", readFrom="replica")
+    parts, _ = planned(made)
+    with three.replica.client() as replica, three.owner(near).client() as owner:
+        assert spare.endswith(f":{three.replica.port}/0")
+        owner.config_resetstat()
+        replica.config_resetstat()
+        assert rows(made, parts) == numbered(near, 1, 50) + numbered(far, 1, 50)
+        assert (pages_read(replica) > 0, pages_read(owner)) == (True, 0)
+    made.stop()
+
+
+def test_a_server_that_lost_its_end_is_never_read_short(
+    real_redis: ServerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between plan and reading the stream is made anew with fewer entries: an error, as it is when it is planned."""
+    with real_redis.client() as client:
+        fill(client, "s", 100)
+        made = reader(real_redis.url, stream="s")
+        parts, _ = planned(made)
+        client.delete("s")
+        fill(client, "s", 50)
+        with pytest.raises(DataLossError, match="stream 's' went back: entries up to 100-0"):
+            rows(made, parts)
+        made.stop()
+
+
+# --- bad input -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"url": "redis+cluster://u:secret@a:1/3"}, r"option 'url': 'redis\+cluster://u:\*+@a.*it has one database, 0"),
+        ({"url": "redis+sentinel://a:1"}, "option 'url': .*: a service is given as"),
+        ({"url": "redis+sentinel://a:1/s?sentinel_password=secret&x=1"}, "option 'url': "),
+        ({"readFrom": "nearest"}, "option 'readFrom' is 'nearest': it must be primary or replica"),
+        ({"readFrom": "replica", "view": "groups"}, "option 'readFrom' does nothing in the view 'groups'"),
+        ({"readFrom": "replica", "mode": "group", "group": "g", "queryName": "q"}, "'readFrom' does nothing in mode"),
+    ],
+)  # fmt: skip
+def test_a_wrong_option_is_named_and_no_password_shown(options: dict[str, str], told: str) -> None:
+    """Found before anything is connected to."""
+    with pytest.raises(ConfigError, match=told) as caught:
+        MillstreamSource({"url": "redis://127.0.0.1:1/0", "stream": "s"} | options)
+    assert "secret" not in str(caught.value)
+
+
+def first_contact(url: str, **options: str) -> str:
+    """What a query is told that cannot begin."""
+    made = reader(url, stream="s", **options)
+    with pytest.raises(ConfigError) as caught:
+        made.initialOffset()
+    return str(caught.value)
+
+
+def test_what_a_first_contact_finds_out(real_redis: ServerProcess, three: Three, tmp_path: Path) -> None:
+    """No replica; no such service; nobody there; one node of a cluster: which option, and how to mend it."""
+    with real_redis.client() as client:
+        fill(client, "s", 1)
+    told = first_contact(real_redis.url, readFrom="replica")
+    assert "option 'readFrom' is 'replica', and redis://" in told
+    assert "has none that is up: start one, or leave the option out" in told
+    alone = f"redis+cluster://127.0.0.1:{free_port()}"
+    assert f"option 'url': cannot talk to {alone} (no node of the cluster answers" in first_contact(alone)
+    for node in three.nodes:
+        if node is not three.owner("s"):
+            assert "option 'url' names one node of a Redis Cluster" in first_contact(node.url)
+
+
+def test_a_service_that_no_sentinel_knows(tmp_path: Path) -> None:
+    """The names that are known are told."""
+    with Watched(tmp_path) as watched:
+        told = first_contact(watched.url.replace("/orders/0", "/oders"))
+        assert "option 'url': cannot talk to" in told
+        assert "none of 3 Sentinels knows a master of 'oders' that is up; they know 'orders'" in told
+        with watched.master.client() as client:
+            fill(client, "s", 5)
+            client.wait(1, 5000)
+        made = reader(watched.url, stream="s", readFrom="replica")
+        parts, _ = planned(made)
+        with watched.replica.client() as replica:
+            replica.config_resetstat()
+            assert rows(made, parts) == numbered("s", 1, 5)
+            assert pages_read(replica) > 0
+        made.stop()
+
+
+def test_what_sends_elsewhere() -> None:
+    """By the kind of URL: where to ask once, or that it is to be asked again; the node's URL has the account."""
+
+    def told(url: str, text: str) -> str | None:
+        return routing.redirection(url, hiredis.ReplyError(text))
+
+    many = "redis+cluster://u:p@a:1"
+    assert told(many, "ASK 1 ::1:7") == "redis://u:p@[::1]:7/0"
+    assert [told(many, text) for text in ("MOVED 1 b:7", "TRYAGAIN so", "CLUSTERDOWN so")] == ["", "", ""]
+    assert [told(url, "MOVED 1 b:7") for url in ("redis://a:1", "redis+sentinel://a:1/s")] == [None, None]
+    assert [told(url, "READONLY so") for url in (many, "redis://a:1", "redis+sentinel://a:1/s")] == [None, None, ""]
+    assert told(many, "ERR no") is None

@@ -1,0 +1,86 @@
+"""A range that is read again gives identical rows: each action on a batch reads anew, whatever entries look like."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from millstream.spark.arrow.decode import Want, fast
+from millstream.spark.arrow.decode_uniform import regular
+from millstream.spark.connection.socket import Wire
+from support.servers import ServerProcess
+from support.streams import CHANGING, ODD, REGULAR, SHAPES, fill_shaped, words
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.realserver]
+
+COUNT = 4000
+LISTED = "id string, fields array<struct<name:binary,value:binary>>"
+MAPPED = "id string, fields map<string,string>"
+
+
+def reader_of(url: str, want: Want) -> str:
+    """Which shape a page of the stream is taken for."""
+    wire = Wire(url)
+    wire.send([("XRANGE", "s", "-", "+", "COUNT", "1000")])
+    raw = wire.receive()
+    wire.close()
+    if regular(raw, want) is not None:
+        return REGULAR
+    return CHANGING if fast(raw, want) is not None else ODD
+
+
+def rows_of(frame: "DataFrame") -> list[tuple[int, str, list[tuple[bytes, bytes]]]]:
+    """A partition's number, the id and the fields of each row, in the order of partitions and rows."""
+    rows = frame.selectExpr("spark_partition_id() part", "id", "fields").collect()
+    return [(row.part, row.id, _pairs(row.fields)) for row in rows]
+
+
+def _pairs(fields: Any) -> list[tuple[bytes, bytes]]:
+    if isinstance(fields, dict):
+        return sorted((name.encode(), value.encode()) for name, value in fields.items())  # Spark's maps have no order
+    return [(bytes(pair.name), bytes(pair.value)) for pair in fields]
+
+
+@pytest.mark.parametrize("schema", [LISTED, MAPPED], ids=["listed", "mapped"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_several_actions_on_one_batch_see_the_same_rows(
+    real_redis: ServerProcess, spark: "SparkSession", tmp_path: Path, shape: str, schema: str
+) -> None:
+    """In foreachBatch each action reads again: the same rows in the same partitions, and none that came meanwhile.
+
+    The old connector gave the second action nothing.
+    """
+    with real_redis.client() as client:
+        fill_shaped(client, "s", COUNT, shape)
+        assert reader_of(real_redis.url, Want(listed=schema is LISTED, pairs=schema is MAPPED)) == shape
+        seen = []
+
+        def often(frame: "DataFrame", _: int) -> None:
+            for number in range(3):
+                seen.append(rows_of(frame))
+                fill_shaped(client, "s", 100, shape, first=2 * COUNT + 100 * number)
+
+        source = spark.readStream.format("millstream").option("url", real_redis.url).option("stream", "s")
+        query = (
+            source.option("startingOffsets", "earliest").option("minPartitions", "3").schema(schema).load()
+            .writeStream.foreachBatch(often)
+            .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        )  # fmt: skip
+        query.awaitTermination()
+    once, *again = seen
+    assert again == [once, once]
+    assert {part for part, _, _ in once} == {0, 1, 2}
+    assert [(ident, fields) for _, ident, fields in once] == [
+        (f"{1_700_000_000_000 + number}-0", entry(number, shape, mapped=schema is MAPPED))
+        for number in range(1, COUNT + 1)
+    ]
+
+
+def entry(number: int, shape: str, *, mapped: bool) -> list[tuple[bytes, bytes]]:
+    """The fields that an entry was given; a map keeps the last value of a name."""
+    flat = [word.encode() for word in words(number, shape)]
+    pairs = list(zip(flat[::2], flat[1::2], strict=True))
+    return sorted(dict(pairs).items()) if mapped else pairs

@@ -1,0 +1,562 @@
+"""Tasks and driver of the sink against real servers, without Spark: once, whatever dies, and nothing left behind."""
+
+import contextlib
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import redis
+from redis.crc import key_slot
+
+from millstream.errors import ConfigError, UsageError
+from millstream.spark.arrow.encode_rows import RowLayout
+from millstream.spark.connection.command_line import Line
+from millstream.spark.model import keys as ledgerkeys
+from millstream.spark.options.write import SinkOptions
+from millstream.spark.write import staging
+from millstream.spark.write.commit import Publisher
+from millstream.spark.write.sink import BatchSink, Staged, StreamSink, settle, stage, withdraw
+from millstream.spark.write.staging import Part
+from support.servers import ServerProcess, redis_server
+
+pytestmark = [pytest.mark.realserver]
+
+NUMBERS = RowLayout("out", has_id=False, fields=("n",))
+BY_ROW = RowLayout(None, has_id=False, fields=("n",))
+WITH_IDS = RowLayout("out", has_id=True, fields=("n",))
+
+
+@pytest.fixture
+def both_client(both: ServerProcess) -> Iterator[redis.Redis]:
+    """A client of either server, emptied."""
+    with both.client(decode_responses=True) as made:
+        made.flushall()
+        yield made
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces of three rows, so that there are many steps."""
+    monkeypatch.setattr(staging, "PIECE_ROWS", 3)
+
+
+def numbers(first: int, last: int) -> pa.RecordBatch:
+    """Rows with the column n."""
+    return pa.record_batch({"n": list(range(first, last))})
+
+
+def staged(server: ServerProcess, *batches: pa.RecordBatch, layout: RowLayout = NUMBERS, **options: Any) -> Staged:
+    """What one task has staged for the writer q."""
+    return stage(SinkOptions(server.url, layout.target, **options), layout, "q", batches)
+
+
+def commit(server: ServerProcess, version: int, *messages: Staged, lasting: bool = True, **options: Any) -> None:
+    """The driver's commit of a batch."""
+    settle(SinkOptions(server.url, "out", **options), "q", version, messages, lasting=lasting)
+
+
+def there(client: redis.Redis, stream: str = "out") -> list[int]:
+    """The field n of all entries."""
+    return [int(fields["n"]) for _, fields in client.xrange(stream)]
+
+
+def helpers(client: redis.Redis) -> set[str]:
+    """Keys of the sink itself."""
+    return set(client.keys("millstream:*"))
+
+
+# --- once ------------------------------------------------------------------------------------------------------------
+
+
+def test_rows_are_seen_when_committed_and_once(both: ServerProcess, both_client: redis.Redis) -> None:
+    """Before the commit nothing, after it all rows in order; a repeated batch adds nothing, and one key is left."""
+    first, second = staged(both, numbers(0, 2500)), staged(both, numbers(2500, 2510))
+    assert there(both_client) == []
+    commit(both, 7, first, second)
+    assert there(both_client) == list(range(2510))
+    commit(both, 7, staged(both, numbers(0, 2510)))
+    commit(both, 6, staged(both, numbers(0, 2510)))
+    assert there(both_client) == list(range(2510))
+    assert helpers(both_client) == {"millstream:sink:q"}
+    commit(both, 8, staged(both, numbers(0, 1)))
+    assert len(there(both_client)) == 2511
+
+
+class Killed(BaseException):
+    """The driver is dead."""
+
+
+@contextlib.contextmanager
+def before_piece(number: int, act: Callable[[], object]) -> Iterator[None]:
+    """``act`` is called before the driver first sends the piece of this number."""
+    real = Publisher._step
+    due = [act]
+
+    def step(self: Publisher, part: Part, at: int, *rest: Any) -> Any:
+        if at == number and due:
+            due.pop()()
+        return real(self, part, at, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Publisher, "_step", step)
+        yield
+
+
+def kill() -> None:
+    """Ends the driver."""
+    raise Killed
+
+
+@contextlib.contextmanager
+def dying(monkeypatch: pytest.MonkeyPatch, at: int, error: type[BaseException], where: str) -> Iterator[None]:
+    """The connection's ``at``-th sending or receiving ends the driver, or the connection."""
+    calls = itertools.count()
+    real = getattr(Line, where)
+
+    def call(self: Line, argument: Any) -> Any:
+        if next(calls) == at:
+            raise error("here")
+        return real(self, argument)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Line, where, call)
+        yield
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("where", ["send", "passes", "receive"])
+@pytest.mark.parametrize("layout", [NUMBERS, BY_ROW, WITH_IDS], ids=["one", "many", "ids"])
+def test_a_driver_killed_at_any_step_is_repeated_to_the_same_end(
+    both: ServerProcess, both_client: redis.Redis, monkeypatch: pytest.MonkeyPatch, where: str, layout: RowLayout
+) -> None:
+    """Killed before each command it sends, or before each reply; then the batch is run again, in another order.
+
+    Every row is there once, nothing is left over, and where rows were published before the kill, the order is theirs.
+    """
+    rows = list(range(1, 11))
+    columns: dict[str, Any] = {"n": rows, "stream": ["out", "{x}more"] * 5, "id": [f"{row}-0" for row in rows]}
+    batch = pa.record_batch(columns)
+    again = batch if layout.has_id else batch.take(pa.array(list(range(9, -1, -1))))
+    for at in range(100):
+        both_client.flushall()
+        messages = [staged(both, part, layout=layout) for part in (batch.slice(0, 4), batch.slice(4))]
+        killed = False
+        with dying(monkeypatch, at, Killed, where):
+            try:
+                commit(both, 0, *messages)
+            except Killed:
+                killed = True
+        seen = there(both_client)
+        commit(both, 0, staged(both, again, layout=layout))
+        found = there(both_client) + there(both_client, "{x}more")
+        assert sorted(found) == rows, f"killed at {where} {at}"
+        assert there(both_client)[: len(seen)] == seen
+        assert helpers(both_client) == {"millstream:sink:q"}
+        if not killed:
+            break
+    assert at >= (4 if where == "passes" else 6)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("where", ["send", "passes", "receive"])
+def test_a_connection_that_breaks_at_any_step_does_not_matter(
+    both: ServerProcess, both_client: redis.Redis, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Task and driver go on over a new connection, each row once."""
+    for at in range(100):
+        both_client.flushall()
+        broken = False
+
+        def note(*_: object) -> ConnectionResetError:
+            nonlocal broken
+            broken = True
+            return ConnectionResetError("broken")
+
+        with dying(monkeypatch, at, note, where):  # type: ignore[arg-type] # a maker of errors does as well
+            commit(both, 0, staged(both, numbers(0, 10)))
+        assert there(both_client) == list(range(10)), f"broken at {where} {at}"
+        assert helpers(both_client) == {"millstream:sink:q"}
+        if not broken:
+            break
+    assert at >= (4 if where == "passes" else 6)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("number", [0, 1, 3])
+def test_a_piece_that_somebody_else_added_meanwhile_is_not_added_again(
+    both: ServerProcess, both_client: redis.Redis, number: int
+) -> None:
+    """Another driver of the batch is faster, with this piece and all that follow."""
+    message = staged(both, numbers(0, 10))
+    with before_piece(number, lambda: commit(both, 0, message)):
+        commit(both, 0, message)
+    assert there(both_client) == list(range(10))
+    assert helpers(both_client) == {"millstream:sink:q"}
+
+
+@pytest.mark.usefixtures("small")
+def test_two_drivers_of_one_query_publish_a_batch_once(both: ServerProcess, both_client: redis.Redis) -> None:
+    """A driver taken for dead may still be at it: the two share the work, or one does nothing."""
+    told: list[BaseException] = []
+    start = threading.Barrier(2)
+
+    def work(version: int, message: Staged) -> None:
+        start.wait()
+        try:
+            commit(both, version, message)
+        except UsageError as reason:  # it may find its own rows removed by the other
+            told.append(reason)
+
+    for version in range(5):
+        messages = [staged(both, numbers(0, 30)), staged(both, numbers(0, 30))]
+        threads = [threading.Thread(target=work, args=(version, message)) for message in messages]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert there(both_client) == list(range(30)) * (version + 1), told
+
+
+def test_an_attempt_that_nobody_committed_is_removed_with_the_next_commit(
+    both: ServerProcess, both_client: redis.Redis
+) -> None:
+    """A speculative copy, a task of a killed driver: their rows are never seen, and do not wait for their end."""
+    staged(both, numbers(100, 200))
+    commit(both, 0, staged(both, numbers(0, 5)))
+    assert there(both_client) == list(range(5))
+    assert helpers(both_client) == {"millstream:sink:q"}
+
+
+def test_an_abort_removes_everything(both: ServerProcess, both_client: redis.Redis) -> None:
+    """What was staged has a time to live, and goes at once when the job is known to have failed."""
+    message = staged(both, numbers(0, 5), staging_ms=60_000)
+    keys = helpers(both_client)
+    assert keys == {message.parts[0].key, "millstream:sink:q:staged"}
+    assert all(0 < both_client.pttl(key) <= 60_000 for key in keys)
+    withdraw(SinkOptions(both.url, "out"), "q", lasting=True)
+    assert both_client.keys() == []
+
+
+@pytest.mark.usefixtures("small")
+def test_an_abort_after_a_decision_leaves_the_rows_for_the_next_try(
+    both: ServerProcess, both_client: redis.Redis
+) -> None:
+    """Spark aborts after a commit that failed; by then some rows may be seen, and the rest must follow."""
+    message = staged(both, numbers(0, 9))
+    with before_piece(1, kill), pytest.raises(Killed):
+        commit(both, 0, message)
+    assert there(both_client) == [0, 1, 2]
+    withdraw(SinkOptions(both.url, "out"), "q", lasting=True)
+    assert both_client.ttl(message.parts[0].key) == -1
+    commit(both, 0, staged(both, numbers(0, 9)))
+    assert there(both_client) == list(range(9))
+
+
+@pytest.mark.usefixtures("small")
+def test_a_batch_left_half_published_is_finished_before_the_next(both: ServerProcess, both_client: redis.Redis) -> None:
+    """The server forgot in a crash that it was done, or nobody repeated the numbered write: its rest is not dropped."""
+    first = staged(both, numbers(0, 9))
+    with before_piece(1, kill), pytest.raises(Killed):
+        commit(both, 0, first)
+    assert there(both_client) == [0, 1, 2]
+    commit(both, 1, staged(both, numbers(9, 11)))
+    assert there(both_client) == list(range(11))
+    assert helpers(both_client) == {"millstream:sink:q"}
+
+
+@pytest.mark.usefixtures("small")
+def test_a_half_published_batch_whose_rows_are_gone_stops_the_next(
+    both: ServerProcess, both_client: redis.Redis
+) -> None:
+    """Its rest is lost, which is for a person to accept."""
+    first = staged(both, numbers(0, 9))
+    with before_piece(1, kill), pytest.raises(Killed):
+        commit(both, 0, first)
+    both_client.delete(first.parts[0].key)
+    with pytest.raises(UsageError, match=r"batch 0 of writer q, .* cannot be finished .*DEL millstream:sink:q to give"):
+        commit(both, 1, staged(both, numbers(9, 11)))
+    assert there(both_client) == [0, 1, 2]
+
+
+@pytest.mark.usefixtures("small")
+def test_rows_that_were_decided_upon_go_though_their_register_has_ended(
+    both: ServerProcess, both_client: redis.Redis
+) -> None:
+    """A driver that is started again after days: the register had a time to live, the rows none any more."""
+    with before_piece(1, kill), pytest.raises(Killed):
+        commit(both, 0, staged(both, numbers(0, 9)))
+    both_client.delete("millstream:sink:q:staged")
+    commit(both, 0, staged(both, numbers(0, 9)))
+    assert there(both_client) == list(range(9))
+    assert helpers(both_client) == {"millstream:sink:q"}
+
+
+def test_a_checkpoint_that_is_behind_loses_no_row_silently(both: ServerProcess, both_client: redis.Redis) -> None:
+    """Restored from a backup, its batches are cut anew: one that was never written has the number of one that was."""
+    options = SinkOptions(both.url, "out")
+    sink = StreamSink(options, NUMBERS)
+    for batch in range(3):
+        sink.commit([staged(both, numbers(batch, batch + 1))], batch)
+    sink.commit([staged(both, numbers(2, 3))], 2)
+    with pytest.raises(UsageError, match=r"batch 1 of query q comes after its batch 2 was written.*old copy"):
+        sink.commit([staged(both, numbers(1, 9))], 1)
+    assert there(both_client) == [0, 1, 2]
+
+
+def test_a_numbered_write_is_known_by_its_stream_too(both: ServerProcess, both_client: redis.Redis) -> None:
+    """A ``foreachBatch`` that writes two streams gives both the same name and number."""
+    for stream in ("out", "more", "out"):
+        options = SinkOptions(both.url, stream, app="load", version=4)
+        sink = BatchSink(options, RowLayout(stream, has_id=False, fields=("n",)))
+        sink.commit([sink.write(iter([numbers(0, 3)]))])
+    assert there(both_client) == there(both_client, "more") == [0, 1, 2]
+
+
+def test_a_batch_write_leaves_no_record(both: ServerProcess, both_client: redis.Redis) -> None:
+    """Nobody comes back for it."""
+    commit(both, 0, staged(both, numbers(0, 5)), lasting=False)
+    assert both_client.keys() == ["out"]
+
+
+# --- where to, and what ----------------------------------------------------------------------------------------------
+
+
+def test_each_row_to_its_stream(both: ServerProcess, both_client: redis.Redis) -> None:
+    """By the column ``stream``; the order of rows holds in each stream."""
+    batch = pa.record_batch({"stream": [f"k{row % 3}" for row in range(5000)], "n": list(range(5000))})
+    commit(both, 0, staged(both, batch, batch, layout=BY_ROW))
+    for number in range(3):
+        assert there(both_client, f"k{number}") == list(range(number, 5000, 3)) * 2
+
+
+@pytest.mark.parametrize("stream", ["orders", "{a}b", "a{b}{c}", "{}x{", "naïve"])
+def test_rows_wait_in_the_slot_of_their_stream(stream: str) -> None:
+    """In a Cluster a transaction stays within one slot."""
+    key = ledgerkeys.staged(stream, "query", "token:0")
+    if stream != "{}x{":  # no tag, and a brace that would end one: it can have no neighbour
+        assert key_slot(key.encode()) == key_slot(stream.encode())
+
+
+def test_ids_of_ones_own(both: ServerProcess, both_client: redis.Redis) -> None:
+    """A column ``id`` gives the entries their ids, over pieces and partitions."""
+    ids = [f"{row}-7" for row in range(1, 2501)]
+    batch = pa.record_batch({"id": ids, "n": list(range(2500))})
+    parts = (batch.slice(0, 1700), batch.slice(1700))
+    commit(both, 0, *(staged(both, part, layout=WITH_IDS) for part in parts))
+    assert [ident for ident, _ in both_client.xrange("out")] == ids
+
+
+@pytest.mark.parametrize(
+    ("ids", "there_before", "told"),
+    [
+        ([["5-0", "4-9"]], None, "'id': 4-9 comes after 5-0 in stream 'out'.*drop the column"),
+        ([["5-0", "5"]], None, "5-0 comes after 5-0"),
+        ([["7-0"], ["6-0"]], None, "6-0 comes after 7-0"),
+        ([["7-0", "8-0"]], "7-0", "7-0 comes after 7-0"),
+        ([["x"]], None, "'id' is 'x', which is no entry id"),
+        ([["18446744073709551616-0"]], None, "greater than any entry id"),
+        ([["0"]], None, "0-0, below every entry id"),
+        ([[None]], None, "'id' is null"),
+    ],
+)
+def test_ids_that_cannot_be_added_are_an_error_before_anything_is_seen(
+    real_redis: ServerProcess, client: redis.Redis, ids: list[list[str | None]], there_before: str | None, told: str
+) -> None:
+    """The error names the ids; the stream is as it was, and nothing is left over."""
+    if there_before:
+        client.xadd("out", {"n": "0"}, id=there_before)
+    before = client.xrange("out")
+    parts = [pa.record_batch({"id": pa.array(part, pa.string()), "n": list(range(len(part)))}) for part in ids]
+    with pytest.raises(UsageError, match=told):
+        commit(real_redis, 0, *(staged(real_redis, part, layout=WITH_IDS) for part in parts))
+    withdraw(SinkOptions(real_redis.url, "out"), "q", lasting=True)
+    assert client.xrange("out") == before
+    assert helpers(client) == set()
+
+
+@pytest.mark.usefixtures("small")
+def test_an_id_overtaken_while_publishing_is_an_error_and_loses_nothing(
+    real_redis: ServerProcess, client: redis.Redis
+) -> None:
+    """Someone else adds a later id between two pieces: the rest stays where it is, and the error says why."""
+    batch = pa.record_batch({"id": [f"{row}-0" for row in range(1, 8)], "n": list(range(7))})
+    message = staged(real_redis, batch, layout=WITH_IDS)
+    with (
+        before_piece(1, lambda: client.xadd("out", {"n": "-1"}, id="9-0")),
+        pytest.raises(UsageError, match="'id': 4-0 comes after 9-0"),
+    ):
+        commit(real_redis, 0, message)
+    assert there(client) == [0, 1, 2, -1]
+    assert client.hlen(message.parts[0].key) > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [
+        ({"max_len": 5, "approximate": False}, 5),
+        ({"max_len": 5}, 500),
+        ({"min_id": "18446744073709551615-0", "approximate": False}, 0),
+        ({"retention_ms": 3_600_000, "approximate": False}, 500),
+    ],
+)
+def test_trimming_as_asked(both: ServerProcess, both_client: redis.Redis, options: dict[str, Any], kept: int) -> None:
+    """Exactly or roughly, by count, id or age; what is older than the retention goes."""
+    both_client.xadd("out", {"n": "0"}, id="1-1")
+    commit(both, 0, staged(both, numbers(0, 500), **options), **options)
+    if options == {"max_len": 5}:  # whole blocks of a hundred
+        assert 5 <= both_client.xlen("out") <= 105
+    else:
+        assert both_client.xlen("out") == kept
+
+
+# --- what goes wrong -------------------------------------------------------------------------------------------------
+
+
+def test_staged_rows_that_vanished_are_an_error_before_anything_is_seen(
+    both: ServerProcess, both_client: redis.Redis
+) -> None:
+    """Expired, or lost in a restart: nothing is published rather than a part of it."""
+    first, second = staged(both, numbers(0, 2500)), staged(both, numbers(0, 5))
+    both_client.delete(second.parts[0].key)
+    with pytest.raises(
+        UsageError, match=r"rows on their way to stream 'out' are gone.*'stagingTimeout'.*start this again"
+    ):
+        commit(both, 0, first, second)
+    both_client.hdel(first.parts[0].key, "1")
+    with pytest.raises(UsageError, match="are gone"):
+        commit(both, 0, first)
+    assert there(both_client) == []
+
+
+def wire(*commands: tuple[str, ...]) -> bytes:
+    """Commands as they travel."""
+    words = [[word.encode() for word in command] for command in commands]
+    return b"".join(
+        b"*%d\r\n" % len(each) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in each) for each in words
+    )
+
+
+ROW = ("XADD", "out", "*", "n", "7")
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        b"1 \n" + wire(("DEL", "secret")),
+        b"1 \n" + wire(ROW, ("DEL", "secret")),
+        b"1 \n" + wire(("XADD", "secret-stream", "*", "n", "7")),
+        b"2 \n" + wire(ROW),
+        b"1 \n" + wire(ROW) + b"*1\r\n$4\r\nPI",
+        b"1 \n" + wire(ROW)[:-3],
+        b"1 \nDEL secret\r\n",
+        b"1 \n*5\r\n$4\r\nXADD\r\n$3\r\nout\r\n*1\r\n$1\r\n*\r\n$1\r\nn\r\n$1\r\n7\r\n",
+        b"1 \n",
+    ],
+)
+def test_staged_rows_that_somebody_changed_send_nothing_else(
+    both: ServerProcess, both_client: redis.Redis, piece: bytes
+) -> None:
+    """Bytes that a stranger wrote in the place of rows are never sent: the batch ends with an error that names them."""
+    both_client.set("secret", "kept")
+    one = staged(both, numbers(0, 3))
+    (part,) = one.parts
+    both_client.hset(part.key, "0", piece)
+    with pytest.raises(UsageError, match="were changed by somebody else"):
+        commit(both, 1, one)
+    assert both_client.get("secret") == "kept"
+    assert not both_client.exists("out", "secret-stream")
+
+
+@pytest.mark.usefixtures("small")
+def test_rows_lost_while_being_published_are_told_with_the_way_out(
+    both: ServerProcess, both_client: redis.Redis
+) -> None:
+    """A batch of which a part is visible and the rest is gone cannot be mended silently."""
+    message = staged(both, numbers(0, 9))
+    with before_piece(1, kill), pytest.raises(Killed):
+        commit(both, 4, message)
+    both_client.delete(message.parts[0].key)
+    with pytest.raises(UsageError, match=r"batch 4 of writer q was being published.*DEL millstream:sink:q to have"):
+        commit(both, 4, staged(both, numbers(0, 9)))
+
+
+def test_a_target_that_is_no_stream(both: ServerProcess, both_client: redis.Redis) -> None:
+    """Found before anything is seen, and named."""
+    both_client.set("k", "text")
+    batch = pa.record_batch({"stream": ["out", "k"], "n": [1, 2]})
+    with pytest.raises(ConfigError, match=r"option 'stream': 'k' on redis://.* is a string and no stream"):
+        commit(both, 0, staged(both, batch, layout=BY_ROW))
+    assert both_client.exists("out") == 0
+
+
+@pytest.mark.usefixtures("small")
+def test_a_target_replaced_while_publishing_loses_no_row(both: ServerProcess, both_client: redis.Redis) -> None:
+    """A transaction goes on after a command that failed: the piece must not count as published."""
+    message = staged(both, numbers(0, 9))
+    with (
+        before_piece(1, lambda: both_client.set("out", "text")),
+        pytest.raises(ConfigError, match=r"WRONGTYPE.*option 'stream'"),
+    ):
+        commit(both, 0, message)
+    both_client.delete("out")
+    commit(both, 0, staged(both, numbers(0, 9)))
+    assert there(both_client) == [3, 4, 5, 6, 7, 8]
+
+
+def test_a_server_out_of_memory_says_so_and_shows_nothing(tmp_path: Path) -> None:
+    """While staging as well as while publishing; with memory again, the batch is completed."""
+    with (
+        redis_server(tmp_path, "--maxmemory-policy", "noeviction") as server,
+        server.client(decode_responses=True) as client,
+    ):
+        client.config_set("maxmemory", "1mb")
+        message = staged(server, numbers(0, 5))
+        assert "OOM" in str(message.problem)
+        assert "raise its maxmemory, or keep fewer entries by option 'maxLen'" in str(message.problem)
+        with pytest.raises(UsageError, match="OOM"):
+            commit(server, 0, message)
+        client.config_set("maxmemory", "0")
+        message = staged(server, numbers(0, 5))
+        client.config_set("maxmemory", "1mb")
+        with pytest.raises(UsageError, match="OOM"):
+            commit(server, 0, message)
+        assert there(client) == []
+        client.config_set("maxmemory", "0")
+        commit(server, 0, message)
+        assert there(client) == list(range(5))
+
+
+def test_a_server_restarted_while_rows_are_staged_and_published(tmp_path: Path, small: None) -> None:
+    """With its data kept, neither task nor driver notice more than a delay."""
+    with redis_server(tmp_path, "--appendonly", "yes", "--appendfsync", "always") as server:
+
+        def restart() -> None:
+            server.kill()
+            server.start()
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            yield numbers(0, 20)
+            restart()
+            yield numbers(20, 40)
+
+        message = stage(SinkOptions(server.url, "out"), NUMBERS, "q", batches())
+        with before_piece(5, restart):
+            commit(server, 0, message)
+        with server.client(decode_responses=True) as client:
+            assert there(client) == list(range(40))
+
+
+def test_a_task_that_fails_takes_its_rows_back(both: ServerProcess, both_client: redis.Redis) -> None:
+    """What feeds it may fail in mid partition."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield numbers(0, 2000)
+        raise RuntimeError("upstream")
+
+    with pytest.raises(RuntimeError, match="upstream"):
+        stage(SinkOptions(both.url, "out"), NUMBERS, "q", batches())
+    assert helpers(both_client) == set()

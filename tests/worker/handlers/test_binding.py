@@ -1,0 +1,347 @@
+"""From fields to arguments and back."""
+
+import contextlib
+import dataclasses
+import enum
+import json
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Literal
+
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from millstream.client.deadletter import DeadLetter, pack, unpack
+from millstream.errors import ConfigError
+from millstream.worker.handlers import envelope
+from millstream.worker.handlers.binding import Binder, PayloadError, encode
+from millstream.worker.handlers.message import Message
+
+NOTHING = object()
+"""Stands for a None that is expected, where None is a refusal."""
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+@dataclasses.dataclass
+class Place:
+    lat: float
+    lon: float
+
+
+@dataclasses.dataclass
+class Order:
+    id: int
+    customer: str
+    paid: bool
+    total: Decimal | None
+    day: date
+    tags: list[str] = dataclasses.field(default_factory=list)
+    place: Place | None = None
+
+
+class Flight(BaseModel):
+    number: int
+    carrier: str
+    delay: float | None
+    at: datetime
+    note: str | None = None
+    place: dict[str, float] = {}
+
+
+class Parcel(msgspec.Struct):
+    id: int
+    note: str
+    weight: float | None
+    tags: list[str] = []
+
+
+def bind(handler: Any, *flat: bytes) -> dict[str, Any]:
+    return Binder(handler).bind(flat, None)
+
+
+def test_a_dict_gets_all_fields_as_text() -> None:
+    """``order: dict`` is the entry's fields; what is no text stays bytes."""
+
+    def handler(order: dict) -> None: ...  # type: ignore[type-arg] # as users write it
+
+    assert bind(handler, b"a", b"1", b"b", b"\xff") == {"order": {"a": "1", "b": b"\xff"}}
+
+
+def test_a_dataclass_gets_typed_fields() -> None:
+    """Each field is cast by its annotation; nested parts come from JSON; None admits a missing or empty field."""
+
+    def handler(order: Order) -> None: ...
+
+    fields = [b"id", b"7", b"customer", b"42", b"paid", b"false", b"day", b"2013-01-01", b"extra", b"x"]
+    fields += [b"tags", b'["a","b"]', b"place", b'{"lat":1,"lon":2.5}', b"total", b""]
+    assert bind(handler, *fields)["order"] == Order(7, "42", False, None, date(2013, 1, 1), ["a", "b"], Place(1.0, 2.5))
+
+
+def test_a_pydantic_model_gets_typed_fields() -> None:
+    """The same for models; text that looks like a number stays text where text is asked for."""
+
+    def handler(flight: Flight) -> None: ...
+
+    fields = [b"number", b"1545", b"carrier", b"9", b"delay", b"", b"at", b"2013-01-01T05:15:00"]
+    flight = bind(handler, *fields, b"place", b'{"lat": 1}')["flight"]
+    assert flight == Flight(
+        number=1545, carrier="9", delay=None, at=datetime.fromisoformat("2013-01-01T05:15:00"), place={"lat": 1.0}
+    )
+
+
+def test_scalars_come_from_the_field_of_their_name() -> None:
+    """``order_id: str`` as in FastStream's guide, and several parameters, each by its own name."""
+
+    async def one(order_id: str) -> None: ...
+    async def two(order_id: int, amount: float = 1.5, *, colour: Colour, kind: Literal["a"] | None) -> None: ...
+
+    assert bind(one, b"order_id", b"x1", b"other", b"2") == {"order_id": "x1"}
+    assert bind(one, b"whatever", b"x1") == {"order_id": "x1"}
+    assert bind(two, b"order_id", b"5", b"colour", b"red") == {
+        "order_id": 5,
+        "amount": 1.5,
+        "colour": Colour.RED,
+        "kind": None,
+    }
+
+
+def test_a_parameter_without_annotation_gets_the_entry() -> None:
+    """``async def main_worker(task)`` as in the guide's patterns: the whole entry, or its one field of that name."""
+
+    def handler(task): ...  # type: ignore[no-untyped-def] # as in the guide
+
+    assert bind(handler, b"a", b"1", b"b", b"2") == {"task": {"a": "1", "b": "2"}}
+    assert bind(handler, b"task", b"sweep") == {"task": "sweep"}
+
+
+def test_json_in_the_field_data_is_the_entry() -> None:
+    """Publishers that put one JSON document into ``data`` are understood; a brace alone makes no JSON."""
+
+    def model(flight: Flight) -> None: ...
+    def anything(body: dict) -> None: ...  # type: ignore[type-arg] # as users write it
+
+    body = {"number": 1, "carrier": "AA", "delay": 2, "at": "2013-01-01T00:00:00"}
+    assert bind(model, b"data", json.dumps(body).encode())["flight"].carrier == "AA"
+    assert bind(anything, b"data", b"{not json") == {"body": {"data": "{not json"}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "word"),
+    [
+        ([b"id", b"seven"], "id"),
+        ([b"id", b"7", b"customer", b"c", b"paid", b"perhaps"], "paid"),
+        ([b"id", b"7", b"customer", b"\xff"], "customer"),
+        ([b"id", b"7"], "missing"),
+    ],
+)
+def test_what_does_not_fit_says_which_field(fields: list[bytes], word: str) -> None:
+    """A dead letter for a bad entry names the field, so that its publisher can be mended."""
+
+    def handler(order: Order) -> None: ...
+
+    with pytest.raises(PayloadError, match=word):
+        bind(handler, *fields)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "field", "expected"),
+    [
+        (datetime, b"20130101", datetime.fromisoformat("2013-01-01T00:00:00")),
+        (datetime, b"1700000000", None),
+        (int, b"1.0", None),
+        (int | None, b"", NOTHING),
+        (int | str, b"7", 7),
+        (bool, b"ON", True),
+        (bool, b"y", None),
+        (timedelta, b"90", timedelta(seconds=90)),
+        (Decimal, b"1e3", Decimal(1000)),
+        (Literal["a", 1], b"1", 1),
+        (list[int], b'[1,"2"]', [1, 2]),
+        (Place, b'{"lat":"1","lon":2}', Place(1.0, 2.0)),
+    ],
+)
+def test_a_fields_text_is_read_as_documented_and_not_guessed(annotation: Any, field: bytes, expected: Any) -> None:
+    """What pydantic's adapter would take otherwise, or refuse; None stands for a refusal."""
+
+    def handler(part: Any, other: str) -> None: ...
+
+    handler.__annotations__["part"] = annotation
+    if expected is None:
+        with pytest.raises(PayloadError, match="part"):
+            bind(handler, b"part", field, b"other", b"")
+    else:
+        assert bind(handler, b"part", field, b"other", b"")["part"] == (None if expected is NOTHING else expected)
+
+
+def test_handlers_that_cannot_be_filled_are_refused_when_registered() -> None:
+    """A mistake in a signature shows at import."""
+
+    def star(*args: int) -> None: ...
+    def strange(task: object, x: Any, /) -> None: ...
+    def unknown(task: "Nowhere") -> None: ...  # type: ignore[name-defined] # noqa: F821 - missing on purpose
+
+    for handler in (star, strange, unknown):
+        with pytest.raises(ConfigError):
+            Binder(handler)
+
+
+def test_the_message_is_given_wherever_it_stands() -> None:
+    """``msg: Message`` needs no place of its own in the signature."""
+
+    def handler(msg: Message, order: dict) -> None: ...  # type: ignore[type-arg] # as users write it
+
+    binder = Binder(handler)
+    assert binder.wants_message
+    assert list(binder.bind([b"a", b"1"], None)) == ["msg", "order"]
+
+
+orders = st.builds(
+    Order,
+    id=st.integers(),
+    customer=st.text(),
+    paid=st.booleans(),
+    total=st.none() | st.decimals(allow_nan=False, allow_infinity=False),
+    day=st.dates(),
+    tags=st.lists(st.text()),
+    place=st.none() | st.builds(Place, st.floats(allow_nan=False), st.floats(allow_nan=False)),
+)
+
+
+@given(orders)
+def test_what_is_published_is_what_arrives(order: Order) -> None:
+    """A dataclass through encode and a handler of its type is equal to itself."""
+
+    def handler(order: Order) -> None: ...
+
+    assert bind(handler, *encode(order))["order"] == order
+
+
+@given(st.dictionaries(st.text(min_size=1), st.text() | st.integers() | st.floats(allow_nan=False), min_size=1))
+def test_a_mapping_arrives_as_text(content: dict[str, Any]) -> None:
+    """A dict of plain values arrives with the same names and their text."""
+
+    def handler(body: dict) -> None: ...  # type: ignore[type-arg] # as users write it
+
+    flat = encode(content)
+    if flat[0] in (b"data", b"__data__") or b"\xed" in b"".join(flat):
+        return  # those names mean something; and half a surrogate pair is no text
+    assert bind(handler, *flat)["body"] == {name: str(value) for name, value in content.items()}
+
+
+def test_nothing_cannot_be_published() -> None:
+    """An entry needs a field; a clear error instead of the server's."""
+    with pytest.raises(PayloadError, match="field"):
+        encode({"a": None})
+
+
+async def test_faststreams_envelope_is_read() -> None:
+    """What FastStream's own writer makes, headers, JSON and text, is understood; damage is an error."""
+    from faststream.redis.parser.binary import BinaryMessageFormatV1
+
+    data = await BinaryMessageFormatV1.encode(message={"x": 1}, reply_to=None, headers={"k": "v"}, correlation_id="c")
+
+    def handler(body: dict) -> None: ...  # type: ignore[type-arg] # as users write it
+
+    opened = envelope.parse(data)
+    assert opened.headers["k"] == "v"
+    assert opened.headers["content-type"] == "application/json"
+    assert bind(handler, b"__data__", data) == {"body": {"x": 1}}
+
+    def word(body: str) -> None: ...
+
+    text = await BinaryMessageFormatV1.encode(message="hello", reply_to=None, headers=None, correlation_id="c")
+    assert bind(word, b"__data__", text) == {"body": "hello"}
+    with pytest.raises(PayloadError, match="envelope"):
+        bind(handler, b"__data__", data[:20])
+
+
+@given(st.binary())
+def test_any_bytes_are_an_envelope_or_an_error(data: bytes) -> None:
+    """No damaged envelope raises anything but ValueError, which dead-letters the entry."""
+    with contextlib.suppress(ValueError):
+        envelope.parse(envelope.MAGIC + data)
+
+
+pairs = st.lists(st.binary(), min_size=2, max_size=8).filter(lambda flat: len(flat) % 2 == 0)
+texts = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+@given(
+    st.builds(
+        DeadLetter,
+        fields=pairs.map(tuple),
+        stream=texts,
+        id=texts,
+        group=texts,
+        consumer=texts,
+        deliveries=st.integers(1, 2**63 - 1),  # the server counts no further
+        reason=texts,
+        error=texts,
+        traceback=texts,
+        published_ms=st.integers(0, 2**62),
+        died_ms=st.integers(0, 2**41),
+    )
+)
+@example(DeadLetter((b"", b""), "", "", "", "", 1, "", "", "", published_ms=10_000_000_000_001, died_ms=0))
+def test_a_dead_letter_keeps_everything(letter: DeadLetter) -> None:
+    """The original's fields, bytes and order included, and what is known about its end; even if it died twice."""
+    assert unpack(pack(letter)) == letter
+    again = dataclasses.replace(letter, fields=tuple(pack(letter)), id="again")
+    assert unpack(pack(again)) == again
+
+
+def test_an_ordinary_entry_is_no_dead_letter() -> None:
+    """Reading the wrong stream as dead letters is an error, not nonsense."""
+    with pytest.raises(ValueError, match="not a dead letter"):
+        unpack([b"a", b"1"])
+
+
+def test_a_msgspec_struct_is_read_and_written() -> None:
+    """Fields are read leniently, nested ones as JSON, missing ones as None where that is allowed; text stays text."""
+
+    def handler(parcel: Parcel) -> None: ...
+
+    expected = Parcel(id=7, note="12", weight=None, tags=["a"])
+    assert bind(handler, b"id", b"7", b"note", b"12", b"tags", b'["a"]') == {"parcel": expected}
+    assert bind(handler, b"data", b'{"id": 7, "note": "12", "weight": null, "tags": ["a"]}') == {"parcel": expected}
+    assert bind(handler, *encode(expected)) == {"parcel": expected}
+    with pytest.raises(PayloadError, match=r"parcel: .*`int`"):
+        bind(handler, b"id", b"x", b"note", b"")
+    with pytest.raises(PayloadError, match="expected an object for Parcel"):
+        bind(handler, b"data", b"[1]")
+
+
+def test_a_structs_default_stands_where_a_field_is_missing() -> None:
+    """None is for a part without a default, as with dataclasses and models; not in place of the default."""
+
+    class Crate(msgspec.Struct):
+        weight: float | None
+        height: float | None = 5.0
+
+    def handler(crate: Crate) -> None: ...
+
+    assert bind(handler, b"id", b"7") == {"crate": Crate(None, 5.0)}
+    assert bind(handler, b"height", b"") == {"crate": Crate(None, None)}
+
+
+def test_a_batch_binds_the_elements_type() -> None:
+    """``orders: list[Parcel]`` makes one parcel of each entry."""
+
+    def handler(parcels: list[Parcel], msgs: list[Message]) -> None: ...
+
+    binder = Binder(handler, batch=True)
+    assert binder.bind([b"id", b"7", b"note", b""], None) == {"parcels": Parcel(7, "", None), "msgs": None}
+
+
+def test_an_envelope_is_parsed_as_it_was_built() -> None:
+    """Headers of any text, a body of any bytes; what does not fit its 16 bits is refused."""
+    headers, body = {"content-type": "x", "ü": ""}, bytes(range(256))
+    assert envelope.parse(envelope.build(headers, body)) == (headers, body)
+    with pytest.raises(ValueError, match="65,535"):
+        envelope.build({"long": "x" * 70_000}, b"")

@@ -1,0 +1,364 @@
+"""Publishing from programs that live longer than their connections, with an event loop and without."""
+
+import asyncio
+import math
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import redis
+
+import millstream
+from millstream import App, Disconnected, Middleware
+from millstream.client.capabilities import find_sync
+from millstream.client.line import Line
+from millstream.errors import MillstreamError, UsageError
+from millstream.worker.handlers.middleware import Publication, Publish
+from millstream.worker.handlers.sender import SCRIPT, SHA
+from support import needs
+from support.ports import free_port
+from support.readme import block
+from support.servers import ServerProcess, redis_server
+from support.thief import Thief
+from support.waiting import aeventually, eventually
+
+
+@pytest.fixture
+async def app(server: ServerProcess) -> AsyncIterator[App]:
+    """An app that only publishes."""
+    found = App(server.url, registry=False)
+    yield found
+    await found.close()
+
+
+def hang_up(client: redis.Redis) -> None:
+    """End every other connection, as a server's ``timeout`` or a proxy does."""
+    own = client.client_id()
+    for row in client.client_list():
+        if int(row["id"]) != own:
+            client.client_kill_filter(_id=row["id"])
+    eventually(lambda: len(client.client_list()) == 1)  # a killed one is listed until its connection is closed
+
+
+async def test_a_connection_that_was_closed_while_idle_is_made_anew(app: App, client: redis.Redis) -> None:
+    """Idle connections end: the next publish is no error, and one entry."""
+    await app.publish("s", {"n": 1})
+    for number in range(2, 5):
+        await asyncio.to_thread(hang_up, client)
+        await app.publish("s", {"n": number})
+    assert [fields["n"] for _, fields in client.xrange("s")] == ["1", "2", "3", "4"]
+
+
+async def test_a_server_that_was_started_again_is_no_error(own_server: ServerProcess) -> None:
+    """The same after a restart of the server."""
+    app = App(own_server.url, registry=False)
+    await app.publish("s", {"n": 1})
+    await asyncio.to_thread(own_server.stop)
+    await asyncio.to_thread(own_server.start)
+    await app.publish("s", {"n": 2})
+    await app.close()
+    with own_server.client() as client:
+        assert client.xlen("s") == 2
+
+
+async def test_a_line_with_a_state_is_not_made_anew_behind_its_users_back(
+    server: ServerProcess, client: redis.Redis
+) -> None:
+    """A transaction that watches a key breaks with its connection: made anew, it would run unwatched."""
+    line = Line(server.url)
+    await line.call("WATCH", "a")
+    await asyncio.to_thread(hang_up, client)
+    with pytest.raises(Disconnected):
+        await line.atomic([("SET", "a", 1)])
+    assert client.exists("a") == 0
+    await line.close()
+
+
+async def test_disconnected_is_public_and_says_whether_anything_was_sent(server: ServerProcess) -> None:
+    """Where nothing was written it may be published again without a doubt."""
+    assert millstream.Disconnected is Disconnected
+    assert issubclass(Disconnected, MillstreamError)
+    nobody = App(f"redis://127.0.0.1:{free_port()}/0", registry=False)
+    with pytest.raises(Disconnected) as unsent:
+        await nobody.publish("s", {"n": 1})
+    assert not unsent.value.sent
+    await nobody.close()
+    async with Thief(server.port, b"XADD") as thief:
+        app = App(f"redis://127.0.0.1:{thief.port}/0", registry=False)
+        with pytest.raises(Disconnected) as sent:
+            await app.publish("s", {"n": 1})
+        assert sent.value.sent
+        await app.close()
+
+
+async def test_a_publish_whose_reply_is_lost_is_sent_again_and_added_once(
+    server: ServerProcess, client: redis.Redis
+) -> None:
+    """By XADD IDMP or by a mark, the server knows the repetition; its id is the first one's."""
+    idmp = find_sync(client).idmp
+    async with Thief(server.port, b"IDMP\r\n" if idmp else SHA.encode()) as thief:
+        app = App(f"redis://127.0.0.1:{thief.port}/0", registry=False)
+        if not idmp:  # the script is there from here on
+            client.script_load(SCRIPT)
+        ids = [await app.publish("s", {"n": number}, retry=20) for number in range(3)]
+        await app.close()
+        assert thief.stolen == 1
+    assert [entry for entry, _ in client.xrange("s")] == ids
+    assert [fields["n"] for _, fields in client.xrange("s")] == ["0", "1", "2"]
+
+
+async def test_very_many_at_once_are_each_added_once(server: ServerProcess, client: redis.Redis) -> None:
+    """The server remembers a hundred ids of a producer: three hundred that are sent again at once are still known."""
+    word = b"IDMP\r\n" if find_sync(client).idmp else b"EVALSHA"
+    async with Thief(server.port, word) as thief:
+        app = App(f"redis://127.0.0.1:{thief.port}/0", registry=False)
+        await asyncio.gather(*(app.publish("s", {"n": number}, retry=20) for number in range(300)))
+        await app.close()
+        assert thief.stolen == 1
+    assert sorted(int(fields["n"]) for _, fields in client.xrange("s")) == list(range(300))
+
+
+async def test_very_many_with_ids_of_their_own_are_each_added_once(server: ServerProcess, client: redis.Redis) -> None:
+    """The same where the caller gives the ids, which one producer's hundred would not hold."""
+    if not find_sync(client).idmp:
+        pytest.skip("this server has no XADD IDMP")  # and says so: tests/worker/middlewares/test_middlewares.py
+    async with Thief(server.port, b"IDMP\r\n") as thief:
+        app = App(f"redis://127.0.0.1:{thief.port}/0", registry=False)
+        await asyncio.gather(*(app.publish("s", {"n": n}, idempotent=f"order-{n}", retry=20) for n in range(300)))
+        await app.publish_batch("s", [{"n": n} for n in range(300)], idempotent=lambda content: f"order-{content['n']}")
+        await app.close()
+        assert thief.stolen == 1
+    assert sorted(int(fields["n"]) for _, fields in client.xrange("s")) == list(range(300))
+
+
+async def test_a_publish_waits_for_a_server_that_comes_back(own_server: ServerProcess) -> None:
+    """With ``retry=`` a restart of the server in the midst of publishing costs time and no entry."""
+    app = App(own_server.url, registry=False)
+    await asyncio.to_thread(own_server.stop)
+    sending = [asyncio.create_task(app.publish("s", {"n": number}, retry=60)) for number in range(3)]
+    await asyncio.sleep(0)
+    await asyncio.to_thread(own_server.start)
+    await asyncio.gather(*sending)
+    await app.close()
+    with own_server.client(decode_responses=True) as client:
+        assert sorted(fields["n"] for _, fields in client.xrange("s")) == ["0", "1", "2"]
+
+
+async def test_retrying_ends_when_its_time_is_over() -> None:
+    """The last error is what is raised."""
+    app = App(f"redis://127.0.0.1:{free_port()}/0", registry=False)
+    with pytest.raises(Disconnected):
+        await app.publish("s", {"n": 1}, retry=0.2)
+    with pytest.raises(UsageError, match="more than 0"):
+        await app.publish("s", {"n": 1}, retry=0)
+    await app.close()
+
+
+@pytest.mark.parametrize("retry", [0, -1.0, math.inf, math.nan, "soon"])
+async def test_a_time_that_cannot_be_meant_is_refused(app: App, client: redis.Redis, retry: float | str) -> None:
+    """Before anything is sent: by a script, a time without an end would be an error of ours instead."""
+    with pytest.raises(UsageError, match=r"publish\(retry="):
+        await app.publish("s", {"n": 1}, retry=retry)
+    assert client.xlen("s") == 0
+    await app.publish("s", {"n": 1}, retry="2m")
+
+
+async def test_a_server_that_cannot_tell_a_repetition_is_refused_before_anything_is_sent(
+    real_redis: ServerProcess,
+) -> None:
+    """Without XADD IDMP and without scripts: an error that says so, and no entry."""
+    with real_redis.client() as client:
+        client.flushall()
+        client.execute_command("ACL", "SETUSER", "plain", "on", ">secret", "~*", "+@all", "-@scripting")
+        app = App(real_redis.url.replace("redis://", "redis://plain:secret@"), registry=False)
+        with pytest.raises(UsageError, match="could not tell a repetition"):
+            await app.publish("s", {"n": 1}, retry=5)
+        await app.close()
+        assert client.exists("s") == 0
+        client.execute_command("ACL", "DELUSER", "plain")
+
+
+def test_one_event_loop_after_the_other(server: ServerProcess, client: redis.Redis) -> None:
+    """A framework that runs each request on an event loop of its own publishes on each, and leaves nothing open."""
+    app = App(server.url, registry=False)
+
+    async def request(number: int) -> None:
+        await asyncio.wait_for(app.publish("s", {"n": number}, retry=5), 10)
+
+    before = client.info("clients")["connected_clients"]
+    for number in range(3):
+        asyncio.run(request(number))
+    assert client.xlen("s") == 3
+    eventually(lambda: client.info("clients")["connected_clients"] == before)
+
+
+def test_two_event_loops_at_once(server: ServerProcess, client: redis.Redis) -> None:
+    """Threads with an event loop each publish side by side."""
+    app, together = App(server.url, registry=False), threading.Barrier(2)
+
+    async def publish(number: int) -> None:
+        await asyncio.to_thread(together.wait)
+        for _ in range(50):
+            await app.publish("s", {"n": number})
+        await asyncio.to_thread(together.wait)
+        await app.close()
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda number: asyncio.run(publish(number)), range(2)))
+    assert client.xlen("s") == 100
+
+
+# -- without an event loop ---------------------------------------------------------------------------------------------
+
+
+class Stamp(Middleware):
+    """A middleware that every publish goes through."""
+
+    async def publish(self, call_next: Publish, publication: Publication) -> str:
+        return await call_next(Publication(publication.stream, {**publication.content, "by": "stamp"}))
+
+
+@pytest.fixture
+def sync_app(server: ServerProcess) -> Iterator[App]:
+    """An app of a program without an event loop."""
+    found = App(server.url, registry=False, middlewares=[Stamp()])
+    yield found
+    found.close_sync()
+
+
+def test_publishing_from_threads_without_a_loop(sync_app: App, client: redis.Redis) -> None:
+    """From any number of threads, over one connection, through the middlewares; after an idle connection's end too."""
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: sync_app.publish_sync("s", {"n": number}, retry=10), range(200)))
+    assert {int(fields["n"]) for _, fields in client.xrange("s")} == set(range(200))
+    assert {fields["by"] for _, fields in client.xrange("s")} == {"stamp"}
+    hang_up(client)
+    sync_app.publish_sync("s", {"n": 200})
+    assert client.xlen("s") == 201
+    assert [one.name for one in threading.enumerate()].count("millstream-publish") == 1
+    sync_app.close_sync()
+    sync_app.publish_sync("s", {"n": 201})
+    assert client.xlen("s") == 202
+
+
+async def test_publishing_so_within_a_loop_says_what_to_do(sync_app: App, client: redis.Redis) -> None:
+    """In a coroutine it would stop everything: an error with the way out, which works."""
+    with pytest.raises(UsageError, match=r"await app\.publish"):
+        sync_app.publish_sync("s", {"n": 1})
+    await asyncio.to_thread(sync_app.publish_sync, "s", {"n": 1})
+    assert client.xlen("s") == 1
+
+
+async def test_a_plain_handler_publishes_so(server: ServerProcess, client: redis.Redis) -> None:
+    """A handler that runs in a thread of a worker may use it beside the worker's own loop."""
+    app = App(server.url, registry=False)
+
+    @app.subscriber("s")
+    def handle(n: int) -> None:
+        app.publish_sync("t", {"n": n})
+
+    client.xadd("s", {"n": 7})
+    async with app.running():
+        await aeventually(lambda: client.xlen("t") == 1)
+
+
+def test_closing_ends_what_waits_for_its_answer() -> None:
+    """A thread that still tries to publish when the app is closed gets an error, and does not wait for ever."""
+    app, told = App(f"redis://127.0.0.1:{free_port()}/0", registry=False), list[Exception]()
+
+    def publish() -> None:
+        try:
+            app.publish_sync("s", {"n": 1}, retry=60)
+        except Disconnected as error:
+            told.append(error)
+
+    thread = threading.Thread(target=publish, daemon=True)
+    thread.start()
+    eventually(lambda: app._background.begun)
+    app.close_sync()
+    eventually(lambda: not thread.is_alive())
+    assert [str(error) for error in told] == ["the app was closed while it published"]
+
+
+FORKING = """
+import gc, os, sys
+import millstream
+
+def connections():
+    with millstream.connect(sys.argv[1]) as client:
+        own = client.client_id()
+        return {row["id"] for row in client.client_list()} - {str(own)}
+
+app = millstream.App(sys.argv[1], registry=False)
+others = connections()
+app.publish_sync("s", {"by": "parent"})
+ours = connections() - others
+for what in ("nothing", "publish"):
+    child = os.fork()
+    if child == 0:
+        if what == "publish":
+            app.publish_sync("s", {"by": "child"})
+        gc.collect()
+        sys.exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    app.publish_sync("s", {"by": "parent"})
+print(len(ours), "the same" if ours <= connections() else "another")
+"""
+
+
+def test_forked_processes_leave_the_connection_of_their_parent_alone(
+    server: ServerProcess, client: redis.Redis
+) -> None:
+    """As gunicorn and Celery fork: a child publishes by its own connection, and its end costs the parent nothing."""
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING, server.url]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=25)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [fields["by"] for _, fields in client.xrange("s")] == ["parent", "parent", "child", "parent"]
+    assert done.stdout == "1 the same\n"
+
+
+@pytest.mark.parametrize("framework", ["flask", "django"])
+def test_the_documents_web_applications_publish(
+    framework: str, server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The snippets for Flask and Django, as printed, answer a request by an entry."""
+    needs.package(framework)
+    monkeypatch.setenv("MILLSTREAM_URL", server.url)
+    names: dict[str, object] = {"__name__": "shop"}
+    text = block("python", f"from {framework}", page="docs/worker/how-to.md")
+    exec(compile(text, framework, "exec"), names)
+    if framework == "flask":
+        response = names["web"].test_client().post("/orders", json={"id": 7})  # type: ignore[attr-defined] # as printed
+        assert response.status_code == 202
+        entry = response.json["entry"]
+    else:
+        from django.conf import settings
+        from django.test import RequestFactory
+
+        if not settings.configured:
+            settings.configure()
+
+        request = RequestFactory().post("/orders", {"id": 7}, content_type="application/json")
+        response = names["order"](request)  # type: ignore[operator] # as printed
+        assert response.status_code == 202
+        (entry,) = re.findall(r'"entry": "([\d-]+)"', response.content.decode())
+    names["app"].close_sync()  # type: ignore[attr-defined] # as printed
+    ((found, fields),) = client.xrange("orders")
+    assert (found, fields["id"]) == (entry, "7")
+
+
+def test_a_redis_without_persistence_that_lost_all_is_published_to(tmp_path: object) -> None:
+    """Nothing of what was remembered is needed on a server that was started anew."""
+    with redis_server(tmp_path) as server:  # type: ignore[arg-type] # a Path
+        app = App(server.url, registry=False)
+        app.publish_sync("s", {"n": 1}, retry=20)
+        server.kill()
+        server.start()
+        app.publish_sync("s", {"n": 2}, retry=20)
+        app.close_sync()
+        with server.client() as client:
+            assert client.xlen("s") == 1

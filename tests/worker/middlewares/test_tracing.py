@@ -1,0 +1,233 @@
+"""Spans and metrics of a publish and of the run it leads to, with OpenTelemetry's own SDK keeping them."""
+
+from typing import Any
+
+import pytest
+import redis
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+from millstream import App, Message, Nack, Reject, Retry, StreamSub
+from millstream.worker.handlers.binding import PayloadError
+from millstream.worker.middlewares.tracing import Tracing
+from support.groups import all_done
+from support.servers import ServerProcess
+from support.waiting import aeventually
+
+
+@pytest.fixture
+def exporter() -> InMemorySpanExporter:
+    return InMemorySpanExporter()
+
+
+@pytest.fixture
+def tracing(exporter: InMemorySpanExporter) -> Tracing:
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    return Tracing(provider)
+
+
+@pytest.mark.parametrize("batch", [False, True], ids=["one", "batch"])
+async def test_what_a_handler_returns_is_published_within_its_run(
+    server: ServerProcess, tracing: Tracing, exporter: InMemorySpanExporter, batch: bool
+) -> None:
+    """The publish of ``@app.publisher`` is part of the run's trace, its span the child of the run's."""
+    app = App(server.url, middlewares=[tracing], registry=False)
+    sub = StreamSub("s", group="g")
+
+    if batch:
+
+        @app.publisher("out", headers={})
+        @app.subscriber(sub, batch=True)
+        async def handle(x: list[int]) -> list[dict[str, int]]:
+            return [{"x": one} for one in x]
+    else:
+
+        @app.publisher("out", headers={})
+        @app.subscriber(sub)
+        async def handle(x: int) -> dict[str, int]:
+            return {"x": x}
+
+    async with app.running():
+        await app.publish("s", {"x": 1}, headers={})
+        await aeventually(lambda: len(exporter.get_finished_spans()) == 3)
+    first, second, process = exporter.get_finished_spans()
+    send = second if second.name == "send out" else first
+    assert (send.name, process.name) == ("send out", "process s")
+    assert send.parent is not None
+    assert (send.parent.span_id, send.context.trace_id) == (process.context.span_id, process.context.trace_id)
+
+
+async def test_a_run_is_the_child_of_its_publish_through_the_envelope(
+    server: ServerProcess, tracing: Tracing, exporter: InMemorySpanExporter
+) -> None:
+    """The context is in the headers; attributes are those of the messaging conventions."""
+    app, seen = App(server.url, middlewares=[tracing]), []
+
+    @app.subscriber(StreamSub("s", group="g"))
+    async def handle(x: int, msg: Message) -> None:
+        seen.append(msg.headers)
+
+    async with app.running():
+        entry = await app.publish("s", {"x": 1}, headers={})
+        await aeventually(lambda: len(exporter.get_finished_spans()) == 2)
+    send, process = exporter.get_finished_spans()
+    assert (send.name, send.kind, process.name, process.kind) == (
+        "send s",
+        SpanKind.PRODUCER,
+        "process s",
+        SpanKind.CONSUMER,
+    )
+    assert process.parent is not None
+    assert process.parent.span_id == send.context.span_id
+    assert "traceparent" in seen[0]
+    assert process.attributes is not None
+    assert send.attributes is not None
+    assert send.attributes["messaging.message.id"] == entry
+    assert {
+        "messaging.system": "redis",
+        "messaging.destination.name": "s",
+        "messaging.operation.type": "process",
+        "messaging.consumer.group.name": "g",
+        "messaging.message.id": entry,
+        "messaging.message.delivery_attempt": 1,
+    }.items() <= dict(process.attributes).items()
+
+
+async def test_plain_entries_stay_plain_and_failures_are_told(
+    server: ServerProcess, tracing: Tracing, exporter: InMemorySpanExporter
+) -> None:
+    """No header is put into an entry of plain fields; an error is a status, a Nack only an attribute."""
+    app, fields = App(server.url, middlewares=[tracing]), []
+
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=60), retry=Retry(max_deliveries=2, base=0.01))
+    async def handle(msg: Message) -> None:
+        fields.append(msg.fields)
+        raise Nack if msg.delivery_count == 1 else ValueError("bad")
+
+    async with app.running():
+        await app.publish("s", {"x": 1})
+        await aeventually(lambda: len(exporter.get_finished_spans()) == 3)
+    _, first, second = exporter.get_finished_spans()
+    assert fields == [{"x": b"1"}] * 2
+    assert first.attributes is not None
+    assert (first.status.status_code, first.attributes["millstream.outcome"]) == (StatusCode.UNSET, "nack")
+    assert second.attributes is not None
+    assert (second.status.status_code, second.attributes["error.type"]) == (StatusCode.ERROR, "ValueError")
+    assert [event.name for event in second.events] == ["exception"]
+
+
+async def test_a_batch_is_linked_to_what_published_its_entries(
+    server: ServerProcess, tracing: Tracing, exporter: InMemorySpanExporter
+) -> None:
+    """One span for the batch, as many links as entries with a context."""
+    app = App(server.url, middlewares=[tracing])
+
+    @app.subscriber(StreamSub("s", group="g"), batch=True, concurrency=1)
+    async def handle(xs: list[int]) -> None: ...
+
+    await app.publish_batch("s", [{"x": 1}, {"x": 2}], headers={})
+    await app.publish("s", {"x": 3})
+    async with app.running():
+        await aeventually(lambda: len(exporter.get_finished_spans()) == 4)
+    *sends, batch = exporter.get_finished_spans()
+    assert {link.context.span_id for link in batch.links} == {span.context.span_id for span in sends[:2]}
+    assert batch.attributes is not None
+    assert batch.attributes["messaging.batch.message_count"] == 3
+
+
+@pytest.fixture
+def reader() -> InMemoryMetricReader:
+    return InMemoryMetricReader()
+
+
+def measured(reader: InMemoryMetricReader) -> dict[str, list[tuple[dict[str, Any], Any]]]:
+    """Instrument -> attributes and data point, in the order they were first seen."""
+    data = reader.get_metrics_data()
+    assert data is not None
+    metrics = [one for found in data.resource_metrics for scope in found.scope_metrics for one in scope.metrics]
+    return {one.name: [(dict(point.attributes or {}), point) for point in one.data.data_points] for one in metrics}
+
+
+SENT = {"messaging.system": "redis", "messaging.destination.name": "s", "messaging.operation.name": "send"}
+PROCESSED = {**SENT, "messaging.operation.name": "process", "messaging.consumer.group.name": "g"}
+
+
+async def test_runs_are_measured_by_how_they_ended(
+    server: ServerProcess, client: redis.Redis, reader: InMemoryMetricReader
+) -> None:
+    """Each delivery is counted; each run has its time, in the conventions' buckets; a Reject is no error."""
+    app = App(server.url, middlewares=[Tracing(meter_provider=MeterProvider([reader]))])
+
+    @app.subscriber(StreamSub("s", group="g"), retry=Retry(max_deliveries=1), concurrency=1)
+    async def handle(x: int) -> None:
+        if x == 1:
+            raise Reject("unlucky")
+        if x == 2:
+            raise ValueError("bad")
+
+    async with app.running():
+        await app.publish_batch("s", [{"x": x} for x in (0, 1, 2, 3)])
+        await aeventually(all_done(client, "s", "g"))
+    found = measured(reader)
+    assert [(attributes, point.value) for attributes, point in found["messaging.client.consumed.messages"]] == [
+        (PROCESSED, 4)
+    ]
+    runs = found["messaging.process.duration"]
+    assert [(attributes, point.count) for attributes, point in runs] == [
+        (PROCESSED, 2),
+        ({**PROCESSED, "millstream.outcome": "reject"}, 1),
+        ({**PROCESSED, "error.type": "ValueError"}, 1),
+    ]
+    assert runs[0][1].sum > 0
+    assert (runs[0][1].explicit_bounds[0], runs[0][1].explicit_bounds[-1]) == (0.005, 10)
+
+
+async def test_publishes_are_measured_and_counted_if_they_were_sent(
+    server: ServerProcess, client: redis.Redis, reader: InMemoryMetricReader
+) -> None:
+    """What the server refused was sent; what makes no entry never was."""
+    app = App(server.url, middlewares=[Tracing(meter_provider=MeterProvider([reader]))])
+    client.set("taken", "no stream")
+    async with app:
+        await app.publish("s", {"x": 1})
+        with pytest.raises(redis.ResponseError):
+            await app.publish("taken", {"x": 1})
+        with pytest.raises(PayloadError):
+            await app.publish("s", {})
+    found = measured(reader)
+    refused = {**SENT, "messaging.destination.name": "taken", "error.type": "ResponseError"}
+    assert [(attributes, point.value) for attributes, point in found["messaging.client.sent.messages"]] == [
+        (SENT, 1),
+        (refused, 1),
+    ]
+    times = [(attributes, point.count) for attributes, point in found["messaging.client.operation.duration"]]
+    kind = {"messaging.operation.type": "send"}
+    assert times == [
+        ({**SENT, **kind}, 1),
+        ({**refused, **kind}, 1),
+        ({**SENT, **kind, "error.type": "PayloadError"}, 1),
+    ]
+
+
+async def test_a_batch_is_one_run_of_many_messages(
+    server: ServerProcess, client: redis.Redis, reader: InMemoryMetricReader
+) -> None:
+    """The counter counts entries, the histogram runs."""
+    app = App(server.url, middlewares=[Tracing(meter_provider=MeterProvider([reader]))])
+
+    @app.subscriber(StreamSub("s", group="g"), batch=True, concurrency=1)
+    async def handle(xs: list[int]) -> None: ...
+
+    await app.publish_batch("s", [{"x": x} for x in (1, 2, 3)])
+    async with app.running():
+        await aeventually(all_done(client, "s", "g"))
+    found = measured(reader)
+    assert [(attributes, point.value) for attributes, point in found["messaging.client.consumed.messages"]] == [
+        (PROCESSED, 3)
+    ]
+    assert [(attributes, point.count) for attributes, point in found["messaging.process.duration"]] == [(PROCESSED, 1)]

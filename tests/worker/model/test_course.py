@@ -1,0 +1,210 @@
+"""What a crash charges, in a world without sockets: entries, workers that die, and the rule that says who runs how."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from random import Random
+
+import pytest
+
+from millstream.worker.model.retry import NO_RECORD, Course, Failure, Record, Retry, course, judge, tries
+from support import campaign
+
+
+@dataclass
+class Entry:
+    """One entry, as the server and the record have it, and what it came to.
+
+    Attributes:
+        kind: ``good`` is handled, ``bad`` fails, ``killer`` kills its process, each time.
+        deliveries: the server's count.
+        record: its row.
+        end: how it ended, if it did.
+        failures: runs that failed.
+        crashes: times the process died by its own doing.
+        struck: times the process died by another's doing while it was in hand and charged.
+        lone: runs with nothing beside it.
+    """
+
+    kind: str
+    deliveries: int = 0
+    record: Record | None = None
+    end: str = ""
+    failures: int = 0
+    crashes: int = 0
+    struck: int = 0
+    lone: int = 0
+
+
+class World:
+    """One group and one worker process after the other.
+
+    Args:
+        chance: decides everything.
+        retry: the policy.
+        kinds: of the entries.
+        loses_rows: True when rows of the record vanish now and then.
+        keeps: False when the server takes no record.
+    """
+
+    def __init__(
+        self, chance: Random, retry: Retry, kinds: list[str], *, loses_rows: bool = False, keeps: bool = True
+    ) -> None:
+        self.chance = chance
+        self.retry = retry
+        self.entries = [Entry(kind) for kind in kinds]
+        self.loses_rows = loses_rows
+        self.keeps = keeps
+
+    def play(self) -> None:
+        """Until every entry has ended."""
+        for _ in range(10_000):
+            open_ = [entry for entry in self.entries if not entry.end]
+            if not open_:
+                return
+            self.batch(self.chance.sample(open_, self.chance.randint(1, len(open_))))
+        raise AssertionError(f"it goes on for ever: {self.entries}")
+
+    def batch(self, batch: list[Entry]) -> None:
+        """One worker claims some entries and runs them until they have an outcome or it dies."""
+        courses: dict[int, Course] = {}
+        for entry in batch:
+            entry.deliveries += 1
+            if self.loses_rows and self.chance.random() < 0.3:
+                entry.record = None
+            found = course(self.retry, entry.deliveries, entry.record, kept=self.keeps)
+            if found is Course.TOGETHER:
+                self.write(entry, replace(entry.record or NO_RECORD, pardoned=True))
+                found = Course.NORMAL
+            if found is Course.ALONE:
+                entry.deliveries -= 1  # taken back while it waits
+            courses[id(entry)] = found
+        alone = [entry for entry in batch if courses[id(entry)] is Course.ALONE]
+        rest = [entry for entry in batch if courses[id(entry)] is not Course.ALONE]
+        if self.together(rest, courses):
+            for entry in alone:
+                entry.deliveries += 1
+                self.write(entry, replace(entry.record or NO_RECORD, alone=True))
+                entry.lone += 1
+                if not self.run(entry, []):
+                    return
+
+    def together(self, in_hand: list[Entry], courses: dict[int, Course]) -> bool:
+        """Run entries beside each other; False when the process dies."""
+        self.chance.shuffle(in_hand)
+        while in_hand:
+            entry = in_hand.pop()
+            if self.chance.random() < 0.1:  # a stop hands back what has not begun
+                entry.deliveries -= 1
+            elif courses[id(entry)] is Course.DEAD:
+                entry.end = "dead"
+            elif not self.run(entry, in_hand):
+                return False
+        return True
+
+    def run(self, entry: Entry, beside: list[Entry]) -> bool:
+        """Run one entry; False when the process dies."""
+        if entry.kind == "killer":
+            entry.crashes += 1
+            for other in beside:
+                other.struck += tries(other.deliveries, other.record) > 1
+            return False
+        if entry.kind == "good":
+            entry.end = "handled"
+            return True
+        entry.failures += 1
+        counted = tries(entry.deliveries, entry.record)
+        if judge(self.retry, Failure.ERROR, counted, 0.5).dead:
+            entry.end = "dead"
+        else:
+            known = entry.record or NO_RECORD
+            self.write(entry, replace(known, failures=known.failures + 1))
+        return True
+
+    def write(self, entry: Entry, record: Record) -> None:
+        if self.keeps:
+            entry.record = record
+
+
+def worlds(count: int, check: Callable[[Random], None]) -> Callable[[int], int]:
+    """A campaign's piece: so many worlds, each from a seed of its own."""
+
+    def piece(seed: int) -> int:
+        for number in range(count):
+            check(Random(seed * count + number))
+        return count
+
+    return piece
+
+
+def whole(chance: Random) -> None:
+    """Records that stay: the limit is exact for all kinds, and innocents pay at most once."""
+    limit = chance.randint(1, 6)
+    kinds = chance.choices(("good", "bad", "killer"), (6, 2, 1), k=chance.randint(1, 8))
+    world = World(chance, Retry(max_deliveries=limit), kinds)
+    world.play()
+    for entry in world.entries:
+        if entry.kind == "good":
+            assert entry.end == "handled", entry
+        if entry.kind == "bad":
+            # its tries are failures, and crashes of others beside it, of which only one is charged
+            assert entry.end == "dead", entry
+            assert limit - 1 <= entry.failures <= limit, entry
+            assert "killer" in kinds or entry.failures == limit, entry
+        if entry.kind == "killer":
+            # one more than allowed, for the pardon; a crash of another killer beside it may have taken its place
+            assert entry.end == "dead", entry
+            lowest = limit + 1 if kinds.count("killer") == 1 else limit - 1
+            assert lowest <= entry.crashes <= limit + 1, entry
+            assert entry.lone >= 1, entry
+        charged = tries(entry.deliveries, entry.record) - 1 - entry.failures - entry.crashes
+        if entry.kind == "good":
+            assert charged <= 1, entry
+
+
+def holed(chance: Random) -> None:
+    """Rows that vanish, or a server that takes none: no innocent dies, and no killer lives for ever."""
+    limit = chance.randint(1, 6)
+    kinds = chance.choices(("good", "killer"), (6, 1), k=chance.randint(1, 8))
+    keeps = chance.random() < 0.5
+    world = World(chance, Retry(max_deliveries=limit), kinds, loses_rows=True, keeps=keeps)
+    world.play()
+    for entry in world.entries:
+        assert entry.end == ("handled" if entry.kind == "good" else "dead"), entry
+        assert entry.crashes <= limit + 2, entry
+
+
+@pytest.mark.parametrize("check", [whole, holed])
+def test_ten_thousand_worlds(check: Callable[[Random], None]) -> None:
+    """The limit is exact and innocents live, whatever the order of crashes, claims, failures and hand-backs."""
+    worlds(5_000, check)(0)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(campaign.LIMIT)
+@pytest.mark.parametrize("check", [whole, holed])
+def test_a_million_worlds(check: Callable[[Random], None]) -> None:
+    """The same, a hundred times as many."""
+    campaign.run(f"course-{check.__name__}", worlds(10_000, check), range(1, 51), unit="worlds")
+
+
+def test_without_a_limit_a_killer_is_alone_for_ever_and_never_dead() -> None:
+    """max_deliveries=0: two crashes in company, then it is alone each time, however often."""
+    retry, record, courses = Retry(max_deliveries=0), None, []
+    for deliveries in range(1, 50):
+        found = course(retry, deliveries, record)
+        if found is Course.TOGETHER:
+            record = Record(pardoned=True)
+        courses.append(found)
+    assert courses == [Course.NORMAL, Course.TOGETHER, *[Course.ALONE] * 47]
+
+
+def test_a_limit_made_lower_sets_old_failures_aside() -> None:
+    """Eight failures were allowed, now three are: the entry is dead at its next delivery, without a run."""
+    assert course(Retry(max_deliveries=3), 6, Record(failures=5)) is Course.DEAD
+
+
+def test_the_last_failure_of_a_worker_that_died_before_it_could_bury_is_tried_again_alone() -> None:
+    """Three tries, two failures on record, the third not: nobody knows whether it failed or crashed."""
+    retry = Retry(max_deliveries=3)
+    assert course(retry, 4, Record(failures=2)) is Course.ALONE
+    assert course(retry, 5, Record(failures=2, alone=True)) is Course.DEAD

@@ -1,0 +1,96 @@
+"""When to try again, when to stop, how much to read: pure figures."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millstream.errors import ConfigError
+from millstream.worker.model.retry import Course, Failure, Record, Retry, course, judge, resize, share, tries
+
+chances = st.floats(0, 1, exclude_max=True)
+backoffs = st.sampled_from(["exponential", "linear", "constant"])
+
+
+@given(st.integers(1, 2**63 - 1), chances, backoffs, st.floats(0, 1e6), st.floats(0, 1e6), st.booleans())
+def test_delay_stays_between_nothing_and_its_bound(
+    deliveries: int, chance: float, backoff: str, base: float, bound: float, jitter: bool
+) -> None:
+    """No counter, however large, overflows or escapes max_delay; jitter never goes below half."""
+    retry = Retry(backoff=backoff, base=base, max_delay=bound, jitter=jitter)  # type: ignore[arg-type] # drawn
+    whole = Retry(backoff=backoff, base=base, max_delay=bound, jitter=False).delay(deliveries, 0)  # type: ignore[arg-type] # drawn
+    assert whole / 2 <= retry.delay(deliveries, chance) <= whole <= bound
+
+
+def test_delays_grow_as_they_say() -> None:
+    """Exponential doubles, linear adds, constant stays."""
+    figures = {
+        kind: [Retry(backoff=kind, base=0.5, jitter=False).delay(n, 0) for n in (1, 2, 3, 4)]  # type: ignore[arg-type] # literal
+        for kind in ("exponential", "linear", "constant")
+    }
+    assert figures == {
+        "exponential": [0.5, 1, 2, 4],
+        "linear": [0.5, 1, 1.5, 2],
+        "constant": [0.5, 0.5, 0.5, 0.5],
+    }
+
+
+@given(st.integers(1, 50), st.integers(1, 50), chances)
+def test_the_limit_counts_deliveries_exactly(limit: int, counted: int, chance: float) -> None:
+    """The max_deliveries-th failure is the last, not one before, not one after."""
+    assert judge(Retry(max_deliveries=limit), Failure.ERROR, counted, chance).dead is (counted >= limit)
+
+
+@given(st.integers(1, 2**40), chances)
+def test_no_limit_means_never_dead(deliveries: int, chance: float) -> None:
+    """max_deliveries=0 retries for ever, except what cannot get better."""
+    retry = Retry(max_deliveries=0)
+    assert not judge(retry, Failure.ERROR, deliveries, chance).dead
+    assert judge(retry, Failure.INVALID, deliveries, chance).dead
+
+
+@pytest.mark.parametrize("failure", [Failure.REJECT, Failure.INVALID, Failure.OVERDUE])
+def test_some_failures_are_final(failure: Failure) -> None:
+    """A rejected, unreadable or overdue entry is dead at once: another run cannot help."""
+    assert judge(Retry(max_deliveries=100), failure, 1, 0.5).dead
+
+
+def test_the_handler_may_choose_the_delay() -> None:
+    """Nack() is now, Nack(delay=) is then, an exception is the backoff's."""
+    retry = Retry(base=4, jitter=False)
+    assert judge(retry, Failure.NACK, 1, 0.5).delay == 0
+    assert judge(retry, Failure.NACK, 1, 0.5, 7.5).delay == 7.5
+    assert judge(retry, Failure.ERROR, 1, 0.5).delay == 4
+
+
+@given(st.integers(0, 10_000))
+def test_claims_leave_room_for_new_entries(room: int) -> None:
+    """Over two reads, claims get at most half of the places and at least one of them."""
+    taken = share(room, False) + share(room, True)
+    assert taken <= room
+    assert taken >= 1 or room == 0
+
+
+@given(st.integers(2, 10_000), st.booleans())
+def test_claims_never_take_all_though_nothing_new_came_lately(room: int, turn: bool) -> None:
+    """An eighth stays free for what may have come since the last read: it is seen with this one."""
+    assert room - max(room // 8, 1) == share(room, turn, alone=True) < room
+
+
+@given(st.integers(1, 500), st.integers(1, 50), st.integers(50, 500), st.floats(0, 1e6))
+def test_read_ahead_stays_in_its_bounds(target: int, lowest: int, highest: int, waited: float) -> None:
+    """However quick or slow handlers are, the buffer is never empty by design and never unbounded."""
+    assert lowest <= resize(target, lowest, highest, waited_ms=waited) <= highest
+
+
+@pytest.mark.parametrize("wrong", [{"max_deliveries": -1}, {"base": -0.1}, {"max_delay": -1}, {"backoff": "fibonacci"}])
+def test_a_policy_that_means_nothing_is_refused(wrong: dict[str, object]) -> None:
+    """A mistake in a policy shows at import, not at the first failure in production."""
+    with pytest.raises(ConfigError, match="Retry"):
+        Retry(**wrong)  # type: ignore[arg-type] # wrong on purpose
+
+
+def test_a_count_that_turned_negative_is_above_every_limit() -> None:
+    """Redis shows counts from 2**63 on as negative: such an entry was not delivered less than never."""
+    assert tries(-(2**63), None) == 2**63
+    assert tries(-1, Record(pardoned=True)) == 2**64 - 2
+    assert course(Retry(max_deliveries=3), -(2**63), None) is Course.DEAD

@@ -1,0 +1,369 @@
+"""Worker processes: killed at a named point, stopped, started again, several at once."""
+
+import os
+import signal
+import subprocess
+from collections import Counter
+from typing import Any
+
+import pytest
+import redis
+from click.testing import CliRunner
+
+from millstream.cli.main import main
+from millstream.client.urltext import without_password
+from millstream.worker.process.run import find_app
+from support.groups import all_done, consumers, pending
+from support.ports import free_port
+from support.servers import ServerProcess
+from support.waiting import eventually
+
+APP = """
+import asyncio, os, signal
+from millstream import App, Message, Retry, StreamSub
+
+app = App()
+doom = os.environ.get("DOOM")
+
+async def around(call_next, msg):
+    result = await call_next(msg)
+    if msg.fields["x"] == b"20":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return result
+
+if doom == "middleware":
+    app = App(middlewares=[around])
+
+@app.subscriber(
+    StreamSub("jobs", group="g", min_idle_time={min_idle}),
+    retry=Retry(max_deliveries=3, base=0.02, jitter=False),
+    concurrency={concurrency},
+)
+async def work(x: int, msg: Message) -> None:
+    await app.publish("effects", {{"x": x, "pid": os.getpid(), "delivery": msg.delivery_count}})
+    if x == 13:
+        raise ValueError("unlucky")
+    if x == 5 and doom == "slow":
+        await asyncio.sleep(3600)
+"""
+
+POINTS = [
+    "after_read",
+    "before_handler",
+    "after_handler",
+    "before_ack",
+    "after_ack",
+    "before_retry",
+    "after_retry",
+    "before_dead",
+    "in_dead",
+    "after_dead",
+    "after_claim",
+]
+
+
+def effects(client: redis.Redis) -> Counter[int]:
+    """How often each job had its effect."""
+    rows: Any = client.xrange("effects")
+    return Counter(int(fields["x"]) for _, fields in rows)
+
+
+def publish(client: redis.Redis, count: int) -> None:
+    for number in range(count):
+        client.xadd("jobs", {"x": number})
+
+
+def test_help_shows_an_app_that_can_be_copied() -> None:
+    """The example of ``run --help`` keeps its lines: it can be pasted into a file and compiled."""
+    text = CliRunner().invoke(main, ["run", "--help"]).output
+    lines = [line.strip("\n")[6:] for line in text.splitlines()]
+    start, end = lines.index("# orders.py"), lines.index("$ millstream run orders:app --workers 4")
+    compile("\n".join(lines[start:end]), "orders.py", "exec")
+    assert "\\b" not in text
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_worker_killed_anywhere_loses_nothing(
+    server: ServerProcess, client: redis.Redis, tasks: Any, point: str
+) -> None:
+    """SIGKILL exactly there: the next worker recovers, every job had its effect, the poison is dead exactly once."""
+    publish(client, 40)
+    target = tasks.app(APP.format(min_idle=400, concurrency=4))
+    doomed = tasks.worker(target, server.url, MILLSTREAM_HOOK=f"{point}=kill")
+    assert doomed.wait(timeout=60) == -signal.SIGKILL  # the point was reached
+    tasks.worker(target, server.url)
+    eventually(all_done(client, "jobs", "g"))
+    seen = effects(client)
+    assert sorted(seen) == list(range(40))
+    assert all(count <= 2 for number, count in seen.items() if number != 13)
+    # three tries, and one run more if the kill took the outcome of one: the first crash is not charged
+    assert 3 <= seen[13] <= 4
+    assert client.xlen("jobs:dead") == 1
+
+
+@pytest.mark.parametrize(
+    "point", ["before_pardon", "after_pardon", "before_renew", "before_release", "after_release", "middleware"]
+)
+def test_a_worker_killed_off_the_main_road_loses_nothing(
+    server: ServerProcess, client: redis.Redis, tasks: Any, point: str
+) -> None:
+    """The same while it pardons what another left, renews what runs, hands back at a stop, or is in a middleware."""
+    publish(client, 40)
+    if "pardon" in point:
+        client.xgroup_create("jobs", "g", "0")
+        client.xreadgroup("g", "ghost", {"jobs": ">"}, count=20)
+        left = list(pending(client, "jobs", "g"))
+        client.execute_command("XCLAIM", "jobs", "g", "ghost", 0, *left, "IDLE", 60_000, "RETRYCOUNT", 1, "JUSTID")
+    target = tasks.app(APP.format(min_idle=400, concurrency=4))
+    doom = {"middleware": "middleware"}.get(point, "" if "pardon" in point else "slow")
+    hook = {} if doom == "middleware" else {"MILLSTREAM_HOOK": f"{point}=kill"}
+    doomed = tasks.worker(target, server.url, DOOM=doom, MILLSTREAM_GRACE="0.5", **hook)
+    if "release" in point:
+        eventually(lambda: 5 in effects(client))
+        doomed.terminate()
+    assert doomed.wait(timeout=60) == -signal.SIGKILL  # the point was reached
+    tasks.worker(target, server.url)
+    eventually(all_done(client, "jobs", "g"))
+    seen = effects(client)
+    assert sorted(seen) == list(range(40))
+    assert all(count <= 2 for number, count in seen.items() if number != 13)
+    assert 3 <= seen[13] <= 4
+    assert client.xlen("jobs:dead") == 1
+
+
+def test_three_workers_one_killed_every_job_done(server: ServerProcess, client: redis.Redis, tasks: Any) -> None:
+    """``millstream run`` with three workers: all work, a killed one is replaced, SIGTERM ends all with code 0."""
+    target = tasks.app(APP.format(min_idle=500, concurrency=2))
+    running = tasks.run(target, server.url, "--workers", "3")
+    eventually(lambda: len(consumers(client, "jobs", "g")) == 3 if client.exists("jobs") else False)
+    publish(client, 150)
+    eventually(lambda: len(effects(client)) > 20)
+    victim = next(name for name in consumers(client, "jobs", "g"))
+    os.kill(int(victim.split("-")[-2]), signal.SIGKILL)
+    publish(client, 150)
+    eventually(all_done(client, "jobs", "g"))
+    assert set(effects(client)) == set(range(150))
+    eventually(lambda: len(consumers(client, "jobs", "g")) == 4)  # the dead one's name, and three alive
+    running.terminate()
+    out, _ = running.communicate(timeout=60)
+    assert running.returncode == 0, out
+    assert "signal SIGKILL" in out
+    assert consumers(client, "jobs", "g") <= {victim}
+
+
+SLOW = """
+import asyncio
+from millstream import App, StreamSub
+app = App()
+
+@app.subscriber(StreamSub("jobs", group="g", min_idle_time=3_600_000, max_records=20), concurrency=1)
+async def work(x: int) -> None:
+    await app.publish("effects", {"x": x})
+    await asyncio.sleep(0 if x != 5 else 3600)
+"""
+
+
+def test_sigterm_hands_back_at_once_and_exits_with_zero(server: ServerProcess, client: redis.Redis, tasks: Any) -> None:
+    """What the process had not begun can be taken while its last handler still runs; then it ends cleanly."""
+    publish(client, 20)
+    worker = tasks.worker(tasks.app(SLOW), server.url, MILLSTREAM_GRACE="2")
+    eventually(lambda: 5 in effects(client))
+    eventually(lambda: len(pending(client, "jobs", "g")) == 15)
+    worker.terminate()
+    eventually(lambda: client.xautoclaim("jobs", "g", "other", 3_600_000)[1])
+    assert worker.wait(timeout=60) == 0
+    client.xautoclaim("jobs", "g", "other", 3_600_000)
+    assert Counter(pending(client, "jobs", "g").values()) == {("other", 1): 15}
+    assert consumers(client, "jobs", "g") == {"other"}
+
+
+def test_a_second_signal_ends_it_at_once(server: ServerProcess, client: redis.Redis, tasks: Any) -> None:
+    """Whoever presses Ctrl-C at a process that is ending means it."""
+    publish(client, 20)
+    worker = tasks.worker(tasks.app(SLOW), server.url, MILLSTREAM_GRACE="3600")
+    eventually(lambda: 5 in effects(client))
+    worker.terminate()
+    eventually(lambda: len(pending(client, "jobs", "g")) and released(client))  # the stop has begun
+    worker.send_signal(signal.SIGINT)
+    assert worker.wait(timeout=60) == 128 + signal.SIGINT
+
+
+UNTIL_TOLD = """
+import asyncio, os
+from millstream import App, StreamSub
+from millstream.client.connect import connect
+app = App(grace=60)
+
+@app.subscriber(StreamSub("jobs", group="g", min_idle_time=3_600_000), concurrency=1)
+async def work(x: int) -> None:
+    await app.publish("effects", {"x": x, "pid": os.getpid()})
+    with connect(app.url) as client:
+        while not client.exists("go"):
+            await asyncio.sleep(0.02)
+"""
+
+
+def test_terminations_in_a_row_are_one(server: ServerProcess, client: redis.Redis, tasks: Any) -> None:
+    """SIGTERM to a whole service, to the supervisor and again by it to its worker: what runs is still finished."""
+    publish(client, 1)
+    running = tasks.run(tasks.app(UNTIL_TOLD), server.url)
+    eventually(lambda: 0 in effects(client))
+    worker: Any = client.xrange("effects")[0][1]["pid"]
+    for _ in range(3):
+        for pid in (running.pid, int(worker)):
+            os.kill(pid, signal.SIGTERM)
+    client.set("go", 1)
+    out, _ = running.communicate(timeout=60)
+    assert running.returncode == 0, out
+    assert not pending(client, "jobs", "g")
+    assert effects(client) == {0: 1}
+
+
+def released(client: redis.Redis) -> bool:
+    return any(name == "" for name, _ in pending(client, "jobs", "g").values())
+
+
+BLOCKING = SLOW.replace("async def", "def").replace("await asyncio.sleep", "__import__('time').sleep")
+BLOCKING = BLOCKING.replace('    await app.publish("effects", {"x": x})\n', "    print('began', x, flush=True)\n")
+
+
+def test_a_thread_that_will_not_end_makes_the_exit_code_say_so(
+    server: ServerProcess, client: redis.Redis, tasks: Any
+) -> None:
+    """A thread cannot be cancelled: its entry stays pending for a later claim, and the exit code is not 0."""
+    publish(client, 6)
+    worker = tasks.worker(tasks.app(BLOCKING), server.url, MILLSTREAM_GRACE="0.2")
+    for line in worker.stdout:
+        if line.startswith("began 5"):
+            break
+    eventually(lambda: len(pending(client, "jobs", "g")) == 1)
+    worker.terminate()
+    assert worker.wait(timeout=60) == 70
+    assert len(pending(client, "jobs", "g")) == 1
+
+
+def test_workers_end_when_their_supervisor_is_killed(server: ServerProcess, client: redis.Redis, tasks: Any) -> None:
+    """No orphans: the end of the supervisor, however sudden, stops its workers cleanly."""
+    running = tasks.run(tasks.app(APP.format(min_idle=500, concurrency=2)), server.url, "--workers", "2")
+    eventually(lambda: len(consumers(client, "jobs", "g")) == 2 if client.exists("jobs") else False)
+    running.kill()
+    eventually(lambda: not consumers(client, "jobs", "g"))
+
+
+def test_a_fatal_error_exits_with_non_zero(server: ServerProcess, client: redis.Redis, tasks: Any) -> None:
+    """A key that is no stream cannot get better: the process says so and fails, for systemd and Kubernetes to see."""
+    client.set("jobs", "text")
+    worker = tasks.worker(tasks.app(APP.format(min_idle=500, concurrency=2)), server.url)
+    out, _ = worker.communicate(timeout=60)
+    assert worker.returncode == 1
+    assert "WRONGTYPE" in out
+    assert "Traceback" not in out
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("jobs", "module:name"),
+        ("nowhere:app", "no module 'nowhere'"),
+        ("jobs:application", "its apps: app"),
+        ("jobs:os", "not a millstream.App"),
+        ("broken:app", "No module named 'not_installed'"),
+    ],
+)
+def test_a_wrong_name_is_explained_once(tasks: Any, target: str, words: str) -> None:
+    """Each way to misname an app has its own sentence, said once however many workers were asked for, and code 78."""
+    tasks.app(APP.format(min_idle=500, concurrency=2))
+    tasks.app("import not_installed\n", "broken")
+    running = tasks.run(target, "redis://127.0.0.1:1", "--workers", "3")
+    out, _ = running.communicate(timeout=60)
+    assert running.returncode == 78
+    assert out.count(words) == 1
+
+
+def test_an_unreachable_server_is_named_without_its_password(tasks: Any) -> None:
+    """The error shows where it tried to connect and never the secret; the exit code says unavailable."""
+    text = APP.format(min_idle=500, concurrency=2)
+    tasks.app(text + "\nfrom millstream.worker.process import run\nrun.CONNECT_SECONDS = 0.1\n")
+    url = f"redis://me:hunter2@127.0.0.1:{free_port()}/0"
+    running = tasks.run("jobs:app", "redis://127.0.0.1:1", "--url", url)
+    out, _ = running.communicate(timeout=60)
+    assert running.returncode == 69
+    assert "me:***@127.0.0.1" in out
+    assert "hunter2" not in out
+    assert len(out.splitlines()) == 2, "said once when it begins to try, once when it gives up"
+
+
+def test_passwords_are_hidden_in_any_url() -> None:
+    """Also where only a password stands, and where there is none nothing changes."""
+    assert without_password("redis://:secret@h:1/0") == "redis://:***@h:1/0"
+    assert without_password("redis://h:1/0") == "redis://h:1/0"
+
+
+def test_a_url_that_is_none_is_refused_before_anything_starts() -> None:
+    """The mistake shows as usage error, with the schemes that work."""
+    result = CliRunner().invoke(main, ["run", "jobs:app", "--url", "http://example.org"])
+    assert result.exit_code == 2
+    assert "redis://" in result.output
+
+
+def test_help_teaches() -> None:
+    """``millstream run --help`` shows an app, a command line and the exit codes."""
+    result = CliRunner().invoke(main, ["run", "--help"])
+    assert result.exit_code == 0
+    for word in ("@app.subscriber", "millstream run orders:app --workers 4", "SIGTERM", "69", "MILLSTREAM_URL"):
+        assert word in result.output
+
+
+def test_the_working_directory_is_searched(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``module:app`` is found next to where the command is given, dotted names included."""
+    folder = tmp_path / "shop_package"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "orders.py").write_text("from millstream import App\nclass Main:\n    app = App()\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert find_app("shop_package.orders:Main.app").subscriptions == ()
+
+
+def test_import_is_light() -> None:
+    """The worker needs neither pydantic nor Spark, and ``import millstream`` not even redis."""
+    code = "import millstream, sys; print(sorted({'redis', 'pydantic', 'asyncio'} & set(sys.modules)))"
+    code += "; millstream.App; print(sorted({'pydantic', 'pyspark'} & set(sys.modules)))"
+    import sys
+
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.split("\n")[:2] == ["[]", "[]"]
+
+
+KILLER = """
+import os, signal
+from millstream import App, Message, Retry, StreamSub
+app = App()
+
+@app.subscriber(
+    StreamSub("jobs", group="g", min_idle_time=300, max_records=50),
+    retry=Retry(max_deliveries=2, base=0.02),
+    concurrency=2,
+)
+async def work(x: int) -> None:
+    if x == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    await app.publish("effects", {"x": x})
+"""
+
+
+def test_innocents_do_not_pay_for_an_entry_that_kills_its_process(
+    server: ServerProcess, client: redis.Redis, tasks: Any
+) -> None:
+    """One killer before forty-nine others, all in hand together: it is dead at the end, and none of the others is."""
+    publish(client, 50)
+    running = tasks.run(tasks.app(KILLER), server.url)
+    eventually(all_done(client, "jobs", "g"), 60)
+    running.terminate()
+    out, _ = running.communicate(timeout=60)
+    assert running.returncode == 0, out
+    assert set(effects(client)) == set(range(50)) - {2}
+    dead: Any = client.xrange("jobs:dead")
+    assert [(fields["x"], fields["_dead.reason"], fields["_dead.deliveries"]) for _, fields in dead] == [
+        ("2", "overdue", "4")
+    ]

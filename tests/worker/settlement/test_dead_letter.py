@@ -1,0 +1,123 @@
+"""Burials the server refuses: the entry stays pending, uncharged, until they are possible; then it is dead once."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from millstream import App, Reject, StreamSub
+from millstream.worker import failpoints
+from millstream.worker.settlement import dead_letter
+from support.accounts import user
+from support.groups import all_done, consumers, pending
+from support.ports import free_port
+from support.servers import ServerProcess, redis_server
+from support.waiting import aeventually
+
+WAYS = pytest.mark.parametrize(
+    "rules", [("+@all", "~*"), ("+@all", "-@scripting", "~*")], ids=["script", "transaction"]
+)
+
+
+class Hindered:
+    """A server that cannot take writes for a while."""
+
+    def __init__(self, kind: str, client: redis.Redis, folder: Path) -> None:
+        self.kind = kind
+        self.client = client
+        self.folder = folder
+
+    async def begin(self) -> None:
+        """No memory left, no master any more, or no snapshot could be written."""
+        if self.kind == "OOM":
+            self.client.config_set("maxmemory", 1)
+        elif self.kind == "READONLY":
+            self.client.execute_command("REPLICAOF", "127.0.0.1", free_port())
+        else:
+            (self.folder / "taken.rdb").mkdir()
+            await self._save("err")
+
+    async def end(self) -> None:
+        """As before."""
+        if self.kind == "OOM":
+            self.client.config_set("maxmemory", 0)
+        elif self.kind == "READONLY":
+            self.client.execute_command("REPLICAOF", "NO", "ONE")
+        else:
+            (self.folder / "taken.rdb").rmdir()
+            await self._save("ok")
+
+    async def _save(self, status: str) -> None:
+        self.client.bgsave()
+
+        def ended() -> bool:
+            told: Any = self.client.info("persistence")
+            return told["rdb_bgsave_in_progress"] == 0 and told["rdb_last_bgsave_status"] == status
+
+        await aeventually(ended)
+
+
+@pytest.mark.realserver
+@WAYS
+@pytest.mark.parametrize("kind", ["OOM", "MISCONF", "READONLY"])
+async def test_a_burial_waits_for_a_server_that_takes_writes(tmp_path: Path, kind: str, rules: tuple[str, ...]) -> None:
+    """Refused for as long as it must be; then there is one letter, and nothing is pending."""
+    tries: list[int] = []
+    failpoints.on("before_dead", lambda: tries.append(1))
+    options = ("--save", "3600 1000000", "--dbfilename", "taken.rdb")
+    with (
+        redis_server(tmp_path, *options) as server,
+        server.client(decode_responses=True) as client,
+        user(client, *rules) as name,
+    ):
+        hindered = Hindered(kind, client, tmp_path)
+        app, began, go = App(server.url.replace("://", f"://{name}"), registry=False), asyncio.Event(), asyncio.Event()
+
+        @app.subscriber(StreamSub("s", group="g"))
+        async def handle(x: int) -> None:
+            began.set()
+            await go.wait()
+            raise Reject("no good")
+
+        async with app.running():
+            entry: Any = client.xadd("s", {"x": 1})
+            await began.wait()
+            await hindered.begin()
+            go.set()
+            await aeventually(lambda: len(tries) > 1 or client.exists("s:dead"))
+            if not client.exists("s:dead"):
+                assert [count for _, count in pending(client, "s", "g").values()] == [1]
+            await hindered.end()
+            await aeventually(all_done(client, "s", "g"))
+        letters: Any = client.xrange("s:dead")
+        assert [fields["_dead.id"] for _, fields in letters] == [entry]
+
+
+async def test_what_a_transaction_acked_without_a_letter_is_pending_again(
+    server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inside EXEC a failing XADD does not hold up the XACK. The entry is ours again, as often delivered as before."""
+    # stands for a hindrance that nobody has thought of: the look before finds nothing
+    monkeypatch.setattr(dead_letter, "hindrance", lambda *_: None)
+    tries: list[int] = []
+    failpoints.on("in_dead", lambda: tries.append(1))
+    client.set("s:dead", "no stream")
+    with user(client, "+@all", "-@scripting", "~*") as name:
+        app = App(server.url.replace("://", f"://{name}"), registry=False)
+
+        @app.subscriber(StreamSub("s", group="g"))
+        async def handle(x: int) -> None:
+            raise Reject("no good")
+
+        entry: Any = client.xadd("s", {"x": 1})
+        async with app.running():
+            await aeventually(lambda: len(tries) > 1)
+            await aeventually(
+                lambda: pending(client, "s", "g") == {entry: (next(iter(consumers(client, "s", "g"))), 1)}
+            )
+            client.delete("s:dead")
+            await aeventually(all_done(client, "s", "g"))
+    letters: Any = client.xrange("s:dead")
+    assert [(fields["_dead.id"], fields["_dead.deliveries"]) for _, fields in letters] == [(entry, "1")]

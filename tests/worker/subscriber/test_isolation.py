@@ -1,0 +1,298 @@
+"""What a crash charges, on every server: what is recorded, who is pardoned, who runs alone, and what innocents see."""
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+import redis
+
+from millstream import App, Message, Nack, Retry, StreamSub
+from millstream.worker import failpoints
+from millstream.worker.settlement.failure_log import key
+from support.accounts import user
+from support.groups import all_done, pending
+from support.servers import ServerProcess
+from support.waiting import aeventually, eventually
+
+HOUR = 3_600_000
+RECORD = key("s", "g")
+
+
+def crashed(client: redis.Redis, count: int, *, deliveries: int = 1, row: str = "", stream: str = "s") -> list[str]:
+    """Entries that a process had in hand when it died, an hour ago, and what is on record of them."""
+    client.xgroup_create(stream, "g", "0", mkstream=True)
+    ids: Any = [client.xadd(stream, {"x": number}) for number in range(count)]
+    client.xreadgroup("g", "ghost", {stream: ">"})
+    words = ("IDLE", HOUR, "RETRYCOUNT", deliveries, "JUSTID")
+    client.execute_command("XCLAIM", stream, "g", "ghost", 0, *ids, *words)
+    if row:
+        client.hset(key(stream, "g"), mapping=dict.fromkeys(ids, row))
+    return ids
+
+
+@pytest.mark.parametrize(
+    ("stream", "expected"),
+    [
+        ("orders", "millstream:{orders}:tries:billing"),
+        ("shop:{eu}:orders", "millstream:{eu}:tries:shop:{eu}:orders:billing"),
+        ("odd{}name", "millstream:{odd{}name}:tries:billing"),
+    ],
+)
+def test_the_record_lies_in_the_streams_slot(stream: str, expected: str) -> None:
+    """In a cluster the hash and the stream are neighbours: the tag of one is the tag, or the name, of the other."""
+    assert key(stream, "billing") == expected
+
+
+async def test_failures_are_on_record_until_the_end_and_are_no_crashes(
+    server: ServerProcess, client: redis.Redis
+) -> None:
+    """Each failure adds to the row before the next delivery; nobody runs alone for it; death removes the row."""
+    app, rows, together = App(server.url), [], []
+    running = 0
+
+    @app.subscriber(
+        StreamSub("s", group="g", min_idle_time=HOUR), retry=Retry(max_deliveries=4, base=0.01), concurrency=4
+    )
+    async def handle(msg: Message) -> None:
+        nonlocal running
+        rows.append((msg.delivery_count, client.hget(RECORD, msg.id)))
+        running += 1
+        together.append(running)
+        await asyncio.sleep(0)
+        running -= 1
+        if msg.delivery_count % 2:
+            raise ValueError("no")
+        raise Nack("no", delay=0.01)
+
+    async with app.running():
+        await app.publish_batch("s", [{"x": number} for number in range(4)])
+        await aeventually(lambda: client.xlen("s:dead") == 4)
+        await aeventually(lambda: not client.exists(RECORD))
+    assert sorted(rows) == sorted([(1, None), (2, "1:0:0"), (3, "2:0:0"), (4, "3:0:0")] * 4)
+    assert max(together) > 1
+
+
+async def test_what_is_handled_the_first_time_needs_no_record(
+    server: ServerProcess, client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The common case pays nothing: the hash is neither written nor read, so nobody notices that it is forbidden."""
+    with user(client, "+@all", "~s", "~s:dead") as name:
+        app = App(server.url.replace("://", f"://{name}"))
+
+        @app.subscriber(StreamSub("s", group="g"))
+        async def handle(x: int) -> None: ...
+
+        async with app.running():
+            await app.publish_batch("s", [{"x": number} for number in range(500)])
+            await aeventually(all_done(client, "s", "g"))
+    assert not [record for record in caplog.records if RECORD in record.getMessage()]
+
+
+async def test_the_backlog_of_a_dead_consumer_runs_together_and_pardoned(
+    server: ServerProcess, client: redis.Redis
+) -> None:
+    """After one crash all run at once, as if nothing had happened; before the first starts, its pardon is stored."""
+    ids, app, seen = crashed(client, 30), App(server.url), []
+    together = asyncio.Barrier(5)
+
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=60_000), concurrency=5)
+    async def handle(msg: Message) -> None:
+        seen.append((msg.id, msg.delivery_count, client.hget(RECORD, msg.id)))
+        await together.wait()
+
+    async with app.running():
+        await aeventually(all_done(client, "s", "g"))
+        await aeventually(lambda: not client.exists(RECORD))
+    assert sorted(seen) == sorted((entry, 2, "0:1:0") for entry in ids)  # as text, -10 comes before -2
+
+
+async def test_after_a_second_crash_each_runs_alone_and_the_others_are_not_charged(
+    server: ServerProcess, client: redis.Redis
+) -> None:
+    """Nothing runs beside a suspect, neither a new entry nor another suspect, and only its own delivery counts."""
+    ids, app, alone, running = crashed(client, 12, deliveries=2, row="0:1:0"), App(server.url), [], set()
+
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=60_000), concurrency=5)
+    async def handle(msg: Message) -> None:
+        running.add(msg.id)
+        counts = {entry: count for entry, (_, count) in pending(client, "s", "g").items()}
+        await asyncio.sleep(0)
+        if msg.id in ids:
+            others = {count for entry, count in counts.items() if entry in ids and entry != msg.id}
+            alone.append((msg.id, set(running), counts[msg.id], others <= {2}, client.hget(RECORD, msg.id)))
+        running.discard(msg.id)
+
+    for number in range(100, 150):
+        client.xadd("s", {"x": number})
+    async with app.running():
+        await aeventually(all_done(client, "s", "g"))
+    # As text, -10 comes before -2: where one millisecond had eleven entries, the ids are not in order of text.
+    assert sorted(alone, key=repr) == sorted(((entry, {entry}, 3, True, "0:1:1") for entry in ids), key=repr)
+    assert app.stats()["handle"]["handled"] == 62
+
+
+async def test_a_suspect_is_alone_in_the_whole_app(server: ServerProcess, client: redis.Redis) -> None:
+    """Two subscribers share a process, so they share its death: while one runs a suspect, the other runs nothing."""
+    crashed(client, 3, deliveries=2, row="0:1:0")
+    app, running, beside = App(server.url), set(), []
+
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=60_000))
+    async def suspect(msg: Message) -> None:
+        running.add("suspect")
+        await asyncio.sleep(0)
+        beside.append(set(running))
+        running.discard("suspect")
+
+    @app.subscriber(StreamSub("other", group="g"))
+    async def other(x: int) -> None:
+        running.add(x)
+        await asyncio.sleep(0)
+        running.discard(x)
+
+    for number in range(300):
+        client.xadd("other", {"x": number})
+    async with app.running():
+        await aeventually(all_done(client, "s", "g"))
+        await aeventually(all_done(client, "other", "g"))
+    assert beside == [{"suspect"}] * 3
+    assert app.stats()["other"]["handled"] == 300
+
+
+async def test_a_stop_hands_suspects_back_uncharged(server: ServerProcess, client: redis.Redis) -> None:
+    """Those that waited for their lonely run are anybody's, with the count they came with."""
+    ids, app, began = crashed(client, 4, deliveries=2, row="0:1:0"), App(server.url), asyncio.Event()
+
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=60_000), concurrency=8)
+    async def handle(msg: Message) -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    await app.start()
+    await began.wait()
+    await app.stop(grace=0)
+    client.xautoclaim("s", "g", "other", HOUR)
+    assert pending(client, "s", "g") == dict.fromkeys(ids, ("other", 3))
+
+
+async def test_a_lost_record_costs_no_innocent_its_life(server: ServerProcess, client: redis.Redis) -> None:
+    """An entry at its limit of which nothing is known runs once more, alone, and is handled."""
+    ids, app, seen = crashed(client, 3, deliveries=3), App(server.url), []
+
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=60_000), retry=Retry(max_deliveries=3))
+    async def handle(msg: Message) -> None:
+        seen.append((msg.id, msg.delivery_count))
+
+    async with app.running():
+        await aeventually(all_done(client, "s", "g"))
+    assert sorted(seen) == [(entry, 4) for entry in ids]
+    assert not client.exists("s:dead")
+
+
+async def test_without_rights_to_the_record_the_limit_holds_and_it_is_said_once(
+    server: ServerProcess, client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Failures and crashes then count alike, as many as allowed; a warning names the key and what is missing."""
+    with user(client, "+@all", "~s", "~s:dead") as name:
+        app, runs = App(server.url.replace("://", f"://{name}")), []
+
+        @app.subscriber(StreamSub("s", group="g", min_idle_time=60_000), retry=Retry(max_deliveries=3, base=0.01))
+        async def handle(msg: Message) -> None:
+            runs.append(msg.delivery_count)
+            raise ValueError("no")
+
+        with caplog.at_level(logging.WARNING, "millstream.worker"):
+            async with app.running():
+                client.xadd("s", {"x": 1})
+                await aeventually(lambda: client.exists("s:dead"))
+    assert runs == [1, 2, 3]
+    said = [record.getMessage() for record in caplog.records if RECORD in record.getMessage()]
+    assert len(said) == 1
+
+
+async def test_an_outcome_the_server_refuses_is_sent_again(server: ServerProcess, client: redis.Redis) -> None:
+    """An ack refused for a while is stored when the server takes it: the entry does not stay pending for ever."""
+    with user(client, "+@all", "~*", "-xack") as name:
+        app, handled = App(server.url.replace("://", f"://{name}")), asyncio.Event()
+
+        @app.subscriber(StreamSub("s", group="g"))
+        async def handle(x: int) -> None:
+            handled.set()
+
+        refused: list[str] = []
+        failpoints.on("before_ack", lambda: refused.append("sent"))
+        async with app.running():
+            client.xadd("s", {"x": 1})
+            await handled.wait()
+            await aeventually(lambda: len(refused) > 1, what="it is sent again")
+            assert len(pending(client, "s", "g")) == 1
+            client.execute_command("ACL", "SETUSER", "worker", "+xack")
+            await aeventually(all_done(client, "s", "g"))
+
+
+async def test_a_read_that_breaks_off_keeps_nothing_to_itself(server: ServerProcess, client: redis.Redis) -> None:
+    """The connection dies between the claim and the pardon: what was claimed is claimed again, not renewed for ever."""
+    crashed(client, 5)
+    app, seen, broken = App(server.url), [], []
+
+    def cut() -> None:
+        if not broken:
+            rows: Any = client.client_list()
+            broken.append(sum(client.client_kill_filter(_id=row["id"]) for row in rows if reads(row["cmd"])))
+
+    failpoints.on("before_pardon", cut)
+
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=500))
+    async def handle(x: int) -> None:
+        seen.append(x)
+
+    async with app.running():
+        await aeventually(all_done(client, "s", "g"))
+    assert broken == [1]
+    assert sorted(seen) == [0, 1, 2, 3, 4]
+
+
+def reads(command: str) -> bool:
+    """Whether this is what the reader's connection sent last, at the time it pardons."""
+    return command in ("hmget", "xreadgroup")  # with CLAIM, without
+
+
+KILLER = """
+import os, signal
+from millstream import App, Message, Retry, StreamSub
+app = App()
+
+@app.subscriber(
+    StreamSub("jobs", group="g", min_idle_time=300, max_records=50),
+    retry=Retry(max_deliveries=3, base=0.02),
+    concurrency=8,
+)
+async def work(x: int, msg: Message) -> None:
+    if x == 20:
+        os.kill(os.getpid(), signal.SIGKILL)
+    await app.publish("effects", {"x": x, "deliveries": msg.delivery_count})
+"""
+
+
+def test_a_killer_in_a_batch_of_fifty_is_dead_after_its_limit_and_nobody_else_pays(
+    server: ServerProcess, client: redis.Redis, tasks: Any
+) -> None:
+    """Three tries and the pardoned one: four processes die. Innocents: none dead, none charged more than once."""
+    for number in range(50):
+        client.xadd("jobs", {"x": number})
+    running = tasks.run(tasks.app(KILLER), server.url)
+    eventually(all_done(client, "jobs", "g"), 90)
+    running.terminate()
+    out, _ = running.communicate(timeout=60)
+    assert running.returncode == 0, out
+    assert out.count("signal SIGKILL") == 4, out
+    rows: Any = client.xrange("effects")
+    counts = {int(fields["x"]): int(fields["deliveries"]) for _, fields in rows}
+    assert set(counts) == set(range(50)) - {20}
+    # delivered for the first time, once pardoned, once charged: three at most
+    assert max(counts.values()) <= 3
+    dead: Any = client.execute_command("XRANGE", "jobs:dead", "-", "+")
+    assert [(fields["x"], fields["_dead.reason"], fields["_dead.deliveries"]) for _, fields in dead] == [
+        ("20", "overdue", "5")
+    ]
+    assert not client.exists(key("jobs", "g"))
