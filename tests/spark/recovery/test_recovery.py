@@ -123,7 +123,7 @@ def as_judged(client: redis.Redis, ids: list[bytes], alive: int) -> None:
 
 # --- killed ----------------------------------------------------------------------------------------------------------
 
-POINTS = ["sliced:1", "judged:2", "settling:1", "burying:1", "settling:2", "burying:9", "sliced:3"]
+POINTS = ["sliced:1", "decided:2", "settling:1", "writing_dead:1", "settling:2", "writing_dead:9", "sliced:3"]
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -150,7 +150,7 @@ def test_many_entries_killed_half_way_through_spark(tmp_path: Path, count: int) 
     with redis_server(tmp_path / "redis") as server, server.client() as client:
         ids = leave(client, count, fresh=50)
         words = [sys.executable, "-c", JUDGED_BY_SPARK, server.url]
-        hook = {"MILLSTREAM_SPARK_HOOK": f"settling:{count // 2000}=kill"}
+        hook = {"MILLSTREAM_FAILPOINTS": f"settling:{count // 2000}=kill"}
         killed = subprocess.run(words, env=os.environ | hook, check=False)
         assert killed.returncode == -signal.SIGKILL
         left = client.xpending("s", "g")["pending"]

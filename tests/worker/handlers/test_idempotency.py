@@ -188,7 +188,7 @@ def test_the_recipe_for_sql_holds(own_server: ServerProcess, tasks: Any, tmp_pat
             client.xadd("payments", {"account": "tea", "amount": number})
         recipe = block("python", "sqlite3", page="docs/worker.md")
         target = tasks.app(recipe.replace('"accounts.db"', repr(str(database))))
-        doomed = tasks.worker(target, own_server.url, MILLSTREAM_HOOK="before_ack=kill")
+        doomed = tasks.worker(target, own_server.url, MILLSTREAM_FAILPOINTS="before_ack=kill")
         assert doomed.wait(timeout=60) < 0  # the point was reached: commits are made, no ack is sent
         tasks.worker(target, own_server.url)
         eventually(all_done(client, "payments", "booking"))

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import redis
 
-from millstream import App, Reject, StreamSub
-from millstream.worker import failpoints
+from millstream import App, Reject, StreamSub, failpoints
 from millstream.worker.settlement import dead_letter
 from support.accounts import user
 from support.groups import all_done, consumers, pending

@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from millstream import failpoints
 from millstream.client.capabilities import judge, probes
 from millstream.client.deadletter import dead_key
 from millstream.client.slots import beside, slot_of, tag_of
 from millstream.client.url import CLUSTERS
 from millstream.errors import ConfigError, UsageError
-from millstream.spark import failpoints
 from millstream.spark.connection import routing
 from millstream.spark.connection.pipeline import Asker, absent, checked
 from millstream.spark.connection.socket import lost_contact
@@ -199,7 +199,7 @@ class Recovery:
                     continue
                 failpoints.reach("sliced")
                 verdicts = judge(list(deliveries))
-                failpoints.reach("judged")
+                failpoints.reach("decided")
                 if self._ousted:
                     raise UsageError(
                         f"another recovery named {self._name!r} began while the server was out of reach for more than "

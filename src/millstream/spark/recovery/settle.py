@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from millstream import failpoints
 from millstream.client import emulate
 from millstream.client.capabilities import Capabilities
 from millstream.client.deadletter import DeadLetter, hindrance, pack, take_history
 from millstream.client.slots import beside
 from millstream.errors import UsageError
-from millstream.spark import failpoints
 from millstream.spark.connection import routing, socket
 from millstream.spark.connection.pipeline import Asker, Command, Refusal, checked
 from millstream.spark.group.pending import PAGE, Holdings
@@ -216,7 +216,7 @@ class Court:
             commands.append(("XADD", self._dead, "*", *pack(self._letter(ident, flat, deliveries, reasons[ident]))))
             commands.append(("XACK", self._stream, self._group, ident))
         commands.append(("EXEC",))
-        failpoints.reach("burying")
+        failpoints.reach("writing_dead")
         replies = [checked(reply) for reply in self._asker.once(commands)]
         if replies[-1] is None:
             return False

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import ResponseError
 
+from millstream import failpoints
 from millstream.client import emulate
 from millstream.client.deadletter import DeadLetter
 from millstream.client.line import Disconnected
-from millstream.worker import failpoints
 from millstream.worker.model.lifecycle import Event, State
 from millstream.worker.settlement import ack_command
 from millstream.worker.settlement.consumer import Held, Membership

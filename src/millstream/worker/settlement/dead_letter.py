@@ -14,10 +14,10 @@ from functools import partial
 
 from redis.exceptions import NoScriptError, ResponseError
 
+from millstream import failpoints
 from millstream.client import emulate
 from millstream.client.deadletter import DeadLetter, hindrance, pack
 from millstream.client.line import Command, Reply, Withheld
-from millstream.worker import failpoints
 from millstream.worker.model.lifecycle import Event, State
 from millstream.worker.settlement.consumer import Held, Membership
 from millstream.worker.settlement.failure_log import Records

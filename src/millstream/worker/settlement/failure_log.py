@@ -18,10 +18,10 @@ from dataclasses import replace
 
 from redis.exceptions import ResponseError
 
+from millstream import failpoints
 from millstream.client import emulate
 from millstream.client.line import Command, Line
 from millstream.client.slots import beside
-from millstream.worker import failpoints
 from millstream.worker.model.retry import NO_RECORD, Course, Record, Retry, course
 from millstream.worker.settlement.consumer import Held, Membership
 from millstream.worker.settlement.fence import Answer, Fence, Step, by_count
@@ -103,9 +103,9 @@ class Records:
                 alone.append(held)
         if not pardoned and not alone:
             return
-        failpoints.reach("before_pardon")
+        failpoints.reach("before_uncharge")
         await self._store(pardoned, alone, line)
-        failpoints.reach("after_pardon")
+        failpoints.reach("after_uncharge")
 
     async def _store(self, pardoned: list[tuple[Held, Record]], alone: list[Held], line: Line) -> None:
         """Write pardons down, and take back the delivery of those that are to run alone."""

@@ -13,9 +13,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
+from millstream import failpoints
 from millstream.client.deadletter import loggable
 from millstream.errors import MillstreamError, UsageError
-from millstream.worker import failpoints
 from millstream.worker.handlers.invoke import Calls, Entries
 from millstream.worker.handlers.message import Message, Nack, Reject
 from millstream.worker.handlers.outcomes import Outcomes

@@ -13,8 +13,8 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
+from millstream import failpoints
 from millstream.client.line import Command, Line, Reply
-from millstream.worker import failpoints
 from millstream.worker.handlers.subscription import Subscription
 from millstream.worker.model.lifecycle import Event, State
 from millstream.worker.model.retry import share

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import ResponseError
 
+from millstream import failpoints
 from millstream.client import capabilities
 from millstream.client.deadletter import loggable, meant_for
 from millstream.client.line import AccessDenied, Disconnected, Line, Reply, open_line, passes
 from millstream.clock import Clock
 from millstream.errors import MillstreamError
-from millstream.worker import failpoints
 from millstream.worker.handlers.invoke import Calls
 from millstream.worker.handlers.message import Message, Nack, Reject
 from millstream.worker.handlers.middleware import Middleware
