@@ -131,11 +131,11 @@ def verdict(ident: str) -> str:
 def recover(arguments: dict[str, Any]) -> None:
     """A recovery whose judge needs no Spark."""
     from millstream.spark.recovery.recover import Recovery
-    from millstream.spark.recovery.settle import Verdict
+    from millstream.spark.recovery.settle import EntryDecision
 
     recovery = Recovery(**arguments)
     try:
-        recovery.run(lambda ids: {ident: Verdict(verdict(ident.decode()), f"because {ident!r}") for ident in ids})
+        recovery.run(lambda ids: {ident: EntryDecision(verdict(ident.decode()), f"because {ident!r}") for ident in ids})
     finally:
         recovery.close()
 

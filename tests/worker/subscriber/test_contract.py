@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from millstream import AlreadySettledError, App, EntryLostError, Message, Nack, Reject, Retry, StreamSub, failpoints
-from millstream.client.deadletter import unpack
+from millstream.client.dead_letter.letter import unpack
 from millstream.clock import ManualClock
 from support import needs
 from support.groups import all_done, consumers, pending
