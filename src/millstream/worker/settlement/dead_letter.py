@@ -47,6 +47,7 @@ class DeadLetterWriter:
         self._fence = fence
         self._failures = failures
         self._queue: list[DeadSettlement] = []
+        self._asked_at = 0  # monotonic ms at which the last commands were sent
         self._unsure: set[bytes] = set()  # ids whose letter was sent, and no reply came (yet)
 
     def __bool__(self) -> bool:
@@ -105,9 +106,9 @@ class DeadLetterWriter:
 
     async def _by_script(self, batch: list[DeadSettlement]) -> bool:
         member = self._member
-        failpoints.reach("in_dead")
+        exchange = by_script(self._route(batch), batch, self._unsure, self._report)
         try:
-            await drive(by_script(self._route(batch), batch, self._unsure, self._report), member.line)
+            await drive(exchange, member.line, sending=self._sending)
         except LettersRefusedError as refused:
             if not no_script(refused.reply):
                 raise
@@ -119,31 +120,24 @@ class DeadLetterWriter:
 
     async def _by_transaction(self, batch: list[DeadSettlement]) -> bool:
         member = self._member
-        looked_at = 0
-
-        def sending(commands: list[Command]) -> None:
-            nonlocal looked_at
-            if commands[0][0] == "MULTI":
-                failpoints.reach("in_dead")
-            else:
-                looked_at = member.clock.now().mono
-
-        def report(one: DeadSettlement, fate: Fate) -> None:
-            if fate is Fate.OURS:
-                one.held.leased = looked_at  # as of the asking: when it was answered is not known
-            else:
-                self._report(one, fate)
-
-        exchange = by_transaction(self._route(batch), batch, self._unsure, report, tries=_TRIES)
+        exchange = by_transaction(self._route(batch), batch, self._unsure, self._report, tries=_TRIES)
         async with member.guard:
-            # a process that was frozen after the look must look again: the server may have made others of them by then
-            return await drive(exchange, member.private, only_if=partial(self._fresh, batch), sending=sending)
+            # a process that was frozen after the look must look again: the entries may be others' by then
+            return await drive(exchange, member.private, only_if=partial(self._fresh, batch), sending=self._sending)
+
+    def _sending(self, commands: list[Command]) -> None:
+        self._asked_at = self._member.clock.now().mono
+        if commands[0][0] in ("EVALSHA", "MULTI"):
+            failpoints.reach("in_dead")
 
     def _fresh(self, batch: list[DeadSettlement]) -> bool:
         return not self._member.stale_among([one.held for one in batch if one.unsettled])
 
     def _report(self, one: DeadSettlement, fate: Fate) -> None:
         member, held, letter = self._member, one.held, one.letter
+        if fate is Fate.OURS:
+            held.leased = self._asked_at  # and not when it was answered: who knows how old the answer was
+            return
         if fate is Fate.LOST:
             member.stats.fenced += 1
             member.lose(held)
