@@ -83,8 +83,8 @@ def missing_targets(page: Path) -> list[str]:
 
 
 def missing_commands(page: Path) -> list[str]:
-    """Subcommands that ``.venv/bin/millstream`` does not have."""
-    named = set(re.findall(r"\.venv/bin/millstream ([a-z]+)", page.read_text()))
+    """Subcommands, at the beginning of a line of shell or of code in a sentence, that ``millstream`` does not have."""
+    named = set(re.findall(r"(?:^\$? ?|`)millstream ([a-z]+)", page.read_text(), flags=re.MULTILINE))
     return sorted(named - set(COMMANDS))
 
 
@@ -101,7 +101,7 @@ def test_page_names_only_what_exists(page: Path, check) -> None:
 def test_checks_see_what_is_missing(tmp_path: Path) -> None:
     """The checks above can fail."""
     page = tmp_path / "page.md"
-    page.write_text("[a](none.md) [b](#none) `engine/none.py` `make coffee` and .venv/bin/millstream sing, a burial\n")
+    page.write_text("[a](none.md) [b](#none) `engine/none.py` `make coffee` and `millstream sing`, a burial\n")
     assert [check(page) for check in CHECKS] == [
         ["none.md"],
         ["none"],
