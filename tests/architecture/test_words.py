@@ -77,7 +77,7 @@ def private_words(page: Path) -> list[str]:
 def missing_targets(page: Path) -> list[str]:
     """``make`` targets that the Makefile does not have."""
     makefile = (ROOT / "Makefile").read_text()
-    targets = re.findall(r"(?:`|^)make ([a-z][a-z -]*[a-z])", page.read_text(), flags=re.MULTILINE)
+    targets = re.findall(r"(?:`|^)make ([a-z][a-z0-9 -]*[a-z0-9])", page.read_text(), flags=re.MULTILINE)
     words = {word for line in targets for word in line.split()}
     return [word for word in sorted(words) if not re.search(rf"^{word}:", makefile, flags=re.MULTILINE)]
 
