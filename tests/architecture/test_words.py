@@ -161,6 +161,15 @@ def test_a_decision_is_a_screen_with_its_reasons() -> None:
         assert len(text.splitlines()) <= 40, path.name
 
 
+def test_the_figures_of_the_readme_are_measured() -> None:
+    """Each rate that the README names is one of docs/benchmarks.md, which says how it was measured."""
+    section = (ROOT / "README.md").read_text().partition("## How fast it is")[2].partition("\n## ")[0]
+    figures = re.findall(r"\d+,\d{3}|\d\.\d\d", section)
+    assert len(figures) > 10
+    measured = (ROOT / "docs" / "benchmarks.md").read_text()
+    assert [figure for figure in figures if figure not in measured] == []
+
+
 def test_the_map_fits_two_screens() -> None:
     """Who looks for a place reads all of it: so many lines, so wide, and walks of eight steps at most."""
     lines = (ROOT / "ARCHITECTURE.md").read_text().splitlines()
