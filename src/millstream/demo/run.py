@@ -13,7 +13,8 @@ from typing import Any
 import redis
 from rich.console import Console
 
-from millstream.client.url import check_remote, sync_client
+from millstream.client.connect import sync_client
+from millstream.client.url import check_remote
 from millstream.demo import rules, truth
 from millstream.demo.cast import Cast
 from millstream.demo.checks import Check, check_all

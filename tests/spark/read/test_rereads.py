@@ -7,7 +7,7 @@ import pytest
 
 from millstream.spark.arrow.decode import Want, fast
 from millstream.spark.arrow.decode_uniform import regular
-from millstream.spark.connection.socket import Wire
+from millstream.spark.connection.raw_connection import RawConnection
 from support.servers import ServerProcess
 from support.streams import CHANGING, ODD, REGULAR, SHAPES, fill_shaped, words
 
@@ -23,10 +23,10 @@ MAPPED = "id string, fields map<string,string>"
 
 def reader_of(url: str, want: Want) -> str:
     """Which shape a page of the stream is taken for."""
-    wire = Wire(url)
-    wire.send([("XRANGE", "s", "-", "+", "COUNT", "1000")])
-    raw = wire.receive()
-    wire.close()
+    connection = RawConnection(url)
+    connection.request([("XRANGE", "s", "-", "+", "COUNT", "1000")])
+    raw = connection.receive_raw()
+    connection.close()
     if regular(raw, want) is not None:
         return REGULAR
     return CHANGING if fast(raw, want) is not None else ODD

@@ -26,7 +26,7 @@ from millstream.spark.archive.store import Keeper, Progress, Settings
 from millstream.spark.model.offsets import ZERO, Offset, StreamState, load, parse_id
 from millstream.spark.monitoring.error_text import last_words
 from millstream.spark.options import read as opts
-from millstream.spark.read.stream_info import Survey
+from millstream.spark.read.stream_info import StreamInfo
 from millstream.spark.session.local import session
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def look(settings: Settings) -> list[Outlook]:
     if (settings.to / MANIFEST).exists():
         keeper.manifest = keeper.folder.read()
     which = {"streamPattern": settings.pattern} if settings.pattern else {"stream": ",".join(settings.streams)}
-    survey = Survey(opts.parse(which | {"url": settings.url}))
+    survey = StreamInfo(opts.parse(which | {"url": settings.url}))
     try:
         states = survey.states(survey.keys())
         keeper.check(states)
@@ -138,7 +138,7 @@ def look(settings: Settings) -> list[Outlook]:
     return found
 
 
-def _outlook(settings: Settings, keeper: Keeper, survey: Survey, stream: str, state: StreamState | None) -> Outlook:
+def _outlook(settings: Settings, keeper: Keeper, survey: StreamInfo, stream: str, state: StreamState | None) -> Outlook:
     archive = waiting(keeper, stream, state)
     assert state is not None
     found = keeper.look(stream, Place(state.last, state.added))
@@ -217,7 +217,7 @@ class _Run:
             "maxEntriesPerTrigger": str(settings.per_batch),
             "failOnDataLoss": "false" if settings.skip_lost else "true",
         }
-        survey = Survey(opts.parse(common | {"url": settings.url}))
+        survey = StreamInfo(opts.parse(common | {"url": settings.url}))
         try:
             there = survey.keys()
             states = survey.states(there)

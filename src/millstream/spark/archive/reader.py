@@ -25,7 +25,7 @@ from millstream.spark.model.offsets import MAX_PART, ZERO, DataLossError, Id, Po
 from millstream.spark.read.pages import Pages
 from millstream.spark.read.planner import Planner
 from millstream.spark.read.reader import overtaken, report
-from millstream.spark.read.stream_info import Survey
+from millstream.spark.read.stream_info import StreamInfo
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -149,7 +149,7 @@ class _Plan:
         self._options = options
         self._folder = folder
         self._bounds = bounds
-        self._survey = Survey(options)
+        self._survey = StreamInfo(options)
         self._planner = Planner(options)
 
     def close(self) -> None:
@@ -327,7 +327,7 @@ def _caught_up(
 
 def _follows(options: "Options", whole: Range, place: Place) -> tuple[Id | None, DataLossError | None]:
     """The first entry of a range that begins at the archive's end, and why it does not follow on it."""
-    survey = Survey(options)
+    survey = StreamInfo(options)
     try:
         first = survey.firsts({whole.key: (whole.start, whole.end)})[whole.key]
         return first, gap(options, whole.key, place, survey.states([whole.key])[whole.key])

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from millstream.spark import failpoints
 from millstream.spark.arrow.decode import Page, Want, fast, general, parse_replies
 from millstream.spark.arrow.decode_uniform import regular
-from millstream.spark.connection.bulk_reader import Bulk, Command
+from millstream.spark.connection.bulk_reader import BulkReader
+from millstream.spark.connection.connection import Command
 from millstream.spark.model.claims import Run
 from millstream.spark.model.offsets import DataLossError
 from millstream.spark.options import names
@@ -42,7 +43,7 @@ def read_claim(options: "Options", layout: "Layout", part: "ClaimPartition") -> 
         DataLossError: entries were deleted after they were claimed.
     """
     asked = list(_together(part.runs))
-    with closing(Bulk(options.url, part.key)) as source:
+    with closing(BulkReader(options.url, part.key)) as source:
         source.send(_asked_for(part.key, asked[0]))
         for at, runs in enumerate(asked):
             raw = source.receive()

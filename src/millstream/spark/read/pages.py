@@ -4,7 +4,7 @@ import gc
 
 from millstream.spark.arrow.decode import Page, Want, fast, general, parse_replies
 from millstream.spark.arrow.decode_uniform import regular
-from millstream.spark.connection.bulk_reader import Bulk
+from millstream.spark.connection.bulk_reader import BulkReader
 from millstream.spark.model.offsets import DataLossError, Id, parse_id
 
 FIRST_COUNT = 1000
@@ -32,7 +32,7 @@ class Pages:
     """
 
     def __init__(self, url: str, key: str, start: Id, end: Id, *, replica: bool = False) -> None:
-        self._bulk = Bulk(url, key, end if replica else None)
+        self._bulk = BulkReader(url, key, end if replica else None)
         self._key = key
         self._end = end
         self._count = FIRST_COUNT

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from millstream.spark.model.offsets import DataLossError, Id, Range, StreamState
 from millstream.spark.read.pages import Pages
-from millstream.spark.read.stream_info import Survey
+from millstream.spark.read.stream_info import StreamInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +59,7 @@ def overtaken(whole: Range, cursor: Id, page: "Page | None", first: Id | None) -
 
 def report(options: "Options", whole: Range, *, warn: bool) -> None:
     """Find out what happened to the batch's first entries: raise if they were trimmed, warn if deleted one by one."""
-    survey = Survey(options)
+    survey = StreamInfo(options)
     try:
         state = survey.states([whole.key])[whole.key]
     finally:

@@ -17,8 +17,10 @@ from millstream.client.deadletter import DeadLetter, hindrance, pack, take_histo
 from millstream.client.slots import beside
 from millstream.errors import UsageError
 from millstream.spark import failpoints
-from millstream.spark.connection import routing, socket
-from millstream.spark.connection.pipeline import Asker, Command, Refusal, checked
+from millstream.spark.connection import routing
+from millstream.spark.connection.connection import Command, ErrorReply
+from millstream.spark.connection.retry import lost_contact
+from millstream.spark.connection.router import Router, checked
 from millstream.spark.group.pending import PAGE, Holdings
 from millstream.spark.model.offsets import parse_id
 
@@ -77,7 +79,7 @@ class Court:
         dead: the dead-letter stream.
     """
 
-    def __init__(self, asker: Asker, holdings: Holdings, consumer: str, capabilities: Capabilities, dead: str) -> None:
+    def __init__(self, asker: Router, holdings: Holdings, consumer: str, capabilities: Capabilities, dead: str) -> None:
         self._asker = asker
         self._holdings = holdings
         self._consumer = consumer
@@ -167,7 +169,7 @@ class Court:
                     return
                 sent.clear()  # somebody wrote to the dead-letter stream after the look, so nothing of it ran
             except Exception as lost:
-                if not socket.lost_contact(lost):
+                if not lost_contact(lost):
                     raise
                 if not isinstance(lost, routing.Redirected):  # then nothing ran
                     sent.update(left)
@@ -221,7 +223,7 @@ class Court:
         if replies[-1] is None:
             return False
         added, acked = replies[-1][::2], replies[-1][1::2]
-        failed = [reply for reply in added if isinstance(reply, Refusal)]
+        failed = [reply for reply in added if isinstance(reply, ErrorReply)]
         if failed:
             fates = zip(letters.items(), added, acked, strict=True)
             self._put_back({ident: n for (ident, (_, n)), letter, ack in fates if letter in failed and ack == 1})

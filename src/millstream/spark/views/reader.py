@@ -10,7 +10,7 @@ from millstream.client.deadletter import DeadLetter, unpack
 from millstream.client.ranges import behind
 from millstream.spark.arrow.columns import moments
 from millstream.spark.arrow.decode import Want, general, strings
-from millstream.spark.connection.pipeline import Asker, absent, checked, pairs
+from millstream.spark.connection.router import Router, absent, checked, pairs
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -36,7 +36,7 @@ def read(kind: str, parsed: "Options", schema: "StructType", part: "ViewPartitio
     target = to_arrow_schema(schema, timezone="UTC")
     names = list(COLUMNS[kind])
     places = [names.index(name) for name in target.names]
-    with closing(Asker(parsed.url)) as asker:
+    with closing(Router(parsed.url)) as asker:
         for rows in _READERS[kind](asker, part):
             if rows:
                 columns = list(zip(*rows, strict=True))
@@ -60,7 +60,7 @@ def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     return pa.array([value if value is None or -most <= value < most else None for value in values], kind)
 
 
-def _groups(asker: Asker, part: "ViewPartition") -> Iterator[Rows]:
+def _groups(asker: Router, part: "ViewPartition") -> Iterator[Rows]:
     told = asker.ask([("XINFO", "GROUPS", key) for key in part.keys])
     for key, answer in zip(part.keys, told, strict=True):
         if absent(answer):
@@ -74,7 +74,7 @@ def _groups(asker: Asker, part: "ViewPartition") -> Iterator[Rows]:
         ]  # fmt: skip
 
 
-def _consumers(asker: Asker, part: "ViewPartition") -> Iterator[Rows]:
+def _consumers(asker: Router, part: "ViewPartition") -> Iterator[Rows]:
     for page in _groups(asker, part):
         places = [(row[0], row[1]) for row in page]
         told = asker.ask([("XINFO", "CONSUMERS", key, group) for key, group in places])
@@ -85,7 +85,7 @@ def _consumers(asker: Asker, part: "ViewPartition") -> Iterator[Rows]:
             yield [(key, group, row[b"name"], row[b"pending"], row[b"idle"], row.get(b"inactive")) for row in rows]
 
 
-def _pending(asker: Asker, part: "ViewPartition") -> Iterator[Rows]:
+def _pending(asker: Router, part: "ViewPartition") -> Iterator[Rows]:
     (key,) = part.keys
     start: str | None = f"({part.start}"
     while start is not None:
@@ -101,7 +101,7 @@ def _pending(asker: Asker, part: "ViewPartition") -> Iterator[Rows]:
         start = behind(rows[-1][0]) if len(rows) == PAGE else None
 
 
-def _dead(asker: Asker, part: "ViewPartition") -> Iterator[Rows]:
+def _dead(asker: Router, part: "ViewPartition") -> Iterator[Rows]:
     (key,) = part.keys
     start: str | None = f"({part.start}"
     while start is not None:

@@ -17,7 +17,8 @@ from redis.exceptions import ResponseError
 
 from millstream.client import capabilities
 from millstream.client.deadletter import loggable, meant_for
-from millstream.client.line import AccessDenied, Disconnected, Line, Reply, open_line, passes
+from millstream.client.line import AccessDenied, Disconnected, Line, Reply, passes
+from millstream.client.open import open_line
 from millstream.clock import Clock
 from millstream.errors import MillstreamError
 from millstream.worker import failpoints
