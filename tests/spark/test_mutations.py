@@ -28,8 +28,8 @@ from pyspark.sql.types import (
 
 from millstream.client.deadletter import DeadLetter, pack, take_history
 from millstream.errors import MillstreamError
-from millstream.spark.archive import manifest
-from millstream.spark.archive.manifest import DataFile, Manifest, Place
+from millstream.spark.archiving import manifest
+from millstream.spark.archiving.manifest import DataFile, Manifest, Place
 from millstream.spark.arrow.columns import Layout
 from millstream.spark.arrow.decode import fast, general
 from millstream.spark.arrow.decode_uniform import regular

@@ -150,7 +150,7 @@ class MillstreamSource(DataSource):
             return self.face.reader(schema)
         self.parsed.refuse(names.BATCH, "a batch read")
         if self.parsed.archive is not None:
-            from millstream.spark.archive import reader as union  # noqa: PLC0415 - Arrow and redis only where they are used
+            from millstream.spark.archiving import reader as union  # noqa: PLC0415 - Arrow and redis only where they are used
 
             return union.reader(self.parsed, dispatch.checked_schema(self.parsed.fields, schema))
         return BatchReader(self.parsed, dispatch.checked_schema(self.parsed.fields, schema))

@@ -24,13 +24,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.errors import ConfigError, StorageError, UsageError
-from millstream.spark.archive.directory import LOCK, MANIFEST, ArchiveLockedError, Folder
-from millstream.spark.archive.files import archived, merge, read_pages, write_batches, write_files
-from millstream.spark.archive.job import look
-from millstream.spark.archive.manifest import DataFile, Manifest, Place
-from millstream.spark.archive.points import POINTS
-from millstream.spark.archive.store import Keeper, Settings
-from millstream.spark.archive.trim import Keep, Trimmer
+from millstream.spark.archiving.directory import LOCK, MANIFEST, ArchiveLockedError, Folder
+from millstream.spark.archiving.files import archived, merge, read_pages, write_batches, write_files
+from millstream.spark.archiving.job import look
+from millstream.spark.archiving.manifest import DataFile, Manifest, Place
+from millstream.spark.archiving.points import POINTS
+from millstream.spark.archiving.store import Keeper, Settings
+from millstream.spark.archiving.trim import Keep, Trimmer
 from millstream.spark.arrow.decode import Want, general
 from millstream.spark.model.offsets import MAX_PART, ZERO, DataLossError, Id, Position, parse_id
 from millstream.spark.source import MillstreamSource

@@ -17,9 +17,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 import millstream
 from millstream.errors import ConfigError, UsageError
 from millstream.spark import dispatch, recover
-from millstream.spark.archive.manifest import Place
-from millstream.spark.archive.replay import Replay, replay
-from millstream.spark.archive.trim import Keep, Trimmer
+from millstream.spark.archiving.manifest import Place
+from millstream.spark.archiving.replay import Replay, replay
+from millstream.spark.archiving.trim import Keep, Trimmer
 from millstream.spark.arrow.encode_rows import RowLayout
 from millstream.spark.connection import bulk_reader, routing
 from millstream.spark.group.source import GroupReader

@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import ConfigError, MillstreamError, UsageError
 from millstream.paths import local_path
-from millstream.spark.archive.directory import MANIFEST, SCRATCH
-from millstream.spark.archive.files import MADE, SOURCE_SCHEMA, write_batches
-from millstream.spark.archive.manifest import DataFile, Place
-from millstream.spark.archive.store import Keeper, Progress, Settings
+from millstream.spark.archiving.directory import MANIFEST, SCRATCH
+from millstream.spark.archiving.files import MADE, SOURCE_SCHEMA, write_batches
+from millstream.spark.archiving.manifest import DataFile, Place
+from millstream.spark.archiving.store import Keeper, Progress, Settings
 from millstream.spark.model.offsets import ZERO, Offset, StreamState, load, parse_id
 from millstream.spark.monitoring.error_text import last_words
 from millstream.spark.options import read as opts
 from millstream.spark.read.stream_info import StreamInfo
-from millstream.spark.session.local import session
+from millstream.spark.sessions.local import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,7 +64,7 @@ def archive(
         to: the archive's directory, on this machine: a path, or a ``file:`` URL.
         spark: the session; a local one is made unless given.
         stop: as in :func:`run`.
-        settings: others of :class:`millstream.spark.archive.store.Settings`; ``once`` is true unless given.
+        settings: others of :class:`millstream.spark.archiving.store.Settings`; ``once`` is true unless given.
 
     Returns:
         What it came to, by stream.

@@ -15,10 +15,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from millstream.errors import ConfigError
 from millstream.glob import matcher
-from millstream.spark.archive.bounds import Bounds, Filter, narrowed
-from millstream.spark.archive.directory import Folder, NoArchiveError
-from millstream.spark.archive.files import archived
-from millstream.spark.archive.manifest import DataFile, Manifest, Place
+from millstream.spark.archiving.bounds import Bounds, Filter, narrowed
+from millstream.spark.archiving.directory import Folder, NoArchiveError
+from millstream.spark.archiving.files import archived
+from millstream.spark.archiving.manifest import DataFile, Manifest, Place
 from millstream.spark.arrow.columns import Layout
 from millstream.spark.model import offsets
 from millstream.spark.model.offsets import MAX_PART, ZERO, DataLossError, Id, Position, Range, StreamState

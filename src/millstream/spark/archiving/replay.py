@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from millstream.client.url import CLUSTERS, SENTINELS, without_password
 from millstream.errors import ConfigError, MillstreamError, UsageError
 from millstream.paths import local_path
-from millstream.spark.archive.directory import Folder
-from millstream.spark.archive.files import archived
+from millstream.spark.archiving.directory import Folder
+from millstream.spark.archiving.files import archived
 from millstream.spark.arrow.decode import Page, Want
 from millstream.spark.connection import routing
 from millstream.spark.connection.connection import control_client
