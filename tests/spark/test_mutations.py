@@ -31,8 +31,8 @@ from millstream.errors import MillstreamError
 from millstream.spark.archiving import manifest
 from millstream.spark.archiving.manifest import DataFile, Manifest, Place
 from millstream.spark.arrow.columns import Layout
-from millstream.spark.arrow.decode import fast, general
-from millstream.spark.arrow.decode_uniform import regular
+from millstream.spark.arrow.decode import decode_parsed
+from millstream.spark.arrow.decode_uniform import decode_uniform
 from millstream.spark.model import claims, offsets
 from millstream.spark.model.offsets import Id, Position
 from millstream.spark.monitoring import store
@@ -110,7 +110,7 @@ _LAYOUT = Layout.of(
 
 
 def entries(random_: random.Random) -> None:
-    """Entries of any fields as a task makes rows of them, by each of the three ways that there are."""
+    """Entries of any fields as a task makes rows of them, by each of the two ways that there are."""
     rows = []
     for number in range(1, 4):
         flat: list[bytes] = []
@@ -120,8 +120,8 @@ def entries(random_: random.Random) -> None:
             flat[-1] = mutated(random_, value) if random_.random() < 0.5 else value
         rows.append([b"%d-%d" % (number, random_.choice((0, 2**64 - 1))), flat])
     raw = b"".join(map(_wire, [rows]))
-    found = [general(rows, _LAYOUT.want)]
-    found += [made[0] for made in (fast(raw, _LAYOUT.want), regular(raw, _LAYOUT.want)) if made is not None]
+    found = [decode_parsed(rows, _LAYOUT.want)]
+    found += [made[0]] if (made := decode_uniform(raw, _LAYOUT.want)) is not None else []
     for page in found:
         assert page is not None
         assert _LAYOUT.batch("s", page).num_rows == len(rows)
@@ -204,7 +204,7 @@ def test_in_good_order_all_of_it_is_read() -> None:
     }
     assert _first(b"9 1-0\n") == Id(1, 0)
     rows = [[b"1-0", [word for at, value in enumerate(_VALUES) for word in (f"f{at}".encode(), value)]]]
-    page = general(rows, _LAYOUT.want)
+    page = decode_parsed(rows, _LAYOUT.want)
     assert page is not None
     (row,) = _LAYOUT.batch("s", page).to_pylist()
     assert (row["f0"], row["f6"], row["f7"]) == (17, {"a": 1, "b": ["x", None]}, [1, 2])

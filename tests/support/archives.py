@@ -19,7 +19,7 @@ from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, St
 from millstream.spark.archiving.directory import Folder
 from millstream.spark.archiving.files import read_pages, write_files
 from millstream.spark.archiving.store import Keeper, Settings
-from millstream.spark.arrow.decode import Want
+from millstream.spark.arrow.page import Want
 from millstream.spark.model.offsets import MAX_PART, ZERO, Id, load
 from millstream.spark.source import MillstreamSource, StreamReader
 from support.servers import ServerProcess

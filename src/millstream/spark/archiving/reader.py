@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter as SparkFilter
     from pyspark.sql.types import StructType
 
-    from millstream.spark.arrow.decode import Page, Want
+    from millstream.spark.arrow.page import Page, Want
     from millstream.spark.options.read import Options, Where
 
 logger = logging.getLogger("millstream.spark")

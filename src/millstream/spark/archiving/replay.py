@@ -18,7 +18,7 @@ from millstream.errors import ConfigError, MillstreamError, UsageError
 from millstream.paths import local_path
 from millstream.spark.archiving.directory import Folder
 from millstream.spark.archiving.files import archived
-from millstream.spark.arrow.decode import Page, Want
+from millstream.spark.arrow.page import Page, Want
 from millstream.spark.connection import routing
 from millstream.spark.connection.connection import control_client
 from millstream.spark.connection.retry import retrying

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from millstream.spark.arrow.columns import Layout
-    from millstream.spark.arrow.decode import Page
+    from millstream.spark.arrow.page import Page
     from millstream.spark.options.read import Options
 
 logger = logging.getLogger("millstream.spark")

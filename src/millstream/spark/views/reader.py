@@ -8,8 +8,10 @@ import pyarrow as pa
 
 from millstream.client.deadletter import DeadLetter, unpack
 from millstream.client.ranges import behind
+from millstream.spark.arrow.arrays import optional_strings
 from millstream.spark.arrow.columns import moments
-from millstream.spark.arrow.decode import Want, general, strings
+from millstream.spark.arrow.decode import decode_parsed
+from millstream.spark.arrow.page import Want
 from millstream.spark.connection.router import Router, absent, checked, pairs
 
 if TYPE_CHECKING:
@@ -46,13 +48,13 @@ def read(kind: str, parsed: "Options", schema: "StructType", part: "ViewPartitio
 
 def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if pa.types.is_string(kind):
-        return strings(
+        return optional_strings(
             [value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value for value in values]
         )
     if pa.types.is_timestamp(kind):
         return moments(values)
     if pa.types.is_map(kind):
-        page = general([(b"0-0", value) for value in values], Want(pairs=True))
+        page = decode_parsed([(b"0-0", value) for value in values], Want(pairs=True))
         assert page is not None
         return page.pairs
     # A letter may claim any number of deliveries; one that fits no column is not known.
