@@ -10,7 +10,8 @@ from types import FrameType
 import redis
 from rich.console import Console
 
-from millstream.client.url import check_remote, sync_client
+from millstream.client.connect import sync_client
+from millstream.client.url import check_remote
 from millstream.demo.checks import truth
 from millstream.demo.checks.compare import check_all
 from millstream.demo.checks.evidence import Evidence, gather

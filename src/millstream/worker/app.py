@@ -12,9 +12,11 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from millstream import times
-from millstream.client.line import Line, open_line
+from millstream.client.connect import async_client
+from millstream.client.line import Line
+from millstream.client.open import open_line
 from millstream.client.slots import slot_of, tag_of
-from millstream.client.url import CLUSTERS, async_client, check_shared, find_url
+from millstream.client.url import CLUSTERS, check_shared, find_url
 from millstream.clock import Clock, SystemClock
 from millstream.errors import ConfigError, UsageError
 from millstream.logs import logger

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import redis
 
-from millstream.client.url import sync_client
+from millstream.client.connect import sync_client
 from millstream.demo.flights import rules
 from millstream.demo.flights.producer import as_pair, last_id
 

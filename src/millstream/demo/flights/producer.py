@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 
 import redis
 
-from millstream.client.url import sync_client
+from millstream.client.connect import sync_client
 from millstream.demo.flights.data import Event
 from millstream.errors import MillstreamError
 

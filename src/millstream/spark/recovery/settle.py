@@ -23,8 +23,10 @@ from millstream.client.dead_letter.transaction import (
 )
 from millstream.client.slots import beside
 from millstream.errors import UsageError
-from millstream.spark.connection import routing, socket
-from millstream.spark.connection.pipeline import Asker, Reply, checked
+from millstream.spark.connection import routing
+from millstream.spark.connection.connection import Reply
+from millstream.spark.connection.retry import lost_contact
+from millstream.spark.connection.router import Router, checked
 from millstream.spark.group.pending import PAGE, Holdings
 from millstream.spark.model.offsets import parse_id
 
@@ -93,7 +95,7 @@ class Settler:
         dead: the dead-letter stream.
     """
 
-    def __init__(self, asker: Asker, holdings: Holdings, consumer: str, capabilities: Capabilities, dead: str) -> None:
+    def __init__(self, asker: Router, holdings: Holdings, consumer: str, capabilities: Capabilities, dead: str) -> None:
         self._asker = asker
         self._holdings = holdings
         self._consumer = consumer
@@ -196,7 +198,7 @@ class Settler:
             except LettersRefusedError as refused:
                 raise self._explained(refused, len(entries)) from None
             except Exception as lost:
-                if not socket.lost_contact(lost):
+                if not lost_contact(lost):
                     raise
         raise UsageError(f"{self._route.dead} changed {_TRIES} times before its letters could be written; try again")
 
@@ -230,7 +232,7 @@ class Settler:
                 f"{dead}: the server refused {refused.failed} of {letters} letters, whose entries stay pending: "
                 f"{refused}"
             )
-        return routing.one_of_many(refused.reply) or UsageError(f"the server refused a command: {refused}")
+        return routing.single_node_error(refused.reply) or UsageError(f"the server refused a command: {refused}")
 
     def _letter(self, ident: bytes, flat: list[bytes], deliveries: int, reason: str) -> DeadLetter:
         fields, history = take_history(flat)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream.client.line import AccessDenied, Disconnected
-from millstream.client.urltext import without_password
+from millstream.client.url import without_password
 from millstream.ending import Ending
 from millstream.errors import ConfigError, MillstreamError
 from millstream.logs import logger

@@ -18,7 +18,8 @@ from redis.exceptions import ResponseError
 from millstream import failpoints
 from millstream.client import capabilities
 from millstream.client.dead_letter.letter import meant_for
-from millstream.client.line import AccessDenied, Disconnected, Line, Reply, open_line, passes
+from millstream.client.line import AccessDenied, Disconnected, Line, Reply, passes
+from millstream.client.open import open_line
 from millstream.clock import Clock
 from millstream.errors import MillstreamError
 from millstream.worker.handlers.invoke import Calls
