@@ -30,7 +30,7 @@ from millstream.worker.pipelines import OutputMode, Pipeline, Sink, Source, as_s
 from millstream.worker.process.run import run_in_process
 from millstream.worker.process.start import start_patiently
 from millstream.worker.registry import watchdog
-from millstream.worker.registry.heartbeat import Attendance
+from millstream.worker.registry.heartbeat import Heartbeat
 from millstream.worker.registry.reaper import DEFAULT_AFTER
 from millstream.worker.settlement import failure_log
 from millstream.worker.subscriber.isolation_run import Solitude
@@ -110,7 +110,7 @@ class App:
             if blocked_after <= 0:
                 raise ConfigError(f"App(blocked_after={blocked_after!r}): seconds, more than 0, or None")
         self.blocked_after = blocked_after
-        self._attendance: Attendance | None = None
+        self._heartbeat: Heartbeat | None = None
         self._clock = clock or SystemClock()
         self.middlewares: Sequence[Middleware] = checked(middlewares)
         self._client: Redis | None = None
@@ -543,7 +543,7 @@ class App:
                 await loop.prepare()
             self._hooked = True
             await _run_hooks(self._on_startup)
-            self._attendance = Attendance(
+            self._heartbeat = Heartbeat(
                 line,
                 self._loops,
                 self._clock,
@@ -552,13 +552,13 @@ class App:
                 url=self.url,
                 blocked_after=self.blocked_after,
             )
-            await self._attendance.begin()
+            await self._heartbeat.begin()
         except BaseException:
             await self.stop(0)
             raise
         for loop in self._loops:
             loop.start()
-        self._attendance.start()
+        self._heartbeat.start()
         self._reading = True
         try:
             await _run_hooks(self._after_startup)
@@ -587,9 +587,9 @@ class App:
         seconds = self.grace if grace is None else times.configured("App.stop(grace=", grace, "s")
         private, self._private = self._private, None
         running = self._loops if private is not None else []
-        attendance, self._attendance = self._attendance, None
-        if attendance is not None:
-            await attendance.stopping()
+        heartbeat, self._heartbeat = self._heartbeat, None
+        if heartbeat is not None:
+            await heartbeat.stopping()
         results = await asyncio.gather(*(loop.stop(seconds) for loop in running), return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
@@ -602,8 +602,8 @@ class App:
                 await _run_all_hooks(self._on_shutdown)
         finally:
             self._reading = self._hooked = False
-            if attendance is not None:
-                await attendance.end()
+            if heartbeat is not None:
+                await heartbeat.end()
             if private is not None:
                 await private.close()
             await self.close()
@@ -625,8 +625,8 @@ class App:
         :meth:`run` and ``millstream run`` end then. A program that holds the app in :meth:`running` is only told here;
         the app reads nothing more by then.
         """
-        assert self._attendance is not None, "the app does not run"
-        await self._attendance.dismissed.wait()
+        assert self._heartbeat is not None, "the app does not run"
+        await self._heartbeat.dismissed.wait()
 
     async def close(self) -> None:
         """Disconnect a publisher that runs no subscribers."""
@@ -673,9 +673,9 @@ class App:
     @property
     def state(self) -> str:
         """What this process does: starting, running, quiet, draining or stopping."""
-        if self._attendance is None:
+        if self._heartbeat is None:
             return "stopping" if self._reading else "starting"
-        return self._attendance.state
+        return self._heartbeat.state
 
     async def metrics(self, accept: str = "", *, consumers: bool = True) -> tuple[bytes, str]:
         """What a Prometheus scrape is answered with, and its content type.

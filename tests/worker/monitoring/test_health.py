@@ -135,7 +135,7 @@ async def test_long_jobs_and_pauses_are_no_illness(
         client.hset(protocol.CONTROL, protocol.pause_field("jobs", "g"), '{"reason":"r","by":"b","at_ms":1}')
         await aeventually(lambda: _doing(app, "paused", 500))
         assert [(await aget(port, path))[0] for path in ("/healthz", "/readyz")] == [200, 200]
-        client.hset(protocol.CONTROL, protocol.order_field(app._attendance.id), "quiet")
+        client.hset(protocol.CONTROL, protocol.order_field(app._heartbeat.id), "quiet")
         await aeventually(lambda: app.state == "quiet")
         assert [(await aget(port, path))[0] for path in ("/healthz", "/readyz")] == [200, 503]
         go.set()

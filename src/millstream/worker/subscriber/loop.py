@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from redis.exceptions import ResponseError
 
@@ -28,6 +28,7 @@ from millstream.worker.handlers.outcomes import DeliveryLimitError, Outcomes
 from millstream.worker.handlers.subscription import Subscription
 from millstream.worker.model.histogram import Durations
 from millstream.worker.model.lifecycle import LEASED, Event, State
+from millstream.worker.model.pause import HandlerPause
 from millstream.worker.model.retry import Course, resize
 from millstream.worker.model.stats import Stats
 from millstream.worker.settlement import failure_log
@@ -40,9 +41,6 @@ from millstream.worker.subscriber.fetch import GroupMissing, Reading
 from millstream.worker.subscriber.isolation import Suspects
 from millstream.worker.subscriber.isolation_run import Solitude
 from millstream.worker.subscriber.key_ordering import KeyLanes
-
-if TYPE_CHECKING:
-    from millstream.worker.registry.protocol import Pause
 
 log = logging.getLogger("millstream.worker")
 
@@ -182,7 +180,7 @@ class SubscriberLoop:
         self._quiet = False
         self._held_up = False
         #: why this subscriber is to run nothing, if somebody paused it
-        self.paused: Pause | None = None
+        self.paused: HandlerPause | None = None
 
     @property
     def stats(self) -> Stats:
@@ -248,7 +246,7 @@ class SubscriberLoop:
         self._quiet = quiet
         self._gate()
 
-    def pause(self, pause: "Pause | None") -> None:
+    def pause(self, pause: HandlerPause | None) -> None:
         """The same for this subscriber alone, for a reason that is kept on the server."""
         self.paused = pause
         self._gate()
