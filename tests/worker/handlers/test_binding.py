@@ -17,8 +17,8 @@ from pydantic import BaseModel
 from millstream.client.deadletter import DeadLetter, pack, unpack
 from millstream.errors import ConfigError
 from millstream.worker.handlers import envelope
-from millstream.worker.handlers.binding import Binder, PayloadError, encode
-from millstream.worker.handlers.message import Message
+from millstream.worker.handlers.binding import Binder, encode
+from millstream.worker.handlers.message import Message, PayloadError
 
 
 class Colour(enum.Enum):

@@ -17,7 +17,8 @@ from millstream import App, BatchError, Message, Middleware, Retry, StreamSub
 from millstream.client.deadletter import DeadLetter, pack, parse_history, returning, take_history, unpack
 from millstream.worker import testing
 from millstream.worker.handlers import envelope
-from millstream.worker.handlers.binding import Binder, PayloadError
+from millstream.worker.handlers.binding import Binder
+from millstream.worker.handlers.message import PayloadError
 from millstream.worker.middlewares.logging import LogContext
 from millstream.worker.middlewares.tracing import Tracing
 from millstream.worker.model.lifecycle import State

@@ -4,9 +4,8 @@ import asyncio
 
 from millstream.client.deadletter import ERROR_LIMIT, DeadLetter, describe, loggable, shown, summarize
 from millstream.logs import logger
-from millstream.worker.handlers.binding import PayloadError
 from millstream.worker.handlers.frames import users_part
-from millstream.worker.handlers.message import Nack, Reject
+from millstream.worker.handlers.message import Nack, PayloadError, Reject
 from millstream.worker.model.retry import Failure, Retry, judge, tries
 from millstream.worker.settlement.acks import Ledger
 from millstream.worker.settlement.consumer import Held, Membership, Returned
