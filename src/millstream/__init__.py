@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from millstream.worker.pipelines import Sink as Sink
     from millstream.worker.pipelines import Source as Source
     from millstream.worker.subscriber.batching import BatchError as BatchError
-    from millstream.worker.subscriber.loop import FatalError as FatalError
+    from millstream.worker.subscriber.group_setup import FatalError as FatalError
 
 _WHERE = {
     "Disconnected": "millstream.errors",
@@ -41,7 +41,7 @@ _WHERE = {
     "AlreadySettledError": "millstream.worker.model.lifecycle",
     "App": "millstream.worker.app",
     "EntryLostError": "millstream.worker.handlers.message",
-    "FatalError": "millstream.worker.subscriber.loop",
+    "FatalError": "millstream.worker.subscriber.group_setup",
     "Message": "millstream.worker.handlers.message",
     "Nack": "millstream.worker.handlers.message",
     "PayloadError": "millstream.worker.handlers.message",

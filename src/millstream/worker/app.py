@@ -33,8 +33,8 @@ from millstream.worker.registry import watchdog
 from millstream.worker.registry.heartbeat import Heartbeat
 from millstream.worker.registry.reaper import DEFAULT_AFTER
 from millstream.worker.settlement import failure_log
-from millstream.worker.subscriber.isolation_run import Solitude
-from millstream.worker.subscriber.loop import Progress, SubscriberLoop, totals
+from millstream.worker.subscriber.isolation import IsolationGate
+from millstream.worker.subscriber.loop import Shared, SubscriberLoop, SubscriberProgress, totals
 
 if TYPE_CHECKING:
     from fast_depends.dependencies import Provider
@@ -523,17 +523,11 @@ class App:
             self._check_slots()
         line, private, guard = self._shared(), open_line(self.url), asyncio.Lock()
         self._private = private
-        solitude = Solitude()
+        shared = Shared(self.url, line, private, guard, IsolationGate(), self._clock, self.middlewares)
         self._loops = [
             SubscriberLoop(
                 subscription,
-                url=self.url,
-                line=line,
-                private=private,
-                guard=guard,
-                solitude=solitude,
-                clock=self._clock,
-                middlewares=self.middlewares,
+                shared,
                 siblings=[one.group for one in self._subscriptions if one.sub.stream == subscription.sub.stream],
             )
             for subscription in self._subscriptions
@@ -661,7 +655,7 @@ class App:
         """Milliseconds since each subscriber's reader last heard from the server: its progress, not a PING's."""
         return {loop.subscription.name: loop.idle_ms for loop in self._loops}
 
-    def progress(self) -> list[Progress]:
+    def progress(self) -> list[SubscriberProgress]:
         """Whether each subscriber moves on, and why not."""
         return [loop.progress() for loop in self._loops]
 

@@ -15,12 +15,10 @@ from redis.exceptions import ResponseError
 
 from millstream.client.line import Command, Line, Reply
 from millstream.worker import failpoints
-from millstream.worker.handlers.subscription import Subscription
 from millstream.worker.model.lifecycle import Event, State
 from millstream.worker.model.retry import share
-from millstream.worker.settlement.acks import Ledger
-from millstream.worker.settlement.consumer import Held, Membership, hold
-from millstream.worker.settlement.failure_log import Records
+from millstream.worker.settlement.consumer import Held, hold
+from millstream.worker.subscriber.parts import SubscriberParts
 
 log = logging.getLogger("millstream.worker")
 
@@ -34,25 +32,20 @@ class GroupMissing(Exception):  # noqa: N818 - a state of the server
     """The group, or the stream with it, does not exist (any more)."""
 
 
-class Reading:
+class Fetcher:
     """Reads for one subscriber.
 
     Args:
-        subscription: what is wanted.
-        member: who reads.
-        ledger: knows which retries are due.
-        records: tell what to make of entries that were delivered before.
+        parts: of the subscriber.
         line: a connection of its own, since reads block.
     """
 
-    def __init__(
-        self, subscription: Subscription, member: Membership, ledger: Ledger, records: Records, line: Line
-    ) -> None:
-        self._subscription = subscription
-        self._member = member
-        self._ledger = ledger
-        self._records = records
-        self._line = line
+    def __init__(self, parts: SubscriberParts, line: Line) -> None:
+        self._subscription = parts.subscription
+        self._member = parts.member
+        self._ledger = parts.ledger
+        self._records = parts.records
+        self.line = line
         self._cursor = _FIRST_CURSOR
         self._sweep_at = 0
         self._turn = False
@@ -76,7 +69,7 @@ class Reading:
         try:
             found = await self._find(room)
             if self._again:
-                await self._records.look_up(self._again, self._rows, self._line)
+                await self._records.look_up(self._again, self._rows, self.line)
         except BaseException:
             self._let_go()
             raise
@@ -137,7 +130,7 @@ class Reading:
         self._asked_at = self._member.clock.now().mono
         self.blocked_until = self._asked_at + wait if wait else 0
         try:
-            replies = await self._line.calls(commands, timeout=wait / 1000 + 10)
+            replies = await self.line.calls(commands, timeout=wait / 1000 + 10)
         finally:
             self.blocked_until = 0
         failpoints.reach("after_read")
@@ -217,7 +210,7 @@ class Reading:
         gone = len(reply[2]) if len(reply) > 2 else 0
         if gone:
             member.stats.lost += gone
-            await self._line.calls(self._records.forget(reply[2]))
+            await self.line.calls(self._records.forget(reply[2]))
             log.warning("%s: %d pending entries were trimmed or deleted unread", member.stream, gone)
         found = await self._claimed(reply[1], ordered=True)
         self._sweep_at = now + self._pause(found)
@@ -247,14 +240,14 @@ class Reading:
         first, last = ids[0], ids[-1]
         most = len(ids) + len(member.held)
         look = ("XPENDING", member.stream, member.group, first, last, most, member.consumer)
-        counts, record = await self._line.calls((look, self._records.question(ids)))
+        counts, record = await self.line.calls((look, self._records.question(ids)))
         deliveries = {row[0]: row[3] for row in _checked(counts)}
         if not isinstance(record, ResponseError):  # else look_up asks again, and says what it means
             self._rows.update(zip(ids, record, strict=True))
         # others of our name may stand between: what an earlier process of a fixed name had, what a broken read brought
         crowded_out = [entry for entry in ids if entry not in deliveries]
         if crowded_out:
-            replies = await self._line.calls(
+            replies = await self.line.calls(
                 [("XPENDING", member.stream, member.group, entry, entry, 1, member.consumer) for entry in crowded_out]
             )
             deliveries |= {row[0]: row[3] for reply in replies for row in _checked(reply)}
@@ -267,7 +260,7 @@ class Reading:
         return found
 
     async def _ask(self, *command: bytes | str | int) -> Reply:
-        return (await self._line.calls((command,)))[0]
+        return (await self.line.calls((command,)))[0]
 
     def _hold(self, entry: bytes, fields: list[bytes], deliveries: int, *, claimed: bool) -> Held | None:
         """Take one delivered entry into our hands; None if we have it and its run goes on."""

@@ -16,7 +16,7 @@ from millstream.worker.settlement.consumer import Held
 _Queue: TypeAlias = list[tuple[tuple[int, int], int, Held]]
 
 
-class KeyLanes:
+class KeyOrdering:
     """Lets each key's entries through one at a time.
 
     Args:
