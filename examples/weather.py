@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import millstream
 from millstream import App, Sink, Source
 from millstream.client.url import find_url
-from millstream.demo.data import data_file, events
+from millstream.demo.flights.data import data_file, events
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

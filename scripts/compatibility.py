@@ -7,8 +7,9 @@ from collections import defaultdict
 from pathlib import Path
 
 from millstream.commands import load_all
+from millstream.commands.table.spec import Command
 from millstream.commands.table.syntax import options, parse, shown
-from millstream.commands.table.table import TABLE, Command
+from millstream.commands.table.table import TABLE
 
 PAGE = Path(__file__).parents[1] / "docs" / "compatibility.md"
 BEGIN, END = "<!-- begin: written by make docs -->\n", "<!-- end -->\n"

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from millstream.persistence.simdisk import Crash
 from persistence.test_crash import WAYS
 from support import campaign
+from support.simdisk import Crash
 from support.source import ROOT
 
 

@@ -19,16 +19,36 @@ MADE = ("demo-out/",)
 BASES = ("", "src", "src/millstream", "src/millstream/engine", "src/millstream/client")
 
 
+def links(page: Path) -> list[str]:
+    """Relative links to other pages, without their anchors."""
+    return re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
+
+
 def missing_links(page: Path) -> list[str]:
     """Relative links that lead nowhere."""
-    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
-    return [link for link in links if not (page.parent / link).exists()]
+    return [link for link in links(page) if not (page.parent / link).exists()]
+
+
+def anchors_of(page: Path) -> set[str]:
+    """What a link may name behind the # of a page: its headings, as they are made into anchors."""
+    prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)$", prose, flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def missing_anchors(page: Path) -> list[str]:
+    """Links to a heading, of this page or of another one, that is not there."""
+    found = re.findall(r"\]\(([^)#:]*)#([^)]*)\)", page.read_text())
+    pairs = [(page.parent / link if link else page, anchor) for link, anchor in found]
+    return [anchor for target, anchor in pairs if target.is_file() and anchor not in anchors_of(target)]
 
 
 def missing_files(page: Path) -> list[str]:
     """Files and folders named in backticks that do not exist."""
     named = re.findall(r"`((?:\w[\w.-]*/)+(?:[\w.-]+)?|[\w-]+\.py)`", page.read_text())
-    named = [name for name in named if not name.startswith(MADE)]
+    # A page may have its reader write a file first
+    written = re.findall(r"^```python\n# (\S+)$", page.read_text(), flags=re.MULTILINE)
+    named = [name for name in named if not name.startswith(MADE) and name not in written]
     return [name for name in named if not any((ROOT / base / name).exists() for base in BASES)]
 
 
@@ -46,7 +66,7 @@ def missing_commands(page: Path) -> list[str]:
     return sorted(named - set(COMMANDS))
 
 
-CHECKS = [missing_links, missing_files, missing_targets, missing_commands]
+CHECKS = [missing_links, missing_anchors, missing_files, missing_targets, missing_commands]
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -59,8 +79,8 @@ def test_page_names_only_what_exists(page: Path, check) -> None:
 def test_checks_see_what_is_missing(tmp_path: Path) -> None:
     """The checks above can fail."""
     page = tmp_path / "page.md"
-    page.write_text("[a](none.md) `engine/none.py` `make coffee` and .venv/bin/millstream sing\n")
-    assert [check(page) for check in CHECKS] == [["none.md"], ["engine/none.py"], ["coffee"], ["sing"]]
+    page.write_text("[a](none.md) [b](#none) `engine/none.py` `make coffee` and .venv/bin/millstream sing\n")
+    assert [check(page) for check in CHECKS] == [["none.md"], ["none"], ["engine/none.py"], ["coffee"], ["sing"]]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -95,9 +115,21 @@ def test_compatibility_page_lists_the_commands_that_exist() -> None:
 
 
 def test_every_page_is_in_the_list_of_pages() -> None:
-    """docs/README.md names each page of its folder, so that a reader finds it."""
-    listed = (ROOT / "docs" / "README.md").read_text() + "(README.md)"
-    assert [page.name for page in (ROOT / "docs").glob("*.md") if f"({page.name})" not in listed] == []
+    """docs/README.md names each page of its folder and of those below, so that a reader finds it."""
+    docs = ROOT / "docs"
+    lists = [docs / "README.md", docs / "decisions" / "README.md"]
+    listed = {(page.parent / link).resolve() for page in lists for link in links(page)} | {docs / "README.md"}
+    assert [page for page in docs.rglob("*.md") if page.resolve() not in listed] == []
+
+
+def test_a_decision_is_a_screen_with_its_reasons() -> None:
+    """A record says in which circumstances, what, and what follows; who needs more than a screen has two decisions."""
+    records = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
+    assert [path.name[:4] for path in records] == [f"{number:04}" for number in range(1, len(records) + 1)]
+    for path in records:
+        text = path.read_text()
+        assert re.findall(r"^## (.*)$", text, flags=re.MULTILINE) == ["Context", "Decision", "Consequences"], path.name
+        assert len(text.splitlines()) <= 40, path.name
 
 
 def test_what_differs_is_explained_on_the_page() -> None:

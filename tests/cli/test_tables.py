@@ -43,7 +43,11 @@ def sample(column: Column) -> object:
     return SENTENCE if column.kind == "prose" else SAMPLES.get(column.name, "running")
 
 
-FACTS = {"replay._COLUMNS", "worker._TIMES", "dead._KINDS"}  # shown one below the other, not side by side
+FACTS = {
+    "spark.replay._COLUMNS",
+    "worker.worker._TIMES",
+    "worker.dead._KINDS",
+}  # one below the other
 
 
 @pytest.mark.parametrize("width", [80, 100, 120])

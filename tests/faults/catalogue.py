@@ -5,13 +5,13 @@ from faults import (
     engine_faults,
     full_disk_faults,
     log_faults,
+    maintenance_faults,
+    migrate_faults,
     rewrite_faults,
     script_faults,
     server_faults,
     snapshot_faults,
     spark_faults,
-    transfer_faults,
-    upkeep_faults,
     worker_faults,
 )
 
@@ -19,14 +19,14 @@ FAULTS = (
     *log_faults.FAULTS,
     *rewrite_faults.FAULTS,
     *snapshot_faults.FAULTS,
-    *upkeep_faults.FAULTS,
+    *maintenance_faults.FAULTS,
     *server_faults.FAULTS,
     *script_faults.FAULTS,
     *full_disk_faults.FAULTS,
     *engine_faults.FAULTS,
     *worker_faults.FAULTS,
     *spark_faults.FAULTS,
-    *transfer_faults.FAULTS,
+    *migrate_faults.FAULTS,
     *cli_faults.FAULTS,
 )
 

@@ -14,7 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from faults.anchors import Anchor, Misplaced, laid_out, locate
+
 ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src/millstream"
 SECONDS = 240
 """A test of a fault that has not ended by then counts as one that hangs, which is not what a fault may show."""
 
@@ -24,31 +27,41 @@ ASSERTION = ("AssertionError", "Failed")
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One defect that somebody could write.
+    """One defect that somebody could write; :mod:`faults.anchors` says how it finds its place.
 
     Attributes:
         name: in words with dashes, unique.
         breaks: the promise that no longer holds.
         file: below ``src/millstream``.
-        old: text that is there exactly once.
-        new: what takes its place.
+        place: ``Class.method``, ``function``, the name of a script, or "" for what is outside of functions.
+        old: the statements or the expression that it changes.
+        new: what takes their place; "" deletes.
         caught_by: the test that must fail, ``tests/folder/file.py::name``, with or without ``[parameters]``.
         shows: names of the exceptions by which that test may fail.
+        which: ``2 of 5``, where several statements of the place have the shape of ``old``.
     """
 
     name: str
     breaks: str
     file: str
+    place: str
     old: str
     new: str
     caught_by: str
     shows: tuple[str, ...] = ASSERTION
+    which: str = ""
 
-    def problem(self) -> str | None:
-        """Why it cannot be planted, or None."""
-        count = (ROOT / "src/millstream" / self.file).read_text().count(self.old)
-        if count != 1:
-            return f"{self.name}: its text is {count} times in {self.file}, not once; adapt the fault to the source"
+    @property
+    def anchor(self) -> Anchor:
+        """Where it is planted, and what."""
+        return Anchor(self.file, self.place, self.old, self.new, self.which)
+
+    def problem(self, package: Path = PACKAGE) -> str | None:
+        """Why it cannot be planted in a package, or None."""
+        try:
+            locate(package, self.anchor)
+        except (Misplaced, SyntaxError) as reason:
+            return f"{self.name}: {reason}"
         return None
 
 
@@ -61,10 +74,8 @@ def copy_of_source(folder: Path, fault: Fault | None = None) -> Path:
     source = folder / "src"
     shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
     if fault is not None:
-        path = source / "millstream" / fault.file
-        text = path.read_text()
-        assert text.count(fault.old) == 1, fault.problem()
-        path.write_text(text.replace(fault.old, fault.new))
+        path, broken = locate(source / "millstream", fault.anchor)
+        path.write_text(laid_out(broken))
     return source
 
 

@@ -2,26 +2,29 @@
 
 from faults.planting import ASSERTION, Fault
 
-COMMITTER = "tests/server/test_committer.py"
+COMMITTER = "tests/server/load/test_committer.py"
 OUTAGE = "tests/node/test_outage.py"
 NODE_LOG = "tests/node/test_log.py"
-SHOWN = "tests/server/test_shown.py::test_nothing_is_shown_before_it_is_durable"
+SHOWN = "tests/server/disk/test_shown.py::test_nothing_is_shown_before_it_is_durable"
 GONE = (*ASSERTION, "EOFError", "ConnectionResetError")
 
 FAULTS = (
     Fault(
         "misses-count-as-hits",
         "INFO's keyspace_hits and keyspace_misses are what Redis counts.",
-        "commands/context.py",
-        "                self.host.lookups.misses += 1\n",
-        "                self.host.lookups.hits += 1\n",
+        "commands/context/context.py",
+        "Context.lookup",
+        "self.host.lookups.misses += 1",
+        "self.host.lookups.hits += 1",
         "tests/server/test_monitoring.py::test_hits_and_misses_are_counted_as_redis_counts_them",
+        which="2 of 2",
     ),
     Fault(
         "expired-by-a-reader-is-not-counted",
         "INFO's expired_keys counts a key that a command came upon.",
-        "commands/context.py",
-        "        self.host.lookups.expired += 1\n",
+        "commands/context/context.py",
+        "Context._delete_expired",
+        "self.host.lookups.expired += 1",
         "",
         "tests/server/test_monitoring.py::test_a_key_is_counted_as_expired_once_whoever_finds_it",
     ),
@@ -29,40 +32,53 @@ FAULTS = (
         "dump-shows-times-before-durable",
         "DUMP, which tells when consumers were seen, waits for the disk like XINFO.",
         "node/outage.py",
-        '    return row.name.startswith("xinfo") or row.name == "dump"\n',
-        '    return row.name.startswith("xinfo")\n',
-        "tests/server/test_shown.py::test_nothing_is_shown_before_it_is_durable[dump]",
+        "shows_times",
+        "return row.name.startswith('xinfo') or row.name == 'dump'",
+        "return row.name.startswith('xinfo')",
+        "tests/server/disk/test_shown.py::test_nothing_is_shown_before_it_is_durable[dump]",
     ),
     Fault(
         "released-before-the-sync",
         "Under always a reply waits for the sync, not for the write.",
         "server/committer.py",
-        "        self._log.write()\n        return self._sync()\n",
-        "        self._loop.call_soon_threadsafe(self._release, self._log.write())\n        return self._sync()\n",
+        "Committer._write_and_sync",
+        "self._log.write()",
+        "self._loop.call_soon_threadsafe(self._release, self._log.write())",
         f"{COMMITTER}::test_always_releases_after_the_sync",
     ),
     Fault(
         "released-before-the-write",
         "Under everysec and no a reply waits for the write.",
         "server/committer.py",
-        "            self._release(self._log.write())\n",
-        "            self._release(self._log.appended)\n            self._log.write()\n",
+        "Committer._turn",
+        "self._release(self._log.write())",
+        """
+        self._release(self._log.appended)
+        self._log.write()
+        """,
         f"{COMMITTER}::test_others_release_nothing_that_is_not_written",
+        which="1 of 2",
     ),
     Fault(
         "failed-disk-releases",
         "After a failed sync no reply is released.",
         "server/committer.py",
-        "        if error is not None:\n            self._fail(error)\n",
-        "        if error is not None:\n            self._release(self._log.appended)\n            self._fail(error)\n",
+        "Committer._done",
+        "self._fail(error)",
+        """
+        self._release(self._log.appended)
+        self._fail(error)
+        """,
         f"{COMMITTER}::test_broken_disk_releases_nothing",
+        which="2 of 3",
     ),
     Fault(
         "failed-disk-goes-on",
         "A failed disk ends the server.",
         "server/app.py",
-        "            connection.abort()\n        self.stopping.set()\n",
-        "            connection.abort()\n",
+        "Server.fail",
+        "self.stopping.set()",
+        "",
         "tests/server/test_process.py::test_failed_disk_ends_the_server",
         (*ASSERTION, "TimeoutExpired"),
     ),
@@ -70,238 +86,307 @@ FAULTS = (
         "everysec-never-syncs",
         "Under everysec what was written is synced by itself.",
         "server/committer.py",
-        '        if self._policy == "everysec" and self._timer is None:\n',
-        '        if self._policy == "never" and self._timer is None:\n',
+        "Committer._turn",
+        "if self._policy == 'everysec' and self._timer is None: ...",
+        "if self._policy == 'never' and self._timer is None: ...",
         f"{COMMITTER}::test_everysec_syncs_by_itself",
     ),
     Fault(
         "everysec-waits-for-the-loop",
         "Under everysec a command that keeps all others waiting does not keep what was acknowledged from the disk.",
         "server/committer.py",
-        "            self._jobs.put(_watch)\n",
-        "            pass\n",
+        "Committer._turn",
+        "self._jobs.put(_watch)",
+        "pass",
         f"{COMMITTER}::test_everysec_syncs_while_one_command_keeps_the_loop",
     ),
     Fault(
         "everysec-syncs-once",
         "Under everysec no more than about a second of writes is ever unsynced.",
         "server/committer.py",
-        "    def _sync_due(self) -> None:\n        self._timer = None\n",
-        "    def _sync_due(self) -> None:\n",
-        "tests/server/test_window.py::test_everysec_loses_at_most_its_window",
+        "Committer._sync_due",
+        "self._timer = None",
+        "",
+        "tests/server/disk/test_window.py::test_everysec_loses_at_most_its_window",
     ),
     Fault(
         "stop-does-not-commit",
         "A stop brings everything to the disk first.",
         "server/committer.py",
-        "            self._start(self._write_and_sync)\n            await self._idle.wait()\n",
-        "            await self._idle.wait()\n",
+        "Committer.close",
+        "self._start(self._write_and_sync)",
+        "",
         f"{COMMITTER}::test_closing_leaves_nothing_behind_for_the_next_turn",
+        which="1 of 2",
     ),
     Fault(
         "stop-forgets-what-it-owes",
         "A stop sends the replies that waited for the disk.",
         "server/connection.py",
-        "        if self._ending and not self._parked and not self._closed:\n",
-        "        if self._ending and not self._closed:\n",
-        "tests/server/test_shown.py::test_a_stop_sends_what_waited_for_the_disk",
+        "Connection._close_if_done",
+        "if self._ending and (not self._parked) and (not self._closed): ...",
+        "if self._ending and (not self._closed): ...",
+        "tests/server/disk/test_shown.py::test_a_stop_sends_what_waited_for_the_disk",
         GONE,
     ),
     Fault(
         "replies-overtake",
         "A reply never overtakes an earlier one of its connection.",
         "server/connection.py",
-        "        if self._parked or (committer is not None and barrier > committer.released):\n",
-        "        if committer is not None and barrier > committer.released:\n",
-        "tests/server/test_shown.py::test_no_reply_overtakes_one_that_waits",
+        "Connection._send",
+        "if self._parked or (committer is not None and barrier > committer.released): ...",
+        "if committer is not None and barrier > committer.released: ...",
+        "tests/server/disk/test_shown.py::test_no_reply_overtakes_one_that_waits",
     ),
     Fault(
         "connection-ignores-barriers",
         "A reply waits for its barrier.",
         "server/connection.py",
-        "        if self._parked or (committer is not None and barrier > committer.released):\n",
-        "        if self._parked:\n",
+        "Connection._send",
+        "if self._parked or (committer is not None and barrier > committer.released): ...",
+        "if self._parked: ...",
         f"{SHOWN}[reply]",
     ),
     Fault(
         "barrier-of-the-last-alone",
         "Replies that leave together wait for the highest of their barriers.",
         "server/connection.py",
-        "                    barrier = max(barrier, outcome.barrier)",
-        "                    barrier = outcome.barrier",
+        "Connection._run_burst",
+        "barrier = max(barrier, outcome.barrier)",
+        "barrier = outcome.barrier",
         f"{SHOWN}[xinfo]",
     ),
     Fault(
         "reply-before-durable",
         "A write's reply waits for its record.",
         "node/node.py",
-        "            barrier = log_.appended if shows_soft else self._hard\n",
-        "            barrier = log_.appended if shows_soft else self._hard\n"
-        '            barrier *= row is None or "write" not in row.flags\n',
+        "Node._outcome",
+        "barrier = log_.appended if shows_soft else self._hard",
+        """
+        barrier = log_.appended if shows_soft else self._hard
+        barrier *= row is None or 'write' not in row.flags
+        """,
         f"{SHOWN}[reply]",
     ),
     Fault(
         "read-before-durable",
         "Nobody reads a write that is not durable.",
         "node/node.py",
-        "            barrier = log_.appended if shows_soft else self._hard\n",
-        "            barrier = log_.appended if shows_soft else self._hard\n"
-        '            barrier *= row is None or row.name != "xrange"\n',
+        "Node._outcome",
+        "barrier = log_.appended if shows_soft else self._hard",
+        """
+        barrier = log_.appended if shows_soft else self._hard
+        barrier *= row is None or row.name != 'xrange'
+        """,
         f"{SHOWN}[read]",
     ),
     Fault(
         "wake-up-before-durable",
         "A waiting reader is not woken by a write that is not durable.",
         "node/node.py",
-        "            self.outbox.append((session, outcome))\n",
-        "            self.outbox.append((session, Outcome(outcome.buffers, 0)))\n",
+        "Node._send",
+        "self.outbox.append((session, outcome))",
+        "self.outbox.append((session, Outcome(outcome.buffers, 0)))",
         f"{SHOWN}[wake-up]",
     ),
     Fault(
         "group-wake-up-before-durable",
         "A waiting consumer is not given an entry, or its delivery, that is not durable.",
         "node/node.py",
-        "        self._flush(now)\n        self._send(session, reply, row)\n",
-        "        self._send(session, reply, row)\n        self._flush(now)\n",
+        "Node._retry",
+        """
+        self._flush(now)
+        self._send(session, reply, row)
+        """,
+        """
+        self._send(session, reply, row)
+        self._flush(now)
+        """,
         f"{NODE_LOG}::test_a_woken_reader_waits_for_the_record_of_its_delivery",
     ),
     Fault(
         "event-before-durable",
         "A keyspace event does not tell of a write that is not durable.",
         "node/node.py",
-        "Outcome(encode(push, session.resp), self._hard)",
-        'Outcome(encode(push, session.resp), self._hard * (b"__key" not in push.items[1]))',
+        "Node._flush",
+        "(session, Outcome(encode(push, session.resp), self._hard))",
+        "(session, Outcome(encode(push, session.resp), self._hard * (b'__key' not in push.items[1])))",
         f"{SHOWN}[event]",
     ),
     Fault(
         "message-before-durable",
         "A published message comes behind the writes before it.",
         "node/node.py",
-        "Outcome(encode(push, session.resp), self._hard)",
-        'Outcome(encode(push, session.resp), self._hard * (b"__key" in push.items[1]))',
+        "Node._flush",
+        "self.outbox.append((session, Outcome(encode(push, session.resp), self._hard)))",
+        "self.outbox.append((session, Outcome(encode(push, session.resp), self._hard * (b'__key' in push.items[1]))))",
         f"{SHOWN}[message]",
     ),
     Fault(
         "messages-before-the-record",
         "An event waits for the record of its own command.",
         "node/node.py",
-        "        self._messages += told\n",
-        "        for session, push in told:\n"
-        "            self.outbox.append((session, Outcome(encode(push, session.resp), self._hard)))\n",
+        "Node.publish",
+        "self._messages += told",
+        """
+        for session, push in told:
+            self.outbox.append((session, Outcome(encode(push, session.resp), self._hard)))
+        """,
         f"{SHOWN}[event]",
     ),
     Fault(
         "script-before-durable",
         "A script's reply waits for what it wrote.",
         "node/node.py",
-        "        return self._context(session, ctx.now, may_block=False)\n",
-        "        soft = Context(self, session, ctx.now, lambda step, _: self._journal(step, True), self._signal, "
-        "self._notify)\n        soft.may_block = False\n        return soft\n",
+        "Node.script_context",
+        "return self._context(session, ctx.now, may_block=False)",
+        """
+        return Context(
+            self, session, ctx.now, lambda step, _: self._journal(step, True), self._notify, may_block=False
+        )
+        """,
         f"{SHOWN}[script]",
     ),
     Fault(
         "transaction-before-durable",
         "EXEC's reply waits for what the transaction wrote.",
         "node/node.py",
-        "            barrier = log_.appended if shows_soft else self._hard\n",
-        "            barrier = log_.appended if shows_soft else self._hard\n"
-        '            barrier *= row is None or row.name != "exec"\n',
+        "Node._outcome",
+        "barrier = log_.appended if shows_soft else self._hard",
+        """
+        barrier = log_.appended if shows_soft else self._hard
+        barrier *= row is None or row.name != 'exec'
+        """,
         f"{SHOWN}[transaction]",
     ),
     Fault(
         "barrier-of-the-record-before",
         "A write waits for its own record, not for the one before it.",
         "node/node.py",
-        "        self._flush(now)\n        outcome = self._outcome(session, reply, row)\n",
-        "        outcome = self._outcome(session, reply, row)\n        self._flush(now)\n",
+        "Node.execute",
+        """
+        self._flush(now)
+        outcome = self._outcome(session, reply, row)
+        """,
+        """
+        outcome = self._outcome(session, reply, row)
+        self._flush(now)
+        """,
         f"{NODE_LOG}::test_a_write_waits_for_its_own_record",
     ),
     Fault(
         "xinfo-before-durable",
         "XINFO does not show a seen time that is not durable.",
         "node/node.py",
-        "            barrier = log_.appended if shows_soft else self._hard\n",
-        "            barrier = self._hard\n",
+        "Node._outcome",
+        "barrier = log_.appended if shows_soft else self._hard",
+        "barrier = self._hard",
         f"{NODE_LOG}::test_a_consumer_seen_again_delays_only_those_who_look",
     ),
     Fault(
         "recovered-state-before-durable",
         "What was recovered counts as written.",
         "node/node.py",
-        "        if self._log is not None:\n            self._hard = self._log.appended\n        return records\n",
-        "        return records\n",
+        "Node.recover",
+        "if self._log is not None: ...",
+        "",
         f"{NODE_LOG}::test_a_recovered_node_answers_behind_its_log",
     ),
     Fault(
         "transaction-in-pieces",
         "A transaction is whole in the log or absent.",
         "node/node.py",
-        "            reply = self._run_queued(ctx, row, argv) if refused is None",
-        "            self._flush(now)\n            reply = self._run_queued(ctx, row, argv) if refused is None",
+        "Node._exec",
+        "refused = self.refusal(session, row, argv, now, 'multi')",
+        """
+        refused = self.refusal(session, row, argv, now, 'multi')
+        self._flush(now)
+        """,
         "tests/node/test_transactions.py::test_a_transaction_is_one_record",
     ),
     Fault(
         "half-of-a-broken-command-unlogged",
         "What a defect left behind in memory is in the log.",
         "node/node.py",
-        "            # A defect of ours must not take the server from everybody else; what was applied is logged "
-        "all the same\n",
-        "            self._steps.clear()\n",
+        "Node._run",
+        "log.exception('internal error in %s', row.name)",
+        """
+        self._steps.clear()
+        log.exception('internal error in %s', row.name)
+        """,
         f"{NODE_LOG}::test_what_a_defect_left_behind_is_logged_all_the_same",
     ),
     Fault(
         "expiry-unlogged",
         "The death of a key is in the log, so that recovery never looks at a clock.",
-        "commands/context.py",
-        '        self.commit(("unset", db.index, key))\n        self.host.lookups.expired += 1\n',
-        '        self.host.keyspace.apply(("unset", db.index, key))\n        self.host.lookups.expired += 1\n',
+        "commands/context/context.py",
+        "Context._delete_expired",
+        "self.commit(('unset', db.index, key))",
+        "self.host.keyspace.apply(('unset', db.index, key))",
         f"{NODE_LOG}::test_the_death_of_a_key_is_logged",
     ),
     Fault(
         "save-does-not-sync",
         "SAVE answers when everything is on the medium.",
         "node/node.py",
-        "        self._log.sync()\n        self.stats.dirty = 0\n",
-        "        self.stats.dirty = 0\n",
-        "tests/server/test_shown.py::test_save_is_a_sync",
+        "Node.save",
+        "self._log.sync()",
+        "",
+        "tests/server/disk/test_shown.py::test_save_is_a_sync",
+        which="2 of 2",
     ),
     Fault(
         "writes-taken-by-a-full-disk",
         "While the disk is full every write is refused.",
         "node/outage.py",
-        '        if "write" in row.flags:\n',
-        '        if "write" in row.flags and self.held:\n',
+        "Outage.refusal",
+        "if 'write' in row.flags: ...",
+        "if 'write' in row.flags and self.held: ...",
         f"{OUTAGE}::test_every_writing_command_is_refused",
     ),
     Fault(
         "full-disk-forgets",
         "What a full disk refused is written when there is space.",
         "persistence/log.py",
-        "            self._take_back()\n            self._busy = False\n",
-        "            self._take_back()\n            self._batch = []\n            self._busy = False\n",
+        "Log._put",
+        "self._take_back()",
+        """
+        self._take_back()
+        self._batch = []
+        """,
         "tests/persistence/test_crash.py::test_a_full_disk_refuses_and_goes_on_when_there_is_space",
     ),
     Fault(
         "stop-on-a-full-disk-releases",
         "A stop on a full disk releases nothing that is not on it.",
         "server/committer.py",
-        "        if self.failure is None and not self._room.is_full:\n",
-        "        if self.failure is None:\n            self._synced = self._log.appended\n",
+        "Committer.close",
+        """
+        if self.failure is None and (not self._room.is_full):
+            self._release(self._synced)
+        """,
+        """
+        if self.failure is None:
+            self._synced = self._log.appended
+            self._release(self._synced)
+        """,
         f"{COMMITTER}::test_closing_on_a_full_disk_releases_nothing",
     ),
     Fault(
         "wall-clock-for-timeouts",
         "A wait is measured by a clock that does not jump.",
         "node/node.py",
-        "waiter.deadline <= now.mono:",
-        "waiter.deadline <= now.mono + now.wall - waiter.session.last_used:",
+        "Node.tick",
+        "if waiter.deadline is not None and waiter.deadline <= now.mono: ...",
+        "if waiter.deadline is not None and waiter.deadline <= now.mono + now.wall - waiter.session.last_used: ...",
         "tests/node/test_blocking.py::test_waiting_is_measured_by_a_clock_that_does_not_jump",
     ),
     Fault(
         "unlimited-output",
         "A client that does not read is cut.",
         "server/connection.py",
-        '        self._cut(f"it left {held} bytes of replies untaken")\n',
+        "Connection._cut_slow",
+        "self._cut(f'it left {held} bytes of replies untaken')",
         "",
         "tests/server/test_sessions.py::test_slow_reader_is_cut",
         (*ASSERTION, "TimeoutError"),
@@ -310,58 +395,78 @@ FAULTS = (
         "large-reply-handed-over",
         "A reply above the hard limit costs no memory: its client is cut before it is handed over.",
         "server/connection.py",
-        "        if size > _BATCH and self._would_pass(size):\n            return\n"
-        "        self._server.facts.output_bytes += size\n        self._sent += size\n        if size <= _BATCH:\n",
-        "        self._server.facts.output_bytes += size\n        self._sent += size\n        if size:\n",
-        "tests/server/test_crowds.py::test_slow_reader_costs_no_more_than_its_limit",
+        "Connection._write",
+        """
+        if size > _BATCH and self._would_pass(size):
+            return
+        self._server.facts.output_bytes += size
+        self._sent += size
+        if size <= _BATCH: ...
+        """,
+        """
+        self._server.facts.output_bytes += size
+        self._sent += size
+        if size: ...
+        """,
+        "tests/server/load/test_crowds.py::test_slow_reader_costs_no_more_than_its_limit",
     ),
     Fault(
         "clients-take-the-last-descriptors",
         "The last descriptors are never a client's.",
         "server/accepting.py",
-        "            if sock.fileno() >= descriptors() - RESERVE:\n",
-        "            if sock.fileno() >= descriptors():\n",
-        "tests/server/test_descriptors.py::test_an_embedded_server_keeps_the_reserve",
+        "Listener._accept",
+        "if sock.fileno() >= descriptors() - RESERVE: ...",
+        "if sock.fileno() >= descriptors(): ...",
+        "tests/server/disk/test_descriptors.py::test_an_embedded_server_keeps_the_reserve",
         (*ASSERTION, "TimeoutError"),
     ),
     Fault(
         "handshakes-without-bound",
         "So many connections agree on keys at a time.",
         "server/accepting.py",
-        "        if self._context is None or len(self._shaking) < handshakes_at(descriptors()):\n",
-        "        if True:\n",
-        "tests/server/test_descriptors.py::test_slow_handshakes_give_way",
+        "Listener._has_place",
+        "if self._context is None or len(self._shaking) < handshakes_at(descriptors()): ...",
+        "if True: ...",
+        "tests/server/disk/test_descriptors.py::test_slow_handshakes_give_way",
     ),
     Fault(
         "closing-is-gone",
         "Who has not taken the last replies is a client until the connection is gone.",
         "server/connection.py",
-        "            if not self._holds_output():\n",
-        "            if True:\n",
+        "Connection._close_if_done",
+        "if not self._holds_output(): ...",
+        "if True: ...",
         "tests/server/test_closing.py::test_who_does_not_take_the_last_replies_stays_a_client[asyncio-quit]",
     ),
     Fault(
         "transactions-are-not-weighed",
         "What a transaction changes is refused before it is more than a record holds.",
-        "node/weight.py",
-        "        if self.bytes + size > limits.CHANGE_MAX:\n",
-        "        if size > limits.CHANGE_MAX:\n",
+        "node/log/weight.py",
+        "Weight.add",
+        "if self.bytes + size > limits.CHANGE_MAX: ...",
+        "if size > limits.CHANGE_MAX: ...",
         "tests/node/test_large_changes.py::test_a_transaction_is_refused_what_is_too_much",
     ),
     Fault(
         "expired-key-breaks-a-watch",
         "A key whose time has come is none for WATCH, in whichever database.",
-        "commands/keys.py",
-        "        ctx.lookup(key, one)\n        ctx.lookup(key, two)\n",
-        "        pass\n",
+        "commands/keyspace/keys.py",
+        "swapdb",
+        """
+        ctx.lookup(key, one)
+        ctx.lookup(key, two)
+        """,
+        "",
         "tests/server/test_watch_live.py::test_a_key_whose_time_has_come_is_none_for_watch",
     ),
     Fault(
         "old-message-forgotten-at-once",
         "A stream remembers a message that is too old until the look that comes once a second.",
         "node/chores.py",
-        "FORGETTING = 1000\n",
-        "FORGETTING = 0\n",
+        "",
+        "FORGETTING = 1000",
+        "FORGETTING = 0",
         "tests/engine/test_idempotence.py::test_a_message_that_is_too_old_is_remembered_until_the_next_look",
+        which="1 of 2",
     ),
 )

@@ -8,12 +8,14 @@ import sys
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from textwrap import dedent
 from zlib import crc32
 
 import pytest
 
+from faults.anchors import FIXED, Anchor, Misplaced, changed, laid_out, locate, scopes
 from faults.catalogue import FAULTS, QUICK
-from faults.planting import ROOT, SECONDS, Fault, Run, WrongFailure, judge, prove, run
+from faults.planting import PACKAGE, ROOT, SECONDS, Fault, Run, WrongFailure, judge, prove, run
 from support import campaign
 
 PARTS = 3
@@ -21,8 +23,141 @@ BY_NAME = {fault.name: fault for fault in FAULTS}
 
 
 def test_every_fault_can_be_planted() -> None:
-    """The text that each fault replaces is in the source, once: faults follow the source or are seen not to."""
+    """The statement that each fault changes is in the source, once: faults follow the source or are seen not to."""
     assert [problem for fault in FAULTS if (problem := fault.problem())] == []
+
+
+def names_of(tree: ast.AST) -> set[str]:
+    """The names that a piece of Python mentions, but for those of its own variables and of what Python brings."""
+    known = FIXED | {name for kind in (str, bytes, dict, list, set, int) for name in dir(kind)} | {"LOCK_UN"}
+    nodes = list(ast.walk(tree))
+    own = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    own |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    return (names | {node.attr for node in nodes if isinstance(node, ast.Attribute)}) - own - known
+
+
+def test_every_fault_plants_names_that_exist() -> None:
+    """What a rename has passed by in ``new`` would be a typing error, and might be caught as one."""
+    there = {word for path in PACKAGE.rglob("*.py") for word in re.findall(r"\w+", path.read_text())}
+    code = [fault for fault in FAULTS if fault.file.endswith(".py") and not fault.place.isupper()]
+    missing = {fault.name: names_of(ast.parse(dedent(fault.new).strip())) - there for fault in code}
+    assert {name: words for name, words in missing.items() if words} == {}
+
+
+class Renamer(ast.NodeTransformer):
+    """Gives another name to each variable, parameter and attribute."""
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        """Rename in a node and in what it holds."""
+        for name in ("id", "attr", "arg"):
+            if (old := getattr(node, name, None)) and old not in FIXED:
+                setattr(node, name, f"{old}_renamed")
+        return super().generic_visit(node)
+
+
+def test_a_fault_survives_renames_and_moves(tmp_path: Path) -> None:
+    """Twenty faults of as many files: every name of the function changed, each second file moved, others renamed."""
+    files = {fault.file: fault for fault in FAULTS if fault.file.endswith(".py") and "." in fault.place}
+    chosen = list(files.values())[:20]
+    planted = [laid_out(locate(PACKAGE, fault.anchor)[1]) for fault in chosen]
+    for number_, fault in enumerate(chosen):
+        tree = ast.parse((PACKAGE / fault.file).read_text())
+        for scope in scopes(tree, fault.place, strict=True):
+            Renamer().visit(scope)
+        name = Path(fault.file).name if number_ % 2 else f"other_{number_}.py"
+        (tmp_path / f"room_{number_}").mkdir()
+        (tmp_path / f"room_{number_}" / name).write_text(ast.unparse(tree))
+    assert len(chosen) == 20
+    assert [laid_out(locate(tmp_path, fault.anchor)[1]).replace("_renamed", "") for fault in chosen] == planted
+
+
+SOURCE = """
+LIMIT = 5
+SCRIPT = 'if taken then  return 0 end'
+
+class Reader:
+    def read(self, fd):
+        if self.full:
+            self.stop(fd)
+        try:
+            size = self.take(fd)
+        except OSError as error:
+            raise Gone from error
+        self.stop(size)
+        self.stop(size)
+        return size
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "old", "new", "which", "is_there"),
+    [
+        (
+            "Reader.read",
+            "if self.is_full: ...",
+            "if not self.is_full: ...",
+            "",
+            "if not self.full:\n            self.stop(fd)",
+        ),
+        ("Other.read", "if self.y: ...", "...", "", "(self, fd):\n        self.stop(fd)\n        try"),
+        ("Reader.read", "n = self.get(f)", "n = self.get(f) + f", "", "size = self.take(fd) + fd"),
+        ("Reader.read", "try: ...\nexcept OSError as e: ...", "...", "", "self.stop(fd)\n        size = self.take(fd)"),
+        ("Reader.read", "self.halt(n)", "halt(n)", "3 of 4", "        halt(size)\n        self.stop(size)\n"),
+        ("Reader.read", "self.stop(fd)", "", "", "if self.full:\n            pass\n"),
+        ("", "BOUND = 5", "BOUND = 6", "", "LIMIT = 6"),
+        ("SCRIPT", "then return 0", "then return 1", "", "taken then return 1 end"),
+    ],
+)
+def test_an_anchor_finds_what_it_means(place: str, old: str, new: str, which: str, is_there: str) -> None:
+    """By shape, with the names of the source; by the very names, or by number, where several are of one shape."""
+    assert is_there in laid_out(changed(SOURCE, Anchor("reader.py", place, old, new, which)))
+
+
+@pytest.mark.parametrize(
+    ("place", "old", "which", "words"),
+    [
+        ("Reader.write", "x = 1", "", "reader.py, Reader.write: no such function, class or name there"),
+        ("Reader.read", "if self.full == 1: ...", "", "reader.py, Reader.read: (?s:.*)is line 7: if self.full:"),
+        ("Reader.read", "self.halt(n)", "", "3 statements there have the shape of(?s:.*)does not say which"),
+        ("Reader.read", "self.halt(n)", "2 of 4", "3 statements there have the shape of(?s:.*)there were 4"),
+        ("Reader.read", "f.halt(n)", "1 of 3", "no statement there has the shape"),
+        ("Reader.read", "self.stop(size)", "", "3 statements there"),
+        ("SCRIPT", "return 1", "", "'return 1' is 0 times there"),
+    ],
+)
+def test_an_anchor_that_does_not_fit_says_what_stands_there(
+    tmp_path: Path, place: str, old: str, which: str, words: str
+) -> None:
+    """Nothing is planted by guess."""
+    (tmp_path / "reader.py").write_text(SOURCE)
+    with pytest.raises(Misplaced, match=words):
+        locate(tmp_path, Anchor("reader.py", place, old, "", which))
+
+
+def test_a_method_is_found_when_class_and_file_have_other_names(tmp_path: Path) -> None:
+    """By its own name and the very statement."""
+    (tmp_path / "other.py").write_text(SOURCE.replace("class Reader", "class Other"))
+    anchor = Anchor("reader.py", "Reader.read", "if self.full: ...", "")
+    assert locate(tmp_path, anchor)[0] == tmp_path / "other.py"
+    with pytest.raises(Misplaced, match="no such file"):
+        locate(tmp_path, replace(anchor, old="if self.is_full: ..."))
+
+
+def test_a_lua_function_is_found_in_another_file(tmp_path: Path) -> None:
+    """By its name, with the table that it is in; its text is changed and no other."""
+    text = "local function take(a)\n  return 1\nend\nfunction t.take(a)\n  return  1\nend\n"
+    (tmp_path / "other.lua").write_text(text)
+    found = locate(tmp_path, Anchor("natives.lua", "t.take", "return 1", "return 2"))
+    assert found == (tmp_path / "other.lua", text.replace("return  1", "return 2"))
+
+
+def test_a_place_that_is_in_two_files_is_named(tmp_path: Path) -> None:
+    """A file that has gone, and two that it may have become."""
+    for name in ("one.py", "two.py"):
+        (tmp_path / name).write_text(SOURCE)
+    with pytest.raises(Misplaced, match=r"no such file; it fits each of one\.py, two\.py"):
+        locate(tmp_path, Anchor("reader.py", "Reader.read", "if self.full: ...", ""))
 
 
 @cache
@@ -93,8 +228,9 @@ HARMLESS = Fault(
     "harmless",
     "Nothing.",
     "persistence/log.py",
-    "SEGMENT_BYTES = 64 << 20\n",
-    "SEGMENT_BYTES = 32 << 21\n",
+    "",
+    "SEGMENT_BYTES = 64 << 20",
+    "SEGMENT_BYTES = 32 << 21",
     "tests/persistence/test_log.py::test_append_write_and_sync_move_their_own_positions",
 )
 
@@ -103,10 +239,10 @@ HARMLESS = Fault(
     ("fault", "words"),
     [
         (HARMLESS, "harmless survives tests/persistence"),
-        (replace(HARMLESS, new="SEGMENT_BYTES = \n"), "fails by (pytest itself|collection)"),
-        (replace(HARMLESS, new="SEGMENT_BYTES = 'large'\n"), "fails by TypeError.*, not by AssertionError or Failed"),
+        (replace(HARMLESS, new="SEGMENT_BYTES = none_such"), "fails by (pytest itself|collection)"),
+        (replace(HARMLESS, new="SEGMENT_BYTES = 'large'"), "fails by TypeError.*, not by AssertionError or Failed"),
     ],
-    ids=["survives", "no python", "another failure"],
+    ids=["survives", "not importable", "another failure"],
 )
 def test_the_harness_can_fail(tmp_path: Path, sound: Run, fault: Fault, words: str) -> None:
     """A fault that survives, one that is only a typing error, and one that shows something else, are told apart."""

@@ -22,9 +22,9 @@ from millstream.node.node import Node
 from millstream.node.outcome import Outcome
 from millstream.persistence.log import Log
 from millstream.persistence.rewrite import contents, make
-from millstream.persistence.simdisk import Crash, Fault, SimDisk
 from support import campaign
 from support.inprocess import to_words
+from support.simdisk import Crash, Fault, SimDisk
 from support.state import check, snapshot
 
 HOME = Path("/data")

@@ -103,7 +103,7 @@ def test_a_killed_child_does_no_harm(
 
 WAITS_FOR_EVER = """
 import os, sys, threading
-from millstream.node import compaction
+from millstream.node.log import compaction
 from millstream.persistence.disk import RealDisk
 RealDisk.open_read = lambda *_: threading.Event().wait()
 os._exit(compaction.main(*sys.argv[1:]))

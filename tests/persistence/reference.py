@@ -9,7 +9,7 @@ from pathlib import Path
 from millstream.errors import DiskError, DiskFullError
 from millstream.persistence.log import Log
 from millstream.persistence.rewrite import contents, make
-from millstream.persistence.simdisk import Inode, SimDisk
+from support.simdisk import Inode, SimDisk
 
 HOME = Path("/data")
 

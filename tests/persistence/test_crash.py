@@ -7,9 +7,9 @@ import pytest
 from millstream.errors import DiskError, DiskFullError
 from millstream.persistence.log import Log
 from millstream.persistence.rewrite import contents, make
-from millstream.persistence.simdisk import Crash, Fault, PowerCut, SimDisk
 from persistence.reference import HOME, Caller, Ledger
 from support import campaign
+from support.simdisk import Crash, Fault, PowerCut, SimDisk
 
 # How the reference workload is run
 WAYS: dict[str, dict[str, bool]] = {"synced": {}, "lazy": {"lazy": True}, "rewriting": {"rewrites": True}}

@@ -12,9 +12,9 @@ from millstream.persistence.log import Log
 from millstream.persistence.manifest import NAME as MANIFEST
 from millstream.persistence.recovery import RecoveryReport
 from millstream.persistence.segment import Scan, State, judge, read_header
-from millstream.persistence.simdisk import Crash, PowerCut, SimDisk
 from persistence.reference import HOME, disk_with, entropy, files_of, segment_in, written
 from support import campaign
+from support.simdisk import Crash, PowerCut, SimDisk
 
 SEAL = FRAME_SIZE
 

@@ -12,8 +12,8 @@ from millstream.persistence.disk import RealDisk, put
 from millstream.persistence.lockfile import Owner, read_owner
 from millstream.persistence.log import Log
 from millstream.persistence.manifest import NAME as MANIFEST
-from millstream.persistence.simdisk import Crash, Fault, SimDisk
 from persistence.reference import HOME, Ledger, disk_with, entropy, files_of, segment_in, written
+from support.simdisk import Crash, Fault, SimDisk
 
 
 def next_is(disk: SimDisk, *faults: Fault | None) -> None:

@@ -9,8 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from millstream.errors import DiskError, LogCorruptError
 from millstream.persistence.log import Log
 from millstream.persistence.rewrite import contents, make
-from millstream.persistence.simdisk import Crash, Fault, SimDisk
 from persistence.reference import HOME, Ledger, entropy
+from support.simdisk import Crash, Fault, SimDisk
 
 PAYLOADS = st.one_of(st.binary(max_size=40), st.integers(0, 2000).map(bytes))
 

@@ -18,9 +18,9 @@ from millstream.persistence.log import Log
 from millstream.persistence.manifest import snapshot_name
 from millstream.persistence.recovery import switch_manifest
 from millstream.persistence.rewrite import Rewrite, contents, make
-from millstream.persistence.simdisk import Crash, Fault, Inode, SimDisk
 from millstream.persistence.snapshot import SYNC_BYTES, new_entry, write_snapshot
 from persistence.reference import HOME, disk_with, entropy, files_of
+from support.simdisk import Crash, Fault, Inode, SimDisk
 
 RECORDS = [b"%d" % number * 40 for number in range(8)]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from millstream.persistence.disk import Disk, RealDisk, datasync, put
-from millstream.persistence.simdisk import SECTOR, Crash, Fault, PowerCut, SimDisk
+from support.simdisk import SECTOR, Crash, Fault, PowerCut, SimDisk
 
 HOME = Path("/d")
 ONE, TWO = HOME / "one", HOME / "two"

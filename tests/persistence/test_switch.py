@@ -15,8 +15,8 @@ from millstream.persistence.manifest import NAME as MANIFEST
 from millstream.persistence.manifest import Manifest, read_manifest
 from millstream.persistence.recovery import switch_manifest
 from millstream.persistence.rewrite import Rewrite, contents, make
-from millstream.persistence.simdisk import Crash, Fault, PowerCut, SimDisk
 from persistence.reference import HOME, disk_with, entropy, files_of
+from support.simdisk import Crash, Fault, PowerCut, SimDisk
 
 RECORDS = [b"%d" % number * 40 for number in range(8)]
 

@@ -20,7 +20,7 @@ def both() -> Any:
     """Takes a function's name and its arguments; gives what each of the two makes of them, as one text."""
     lua51: Any = needs.package("lupa.lua51")
     lua = lua51.LuaRuntime(encoding=None)
-    source = resources.files("millstream.node").joinpath("lua", "patterns.lua").read_bytes()
+    source = resources.files("millstream.node.scripting").joinpath("lua", "patterns.lua").read_bytes()
     return lua.execute(
         b"""
         local patterns = (...)

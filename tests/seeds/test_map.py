@@ -1,11 +1,11 @@
-"""docs/seeds.md: every test it names exists, and every test of this folder is in it."""
+"""tests/seeds/README.md: every test it names exists, and every test of this folder is in it."""
 
 import ast
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-MAP = ROOT / "docs" / "seeds.md"
+MAP = Path(__file__).with_name("README.md")
 
 
 def functions_of(path: Path) -> set[str]:

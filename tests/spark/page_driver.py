@@ -1,4 +1,4 @@
-"""Runs every block of code of docs/spark.md, in a process of its own: ``MILLSTREAM_URL`` counts when Spark starts.
+"""Runs every block of Python of docs/spark/, in a process of its own: ``MILLSTREAM_URL`` counts when Spark starts.
 
 Called with the server's URL and a folder that stands in the place of the page's own.
 """
@@ -19,11 +19,11 @@ from millstream.cli.main import main
 from support.source import ROOT
 from support.waiting import eventually
 
-PAGE = ROOT / "docs" / "spark.md"
+PAGES = sorted((ROOT / "docs" / "spark").glob("*.md"))
 
 
 class Blocks:
-    """The page's blocks, each taken once.
+    """The pages' blocks, each taken once; of the tutorial's commands, those that run one of its programs go with it.
 
     Args:
         url: of the server.
@@ -31,9 +31,15 @@ class Blocks:
     """
 
     def __init__(self, url: str, folder: Path) -> None:
-        found = re.findall(r"^```(python|sh)\n(.*?)^```", PAGE.read_text(), flags=re.DOTALL | re.MULTILINE)
-        text = [body.replace("redis://127.0.0.1:6400/0", url) for _, body in found]
-        self.left = [re.sub(r'"/(var/lib|data)/', f'"{folder}/', body) for body in text]
+        found = [
+            body.replace("redis://127.0.0.1:6400/0", url)
+            for page in PAGES
+            for kind, body in re.findall(
+                r"^```(python|sh)\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE
+            )
+            if kind == "python" or page.stem != "tutorial"
+        ]
+        self.left = [re.sub(r'"(/var/lib|/data|out)/', f'"{folder}/', body) for body in found]
 
     def take(self, holding: str) -> str:
         """The one block that holds these words."""
@@ -44,7 +50,7 @@ class Blocks:
     def run(self, holding: str, **names: Any) -> dict[str, Any]:
         """Execute a block; what it has defined, and under ``printed`` what it has printed."""
         with contextlib.redirect_stdout(io.StringIO()) as printed:
-            exec(compile(self.take(holding), str(PAGE), "exec"), names)
+            exec(compile(self.take(holding), "docs/spark", "exec"), names)
         return names | {"printed": printed.getvalue()}
 
 
@@ -58,11 +64,24 @@ def fill(client: redis.Redis) -> None:
     client.xgroup_create("orders", "billing", "0")
 
 
+def tutorial(blocks: Blocks) -> None:
+    """From the top to the bottom, as a newcomer does; the query is run a second time with more to read."""
+    fill, keep = (next(body for body in blocks.left if name in body) for name in ("# fill.py", "# keep.py"))
+    assert blocks.run("# fill.py")["printed"] == "10 sales\n"
+    assert re.search(r"milk\|\s+300\|\n\|\s+tea\|\s+250\|", blocks.run("# look.py")["printed"])
+    assert blocks.run("# keep.py")["printed"] == "6 large sales\n"
+    blocks.left += [fill, keep]
+    assert blocks.run("# fill.py")["printed"] == "20 sales\n"
+    assert blocks.run("# keep.py")["printed"] == "12 large sales\n"
+    assert re.search(r"milk\|\s+600\|\n.*tea\|\s+500\|", blocks.run("# totals.py")["printed"])
+
+
 def every_block(url: str, folder: Path) -> None:
     """Run them, and look at what each did."""
     client = redis.Redis.from_url(url, decode_responses=True)
     fill(client)
     blocks = Blocks(url, folder)
+    tutorial(blocks)
     spark = millstream.spark.session("page", quick=True, spark__log__level="ERROR")
 
     def stop_queries() -> None:

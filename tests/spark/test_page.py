@@ -1,4 +1,4 @@
-"""Every block of code of the page about Spark runs as it is printed: only the server and the folders are others."""
+"""Every block of code of the pages about Spark runs as it is printed: only the server and the folders are others."""
 
 import os
 import subprocess
@@ -12,8 +12,8 @@ from support.servers import ServerProcess
 pytestmark = [pytest.mark.spark, pytest.mark.realserver]
 
 
-def test_every_block_of_the_page(real_redis: ServerProcess, tmp_path: Path) -> None:
-    """In the order of the page, and none is left out; the URL comes from the environment where the page names none."""
+def test_every_block_of_the_pages(real_redis: ServerProcess, tmp_path: Path) -> None:
+    """None is left out; the URL comes from the environment where the page names none."""
     environment = os.environ | {"MILLSTREAM_URL": real_redis.url, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     driver = Path(__file__).with_name("page_driver.py")
     ended = subprocess.run(

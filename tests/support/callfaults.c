@@ -33,7 +33,7 @@ __attribute__((constructor)) static void begin(void) {
     int fd = syscall(SYS_openat, AT_FDCWD, "/proc/self/cmdline", O_RDONLY);
     long size = fd < 0 ? 0 : syscall(SYS_read, fd, line, sizeof line - 1);
     if (fd >= 0) syscall(SYS_close, fd);
-    if (size > 0 && memmem(line, size, "millstream.node.compaction", 26)) who = "child";
+    if (size > 0 && memmem(line, size, "millstream.node.log.compaction", 30)) who = "child";
     directory = getenv("CALLFAULTS_DIR");
     const char *path = getenv("CALLFAULTS_TRACE"), *process = getenv("CALLFAULTS_WHO"), *call = getenv("CALLFAULTS_CALL");
     if (path) trace = syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);

@@ -1,10 +1,13 @@
 """The programs in the documents can be written down as they stand: every block is run up to its registration."""
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from support.readme import block
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,7 +27,8 @@ app = App()
 def blocks() -> list[Any]:
     """Every block of Python, by its document and number."""
     found = []
-    for name in ("README.md", "docs/worker.md", "docs/from-faststream.md"):
+    worker = sorted(page.relative_to(ROOT).as_posix() for page in (ROOT / "docs/worker").glob("*.md"))
+    for name in ("README.md", *worker, "docs/from-faststream.md"):
         texts = re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), re.DOTALL)
         found += [
             pytest.param(text, id=f"{name}-{at}") for at, text in enumerate(texts) if "spark.readStream" not in text
@@ -36,6 +40,10 @@ def blocks() -> list[Any]:
 def test_a_block_of_python_runs(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Options and names are those there are; no server is needed to register a handler."""
     monkeypatch.chdir(tmp_path)
+    if "from shop import app" in text:  # a test beside the tutorial's program, which it imports
+        (tmp_path / "shop.py").write_text(block("python", "# shop.py", page="docs/worker/tutorial.md"))
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.delitem(sys.modules, "shop", raising=False)
     whole = "app = App(" in text or "app = FastStream(" in text
     code = text if whole and "import" in text else AROUND + text
     exec(compile(code, "document", "exec"), {"__name__": "document"})

@@ -30,7 +30,7 @@ class Source:
     Attributes:
         stream: key of the stream, or several with commas; may be empty where ``options`` say what to read.
         schema: typed columns as DDL text or a ``StructType``; None for the map ``fields``.
-        options: of the reader, as docs/spark.md lists them. The url is the app's unless named here.
+        options: of the reader, as docs/spark/reference.md lists them. The url is the app's unless named here.
         format: of the reader; another than ``millstream`` is given its options only.
     """
 

@@ -22,12 +22,12 @@ from millstream.node.disk_guard import Room
 from millstream.node.node import Node
 from millstream.node.outcome import Outcome
 from millstream.persistence.log import Log
-from millstream.persistence.simdisk import Crash, Fault, SimDisk
 from millstream.server.committer import Committer
 from persistence.reference import HOME, entropy
 from support.inprocess import to_words
 from support.resp import decode
 from support.servers import millstream_server
+from support.simdisk import Crash, Fault, SimDisk
 from support.wire import Wire
 
 WORK = [

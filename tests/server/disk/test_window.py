@@ -17,9 +17,9 @@ from millstream.commands.context.config import Config
 from millstream.node.disk_guard import Room
 from millstream.node.node import Node
 from millstream.persistence.log import Log
-from millstream.persistence.simdisk import Crash, PowerCut, SimDisk
 from millstream.server.committer import SYNC_SECONDS, Committer
 from support import campaign
+from support.simdisk import Crash, PowerCut, SimDisk
 
 HOME = Path("/data")
 

@@ -36,7 +36,7 @@ def fake_java(folder: Path, version: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "told"),
+    ("version", "problem_text"),
     [
         ("1.8.0_392", "is Java 8"),
         ("11.0.2", "is Java 11"),
@@ -47,17 +47,17 @@ def fake_java(folder: Path, version: str) -> None:
 )
 @pytest.mark.usefixtures("fresh")
 def test_old_java_is_named_with_the_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, told: str | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, problem_text: str | None
 ) -> None:
     """One sentence, so that nobody has to find out from a Java stack trace."""
     fake_java(tmp_path, version)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     problem = java_problem()
-    if told is None:
+    if problem_text is None:
         assert problem is None
     else:
         assert problem is not None
-        assert told in problem
+        assert problem_text in problem
         assert "apt-get install openjdk-17-jre-headless" in problem
 
 
@@ -83,10 +83,10 @@ def test_the_wrapper_drops_the_zips_and_keeps_the_rest(tmp_path: Path, monkeypat
     assert python != sys.executable
     path = os.pathsep.join(["/x/lib/pyspark.zip", str(tmp_path), "/x/lib/py4j-0.10.9.9-src.zip", "/y z"])
     code = "import os, sys; print(os.environ['PYTHONPATH']); print(sys.executable)"
-    told = subprocess.run(
+    printed = subprocess.run(
         [python, "-c", code], env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=True
     ).stdout.splitlines()
-    assert told == [f"{tmp_path}:/y z", sys.executable]
+    assert printed == [f"{tmp_path}:/y z", sys.executable]
     question = "import sys; print('%d.%d' % sys.version_info[:2])"
     asked = [
         subprocess.run([each, "-c", question], capture_output=True, text=True, check=True).stdout

@@ -75,7 +75,7 @@ def submitted(folder: Path, package: Path, *words: str) -> "subprocess.Completed
         "PYSPARK_DRIVER_PYTHON": python,
         "SPARK_HOME": str(installed / "pyspark"),
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYTHONPATH": f"{installed}{os.pathsep}{package}",  # as docs/spark.md says
+        "PYTHONPATH": f"{installed}{os.pathsep}{package}",  # as docs/spark/how-to.md says
     }
     settings = ("--master", "local[1]", "--conf", "spark.ui.enabled=false", "--conf", "spark.log.level=ERROR")
     return subprocess.run(

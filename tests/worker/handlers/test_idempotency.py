@@ -176,7 +176,7 @@ async def test_what_cannot_be_meant_is_an_error(server: ServerProcess, client: r
 
 
 def test_the_recipe_for_sql_holds(own_server: ServerProcess, tasks: Any, tmp_path: Path) -> None:
-    """docs/worker.md's example: the key and the effect in one transaction, killed between its commit and the ack."""
+    """The example of docs/worker/how-to.md: key and effect in one transaction, killed between commit and ack."""
     database = tmp_path / "accounts.db"
     with sqlite3.connect(database) as db:
         db.execute("CREATE TABLE done (key TEXT PRIMARY KEY)")
@@ -186,7 +186,7 @@ def test_the_recipe_for_sql_holds(own_server: ServerProcess, tasks: Any, tmp_pat
     with own_server.client(decode_responses=True) as client:
         for number in range(40):
             client.xadd("payments", {"account": "tea", "amount": number})
-        recipe = block("python", "sqlite3", page="docs/worker.md")
+        recipe = block("python", "sqlite3", page="docs/worker/how-to.md")
         target = tasks.app(recipe.replace('"accounts.db"', repr(str(database))))
         doomed = tasks.worker(target, own_server.url, MILLSTREAM_HOOK="before_ack=kill")
         assert doomed.wait(timeout=60) < 0  # the point was reached: commits are made, no ack is sent

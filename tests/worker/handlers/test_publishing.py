@@ -329,7 +329,7 @@ def test_the_documents_web_applications_publish(
     needs.package(framework)
     monkeypatch.setenv("MILLSTREAM_URL", server.url)
     names: dict[str, object] = {"__name__": "shop"}
-    text = block("python", f"from {framework}", page="docs/worker.md")
+    text = block("python", f"from {framework}", page="docs/worker/how-to.md")
     exec(compile(text, framework, "exec"), names)
     if framework == "flask":
         response = names["web"].test_client().post("/orders", json={"id": 7})  # type: ignore[attr-defined] # as printed

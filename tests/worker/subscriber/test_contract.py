@@ -414,7 +414,6 @@ async def test_what_came_before_the_process_was_frozen_is_not_run_after_it(
         if not frozen and client.xlen("s"):
             frozen.append(client.xautoclaim("s", "g", "other", 0)[1][0][0])
             clock.advance(HOUR)
-            app.loops[0].member.ticked = clock.now().mono
 
     failpoints.on("after_read", freeze)
     async with app.running():

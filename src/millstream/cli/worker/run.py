@@ -29,7 +29,7 @@ orders:make_app() what `make_app` returns.
 \b
     $ millstream run orders:app --workers 4
 
-Functions under @app.pipeline run on Spark, all in one process beside the workers (docs/spark.md); needs Java and
+Functions under @app.pipeline run on Spark, all in one process beside the workers (docs/spark/how-to.md); needs Java and
 millstream[spark].
 
 A worker that crashes is started again; what it had in hand, the others claim after min_idle_time. SIGTERM or Ctrl-C

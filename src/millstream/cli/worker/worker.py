@@ -28,8 +28,9 @@ _WIDE = {"max_content_width": 110}
 
 HELP = """Workers: who runs, what they have in hand, and what they are told.
 
-Every worker tells the server about itself every five seconds, in keys under millstream: (docs/worker.md), and looks
-there for what it is to do. ID is as `ls` shows it; its beginning is enough if no other begins so.
+Every worker tells the server about itself every five seconds, in keys under millstream:
+(docs/worker/reference.md), and looks there for what it is to do. ID is as `ls` shows it; its beginning is enough if no
+other begins so.
 
 \b
 Examples:

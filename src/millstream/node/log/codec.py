@@ -5,7 +5,6 @@ applying never reads it. Nothing but ints, bytes, text, booleans, null and array
 makes nothing else: no object is ever revived from a log.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import msgpack
@@ -35,9 +34,3 @@ def unpack(payload: bytes) -> tuple[int, list[list[Any]]]:
             "start a newer Millstream on this data directory"
         )
     return wall, steps
-
-
-def steps_of(payloads: Iterator[bytes]) -> Iterator[list[Any]]:
-    """Every transition of every record, in order."""
-    for payload in payloads:
-        yield from unpack(payload)[1]

@@ -5,8 +5,6 @@ Each setting here has its price, which is why Spark does not have it by default:
 * Workers import PySpark from the installed package, whose modules are compiled once, instead of from the zip that Spark
   puts first on their path, which is compiled anew by every worker. Price: a wrapper script in the cache, which also
   answers by itself which Python it is: Spark asks before it starts each kind of worker.
-* Workers are forked by a process that imports PySpark while Java starts, see ``nursery``. Price: that process, some
-  50 MB of which most is shared with the workers.
 * ``SPARK_HOME`` is set to that package, which Spark's scripts would start a Python to find. Price: none known.
 * Checkpoint files are written through ``java.io`` semantics instead of Hadoop's local file system, which starts about
   ten processes a micro-batch. Price: two drivers on one checkpoint are told apart less well. Local paths only.
@@ -19,6 +17,7 @@ import functools
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import stat
 import subprocess
@@ -30,7 +29,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream.errors import ConfigError
-from millstream.spark.session import handover, nursery
 from millstream.spark.session.java_output import held_back
 
 if TYPE_CHECKING:
@@ -64,10 +62,6 @@ if [ "$#" = 2 ] && [ "$1" = -c ] && [ "$2" = "import sys; print('%d.%d' % sys.ve
   echo {version}
   exit
 fi
-# A daemon is made by the nursery, if there is one; a Python that needs PYTHONHOME would not start with -I.
-if [ -S "$MILLSTREAM_NURSERY" ] && [ -z "$PYTHONHOME" ] && [ "$1 $2" = "-m pyspark.daemon" ] && [ -r {handover} ]; then
-  exec {python} -I -S {handover} "$@"
-fi
 exec {python} "$@"
 """
 
@@ -84,10 +78,10 @@ def java_problem() -> str | None:
         where = f"JAVA_HOME is {home}, which has no bin/java" if home else "there is no java on PATH"
         return f"Spark needs Java {JAVA_NEEDED} or newer, and {where}: {cure}"
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=30).stderr
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=30).stderr
     except (OSError, subprocess.TimeoutExpired) as reason:
         return f"Spark needs Java {JAVA_NEEDED} or newer, and {java} does not run ({reason}): {cure}"
-    found = re.search(r'version "(?:1\.)?(\d+)', told)
+    found = re.search(r'version "(?:1\.)?(\d+)', answer)
     if found is None or int(found[1]) < JAVA_NEEDED:
         version = found[1] if found else "of an unknown version"
         return f"Spark needs Java {JAVA_NEEDED} or newer, and {java} is Java {version}: {cure}"
@@ -104,11 +98,7 @@ def worker_python() -> str:
     """The Python for Spark's workers: this one, behind the wrapper if it can be written."""
     if "PYSPARK_PYTHON" in os.environ:
         return os.environ["PYSPARK_PYTHON"]
-    text = _WRAPPER.format(
-        python=_quoted(sys.executable),
-        version="{}.{}".format(*sys.version_info[:2]),
-        handover=_quoted(str(Path(handover.__file__))),
-    )
+    text = _WRAPPER.format(python=shlex.quote(sys.executable), version="{}.{}".format(*sys.version_info[:2]))
     path = cache_folder() / f"python-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
     if not path.exists():
         try:
@@ -120,10 +110,6 @@ def worker_python() -> str:
         except OSError:  # a home that cannot be written to: slower, and no less right
             return sys.executable
     return str(path)
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "'\\''") + "'"
 
 
 def java_options(*, quick: bool) -> str:
@@ -196,20 +182,6 @@ def _class_archive() -> Path | None:
     return folder / f"spark-{mark}.jsa"
 
 
-@functools.cache
-def _nursery() -> nursery.Nursery | None:
-    """The nursery for the Java process that this process starts; None where it could not be used, or be had."""
-    if "PYSPARK_PYTHON" in os.environ or not nursery.available():  # only our wrapper asks it
-        return None
-    context = sys.modules.get("pyspark.core.context")
-    if context is not None and context.SparkContext._gateway is not None:  # noqa: SLF001 - no other way to see it
-        return None  # Java is there already, and does not know of one
-    try:
-        return nursery.Nursery()
-    except OSError:
-        return None
-
-
 def session(app_name: str = "millstream", *, quick: bool = False, quiet: bool = False, **confs: str) -> "SparkSession":
     """A local Spark session with the settings above; an active one is used as it is.
 
@@ -226,7 +198,6 @@ def session(app_name: str = "millstream", *, quick: bool = False, quiet: bool = 
     problem = java_problem()
     if problem is not None:
         raise ConfigError(problem)
-    early = _nursery()
     from pyspark.errors import PySparkException  # noqa: PLC0415 - as the next
     from pyspark.find_spark_home import _find_spark_home  # noqa: PLC0415 - as the next
     from pyspark.sql import SparkSession  # noqa: PLC0415 - slow, and pointless without Java
@@ -255,12 +226,11 @@ def session(app_name: str = "millstream", *, quick: bool = False, quiet: bool = 
     for name, value in chosen.items():
         builder = builder.config(name, value)
     try:
-        with early.announced() if early is not None else contextlib.nullcontext():
-            if not quiet:
-                return builder.getOrCreate()
-            with held_back() as errors:
-                _launch(chosen, errors)
-                return builder.getOrCreate()
+        if not quiet:
+            return builder.getOrCreate()
+        with held_back() as errors:
+            _launch(chosen, errors)
+            return builder.getOrCreate()
     except PySparkException as reason:
         raise ConfigError(
             f"Spark did not start ({str(reason).splitlines()[0].strip()}; what Java said stands above): correct the "

@@ -100,7 +100,6 @@ class Membership:
         capabilities: of the server, as found at the last connect.
         held: entries in hand by id.
         reasons: why entries were buried, and how many for each.
-        ticked: monotonic milliseconds at which this process was last seen alive by itself.
     """
 
     stream: str
@@ -119,7 +118,6 @@ class Membership:
     stats: Stats = field(default_factory=Stats)
     chance: Random = field(default_factory=Random)
     held: dict[bytes, Held] = field(default_factory=dict)
-    ticked: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
 
     def stale(self, held: Held) -> bool:

@@ -40,7 +40,6 @@ class Leases:
         # retries further away than min_idle, and the monotonic ms when each is due
         self._parked: dict[Held, int] = {}
         self._looked_at = 0
-        member.ticked = member.clock.now().mono
         #: called with entries whose handler returned a while ago without an outcome; they are not renewed
         self.on_left: Callable[[Held], None] | None = None
 
@@ -54,7 +53,7 @@ class Leases:
     async def round(self) -> None:
         """One round of renewals."""
         member = self._member
-        now = member.ticked = member.clock.now().mono
+        now = member.clock.now().mono
         if member.no_ack:
             return
         due = [held for held in member.held.values() if self._plan.is_due(now, held.leased)]

@@ -1,0 +1,103 @@
+"""What one run of the demo was asked to do, and where it keeps its things."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from millstream.errors import UsageError
+
+MARKER = ".millstream-demo"
+"""A folder with this file was made by the demo, so the demo may empty it."""
+
+OURS = ("data", "logs", "receipts", "spark", "parquet", "page.html", "checks.json")
+"""What a run leaves in its output folder, and the next run removes."""
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Names of the streams of one run."""
+
+    flights: str
+    alerts: str
+    routes: str
+    prefix: str
+
+    @classmethod
+    def under(cls, prefix: str) -> "Keys":
+        """Keys that begin with ``prefix``; an empty one suits a server of our own."""
+        return cls(f"{prefix}flights", f"{prefix}alerts", f"{prefix}top-routes", prefix)
+
+    @property
+    def dead(self) -> str:
+        """The dead letters of the flights."""
+        return f"{self.flights}:dead"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One run.
+
+    Attributes:
+        out: output folder; everything on disk is inside it.
+        keys: names of the streams.
+        rows: only the first so many flights; None for all.
+        url: a given server; None starts one.
+        kill_server: SIGKILL the embedded server half-way and start it again on the same directory.
+        keep: leave the keys on the given server.
+    """
+
+    out: Path
+    keys: Keys
+    rows: int | None = None
+    url: str | None = None
+    kill_server: bool = False
+    keep: bool = False
+
+    @property
+    def data(self) -> Path:
+        """Data directory of the embedded server."""
+        return self.out / "data"
+
+    @property
+    def logs(self) -> Path:
+        """One log file a process."""
+        return self.out / "logs"
+
+    @property
+    def receipts(self) -> Path:
+        """One file a worker process: what it handled."""
+        return self.out / "receipts"
+
+    @property
+    def parquet(self) -> Path:
+        """The pipeline's tables."""
+        return self.out / "parquet"
+
+    @property
+    def spark(self) -> Path:
+        """The pipeline's checkpoint and its per-batch results."""
+        return self.out / "spark"
+
+    def prepare(self) -> None:
+        """Make the output folder, empty of an earlier run.
+
+        Raises:
+            UsageError: the folder holds something the demo has not made.
+        """
+        if self.out.exists() and not self.out.is_dir():
+            raise UsageError(f"{self.out} is a file: choose a folder with --out")
+        if self.out.is_dir() and any(self.out.iterdir()) and not (self.out / MARKER).exists():
+            raise UsageError(
+                f"{self.out} is not empty and was not made by the demo, so nothing in it is touched: "
+                "choose another folder with --out"
+            )
+        self.out.mkdir(parents=True, exist_ok=True)
+        (self.out / MARKER).touch()
+        for name in OURS:
+            path = self.out / name
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        for folder in (self.logs, self.receipts, self.spark, self.parquet):
+            folder.mkdir()

@@ -1,0 +1,227 @@
+"""The few SVG drawings that the page needs: lines over time, bars, a heat map. Colours are the page's CSS variables.
+
+Every drawing has a fixed view box and scales with its column, so that it stays sharp and fits a telephone.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+WIDTH, LINES, AREA, STEP = 920, 300, 90, 26
+"""Of every drawing the width; the height of lines, of an area, of one bar. In the drawing's own units."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line.
+
+    Attributes:
+        name: shown at its end.
+        color: a CSS colour.
+        points: x and y, x rising.
+    """
+
+    name: str
+    color: str
+    points: Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A vertical line with a text, at ``x``."""
+
+    x: float
+    text: str
+    color: str
+
+
+@dataclass(frozen=True)
+class Scale:
+    """From values to places on the paper."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        """Where a value is."""
+        span = (self.high - self.low) or 1.0
+        return self.start + (value - self.low) / span * (self.end - self.start)
+
+
+def ticks(low: float, high: float, count: int = 5) -> list[float]:
+    """Round numbers between ``low`` and ``high``."""
+    span = high - low
+    if span <= 0:
+        return [low]
+    raw = span / count
+    size = 10 ** math.floor(math.log10(raw))
+    step = next(factor * size for factor in (1, 2, 5, 10) if factor * size >= raw)
+    first = math.ceil(low / step)
+    return [index * step for index in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def short(value: float) -> str:
+    """A number in few letters: ``336k``, ``1.5``, ``-3``."""
+    if abs(value) >= 1000:
+        return f"{value / 1000:.3g}k"
+    return f"{value:g}"
+
+
+def svg(height: float, body: Iterable[str], label: str) -> str:
+    """A drawing with a text for those who cannot see it."""
+    inside = "".join(body)
+    return f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{escape(label)}">{inside}</svg>'
+
+
+def text(x: float, y: float, words: str, kind: str = "", anchor: str = "start", color: str = "") -> str:
+    """Words at a place."""
+    style = f' style="fill:{color}"' if color else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}" text-anchor="{anchor}"{style}>{escape(words)}</text>'
+
+
+def line_chart(
+    series: Sequence[Series],
+    label: str,
+    *,
+    x_ticks: Sequence[tuple[float, str]] = (),
+    marks: Sequence[Mark] = (),
+    unit: str = "",
+) -> str:
+    """Lines over time.
+
+    Args:
+        series: the lines.
+        label: what the drawing shows, in words.
+        x_ticks: places and words of the horizontal axis; round numbers without.
+        marks: vertical lines; their words stand above, in as many rows as keep them apart.
+        unit: after the numbers of the vertical axis.
+    """
+    every = [point for one in series for point in one.points]
+    xs, ys = [x for x, _ in every], [y for _, y in every]
+    low, high = min(0.0, *ys), max(ys)
+    rows, depth = _rows(marks, Scale(min(xs), max(xs), 52, WIDTH - 96))
+    top = 14 + 16 * depth
+    across = Scale(min(xs), max(xs), 52, WIDTH - 96)
+    up = Scale(low, high or 1, LINES - 28, top)
+    body = list(_grid(across, up, x_ticks or [(x, short(x)) for x in ticks(min(xs), max(xs), 8)], unit))
+    for mark, row in zip(marks, rows, strict=True):
+        x, y = across(mark.x), 10 + 16 * row
+        near_end = x > WIDTH * 0.6
+        body.append(
+            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{y - 8}" y2="{up.start}" class="mark" style="stroke:{mark.color}"/>'
+        )
+        body.append(text(x + (-5 if near_end else 5), y, mark.text, "note", "end" if near_end else "start", mark.color))
+    for one in series:
+        path = " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in one.points)
+        body.append(f'<polyline points="{path}" class="line" style="stroke:{one.color}"/>')
+    body += _names(series, across, up)
+    return svg(LINES, body, label)
+
+
+def _rows(marks: Sequence[Mark], across: Scale) -> tuple[list[int], int]:
+    """A row for each mark's words so that no two overlap; and how many rows there are."""
+    ends: list[list[tuple[float, float]]] = []
+    chosen = []
+    for mark in marks:
+        x, length = across(mark.x), 6.4 * len(mark.text) + 10
+        span = (x - length, x) if x > WIDTH * 0.6 else (x, x + length)
+        row = next((i for i, taken in enumerate(ends) if all(span[1] < a or span[0] > b for a, b in taken)), len(ends))
+        if row == len(ends):
+            ends.append([])
+        ends[row].append(span)
+        chosen.append(row)
+    return chosen, len(ends)
+
+
+def _grid(across: Scale, up: Scale, x_ticks: Sequence[tuple[float, str]], unit: str) -> Iterable[str]:
+    for value in ticks(up.low, up.high):
+        y = up(value)
+        yield f'<line x1="{across.start}" x2="{across.end}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>'
+        yield text(across.start - 8, y + 4, short(value) + unit, "tick", "end")
+    for value, words in x_ticks:
+        yield text(across(value), up.start + 20, words, "tick", "middle")
+
+
+def _names(series: Sequence[Series], across: Scale, up: Scale) -> Iterable[str]:
+    """Each line's name at its end, moved apart where two would overlap."""
+    last = -math.inf
+    for one in sorted(series, key=lambda one: up(one.points[-1][1])):
+        y = max(up(one.points[-1][1]) + 4, last + 15)
+        last = y
+        yield text(across.end + 8, y, one.name, "name", "start", one.color)
+
+
+def area(points: Sequence[tuple[float, float]], label: str, color: str) -> str:
+    """A filled curve."""
+    xs, ys = [x for x, _ in points], [y for _, y in points]
+    across, up = Scale(min(xs), max(xs), 52, WIDTH - 96), Scale(0, max(*ys, 1), AREA - 22, 8)
+    path = " ".join(f"L{across(x):.1f} {up(y):.1f}" for x, y in points)
+    base = up(0)
+    outline = f"M{across(xs[0]):.1f} {base:.1f} {path} L{across(xs[-1]):.1f} {base:.1f} Z"
+    body = [
+        f'<path d="{outline}" class="area" style="fill:{color}"/>',
+        f'<line x1="{across.start}" x2="{across.end}" y1="{base:.1f}" y2="{base:.1f}" class="grid"/>',
+        text(across.start - 8, up(up.high) + 8, short(round(up.high)), "tick", "end"),
+        text(across.start - 8, base + 4, "0", "tick", "end"),
+        text(across.end + 8, base - 4, "pending", "name", "start", color),
+    ]
+    return svg(AREA, body, label)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar: its name, its value, and the words at its end."""
+
+    name: str
+    value: float
+    words: str
+    color: str = "var(--c1)"
+
+
+def bars(rows: Sequence[Bar], label: str, *, left: float = 210) -> str:
+    """Horizontal bars, one below the other."""
+    across = Scale(0, max((row.value for row in rows), default=1) or 1, left, WIDTH - 250)
+    body = []
+    for index, row in enumerate(rows):
+        y = index * STEP
+        width = max(across(max(row.value, 0)) - left, 1)
+        body.append(text(left - 10, y + STEP * 0.62, row.name, "label", "end"))
+        body.append(
+            f'<rect x="{left}" y="{y + 4}" width="{width:.1f}" height="{STEP - 9}" rx="3" style="fill:{row.color}"/>'
+        )
+        body.append(text(left + width + 8, y + STEP * 0.62, row.words, "value"))
+    return svg(len(rows) * STEP + 4, body, label)
+
+
+def heat(
+    rows: Sequence[str], columns: Sequence[str], cells: Sequence[Sequence[float | None]], label: str, words: str
+) -> str:
+    """A table of colours, from none to the strongest.
+
+    Args:
+        rows: names of the rows.
+        columns: names of the columns.
+        cells: a value for each row and column; None where there is none.
+        label: what the drawing shows.
+        words: what a value means, after the number, for the pointer.
+    """
+    left, top, high = 52.0, 22.0, 30.0
+    wide = (WIDTH - left - 4) / len(columns)
+    known = [value for row in cells for value in row if value is not None]
+    low, most = (min(known), max(known)) if known else (0.0, 1.0)
+    body = [text(left + wide * (i + 0.5), 14, name, "tick", "middle") for i, name in enumerate(columns)]
+    for y, (name, row) in enumerate(zip(rows, cells, strict=True)):
+        body.append(text(left - 10, top + high * y + 19, name, "tick", "end"))
+        for x, value in enumerate(row):
+            share = 0.0 if value is None else (value - low) / ((most - low) or 1)
+            style = "fill:var(--grid)" if value is None else f"fill:var(--heat);fill-opacity:{0.06 + 0.94 * share:.3f}"
+            meaning = "no flights" if value is None else f"{value:.1f} {words}"
+            body.append(
+                f'<rect x="{left + wide * x + 1:.1f}" y="{top + high * y + 1:.1f}" width="{wide - 2:.1f}" '
+                f'height="{high - 2:.1f}" rx="3" style="{style}">'
+                f"<title>{escape(f'{name} {columns[x]}: {meaning}')}</title></rect>"
+            )
+    return svg(top + high * len(rows) + 4, body, label)

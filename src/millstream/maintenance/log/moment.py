@@ -1,0 +1,86 @@
+"""A place in the log by position or by time, for point-in-time recovery.
+
+Each record carries the wall time at which its command ran. A moment means everything before the first record that is
+later: if the clock was set back in between, what came after that is left out, however early its own time says it was.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from millstream import times
+from millstream.errors import UsageError
+from millstream.maintenance.log.records import wall_of
+from millstream.maintenance.log.walk import records
+from millstream.persistence.disk import Disk
+from millstream.persistence.manifest import Manifest
+
+_EPOCH_FROM = 10_000_000_000  # a bare number from here on is milliseconds since 1970 (April 1970), not a position
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A place in the log; one of the two is given, or none for :data:`ANY`.
+
+    Attributes:
+        position: of a record.
+        ms: wall time in milliseconds.
+    """
+
+    position: int | None = None
+    ms: int | None = None
+
+
+ANY = Moment()
+"""No place in particular: all of a log."""
+
+
+def parse_moment(word: str, now_ms: int) -> Moment:
+    """A position (``4711``), or a time as :func:`millstream.times.instant` reads it.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    if word.isdecimal():
+        number = int(word)
+        return Moment(ms=number) if number >= _EPOCH_FROM else Moment(position=number)
+    try:
+        return Moment(ms=times.instant(word, now_ms))
+    except ValueError as reason:
+        raise UsageError(f"{word!r} is no place in a log: it may be a position such as 4711; else {reason}") from None
+
+
+def last_before(disk: Disk, directory: Path, manifest: Manifest, until: Moment) -> int:
+    """Position of the last record that belongs to a moment.
+
+    Args:
+        disk: a picture of the log.
+        directory: of the log.
+        manifest: its manifest.
+        until: the moment.
+
+    Raises:
+        UsageError: the log cannot be had as of then; the text says from and to when it can.
+        LogCorruptError: there is damage before that moment.
+    """
+    base = last = manifest.begin - 1
+    if until.position is not None and until.position < base:
+        raise UsageError(
+            f"the snapshot in {directory} holds everything up to record {base} as one state, and position "
+            f"{until.position} is before it: take an older backup"
+        )
+    for position, payload in records(disk, directory):
+        if until.position is not None and position > until.position:
+            break
+        if until.ms is not None and wall_of(position, payload) > until.ms:
+            break
+        last = position
+        if position == until.position:  # damage behind it is no concern of ours
+            break
+    if until.position is not None and until.position != last:
+        raise UsageError(f"the log in {directory} ends with record {last}, before position {until.position}")
+    if until.ms is not None and last == base and manifest.snapshot is not None:
+        raise UsageError(
+            f"the snapshot in {directory} holds everything up to record {base} as one state, and that record may be "
+            "later than the moment asked for: take an older backup, or leave the moment out"
+        )
+    return last

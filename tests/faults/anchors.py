@@ -1,0 +1,352 @@
+"""Where in the source a fault is planted: found by file, function and the shape of the statement, not by its text.
+
+A fault's ``old`` is Python, and fits a statement of the same shape, whatever its names and strings are: each name of
+the pattern stands for one name of the source, and ``new`` is planted with the names found there. So a rename breaks no
+fault, and neither does another layout of the lines. ``...`` fits any body or expression, and in ``new`` stands for what
+it fitted. Of several statements of one shape the one with the very names is meant; where a rename has taken those away,
+``which`` says it, as long as there are as many as before. A file is looked for by its name when it has moved, and a
+function in all of the package when its file has gone.
+
+Lua has no tree here: in a ``.lua`` file, or in a string that a Python name is assigned, ``old`` is text that occurs
+once in that function or string, whatever the white space.
+"""
+
+import ast
+import builtins
+import copy
+import difflib
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+DEFINITIONS = (*FUNCTIONS, ast.ClassDef)
+FIXED = frozenset(dir(builtins)) | {"self", "cls"}
+"""Names that stand for themselves alone."""
+TAILS = ("orelse", "finalbody")
+"""What a pattern whose body is ``...`` need not show."""
+
+
+class Misplaced(LookupError):  # noqa: N818 - says where to look
+    """A fault does not fit the source; the message says what stands there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """What is changed, and where.
+
+    Attributes:
+        file: below the package; another folder will do when the name is the same.
+        place: ``Class.method``, ``function``, a name that is assigned at the top of the file, or "" for all that is
+            outside of functions.
+        old: the statements or the expression, with names as they were when the fault was written.
+        new: what takes their place; "" deletes.
+        which: ``2 of 5``, where five of this shape are in the place.
+    """
+
+    file: str
+    place: str
+    old: str
+    new: str
+    which: str = ""
+
+
+@dataclass(slots=True)
+class Match:
+    """One statement or expression that has the shape of a pattern, and what the pattern's names stand for."""
+
+    parent: Any
+    at: slice | str | int
+    names: dict[tuple[str, Any], Any] = field(default_factory=dict)
+    holes: list[Any] = field(default_factory=list)
+
+    @property
+    def exact(self) -> bool:
+        """The very names of the pattern."""
+        return all(name == found for (_, name), found in self.names.items())
+
+
+def is_hole(node: Any) -> bool:
+    """``...``, as an expression or as a statement."""
+    node = node.value if isinstance(node, ast.Expr) else node
+    return isinstance(node, ast.Constant) and node.value is ...
+
+
+def is_open(node: Any) -> bool:
+    """A compound statement of whose body the pattern says nothing."""
+    body = getattr(node, "body", None)
+    return isinstance(body, list) and len(body) == 1 and is_hole(body[0])
+
+
+def stands_for(match: Match, kind: str, name: Any, found: Any) -> bool:
+    """Let a name of the pattern stand for one of the source, unless either is taken."""
+    if kind == "name" and (name in FIXED or found in FIXED):
+        return name == found
+    taken = match.names.setdefault((kind, name), found)
+    return taken == found and sum(k == kind and one == found for (k, _), one in match.names.items()) == 1
+
+
+def kind_of(node: ast.AST, name: str) -> str:
+    """Names of attributes, of parameters as a caller gives them, and all others are renamed apart."""
+    return "attribute" if name == "attr" else "keyword" if isinstance(node, ast.keyword) else "name"
+
+
+def fits(pattern: Any, node: Any, match: Match) -> bool:
+    """Whether a part of the source has the shape of a part of the pattern; notes names and what ``...`` fits."""
+    if isinstance(pattern, list):
+        return (
+            isinstance(node, list) and len(pattern) == len(node) and all(map(fits, pattern, node, [match] * len(node)))
+        )
+    if is_hole(pattern):
+        match.holes.append(node)
+        return isinstance(node, ast.expr | ast.stmt)
+    if type(pattern) is not type(node):
+        return False
+    if isinstance(pattern, ast.Constant) and isinstance(pattern.value, str | bytes):
+        return type(pattern.value) is type(node.value) and stands_for(match, "text", pattern.value, node.value)
+    if not isinstance(pattern, ast.AST):
+        return bool(pattern == node)
+    for name, value in ast.iter_fields(pattern):
+        found = getattr(node, name)
+        if name == "ctx" or (name in TAILS and not value and is_open(pattern)):
+            continue
+        if name == "body" and is_open(pattern):
+            match.holes.append(
+                (found, {tail: getattr(node, tail) for tail in TAILS if getattr(pattern, tail, 1) == []})
+            )
+        elif isinstance(value, str) and isinstance(found, str):
+            if not stands_for(match, kind_of(pattern, name), value, found):
+                return False
+        elif not fits(value, found, match):
+            return False
+    return True
+
+
+def fill(node: Any, match: Match, holes: Iterator[Any]) -> Any:
+    """The replacement in the names of the source, with what ``...`` fitted."""
+    if isinstance(node, list):
+        filled = [fill(one, match, holes) for one in node]
+        return [one for part in filled for one in (part if isinstance(part, list) else [part])]
+    if is_hole(node):
+        hole = next(holes)
+        return hole[0] if isinstance(hole, tuple) else hole
+    if not isinstance(node, ast.AST):
+        return node
+    made: Any = copy.copy(node)
+    if isinstance(node, ast.Constant):
+        made.value = match.names.get(("text", node.value), node.value)
+        return made
+    for name, value in ast.iter_fields(node):
+        if name == "body" and is_open(node):
+            made.body, tails = next(holes)
+            vars(made).update({tail: found for tail, found in tails.items() if getattr(node, tail, 1) == []})
+        elif isinstance(value, str):
+            setattr(made, name, match.names.get((kind_of(node, name), value), value))
+        elif not (name in TAILS and not value and is_open(node)):
+            setattr(made, name, fill(value, match, holes))
+    return made
+
+
+def parts(parent: ast.AST, deep: bool) -> Iterator[tuple[Any, str | int, Any]]:
+    """Every part of a node with what holds it and where, as they stand; whole lists too, for statements in a row."""
+    for name, value in ast.iter_fields(parent):
+        if isinstance(value, list):
+            yield parent, name, value
+        for at, one in enumerate(value) if isinstance(value, list) else [(name, value)]:
+            if isinstance(one, ast.AST):
+                yield value if isinstance(value, list) else parent, at, one
+                if deep or not isinstance(one, DEFINITIONS):
+                    yield from parts(one, deep)
+
+
+def matches(scope: ast.AST, old: list[ast.stmt], whole: bool) -> list[Match]:
+    """All of a shape in a scope: statements in a row, or expressions if the pattern is one and ``whole`` is not set."""
+    expression = old[0].value if len(old) == 1 and isinstance(old[0], ast.Expr) and not whole else None
+    found = []
+    for parent, at, part in parts(scope, isinstance(scope, FUNCTIONS)):
+        if expression is not None:
+            if fits(expression, part, match := Match(parent, at)):
+                found.append(match)
+        elif isinstance(part, list) and part and isinstance(part[0], ast.stmt):
+            for start in range(len(part) - len(old) + 1):
+                match = Match(part, slice(start, start + len(old)))
+                if fits(old, part[start : start + len(old)], match):
+                    found.append(match)
+    return found
+
+
+def definitions(body: list[ast.stmt], prefix: str = "") -> Iterator[tuple[str, ast.stmt]]:
+    """Functions, classes and what is assigned at the top, by their qualified names; those in functions too."""
+    for node in body:
+        if isinstance(node, DEFINITIONS):
+            yield prefix + node.name, node
+            yield from definitions(node.body, f"{prefix}{node.name}.")
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and not prefix:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from ((one.id, node) for one in targets if isinstance(one, ast.Name))
+
+
+def scopes(tree: ast.Module, place: str, *, strict: bool) -> list[ast.AST]:
+    """What a place names: all of that name, since a property has two; by its last name if its class is renamed."""
+    if not place:
+        return [tree]
+    named = list(definitions(tree.body))
+    exact: list[ast.AST] = [node for name, node in named if name == place]
+    last = {name: node for name, node in named if name.rpartition(".")[2] == place.rpartition(".")[2]}
+    return exact or (list(last.values()) if len(last) == 1 and "." in place and not strict else [])
+
+
+def choose(anchor: Anchor, found: list[Match]) -> Match:
+    """The one that is meant among those of one shape.
+
+    Raises:
+        Misplaced: it cannot be known.
+    """
+    exact = [match for match in found if match.exact]
+    if len(exact) == 1 or len(found) == 1:
+        return (exact or found)[0]
+    number, _, count = anchor.which.partition(" of ")
+    if anchor.which and int(count) == len(found):
+        return found[int(number) - 1]
+    had = f"there were {count}" if anchor.which else "`which` does not say which"
+    raise Misplaced(f"{len(found)} statements there have the shape of\n{anchor.old}\nand {had}")
+
+
+def closest(scope: ast.AST, old: str) -> str:
+    """The line of a scope that looks most like the first of a pattern."""
+    lines = {
+        ast.unparse(node).partition("\n")[0]: node.lineno for node in ast.walk(scope) if isinstance(node, ast.stmt)
+    }
+    near = difflib.get_close_matches(old.partition("\n")[0], lines, 1, 0)
+    return f"line {lines[near[0]]}: {near[0]}" if near else "nothing"
+
+
+def change_text(text: str, anchor: Anchor) -> str:
+    """Replace text that is there once, whatever the white space between its words."""
+    pattern = r"\s+".join(map(re.escape, anchor.old.split()))
+    if (count := len(re.findall(pattern, text))) != 1:
+        raise Misplaced(f"{anchor.old!r} is {count} times there, not once")
+    return re.sub(pattern, lambda _: anchor.new, text)
+
+
+def change_lua(text: str, anchor: Anchor) -> str:
+    """Change the text of one Lua function at the top of a file."""
+    found = re.search(rf"^(local )?function {re.escape(anchor.place)}\(.*?^end$", text, re.MULTILINE | re.DOTALL)
+    if found is None:
+        raise Misplaced("no such function there")
+    return text[: found.start()] + change_text(found[0], anchor) + text[found.end() :]
+
+
+def change_string(scope: ast.AST, anchor: Anchor) -> None:
+    """Change the one string of an assignment in which the text is; between its strings there is no word."""
+    strings: list[Any] = [
+        node for node in ast.walk(scope) if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    change_text(" ".join(node.value for node in strings), anchor)
+    for node in strings:
+        with suppress(Misplaced):
+            node.value = change_text(node.value, anchor)
+
+
+def change_tree(found: list[ast.AST], anchor: Anchor) -> Match:
+    """Change the one statement or expression that is meant, in one of the scopes of a name."""
+    old, new = (ast.parse(dedent(text).strip()).body for text in (anchor.old, anchor.new))
+    expression = len(new) == 1 and isinstance(new[0], ast.Expr) and not is_hole(new[0])
+    alike = [match for scope in found for match in matches(scope, old, whole=not expression)]
+    if not alike:
+        raise Misplaced(
+            f"no statement there has the shape of\n{anchor.old}\nthe closest is {closest(found[0], anchor.old)}"
+        )
+    match = choose(anchor, alike)
+    filled = fill(new, match, iter(match.holes))
+    if isinstance(match.at, str):
+        setattr(match.parent, match.at, filled[0].value)
+    elif isinstance(match.at, int):
+        match.parent[match.at] = filled[0].value
+    else:
+        match.parent[match.at] = filled or ([ast.Pass()] if len(match.parent) == len(old) else [])
+    return match
+
+
+def changed(text: str, anchor: Anchor, *, same_place: bool = False, same_names: bool = False) -> str | ast.Module:
+    """A file with the fault in it: text of Lua, the tree of Python, so that only what is written is laid out.
+
+    Args:
+        text: of the file.
+        anchor: what to change.
+        same_place: only a place of the very name will do.
+        same_names: only a statement with the very names will do.
+
+    Raises:
+        Misplaced: the fault does not fit; the message says what stands there.
+    """
+    if anchor.file.endswith(".lua"):
+        return change_lua(text, anchor)
+    tree = ast.parse(text)
+    found = scopes(tree, anchor.place, strict=same_place)
+    if not found:
+        raise Misplaced("no such function, class or name there")
+    if isinstance(found[0], ast.Assign | ast.AnnAssign):
+        change_string(found[0], anchor)
+    elif not change_tree(found, anchor).exact and same_names:
+        raise Misplaced("other names there")
+    return tree
+
+
+@lru_cache(maxsize=2)
+def texts(package: Path, suffix: str) -> dict[Path, str]:
+    """All files of the package of one kind."""
+    return {path: path.read_text() for path in sorted(package.rglob("*" + suffix))}
+
+
+def attempts(some: dict[Path, str], anchor: Anchor, *, same_place: bool, same_names: bool) -> list[tuple[Path, Any]]:
+    """The files that a fault fits, of those that define its place and have its names, each with the fault."""
+    words = re.findall(r"\w+", anchor.old) if same_names else []
+    last = re.escape(anchor.place.rpartition(".")[2])
+    defined = re.compile(rf"(def|class|function) ([\w.]+\.)?{last}\b|^{last}\b", re.MULTILINE)
+    found = []
+    for path, text in some.items():
+        if defined.search(text) and all(word in text for word in words):
+            with suppress(Misplaced):
+                found.append((path, changed(text, anchor, same_place=same_place, same_names=same_names)))
+    return found
+
+
+def locate(package: Path, anchor: Anchor) -> tuple[Path, str | ast.Module]:
+    """The file that a fault is planted in, and what it is with the fault.
+
+    Where the file is not, or the place not in it, others of the same name are looked at, then those with that place, at
+    last those with a function of the name and the very statement: a module that was moved, renamed, divided or merged
+    needs no word here as long as its functions keep their names.
+
+    Raises:
+        Misplaced: with the place, and what stands there.
+    """
+    path = package / anchor.file
+    problem = "no such file"
+    if path.exists():
+        try:
+            return path, changed(path.read_text(), anchor)
+        except Misplaced as reason:
+            problem = str(reason)
+    others = {one: text for one, text in texts(package, path.suffix).items() if one != path}
+    same = {one: text for one, text in others.items() if one.name == path.name}
+    outside = not anchor.place
+    for some, same_place, same_names in ((same, False, outside), (others, True, outside), (others, False, True)):
+        found = attempts(some, anchor, same_place=same_place, same_names=same_names)
+        if len(found) == 1:
+            return found[0]
+        if found:
+            problem += "; it fits each of " + ", ".join(str(one.relative_to(package)) for one, _ in found)
+            break
+    raise Misplaced(f"{anchor.file}, {anchor.place or 'outside of functions'}: {problem}")
+
+
+def laid_out(source: str | ast.Module) -> str:
+    """The text of a file with a fault; Python's is without comments."""
+    return source if isinstance(source, str) else ast.unparse(source)
