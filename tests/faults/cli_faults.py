@@ -26,8 +26,8 @@ FAULTS = (
     Fault(
         "put-back-for-no-group",
         "The group that gave up on an entry gets it when it is put back.",
-        "worker/subscriber/loop.py",
-        "SubscriberLoop._pass_over",
+        "worker/subscriber/intake.py",
+        "Intake._pass_over",
         "[held for held in found if isinstance(held, Returned) and meant_for(held.history, stream) not in mine]",
         "[held for held in found if isinstance(held, Returned) and meant_for(held.history, stream) is not None]",
         f"{PUT_BACK}[redis-each]",
@@ -35,12 +35,11 @@ FAULTS = (
     Fault(
         "passed-over-and-left-pending",
         "What was put back for another group is acknowledged.",
-        "worker/subscriber/loop.py",
-        "SubscriberLoop._pass_over",
+        "worker/subscriber/intake.py",
+        "Intake._pass_over",
         "self._ledger.ack(held)",
-        "self._returned(held)",
+        "held.step(Event.LEAVE)",
         f"{PUT_BACK}[redis-manual]",
-        which="2 of 2",
     ),
     Fault(
         "manifest-believed",
