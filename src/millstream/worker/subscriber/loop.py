@@ -306,7 +306,8 @@ class SubscriberLoop:
         self._buffer.hand_back()  # what came with the last read
         self._isolated.hand_back()
         flushed = asyncio.create_task(self.parts.ledger.drain(min(grace, _STORED_WITHIN)))
-        self._after.unfinished += await self.lanes.end(grace)
+        stubborn = await self.lanes.end(grace)  # counts further runs meanwhile, so it is added afterwards
+        self._after.unfinished += stubborn
         await flushed
         for held in list(self.member.held.values()):
             if held.state is State.LEFT:
