@@ -13,8 +13,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
+from millstream import failpoints
 from millstream.errors import MillstreamError, UsageError
-from millstream.worker import failpoints
 from millstream.worker.handlers.invoke import BatchMessages, HandlerCalls
 from millstream.worker.model.lifecycle import Event, State
 from millstream.worker.settlement.consumer import Held
@@ -73,7 +73,7 @@ class BatchRuns:
         self.call: Callable[[BatchMessages], Awaitable[None]] = calls.batch
         self._calls = calls
         self._member = parts.member
-        self._ledger = parts.ledger
+        self._acks = parts.acks
         self._outcomes = parts.outcomes
         self._after = after
         self._gate = gate
@@ -95,7 +95,7 @@ class BatchRuns:
         if self._each:
             for held in fitting:
                 if held.state is not State.LEFT:
-                    await self._ledger.stored(held)
+                    await self._acks.stored(held)
 
     def _prepare(self, batch: list[Held]) -> tuple[list[Held], BatchMessages]:
         """Start every entry and bind it; the entries that fit the handler's annotations, with their messages."""

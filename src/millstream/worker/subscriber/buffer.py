@@ -38,7 +38,7 @@ class Buffer:
 
     def __init__(self, parts: SubscriberParts, *, lowest: int, highest: int) -> None:
         self._member = parts.member
-        self._ledger = parts.ledger
+        self._acks = parts.acks
         self._lowest = lowest
         self._highest = highest
         self._target = lowest
@@ -109,7 +109,7 @@ class Buffer:
         if self._member.no_ack:
             self._member.lose(held)  # read without a trace on the server: that is what no_ack means
         else:
-            self._ledger.release(held, charge=False)
+            self._acks.release(held, charge=False)
             self._member.stats.released += 1
 
     def hand_back(self) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
+from millstream import failpoints
 from millstream.client.line import Command, Line, Reply
-from millstream.worker import failpoints
 from millstream.worker.model.lifecycle import Event, State
 from millstream.worker.model.retry import share
 from millstream.worker.settlement.consumer import Held, hold
@@ -25,7 +25,7 @@ log = logging.getLogger("millstream.worker")
 _SWEEP_LIMIT_MS = 2_000
 _GONE_SWEEP_MS = 30_000
 _FIRST_CURSOR = b"0-0"
-_IN_PROGRESS = frozenset({State.BUFFERED, State.RUNNING, State.ACKING, State.BURYING})
+_IN_PROGRESS = frozenset({State.BUFFERED, State.RUNNING, State.ACKING, State.DYING})
 
 
 class GroupMissing(Exception):  # noqa: N818 - a state of the server
@@ -43,8 +43,8 @@ class Fetcher:
     def __init__(self, parts: SubscriberParts, line: Line) -> None:
         self._subscription = parts.subscription
         self._member = parts.member
-        self._ledger = parts.ledger
-        self._records = parts.records
+        self._acks = parts.acks
+        self._failures = parts.failures
         self.line = line
         self._cursor = _FIRST_CURSOR
         self._sweep_at = 0
@@ -69,7 +69,7 @@ class Fetcher:
         try:
             found = await self._find(room)
             if self._again:
-                await self._records.look_up(self._again, self._rows, self.line)
+                await self._failures.look_up(self._again, self._rows, self.line)
         except BaseException:
             self._let_go()
             raise
@@ -107,8 +107,8 @@ class Fetcher:
         soonest = now + min(self._subscription.polling_interval, max(self._member.min_idle // 2, 1))
         if self._subscription.claims:
             soonest = min(soonest, self._sweep_at)
-            if self._ledger.retries_due and not self._native:
-                soonest = min(soonest, self._ledger.retries_due[0][0])
+            if self._acks.retries_due and not self._native:
+                soonest = min(soonest, self._acks.retries_due[0][0])
         return max(soonest - now, 1)
 
     @property
@@ -176,7 +176,7 @@ class Fetcher:
 
     async def _claim_due(self, now: int, room: int) -> list[Held]:
         """Claim, by id, retries that this process sent away and that are due."""
-        due = self._ledger.retries_due
+        due = self._acks.retries_due
         if self._native:
             due.clear()  # the server wakes us
             return []
@@ -210,7 +210,7 @@ class Fetcher:
         gone = len(reply[2]) if len(reply) > 2 else 0
         if gone:
             member.stats.lost += gone
-            await self.line.calls(self._records.forget(reply[2]))
+            await self.line.calls(self._failures.forget(reply[2]))
             log.warning("%s: %d pending entries were trimmed or deleted unread", member.stream, gone)
         found = await self._claimed(reply[1], ordered=True)
         self._sweep_at = now + self._pause(found)
@@ -240,7 +240,7 @@ class Fetcher:
         first, last = ids[0], ids[-1]
         most = len(ids) + len(member.held)
         look = ("XPENDING", member.stream, member.group, first, last, most, member.consumer)
-        counts, record = await self.line.calls((look, self._records.question(ids)))
+        counts, record = await self.line.calls((look, self._failures.question(ids)))
         deliveries = {row[0]: row[3] for row in _checked(counts)}
         if not isinstance(record, ResponseError):  # else look_up asks again, and says what it means
             self._rows.update(zip(ids, record, strict=True))

@@ -12,7 +12,7 @@ from collections.abc import Awaitable
 
 from redis.exceptions import ResponseError
 
-from millstream.client.deadletter import meant_for
+from millstream.client.dead_letter.letter import meant_for
 from millstream.client.line import AccessDenied, Disconnected, Reply, passes
 from millstream.worker.model.lifecycle import Event, State
 from millstream.worker.settlement.consumer import Held, Returned
@@ -57,8 +57,8 @@ class Intake:
     ) -> None:
         self._subscription = parts.subscription
         self._member = member = parts.member
-        self._ledger = parts.ledger
-        self._records = parts.records
+        self._acks = parts.acks
+        self._failures = parts.failures
         self._line = fetcher.line
         self._group = group
         self._fetcher = fetcher
@@ -200,7 +200,7 @@ class Intake:
         self._gate.began()
         try:
             found = self._pass_over(await self._fetcher.read(room))
-            if self._records.alone:
+            if self._failures.alone:
                 found = self._isolate(found)
             self._store(found)
         finally:
@@ -217,12 +217,12 @@ class Intake:
             if self._member.no_ack:
                 self._member.drop(held)
             else:
-                self._ledger.ack(held)  # also where ack is manual: the handler never sees it
+                self._acks.ack(held)  # also where ack is manual: the handler never sees it
         return [held for held in found if held not in others] if others else found
 
     def _isolate(self, found: list[Held]) -> list[Held]:
         """Send what must run alone to where it does; the rest."""
-        alone, self._records.alone = {one for one in self._records.alone if one.state is State.BUFFERED}, []
+        alone, self._failures.alone = {one for one in self._failures.alone if one.state is State.BUFFERED}, []
         for held in alone:
             self._isolated.add(held)
         if self.held_up:

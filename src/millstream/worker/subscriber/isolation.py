@@ -6,7 +6,7 @@ Which of them must run in isolation, :func:`millstream.worker.model.retry.course
 begun is handed back uncharged, what runs is awaited, nothing is read. If the process dies now, it died of this entry;
 if it lives, the entry is cleared.
 
-While an entry waits here its delivery is taken back on the server (:meth:`Records.look_up`), so that a crash of
+While an entry waits here its delivery is taken back on the server (:meth:`FailureLog.look_up`), so that a crash of
 whatever runs meanwhile is not charged to it. It is charged again, and that is confirmed, right before its own run.
 """
 
@@ -120,8 +120,8 @@ class IsolatedRuns:
         start: Callable[[Held], Awaitable[None]],
     ) -> None:
         self._member = parts.member
-        self._ledger = parts.ledger
-        self._records = parts.records
+        self._acks = parts.acks
+        self._failures = parts.failures
         self.gate = gate
         self._start = start
         self._queue: deque[Held] = deque()
@@ -144,7 +144,7 @@ class IsolatedRuns:
         while self._queue:
             held = self._queue.popleft()
             if held.state is State.BUFFERED:
-                self._ledger.give_back(held)
+                self._acks.give_back(held)
                 self._member.stats.released += 1
 
     async def run(self) -> None:
@@ -167,14 +167,14 @@ class IsolatedRuns:
         loop = asyncio.get_running_loop()
         async with self.gate.alone() as alone:
             end = loop.time() + SLICE
-            await self._ledger.drain(_STORED_WITHIN)
+            await self._acks.drain(_STORED_WITHIN)
             while self._queue and not self._stopping:
                 held = self._queue.popleft()
                 try:
                     await self._run(held, alone=alone)
                 except asyncio.CancelledError:
                     if held.state is State.BUFFERED:
-                        self._ledger.give_back(held)
+                        self._acks.give_back(held)
                     raise
                 if loop.time() > end:
                     break
@@ -183,7 +183,7 @@ class IsolatedRuns:
         if held.state is not State.BUFFERED:
             return
         try:
-            ours = await self._records.charge(held, alone=alone)
+            ours = await self._failures.charge(held, alone=alone)
         except Disconnected:
             ours = False
         if not ours:
@@ -197,4 +197,4 @@ class IsolatedRuns:
             extra=self._member.about(held),
         )
         await self._start(held)
-        await self._ledger.drain(_STORED_WITHIN)
+        await self._acks.drain(_STORED_WITHIN)

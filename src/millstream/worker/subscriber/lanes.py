@@ -50,7 +50,7 @@ class Lanes:
         self._subscription = parts.subscription
         self._member = parts.member
         self._leases = parts.leases
-        self._records = parts.records
+        self._failures = parts.failures
         self._outcomes = parts.outcomes
         self._buffer = buffer
         self._runs = runs
@@ -120,7 +120,7 @@ class Lanes:
 
     async def _run_again(self, held: Held) -> None:
         """Run, or do not, what was delivered before, or what comes while another entry wants to be alone."""
-        course = self._records.course(held)
+        course = self._failures.course(held)
         if course is Course.DEAD:
             limit = self._subscription.retry.max_deliveries
             self._outcomes.failed(
@@ -130,7 +130,7 @@ class Lanes:
         elif course is Course.ALONE:
             # claimed by ourselves while it waited: charged already
             try:
-                await self._records.uncharge(held)
+                await self._failures.uncharge(held)
             except Disconnected:
                 self._member.lose(held)  # it stays pending, and is claimed when its time is up
             self._isolated.add(held)

@@ -15,9 +15,9 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
+from millstream import failpoints
 from millstream.client.line import Disconnected, Line, open_line
 from millstream.clock import Clock
-from millstream.worker import failpoints
 from millstream.worker.handlers.invoke import HandlerCalls
 from millstream.worker.handlers.middleware import Middleware
 from millstream.worker.handlers.outcomes import Outcomes
@@ -27,7 +27,7 @@ from millstream.worker.model.lifecycle import LEASED, State
 from millstream.worker.model.pause import HandlerPause
 from millstream.worker.model.stats import Stats
 from millstream.worker.settlement import failure_log
-from millstream.worker.settlement.acks import Ledger
+from millstream.worker.settlement.acks import PendingAcks
 from millstream.worker.settlement.consumer import Membership
 from millstream.worker.settlement.fence import Fence
 from millstream.worker.settlement.leases import Leases
@@ -139,10 +139,10 @@ class SubscriberLoop:
         self._line = open_line(shared.url, near=sub.stream, greet=(("CLIENT", "ID"),))
         fence = Fence(member, failure_log.key(member.stream, member.group))
         leases = Leases(member, fence)
-        records = failure_log.Records(member, fence, subscription.retry)
-        ledger = Ledger(member, fence, leases, records, single=subscription.ack == "each")
-        outcomes = Outcomes(member, ledger, subscription.retry, asyncio.get_running_loop())
-        self.parts = parts = SubscriberParts(subscription, member, leases, records, ledger, outcomes)
+        failures = failure_log.FailureLog(member, fence, subscription.retry)
+        acks = PendingAcks(member, fence, leases, failures, single=subscription.ack == "each")
+        outcomes = Outcomes(member, acks, subscription.retry, asyncio.get_running_loop())
+        self.parts = parts = SubscriberParts(subscription, member, leases, failures, acks, outcomes)
         self._threads = (
             None
             if subscription.is_async
@@ -171,8 +171,8 @@ class SubscriberLoop:
         self.fetcher = Fetcher(parts, self._line)
         self._intake = Intake(parts, self._group, self.fetcher, buffer, isolated)
         if subscription.claims:
-            ledger.on_due = self._intake.expect
-        leases.on_left = ledger.note_left
+            acks.on_due = self._intake.expect
+        leases.on_left = acks.note_left
         self._helpers: list[asyncio.Task[None]] = []
         self._durations: Durations | None = None
         self._quiet = False
@@ -236,7 +236,7 @@ class SubscriberLoop:
     def undone(self) -> str:
         """What is not settled yet, in words for people; empty when nothing is."""
         states = Counter(held.state.name.lower() for held in self.member.held.values() if held.state is not State.LEFT)
-        if not states and not self.parts.ledger.idle:
+        if not states and not self.parts.acks.idle:
             return "outcomes are being stored"
         return ", ".join(f"{count} {state}" for state, count in states.items())
 
@@ -257,7 +257,7 @@ class SubscriberLoop:
 
     def start(self) -> None:
         """Begin to work."""
-        self._helpers = [asyncio.create_task(part.run()) for part in (self.parts.leases, self.parts.ledger)]
+        self._helpers = [asyncio.create_task(part.run()) for part in (self.parts.leases, self.parts.acks)]
         self.lanes.start()
         self._intake.start()
         self._gate.join(self._intake.make_way, self._intake.go_on)
@@ -305,16 +305,16 @@ class SubscriberLoop:
         await self._intake.end()
         self._buffer.hand_back()  # what came with the last read
         self._isolated.hand_back()
-        flushed = asyncio.create_task(self.parts.ledger.drain(min(grace, _STORED_WITHIN)))
+        flushed = asyncio.create_task(self.parts.acks.drain(min(grace, _STORED_WITHIN)))
         stubborn = await self.lanes.end(grace)  # counts further runs meanwhile, so it is added afterwards
         self._after.unfinished += stubborn
         await flushed
         for held in list(self.member.held.values()):
             if held.state is State.LEFT:
-                self.parts.ledger.release(held, charge=True)
+                self.parts.acks.release(held, charge=True)
             else:
                 self._buffer.give_back(held)  # its lane was cancelled while it asked whether the entry is still ours
-        drained = await self.parts.ledger.drain(_STORED_WITHIN)
+        drained = await self.parts.acks.drain(_STORED_WITHIN)
         for helper in self._helpers:
             helper.cancel()
         await asyncio.gather(*self._helpers, return_exceptions=True)

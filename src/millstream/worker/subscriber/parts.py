@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from millstream.worker.handlers.outcomes import Outcomes
 from millstream.worker.handlers.subscription import Subscription
-from millstream.worker.settlement.acks import Ledger
+from millstream.worker.settlement.acks import PendingAcks
 from millstream.worker.settlement.consumer import Membership
-from millstream.worker.settlement.failure_log import Records
+from millstream.worker.settlement.failure_log import FailureLog
 from millstream.worker.settlement.leases import Leases
 
 
@@ -18,14 +18,14 @@ class SubscriberParts:
         subscription: what is read, how, and with which function.
         member: the consumer, and the entries it has in hand.
         leases: renew those, so that nobody claims them.
-        records: tell failures from crashes; say how to run what was delivered before.
-        ledger: takes acks and releases, and stores them.
+        failures: tell failures from crashes; say how to run what was delivered before.
+        acks: takes acks and releases, and stores them.
         outcomes: take failures; the retry policy decides what they mean.
     """
 
     subscription: Subscription
     member: Membership
     leases: Leases
-    records: Records
-    ledger: Ledger
+    failures: FailureLog
+    acks: PendingAcks
     outcomes: Outcomes

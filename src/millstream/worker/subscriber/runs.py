@@ -10,10 +10,10 @@ The rules are the same for one entry and for each entry of a batch (:mod:`millst
 import asyncio
 import logging
 
-from millstream.client.deadletter import loggable
-from millstream.worker import failpoints
+from millstream import failpoints
 from millstream.worker.handlers.invoke import Call
 from millstream.worker.handlers.message import Nack, Reject
+from millstream.worker.model.error_text import loggable
 from millstream.worker.model.lifecycle import Event, State
 from millstream.worker.settlement.consumer import Held
 from millstream.worker.subscriber.isolation import IsolationGate
@@ -36,7 +36,7 @@ class AfterRun:
     def __init__(self, parts: SubscriberParts) -> None:
         self._subscription = parts.subscription
         self._member = parts.member
-        self._ledger = parts.ledger
+        self._acks = parts.acks
         self._outcomes = parts.outcomes
         self.unfinished = 0
 
@@ -49,7 +49,7 @@ class AfterRun:
             if self._member.no_ack:
                 self._member.drop(held)
             else:
-                self._ledger.ack(held)
+                self._acks.ack(held)
 
     def raised(self, held: Held, error: BaseException) -> None:
         """The run ended in an error."""
@@ -68,7 +68,7 @@ class AfterRun:
         if not _unsettled(held):
             return
         if self._subscription.is_async:
-            self._ledger.release(held, charge=False)
+            self._acks.release(held, charge=False)
             self._member.stats.released += 1
         else:
             self.unfinished += 1
@@ -96,7 +96,7 @@ class SingleRuns:
     def __init__(self, parts: SubscriberParts, call: Call, after: AfterRun, gate: IsolationGate) -> None:
         self.call = call
         self._member = parts.member
-        self._ledger = parts.ledger
+        self._acks = parts.acks
         self._after = after
         self._gate = gate
         self._each = parts.subscription.ack == "each" and not parts.member.no_ack
@@ -121,7 +121,7 @@ class SingleRuns:
             self._member.stats.handled += 1
             self._after.returned(held)
             if self._each:
-                await self._ledger.stored(held)
+                await self._acks.stored(held)
         finally:
             self._gate.ended()
 
