@@ -37,9 +37,10 @@ FAULTS = (
         "What was put back for another group is acknowledged.",
         "worker/subscriber/intake.py",
         "Intake._pass_over",
-        "self._ledger.ack(held)",
+        "self._acks.ack(held)",
         "held.step(Event.LEAVE)",
         f"{PUT_BACK}[redis-manual]",
+        which="2 of 2",
     ),
     Fault(
         "manifest-believed",

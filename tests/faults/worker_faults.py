@@ -226,8 +226,8 @@ FAULTS = (
         "What is handed back unrun counts no delivery.",
         "worker/subscriber/buffer.py",
         "Buffer.give_back",
-        "self._ledger.release(held, charge=False)",
-        "self._ledger.release(held, charge=True)",
+        "self._acks.release(held, charge=False)",
+        "self._acks.release(held, charge=True)",
         f"{CONTRACT}::test_stop_hands_back_what_was_not_started_uncharged_and_at_once",
     ),
     Fault(

@@ -163,7 +163,7 @@ async def test_a_process_that_only_reads_new_entries_keeps_no_list_of_retries(
             client.xadd("s", {"x": number})
         await aeventually(lambda: app.stats()["handle"]["retried"] == 10)
         await aeventually(lambda: not app.loops[0].busy)
-        assert app.loops[0].parts.acks.retries_due == []
+        assert app.loops[0].common.acks.retries_due == []
     assert sorted(runs) == list(range(10))
 
 

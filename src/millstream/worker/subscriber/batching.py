@@ -20,7 +20,7 @@ from millstream.worker.model.lifecycle import Event, State
 from millstream.worker.settlement.consumer import Held
 from millstream.worker.subscriber.buffer import Buffer
 from millstream.worker.subscriber.isolation import IsolationGate
-from millstream.worker.subscriber.parts import SubscriberParts
+from millstream.worker.subscriber.parts import Common, Part
 from millstream.worker.subscriber.runs import AfterRun, is_being_cancelled
 
 log = logging.getLogger("millstream.worker")
@@ -48,11 +48,11 @@ class BatchError(MillstreamError):
         self.failed = dict(failed)
 
 
-class BatchRuns:
+class BatchRuns(Part):
     """Runs a handler that takes many entries.
 
     Args:
-        parts: of the subscriber.
+        common: what the subscriber's parts share.
         calls: of the handler.
         after: settles entries.
         gate: counts runs.
@@ -64,7 +64,7 @@ class BatchRuns:
 
     def __init__(
         self,
-        parts: SubscriberParts,
+        common: Common,
         calls: HandlerCalls,
         after: AfterRun,
         gate: IsolationGate,
@@ -72,14 +72,12 @@ class BatchRuns:
     ) -> None:
         self.call: Callable[[BatchMessages], Awaitable[None]] = calls.batch
         self._calls = calls
-        self._member = parts.member
-        self._acks = parts.acks
-        self._outcomes = parts.outcomes
+        super().__init__(common)
         self._after = after
         self._gate = gate
         self._buffer = buffer
-        self._size = parts.subscription.batch_size
-        self._each = parts.subscription.ack == "each" and not parts.member.no_ack
+        self._size = self._subscription.batch_size
+        self._each = self._subscription.ack == "each" and not self._member.no_ack
 
     async def start(self, first: Held) -> None:
         """Run a batch that begins with ``first``."""

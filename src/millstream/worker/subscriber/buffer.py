@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING
 from millstream.worker.model.lifecycle import State
 from millstream.worker.model.retry import resize
 from millstream.worker.settlement.consumer import Held
-from millstream.worker.subscriber.parts import SubscriberParts
+from millstream.worker.subscriber.parts import Common, Part
 
 if TYPE_CHECKING:
     from millstream.worker.subscriber.key_ordering import KeyOrdering
 
 
-class Buffer:
+class Buffer(Part):
     """The read-ahead of one subscriber.
 
     Its size adapts between two bounds: quick handlers get large reads, slow ones hold back little that another worker
     could run.
 
     Args:
-        parts: of the subscriber.
+        common: what the subscriber's parts share.
         lowest: fewest entries it is meant to hold, and its size at first.
         highest: most entries it is meant to hold.
 
@@ -36,9 +36,8 @@ class Buffer:
         closed: set when nothing more is to begin.
     """
 
-    def __init__(self, parts: SubscriberParts, *, lowest: int, highest: int) -> None:
-        self._member = parts.member
-        self._acks = parts.acks
+    def __init__(self, common: Common, *, lowest: int, highest: int) -> None:
+        super().__init__(common)
         self._lowest = lowest
         self._highest = highest
         self._target = lowest

@@ -18,7 +18,7 @@ from millstream.client.line import Command, Line, Reply
 from millstream.worker.model.lifecycle import Event, State
 from millstream.worker.model.retry import share
 from millstream.worker.settlement.consumer import Held, hold
-from millstream.worker.subscriber.parts import SubscriberParts
+from millstream.worker.subscriber.parts import Common, Part
 
 log = logging.getLogger("millstream.worker")
 
@@ -32,19 +32,16 @@ class GroupMissing(Exception):  # noqa: N818 - a state of the server
     """The group, or the stream with it, does not exist (any more)."""
 
 
-class Fetcher:
+class Fetcher(Part):
     """Reads for one subscriber.
 
     Args:
-        parts: of the subscriber.
+        common: what the subscriber's parts share.
         line: a connection of its own, since reads block.
     """
 
-    def __init__(self, parts: SubscriberParts, line: Line) -> None:
-        self._subscription = parts.subscription
-        self._member = parts.member
-        self._acks = parts.acks
-        self._failures = parts.failures
+    def __init__(self, common: Common, line: Line) -> None:
+        super().__init__(common)
         self.line = line
         self._cursor = _FIRST_CURSOR
         self._sweep_at = 0

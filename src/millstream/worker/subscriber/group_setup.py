@@ -13,7 +13,7 @@ from millstream.client import capabilities
 from millstream.client.line import Line, Reply, passes
 from millstream.errors import MillstreamError
 from millstream.worker.settlement.fence import Fence
-from millstream.worker.subscriber.parts import SubscriberParts
+from millstream.worker.subscriber.parts import Common, Part
 
 log = logging.getLogger("millstream.worker")
 
@@ -25,19 +25,18 @@ class FatalError(MillstreamError):
     """The subscriber cannot go on: wrong kind of key, no permission, wrong password."""
 
 
-class GroupSetup:
+class GroupSetup(Part):
     """Finds out what the server can do, and sees to it that the group is there.
 
     Args:
-        parts: of the subscriber; what the server can do is noted in its member.
+        common: what the subscriber's parts share; what the server can do is noted in its member.
         fence: asked whether scripts may be run, since that is the server's to say as well.
         line: the connection the subscriber reads by.
         siblings: groups of the same stream that belong to the app, and so are no sign of a renamed handler.
     """
 
-    def __init__(self, parts: SubscriberParts, fence: Fence, line: Line, siblings: Collection[str]) -> None:
-        self._subscription = parts.subscription
-        self._member = parts.member
+    def __init__(self, common: Common, fence: Fence, line: Line, siblings: Collection[str]) -> None:
+        super().__init__(common)
         self._fence = fence
         self._line = line
         self._siblings = siblings

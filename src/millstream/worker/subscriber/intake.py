@@ -20,7 +20,7 @@ from millstream.worker.subscriber.buffer import Buffer
 from millstream.worker.subscriber.fetch import Fetcher, GroupMissing
 from millstream.worker.subscriber.group_setup import FatalError, GroupSetup
 from millstream.worker.subscriber.isolation import IsolatedRuns
-from millstream.worker.subscriber.parts import SubscriberParts
+from millstream.worker.subscriber.parts import Common, Part
 
 log = logging.getLogger("millstream.worker")
 
@@ -32,11 +32,11 @@ _STUCK_MS = 75_000
 _GONE = "the group is gone"
 
 
-class Intake:
+class Intake(Part):
     """Reads for one subscriber.
 
     Args:
-        parts: of the subscriber.
+        common: what the subscriber's parts share.
         group: made anew when it has gone.
         fetcher: asks the server.
         buffer: where entries go.
@@ -49,16 +49,13 @@ class Intake:
 
     def __init__(
         self,
-        parts: SubscriberParts,
+        common: Common,
         group: GroupSetup,
         fetcher: Fetcher,
         buffer: Buffer,
         isolated: IsolatedRuns,
     ) -> None:
-        self._subscription = parts.subscription
-        self._member = member = parts.member
-        self._acks = parts.acks
-        self._failures = parts.failures
+        super().__init__(common)
         self._line = fetcher.line
         self._group = group
         self._fetcher = fetcher
@@ -67,7 +64,7 @@ class Intake:
         self._gate = isolated.gate
         self._nudges: set[asyncio.Future[None]] = set()
         self._waiting = True  # for room
-        self._answered_at = self._turned_at = member.clock.now().mono
+        self._answered_at = self._turned_at = self._member.clock.now().mono
         self.task: asyncio.Task[None] | None = None
         self.held_up = False
 

@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from millstream.client.line import Disconnected
 from millstream.worker.model.lifecycle import State
 from millstream.worker.settlement.consumer import Held
-from millstream.worker.subscriber.parts import SubscriberParts
+from millstream.worker.subscriber.parts import Common, Part
 
 log = logging.getLogger("millstream.worker")
 
@@ -104,24 +104,23 @@ class IsolationGate:
                 await self._changed.wait()
 
 
-class IsolatedRuns:
+class IsolatedRuns(Part):
     """The entries of one subscriber that run in isolation: they wait here, and are run one by one.
 
     Args:
-        parts: of the subscriber. Outcomes are stored before and after each run, so that a crash costs none of others.
+        common: what the subscriber's parts share. Outcomes are stored before and after each run, so that a crash
+            costs none of others.
         gate: shared by the app's subscribers.
         start: runs an entry.
     """
 
     def __init__(
         self,
-        parts: SubscriberParts,
+        common: Common,
         gate: IsolationGate,
         start: Callable[[Held], Awaitable[None]],
     ) -> None:
-        self._member = parts.member
-        self._acks = parts.acks
-        self._failures = parts.failures
+        super().__init__(common)
         self.gate = gate
         self._start = start
         self._queue: deque[Held] = deque()

@@ -17,7 +17,7 @@ from millstream.worker.model.retry import Course
 from millstream.worker.settlement.consumer import Held
 from millstream.worker.subscriber.buffer import Buffer
 from millstream.worker.subscriber.isolation import IsolatedRuns
-from millstream.worker.subscriber.parts import SubscriberParts
+from millstream.worker.subscriber.parts import Common, Part
 
 log = logging.getLogger("millstream.worker")
 
@@ -36,22 +36,18 @@ class Runs(Protocol):
         """Run it to its end; the entry is settled, or left to the handler, when this returns."""
 
 
-class Lanes:
+class Lanes(Part):
     """Runs what the buffer holds.
 
     Args:
-        parts: of the subscriber.
+        common: what the subscriber's parts share.
         buffer: what is to run.
         runs: run it.
         isolated: where entries go that must run alone.
     """
 
-    def __init__(self, parts: SubscriberParts, buffer: Buffer, runs: Runs, isolated: IsolatedRuns) -> None:
-        self._subscription = parts.subscription
-        self._member = parts.member
-        self._leases = parts.leases
-        self._failures = parts.failures
-        self._outcomes = parts.outcomes
+    def __init__(self, common: Common, buffer: Buffer, runs: Runs, isolated: IsolatedRuns) -> None:
+        super().__init__(common)
         self._buffer = buffer
         self._runs = runs
         self._isolated = isolated

@@ -39,7 +39,7 @@ from millstream.worker.subscriber.intake import Intake
 from millstream.worker.subscriber.isolation import IsolatedRuns, IsolationGate
 from millstream.worker.subscriber.key_ordering import KeyOrdering
 from millstream.worker.subscriber.lanes import Lanes, Runs
-from millstream.worker.subscriber.parts import SubscriberParts
+from millstream.worker.subscriber.parts import Common
 from millstream.worker.subscriber.runs import AfterRun, SingleRuns
 
 log = logging.getLogger("millstream.worker")
@@ -111,7 +111,7 @@ class SubscriberLoop:
     Attributes:
         subscription: what it runs.
         member: who it is in which group, and what it has in hand.
-        parts: what the parts have in common.
+        common: what its parts share.
         lanes: run handlers.
         fetcher: asks for entries.
         paused: why it is to run nothing, if somebody paused it.
@@ -142,7 +142,7 @@ class SubscriberLoop:
         failures = failure_log.FailureLog(member, fence, subscription.retry)
         acks = PendingAcks(member, fence, leases, failures, single=subscription.ack == "each")
         outcomes = Outcomes(member, acks, subscription.retry, asyncio.get_running_loop())
-        self.parts = parts = SubscriberParts(subscription, member, leases, failures, acks, outcomes)
+        self.common = common = Common(subscription, member, leases, failures, acks, outcomes)
         self._threads = (
             None
             if subscription.is_async
@@ -150,15 +150,15 @@ class SubscriberLoop:
         )
         calls = HandlerCalls(subscription, outcomes, self._threads, shared.middlewares)
         lowest, highest = _read_ahead(subscription)
-        self._buffer = buffer = Buffer(parts, lowest=lowest, highest=highest)
-        self._after = after = AfterRun(parts)
+        self._buffer = buffer = Buffer(common, lowest=lowest, highest=highest)
+        self._after = after = AfterRun(common)
         self._runs: Runs = (
-            BatchRuns(parts, calls, after, gate, buffer)
+            BatchRuns(common, calls, after, gate, buffer)
             if subscription.batch
-            else SingleRuns(parts, calls.one, after, gate)
+            else SingleRuns(common, calls.one, after, gate)
         )
-        self._isolated = isolated = IsolatedRuns(parts, gate, self._runs.start)
-        self.lanes = Lanes(parts, buffer, self._runs, isolated)
+        self._isolated = isolated = IsolatedRuns(common, gate, self._runs.start)
+        self.lanes = Lanes(common, buffer, self._runs, isolated)
         if subscription.key is not None:
             buffer.by_key = KeyOrdering(
                 subscription.key,
@@ -167,9 +167,9 @@ class SubscriberLoop:
                 unfit=outcomes.failed,
                 moved=buffer.room.set,
             )
-        self._group = GroupSetup(parts, fence, self._line, siblings)
-        self.fetcher = Fetcher(parts, self._line)
-        self._intake = Intake(parts, self._group, self.fetcher, buffer, isolated)
+        self._group = GroupSetup(common, fence, self._line, siblings)
+        self.fetcher = Fetcher(common, self._line)
+        self._intake = Intake(common, self._group, self.fetcher, buffer, isolated)
         if subscription.claims:
             acks.on_due = self._intake.expect
         leases.on_left = acks.note_left
@@ -208,9 +208,9 @@ class SubscriberLoop:
     @property
     def last_error(self) -> dict[str, Any] | None:
         """The last failure of a run: ``at_ms``, ``handler``, ``entry``, ``error``."""
-        if self.parts.outcomes.last_failure is None:
+        if self.common.outcomes.last_failure is None:
             return None
-        at_ms, entry, text = self.parts.outcomes.last_failure
+        at_ms, entry, text = self.common.outcomes.last_failure
         return {"at_ms": at_ms, "handler": self.subscription.name, "entry": entry.decode(), "error": text}
 
     def durations(self) -> Durations:
@@ -236,7 +236,7 @@ class SubscriberLoop:
     def undone(self) -> str:
         """What is not settled yet, in words for people; empty when nothing is."""
         states = Counter(held.state.name.lower() for held in self.member.held.values() if held.state is not State.LEFT)
-        if not states and not self.parts.acks.idle:
+        if not states and not self.common.acks.idle:
             return "outcomes are being stored"
         return ", ".join(f"{count} {state}" for state, count in states.items())
 
@@ -257,7 +257,7 @@ class SubscriberLoop:
 
     def start(self) -> None:
         """Begin to work."""
-        self._helpers = [asyncio.create_task(part.run()) for part in (self.parts.leases, self.parts.acks)]
+        self._helpers = [asyncio.create_task(part.run()) for part in (self.common.leases, self.common.acks)]
         self.lanes.start()
         self._intake.start()
         self._gate.join(self._intake.make_way, self._intake.go_on)
@@ -274,7 +274,7 @@ class SubscriberLoop:
 
     async def renew(self) -> None:
         """Renew what is due now, as happens by itself every second or so; for tests that turn the clock by hand."""
-        await self.parts.leases.round()
+        await self.common.leases.round()
 
     async def done(self) -> None:
         """Wait until a part of the loop fails, or all have ended because of a stop.
@@ -305,16 +305,16 @@ class SubscriberLoop:
         await self._intake.end()
         self._buffer.hand_back()  # what came with the last read
         self._isolated.hand_back()
-        flushed = asyncio.create_task(self.parts.acks.drain(min(grace, _STORED_WITHIN)))
+        flushed = asyncio.create_task(self.common.acks.drain(min(grace, _STORED_WITHIN)))
         stubborn = await self.lanes.end(grace)  # counts further runs meanwhile, so it is added afterwards
         self._after.unfinished += stubborn
         await flushed
         for held in list(self.member.held.values()):
             if held.state is State.LEFT:
-                self.parts.acks.release(held, charge=True)
+                self.common.acks.release(held, charge=True)
             else:
                 self._buffer.give_back(held)  # its lane was cancelled while it asked whether the entry is still ours
-        drained = await self.parts.acks.drain(_STORED_WITHIN)
+        drained = await self.common.acks.drain(_STORED_WITHIN)
         for helper in self._helpers:
             helper.cancel()
         await asyncio.gather(*self._helpers, return_exceptions=True)

@@ -1,6 +1,6 @@
 """What the parts of one subscriber have in common: whose entries they are, and where what becomes of them is stored."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from millstream.worker.handlers.outcomes import Outcomes
 from millstream.worker.handlers.subscription import Subscription
@@ -10,17 +10,16 @@ from millstream.worker.settlement.failure_log import FailureLog
 from millstream.worker.settlement.leases import Leases
 
 
-@dataclass(frozen=True, slots=True)
-class SubscriberParts:
-    """Made once for each subscriber, and handed to whatever reads, runs or hands back its entries.
+class Common(NamedTuple):
+    """Made once for each subscriber.
 
     Attributes:
         subscription: what is read, how, and with which function.
         member: the consumer, and the entries it has in hand.
         leases: renew those, so that nobody claims them.
-        failures: tell failures from crashes; say how to run what was delivered before.
-        acks: takes acks and releases, and stores them.
-        outcomes: take failures; the retry policy decides what they mean.
+        failures: the log that tells failures from crashes; says how to run what was delivered before.
+        acks: take what becomes of entries, and store it.
+        outcomes: take failed runs; the retry policy decides what they mean.
     """
 
     subscription: Subscription
@@ -29,3 +28,10 @@ class SubscriberParts:
     failures: FailureLog
     acks: PendingAcks
     outcomes: Outcomes
+
+
+class Part:
+    """Whatever reads, runs or hands back the entries of one subscriber."""
+
+    def __init__(self, common: Common) -> None:
+        self._subscription, self._member, self._leases, self._failures, self._acks, self._outcomes = common

@@ -17,27 +17,24 @@ from millstream.worker.model.error_text import loggable
 from millstream.worker.model.lifecycle import Event, State
 from millstream.worker.settlement.consumer import Held
 from millstream.worker.subscriber.isolation import IsolationGate
-from millstream.worker.subscriber.parts import SubscriberParts
+from millstream.worker.subscriber.parts import Common, Part
 
 log = logging.getLogger("millstream.worker")
 
 
-class AfterRun:
+class AfterRun(Part):
     """Settles an entry by how its run ended.
 
     Args:
-        parts: of the subscriber.
+        common: what the subscriber's parts share.
 
     Attributes:
         unfinished: runs that go on beyond the stop, in threads or in handlers that ignore their cancellation; their
             entries stay pending.
     """
 
-    def __init__(self, parts: SubscriberParts) -> None:
-        self._subscription = parts.subscription
-        self._member = parts.member
-        self._acks = parts.acks
-        self._outcomes = parts.outcomes
+    def __init__(self, common: Common) -> None:
+        super().__init__(common)
         self.unfinished = 0
 
     def returned(self, held: Held) -> None:
@@ -80,11 +77,11 @@ class AfterRun:
             )
 
 
-class SingleRuns:
+class SingleRuns(Part):
     """Runs a handler that takes one entry.
 
     Args:
-        parts: of the subscriber.
+        common: what the subscriber's parts share.
         call: of the handler.
         after: settles entries.
         gate: counts runs.
@@ -93,13 +90,12 @@ class SingleRuns:
         call: may be put into something that measures it.
     """
 
-    def __init__(self, parts: SubscriberParts, call: Call, after: AfterRun, gate: IsolationGate) -> None:
+    def __init__(self, common: Common, call: Call, after: AfterRun, gate: IsolationGate) -> None:
         self.call = call
-        self._member = parts.member
-        self._acks = parts.acks
+        super().__init__(common)
         self._after = after
         self._gate = gate
-        self._each = parts.subscription.ack == "each" and not parts.member.no_ack
+        self._each = self._subscription.ack == "each" and not self._member.no_ack
 
     async def start(self, held: Held) -> None:
         """Run one entry to its end."""
