@@ -158,7 +158,7 @@ def test_processes_of_their_own_are_refused(url: str, tmp_path: Path) -> None:
     assert ended.exit_code == 2
     assert "lives in one process, and this needs several: run `millstream serve --dir" in ended.output
     (tmp_path / "jobs.py").write_text(f"from millstream import App\napp = App({url!r})\n")
-    words = [sys.executable, "-m", "millstream.worker.process.child", "jobs:app"]
+    words = [sys.executable, "-m", "millstream.worker.child", "jobs:app"]
     child = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
     assert child.returncode == 78
     assert "lives in one process" in child.stderr

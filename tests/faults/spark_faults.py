@@ -143,7 +143,7 @@ FAULTS = (
         "An abort after a decision leaves the rows for the next try.",
         "spark/write/commit.py",
         "Publisher.discard",
-        "known = self._ledger.known() if self._lasting else None",
+        "known = self._acks.known() if self._lasting else None",
         "known = None",
         f"{SINK}::test_an_abort_after_a_decision_leaves_the_rows_for_the_next_try",
     ),
