@@ -170,6 +170,20 @@ def test_the_figures_of_the_readme_are_measured() -> None:
     assert [figure for figure in figures if figure not in measured] == []
 
 
+def test_the_map_has_every_room() -> None:
+    """The rows of a part in the table name the folders in it, no more and no fewer."""
+    table = (ROOT / "ARCHITECTURE.md").read_text().partition("| its rooms |")[2].partition("\n\n")[0]
+    rooms_in: dict[str, set[str]] = {}
+    parts: list[str] = []
+    for first, *_, last in (line.strip("|").split("|") for line in table.splitlines() if line.startswith("| ")):
+        parts = re.findall(r"`(\w+)/`", first) or parts  # a row without one goes on with that before
+        for part in parts:
+            rooms_in.setdefault(part, set()).update(re.findall(r"`(\w+)`", last))
+    for part, rooms in rooms_in.items():
+        folders = {init.parent.name for init in (ROOT / "src/millstream" / part).glob("*/__init__.py")}
+        assert rooms == folders, part
+
+
 def test_the_map_fits_two_screens() -> None:
     """Who looks for a place reads all of it: so many lines, so wide, and walks of eight steps at most."""
     lines = (ROOT / "ARCHITECTURE.md").read_text().splitlines()
