@@ -50,6 +50,9 @@ def test_public_names_are_the_list() -> None:
     [
         ("millstream.worker.tracing", "millstream.worker.middlewares.tracing", ["Tracing"]),
         ("millstream.worker.logcontext", "millstream.worker.middlewares.logging", ["EntryFilter", "LogContext"]),
+        ("millstream.worker.middleware", "millstream.worker.handlers.middleware", ["Middleware", "Timeout"]),
+        ("millstream.worker.payload", "millstream.worker.handlers.binding", ["PayloadError"]),
+        ("millstream.client.deadletter", "millstream.client.dead_letter.letter", ["DeadLetter", "unpack"]),
     ],
 )
 def test_a_name_that_moved_can_be_had_where_it_was(former: str, present: str, names: list[str]) -> None:
