@@ -30,8 +30,8 @@ demo: check-java check-python $(DEMO_STAMP) ## the main job: a year of flights t
 # Bytecode is kept even where the environment says not to: the tests start hundreds of Python processes.
 test test-fast test-long coverage: export PYTHONDONTWRITEBYTECODE =
 
-test: check-java install ## every test but the long campaigns, three at a time (ARGS="tests/engine -x -n0" for some, one at a time)
-	$(BIN)/python -m pytest -m "not long" -n 3 --dist loadfile $(ARGS)
+test: check-java install ## every test but the long campaigns, four at a time (ARGS="tests/engine -x -n0" for some, one at a time)
+	$(BIN)/python -m pytest -m "not long" -n 4 --dist loadfile $(ARGS)
 
 test-fast: install ## the tests that start no process and no Spark, in a minute or so
 	$(BIN)/python -m pytest -m fast -n 2 --dist loadfile $(ARGS)
