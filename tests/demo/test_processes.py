@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.demo.processes import Child, DemoError
+from millstream.demo.running.child import Child, DemoError
 from support.waiting import eventually
 
 

@@ -21,7 +21,8 @@ from millstream.commands.admin.info import (
 from millstream.commands.connection.clients import describe
 from millstream.commands.context.config import PARAMETERS, Config
 from millstream.commands.context.session import Session
-from millstream.commands.table.table import TABLE, Command, every
+from millstream.commands.table.spec import Command
+from millstream.commands.table.table import TABLE, every
 from millstream.commands.users.categories import categories
 from millstream.errors import CommandError, ConfigError
 from millstream.node.node import Node

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import redis
 
+from millstream import failpoints
 from millstream.testing import millstream_clock, millstream_url, millstream_worker  # noqa: F401 - fixtures for users
-from millstream.worker import failpoints
 from support import needs
 from support.servers import ServerProcess, millstream_server, redis_server
 
