@@ -217,6 +217,7 @@ def one(fsync: str, operation: int, fault: Fault, seed: int) -> Life:
 
 
 @pytest.mark.parametrize("fsync", ["always", "everysec", "no"])
+@pytest.mark.thorough
 def test_every_disk_operation_fails_once(fsync: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """EIO, ENOSPC, EDQUOT, EINTR and short writes, at every operation from the first of the start to the last."""
     monkeypatch.setattr(room_module, "_FIRST_TRY", 1000.0)  # the test says when it is tried again
