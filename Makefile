@@ -33,7 +33,7 @@ test test-fast test-long coverage: export PYTHONDONTWRITEBYTECODE =
 test: check-java install ## every test but the long campaigns, four at a time (ARGS="tests/engine -x -n0" for some, one at a time)
 	$(BIN)/python -m pytest -m "not long" -n 4 --dist loadfile $(ARGS)
 
-test-fast: install ## the tests that start no process and no Spark, in a minute or so
+test-fast: install ## the tests that start no process and no Spark
 	$(BIN)/python -m pytest -m fast -n 2 --dist loadfile $(ARGS)
 
 test-long: check-java install ## only the long campaigns
