@@ -205,7 +205,7 @@ FAULTS = (
         "dead-letter-not-watched",
         "A dead letter is written once, whoever else writes it.",
         "client/dead_letter/transaction.py",
-        "_ours",
+        "DeadLetterTransaction._ours",
         "look: list[Command] = [('WATCH', route.dead), ('TYPE', route.dead), ('XINFO', 'STREAM', route.dead)]",
         "look: list[Command] = [('PING',), ('TYPE', route.dead), ('XINFO', 'STREAM', route.dead)]",
         "tests/spark/recovery/test_recovery.py::test_an_entry_is_buried_once_whoever_else_buries",
