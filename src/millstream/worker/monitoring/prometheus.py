@@ -108,7 +108,7 @@ def _own(loops: Sequence[SubscriberLoop]) -> "Iterable[Metric]":
         for loop in loops:
             family.add_metric(_labels(loop), getattr(loop.stats, attribute))
         yield family
-    reasons = CounterMetricFamily("millstream_dead_letters", "Entries buried.", labels=(*_HANDLER, "reason"))
+    reasons = CounterMetricFamily("millstream_dead_letters", "Dead letters written.", labels=(*_HANDLER, "reason"))
     for loop in loops:
         for reason, count in loop.member.reasons.items():
             reasons.add_metric([*_labels(loop), reason], count)

@@ -97,7 +97,7 @@ class IsolationGate:
             make_way()
 
     async def _change(self) -> None:
-        """Wait until something has ended, or a moment: a read may begin to wait just after it was told not to."""
+        """Wait until something has ended, or a moment: a read may begin to wait just after it was asked not to."""
         self._changed.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0.05):

@@ -76,16 +76,16 @@ class Lanes(Part):
         """Cancel what runs beyond the grace time; a handler that goes on all the same cannot be waited for."""
         for lane in late:
             lane.cancel()
-        ended, deaf = await asyncio.wait(self.tasks, timeout=_AFTER_CANCEL)
+        ended, stubborn = await asyncio.wait(self.tasks, timeout=_AFTER_CANCEL)
         await asyncio.gather(*ended, return_exceptions=True)
-        if deaf:
+        if stubborn:
             log.error(
                 "%s: %d handlers go on %g s after they were cancelled; their entries stay pending",
                 self._member.stream,
-                len(deaf),
+                len(stubborn),
                 _AFTER_CANCEL,
             )
-        return len(deaf)
+        return len(stubborn)
 
     async def _lane(self) -> None:
         """Run one entry after the other."""
