@@ -1,4 +1,4 @@
-"""Who works and what they are told, on both servers: shown while it is true, obeyed, cheap, and never in the way."""
+"""Who works and what they are ordered to do, on both servers: shown while it is true, obeyed, cheap, and never in the way."""
 
 import asyncio
 import json
@@ -294,8 +294,8 @@ def test_a_drained_worker_finishes_and_is_not_started_again(
     out, _ = running.communicate(timeout=60)
     assert running.returncode == 0, out
     assert "is not started again" in out
-    _, told = waits.communicate(timeout=60)
-    assert (waits.returncode, told.splitlines()[-1]) == (0, "Ended: 2.")
+    _, output = waits.communicate(timeout=60)
+    assert (waits.returncode, output.splitlines()[-1]) == (0, "Ended: 2.")
     done = [x for x in effects(client) if x >= 100]
     assert len(done) == 2
     assert [count for _, count in pending(client, "jobs", "g").values()] == [0, 0]
@@ -338,7 +338,7 @@ def test_a_stopped_worker_hands_back_after_the_grace_time(
 
 
 def test_an_order_for_a_worker_that_died_is_forgotten(server: ServerProcess, client: redis.Redis, tasks: Any) -> None:
-    """Killed before it saw the order: the next command tidies up, and a restart is not told by mistake."""
+    """Killed before it saw the order: the next command tidies up, and a restart is not ordered by mistake."""
     worker = tasks.worker(tasks.app(LONG), server.url)
     eventually(lambda: registry_facts(client))
     ident = registry_facts(client)[0]["id"]
