@@ -1,4 +1,4 @@
-"""Who works and what they are ordered to do, on both servers: shown while it is true, obeyed, cheap, and never in the way."""
+"""Who works and what they are ordered to do, on both servers: shown while true, obeyed, cheap, not in the way."""
 
 import asyncio
 import json
