@@ -9,7 +9,7 @@ airport and hour, with watermarks, so that Spark forgets weather that no flight 
     cd examples && millstream run weather:app        # the join, to Parquet; ends when it is through
     python examples/weather.py show                  # delays by visibility
 
-``millstream spark ls`` tells how far it is.
+``millstream spark ls`` says how far it is.
 """
 
 import argparse

@@ -19,7 +19,10 @@ from click.testing import CliRunner, Result
 from support.ports import free_port
 from support.servers import ServerProcess
 
-FIXTURES = Path(__file__).parents[1] / "upgrade" / "fixtures"
+TESTS = Path(__file__).parents[1]
+"""On the path of every process, behind 0.1: the app of these tests uses ``support``."""
+
+FIXTURES = TESTS / "upgrade" / "fixtures"
 """What version 0.1 left behind; ``tests/upgrade/record.py`` makes it."""
 
 SOURCE = FIXTURES / "millstream-0.1.tar.xz"
@@ -82,7 +85,7 @@ class Version:
 
 def new() -> Version:
     """The present version, as it is installed."""
-    return Version("new", (str(Path(sys.executable).with_name("millstream")),))
+    return Version("new", (str(Path(sys.executable).with_name("millstream")),), {"PYTHONPATH": str(TESTS)})
 
 
 def here(*words: str) -> Result:
@@ -103,7 +106,7 @@ def old(folder: Path) -> Version:
     """
     with tarfile.open(SOURCE) as packed:
         packed.extractall(folder, filter="data")
-    return Version("old", (sys.executable, "-c", _OLD_ENTRY), {"PYTHONPATH": str(folder)})
+    return Version("old", (sys.executable, "-c", _OLD_ENTRY), {"PYTHONPATH": f"{folder}{os.pathsep}{TESTS}"})
 
 
 def unpack(name: str, folder: Path) -> Path:

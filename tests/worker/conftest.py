@@ -39,13 +39,6 @@ def valkey_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerP
         yield server
 
 
-@pytest.fixture(scope="session")
-def redis8_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """The same for Redis 8."""
-    with redis_server(tmp_path_factory.mktemp("redis8"), path=needs.other("redis8")) as server:
-        yield server
-
-
 @pytest.fixture
 def server(request: pytest.FixtureRequest) -> ServerProcess:
     """A server with nothing in it, each kind in turn."""

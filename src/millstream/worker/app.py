@@ -3,12 +3,12 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from redis.asyncio import Redis
 
 from millstream import times
-from millstream.client.line import Line, open_line
+from millstream.client.open import open_line
 from millstream.client.url import CLUSTERS
 from millstream.clock import Clock, SystemClock
 from millstream.errors import ConfigError, UsageError
@@ -23,6 +23,9 @@ from millstream.worker.registry.heartbeat import Heartbeat
 from millstream.worker.registry.reaper import DEFAULT_AFTER
 from millstream.worker.subscriber.isolation import IsolationGate
 from millstream.worker.subscriber.loop import Shared, SubscriberLoop, SubscriberProgress, totals
+
+if TYPE_CHECKING:
+    from millstream.client.line import Line
 
 log = logger("millstream.worker")
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from redis.exceptions import ResponseError
 
+from millstream.client.connect import async_client
 from millstream.client.line import Line
-from millstream.client.url import async_client, check_shared, find_url
+from millstream.client.url import check_shared, find_url
 from millstream.errors import UsageError
 from millstream.worker.background import Background
 from millstream.worker.handlers.middleware import Middleware, Publication, Publish, chain, checked

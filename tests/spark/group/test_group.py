@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from millstream.errors import ConfigError, UsageError
 from millstream.spark import dispatch
-from millstream.spark.connection.pipeline import Asker
+from millstream.spark.connection.router import Router
 from millstream.spark.group import pending
 from millstream.spark.group.pending import Holdings
 from millstream.spark.group.renewal import LeaseRenewal
@@ -292,17 +292,17 @@ def test_a_reply_that_is_lost_is_found_on_the_server(
     """The connection breaks when a page is claimed and its reply is not read: the page is in the batch all the same."""
     client.xgroup_create("s", "g", "0", mkstream=True)
     ids = fill(client, "s", 30)
-    sent = Asker.once
+    sent = Router.once
     broken = []
 
-    def once(self: Asker, commands: Any) -> Any:
+    def once(self: Router, commands: Any) -> Any:
         replies = sent(self, commands)
         if commands[0][0] == "XREADGROUP" and not broken:
             broken.append(True)
             raise ConnectionResetError("the reply is lost")
         return replies
 
-    monkeypatch.setattr(Asker, "once", once)
+    monkeypatch.setattr(Router, "once", once)
     reader = reading()
     start = reader.initialOffset()
     end = following(reader, start, cap=20)
@@ -364,7 +364,7 @@ def test_the_highest_id_may_end_a_page(
         client.xadd("s", {"n": 1}, id=ident)
     client.xgroup_create("s", "g", "0")
     client.xreadgroup("g", "c", {"s": ">"})
-    asker = Asker(server.url)
+    asker = Router(server.url)
     assert [len(page) for page in Holdings(asker, "s", "g").pending("c")] == [2]
     asker.close()
 
@@ -382,7 +382,7 @@ def test_a_consumer_that_was_given_something_is_not_deleted_with_it(server: Serv
             """Nothing yet."""
             return {"lake-1": 0}
 
-    asker = Asker(server.url)
+    asker = Router(server.url)
     Holdings(asker, "s", "g").remove("lake-1")
     assert held(client) == {"lake-1": 3}
     Late(asker, "s", "g").remove("lake-1")

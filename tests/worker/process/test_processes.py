@@ -11,7 +11,7 @@ import redis
 from click.testing import CliRunner
 
 from millstream.cli.main import main
-from millstream.client.urltext import without_password
+from millstream.client.url import without_password
 from millstream.worker.child import find_app
 from support.groups import all_done, consumers, pending
 from support.ports import free_port

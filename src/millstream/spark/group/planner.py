@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 from millstream import failpoints
 from millstream.errors import ConfigError, UsageError
-from millstream.spark.connection import socket
-from millstream.spark.connection.pipeline import Asker, Command, absent, checked, pairs
+from millstream.spark.connection.retry import lost_contact
+from millstream.spark.connection.router import Router, absent, checked, pairs
 from millstream.spark.group.pending import RUN_MOST, Holdings
 from millstream.spark.group.renewal import LeaseRenewal
 from millstream.spark.model import claims, offsets
 from millstream.spark.model.claims import Claim, Run
 from millstream.spark.model.offsets import Id, StreamState, parse_id
 from millstream.spark.read.pages import PAGE_BYTES
-from millstream.spark.read.stream_info import Survey
+from millstream.spark.read.stream_info import StreamInfo
 
 if TYPE_CHECKING:
+    from millstream.spark.connection.connection import Command
     from millstream.spark.group.source import GroupOptions
 
 logger = logging.getLogger("millstream.spark")
@@ -42,8 +43,8 @@ class GroupPlanner:
     def __init__(self, options: "GroupOptions") -> None:
         self._options = options
         self._plain = options.parsed
-        self._survey = Survey(options.parsed)
-        self._asker = Asker(options.parsed.url)
+        self._survey = StreamInfo(options.parsed)
+        self._asker = Router(options.parsed.url)
         self._renewal = LeaseRenewal(options.parsed.url, options.group, options.min_idle_ms)
         self._holdings = {key: Holdings(self._asker, key, options.group) for key in self._plain.streams}
         self._looked = False  # whether entries claimed by an earlier driver have been looked for
@@ -159,7 +160,7 @@ class GroupPlanner:
         try:
             runs = self._claim(fresh.consumer, cap)
         except Exception as reason:
-            if not socket.lost_contact(reason):
+            if not lost_contact(reason):
                 raise
             # Whether a page was claimed whose reply was lost is known to the server alone.
             self._asker.close()

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 
 from millstream.client.leases import LeasePlan
 from millstream.client.ranges import behind
-from millstream.spark.connection import socket
-from millstream.spark.connection.pipeline import Asker, Refusal, absent
+from millstream.spark.connection.connection import CONNECT_SECONDS, ErrorReply
+from millstream.spark.connection.router import Router, absent
 
 logger = logging.getLogger("millstream.spark")
 
@@ -29,7 +29,7 @@ class LeaseRenewal:
     """
 
     def __init__(
-        self, url: str, group: str, min_idle_ms: int | None = None, beside: Callable[[Asker], None] | None = None
+        self, url: str, group: str, min_idle_ms: int | None = None, beside: Callable[[Router], None] | None = None
     ) -> None:
         self._url = url
         self._group = group
@@ -56,11 +56,11 @@ class LeaseRenewal:
         self._stopped = True
         self._wake.set()
         if self._thread is not None:
-            self._thread.join(socket.CONNECT_SECONDS)
+            self._thread.join(CONNECT_SECONDS)
             self._thread = None
 
     def _run(self) -> None:
-        asker = Asker(self._url)
+        asker = Router(self._url)
         while not self._wake.wait(self.plan.period):
             held = self._held
             if held is None:
@@ -73,14 +73,14 @@ class LeaseRenewal:
                 logger.warning("group %r: what %s holds could not be renewed: %s", self._group, held[0], reason)
         asker.close()
 
-    def round(self, asker: Asker, consumer: str, keys: Sequence[str]) -> None:
+    def round(self, asker: Router, consumer: str, keys: Sequence[str]) -> None:
         """Renew once. Only entries that are idle for a while, which those that another has just claimed are not."""
         old = self.plan.renew_after_ms
         for key in keys:
             start: str | None = "-"
             while start is not None and not self._stopped and self._held is not None:
                 (rows,) = asker.once([("XPENDING", key, self._group, "IDLE", old, start, "+", _PAGE, consumer)])
-                if isinstance(rows, Refusal):
+                if isinstance(rows, ErrorReply):
                     if not absent(rows):
                         raise rows
                     break

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from millstream.client.line import AccessDenied, Disconnected
-from millstream.client.urltext import without_password
+from millstream.client.url import without_password
 from millstream.ending import Ending
 from millstream.errors import ConfigError, MillstreamError
 from millstream.logs import logger

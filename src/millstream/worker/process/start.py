@@ -5,7 +5,7 @@ import contextlib
 import time
 from typing import Protocol
 
-from millstream.client.urltext import without_password
+from millstream.client.url import without_password
 from millstream.errors import Disconnected
 from millstream.logs import logger
 

@@ -16,7 +16,8 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from millstream import failpoints
-from millstream.client.line import Disconnected, Line, open_line
+from millstream.client.line import Disconnected, Line
+from millstream.client.open import open_line
 from millstream.clock import Clock
 from millstream.worker.handlers.invoke import HandlerCalls
 from millstream.worker.handlers.middleware import Middleware
