@@ -49,7 +49,7 @@ class Lanes(Part):
     def __init__(self, common: Common, buffer: Buffer, runs: Runs, isolated: IsolatedRuns) -> None:
         super().__init__(common)
         self._buffer = buffer
-        self._runs = runs
+        self._start = runs.start
         self._isolated = isolated
         self._gate = isolated.gate
         #: the lanes, and the one that runs isolated entries
@@ -110,7 +110,7 @@ class Lanes(Part):
         if self._member.stale(held) and not await self._still_ours(held):
             return
         if held.deliveries == 1 and not self._gate.wanted:
-            await self._runs.start(held)
+            await self._start(held)
         else:
             await self._run_again(held)
 
@@ -133,7 +133,7 @@ class Lanes(Part):
         elif self._gate.wanted:
             self._buffer.give_back(held)
         else:
-            await self._runs.start(held)
+            await self._start(held)
 
     async def _still_ours(self, held: Held) -> bool:
         """Renew the lease of an entry that may have waited too long; False when it is not ours, or nobody knows."""

@@ -94,6 +94,7 @@ class SingleRuns(Part):
         self.call = call
         super().__init__(common)
         self._after = after
+        self._returned = after.returned  # looked up once: it is called for every entry
         self._gate = gate
         self._each = self._subscription.ack == "each" and not self._member.no_ack
 
@@ -115,7 +116,7 @@ class SingleRuns(Part):
         else:
             failpoints.reach("after_handler")
             self._member.stats.handled += 1
-            self._after.returned(held)
+            self._returned(held)
             if self._each:
                 await self._acks.stored(held)
         finally:
