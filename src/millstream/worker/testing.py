@@ -66,7 +66,14 @@ class _Watch(Middleware):
 
 
 class Broker:
-    """An app at work under a test's hands; made by :func:`run`.
+    """An app at work under a test's hands.
+
+    Args:
+        app: what :func:`run` was given, which makes brokers.
+        url: of the store the app is at work on.
+        clock: of both.
+        client: of the store, for the test.
+        watch: keeps what handlers raise.
 
     Attributes:
         app: the app.

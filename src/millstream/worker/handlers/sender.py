@@ -87,7 +87,18 @@ class Sender:
         return self._capabilities
 
     async def add(self, stream: str, fields: list[bytes], how: How) -> str:
-        """Add one entry and return its id; see :meth:`millstream.App.publish`."""
+        """Add one entry and return its id.
+
+        Args:
+            stream: key of the stream.
+            fields: names and values in turn.
+            how: trimmed, known again and repeated how, see :class:`How`.
+
+        Raises:
+            UsageError: a repetition is asked for and could not be told from a second entry, or for no length of time.
+            ResponseError: the server refused.
+            Disconnected: no answer came in time.
+        """
         trim, idempotent, given = how
         if given is None:
             return str(await self.line.call(*xadd(stream, fields, trim, idempotent)), "ascii")

@@ -92,7 +92,13 @@ class _Samples:
         self._families = made
 
     def add(self, name: str, labels: Sequence[str], value: float | None) -> None:
-        """One sample, if there is something to say."""
+        """One sample.
+
+        Args:
+            name: of the metric.
+            labels: values of its labels after ``db``.
+            value: None for what is not known, which is no sample and not a zero.
+        """
         if value is not None:
             self._families[name].add_metric([self._db, *labels], value)
 

@@ -102,7 +102,14 @@ def parse_order(value: bytes | None) -> Order | None:
 
 
 def parse_pause(stream: str, group: str, value: bytes | None) -> HandlerPause | None:
-    """The pause of a handler; one whose value cannot be read is a pause all the same."""
+    """The pause of a handler.
+
+    Args:
+        stream: key of its stream.
+        group: its group.
+        value: of the field; None is no pause. One that cannot be read is a pause all the same: whoever wrote it wanted
+            the handler to stand still, and running it is the worse mistake.
+    """
     if value is None:
         return None
     try:
@@ -198,7 +205,17 @@ def _handler(text: str) -> tuple[str, str] | None:
 
 
 async def tell(line: Line, ids: Sequence[str], order: Order | None) -> None:
-    """Leave an order for workers, or take it back; they see it at their next beat."""
+    """Leave an order for workers, or take it back; they see it at their next beat.
+
+    Args:
+        line: to the server.
+        ids: of the workers.
+        order: what they are to do; None takes back what they were ordered.
+
+    Raises:
+        RegistryError: the server refused.
+        Disconnected: it cannot be reached.
+    """
     for worker in ids:
         if order is None:
             await _ask(line, "HDEL", CONTROL, order_field(worker))
@@ -207,13 +224,35 @@ async def tell(line: Line, ids: Sequence[str], order: Order | None) -> None:
 
 
 async def pause(line: Line, stream: str, group: str, *, reason: str, by: str) -> None:
-    """Let no worker run anything for this group until :func:`resume`."""
+    """Let no worker run anything for this group until :func:`resume`.
+
+    Args:
+        line: to the server.
+        stream: key of the stream.
+        group: name of the group.
+        reason: why, in words, for whoever looks later.
+        by: who.
+
+    Raises:
+        RegistryError: the server refused.
+        Disconnected: it cannot be reached.
+    """
     value = {"reason": reason, "by": by, "at_ms": time.time_ns() // 1_000_000}
     await _ask(line, "HSET", CONTROL, pause_field(stream, group), json.dumps(value))
 
 
 async def resume(line: Line, stream: str, group: str) -> bool:
-    """End a pause; False when there was none."""
+    """End a pause; False when there was none.
+
+    Args:
+        line: to the server.
+        stream: key of the stream.
+        group: name of the group.
+
+    Raises:
+        RegistryError: the server refused.
+        Disconnected: it cannot be reached.
+    """
     return bool(await _ask(line, "HDEL", CONTROL, pause_field(stream, group)))
 
 

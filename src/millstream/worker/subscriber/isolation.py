@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from millstream.client.line import Disconnected
 from millstream.worker.model.lifecycle import State
 from millstream.worker.settlement.consumer import Held
-from millstream.worker.subscriber.parts import Common, Part
+from millstream.worker.subscriber.parts import Common, SubscriberPart
 
 log = logging.getLogger("millstream.worker")
 
@@ -104,7 +104,7 @@ class IsolationGate:
                 await self._changed.wait()
 
 
-class IsolatedRuns(Part):
+class IsolatedRuns(SubscriberPart):
     """The entries of one subscriber that run in isolation: they wait here, and are run one by one.
 
     Args:

@@ -17,7 +17,7 @@ from millstream.worker.model.retry import Course
 from millstream.worker.settlement.consumer import Held
 from millstream.worker.subscriber.buffer import Buffer
 from millstream.worker.subscriber.isolation import IsolatedRuns
-from millstream.worker.subscriber.parts import Common, Part
+from millstream.worker.subscriber.parts import Common, SubscriberPart
 
 log = logging.getLogger("millstream.worker")
 
@@ -36,7 +36,7 @@ class Runs(Protocol):
         """Run it to its end; the entry is settled, or left to the handler, when this returns."""
 
 
-class Lanes(Part):
+class Lanes(SubscriberPart):
     """Runs what the buffer holds.
 
     Args:

@@ -17,12 +17,12 @@ from millstream.worker.model.error_text import loggable
 from millstream.worker.model.lifecycle import Event, State
 from millstream.worker.settlement.consumer import Held
 from millstream.worker.subscriber.isolation import IsolationGate
-from millstream.worker.subscriber.parts import Common, Part
+from millstream.worker.subscriber.parts import Common, SubscriberPart
 
 log = logging.getLogger("millstream.worker")
 
 
-class AfterRun(Part):
+class AfterRun(SubscriberPart):
     """Settles an entry by how its run ended.
 
     Args:
@@ -77,7 +77,7 @@ class AfterRun(Part):
             )
 
 
-class SingleRuns(Part):
+class SingleRuns(SubscriberPart):
     """Runs a handler that takes one entry.
 
     Args:
