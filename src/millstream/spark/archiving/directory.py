@@ -16,9 +16,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from millstream.errors import ConfigError, StorageError
+from millstream.failpoints import reach
 from millstream.spark.archiving import manifest as manifests
 from millstream.spark.archiving.manifest import Manifest
-from millstream.spark.archiving.points import reach
 
 MANIFEST = "_manifest.json"
 LOCK = "_lock"

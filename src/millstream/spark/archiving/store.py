@@ -12,10 +12,10 @@ from itertools import groupby
 from pathlib import Path
 
 from millstream.errors import UsageError
+from millstream.failpoints import reach
 from millstream.spark.archiving.directory import Folder, inside
 from millstream.spark.archiving.files import hour_of, merge
 from millstream.spark.archiving.manifest import DataFile, Manifest, Place, mergeable
-from millstream.spark.archiving.points import reach
 from millstream.spark.archiving.trim import Keep, Trimmed, Trimmer
 from millstream.spark.model import offsets
 from millstream.spark.model.offsets import ZERO, Position, StreamState

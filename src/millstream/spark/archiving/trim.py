@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from millstream.errors import UsageError
+from millstream.failpoints import reach
 from millstream.spark.archiving.manifest import Place
-from millstream.spark.archiving.points import reach
 from millstream.spark.connection.connection import ErrorReply
 from millstream.spark.connection.router import Router
 from millstream.spark.model.offsets import ZERO, Id, parse_id

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from millstream.spark import failpoints
+from millstream import failpoints
 from millstream.spark.arrow.decode import decode
 from millstream.spark.connection.bulk_reader import BulkReader
 from millstream.spark.connection.connection import Command
