@@ -25,8 +25,8 @@ from millstream.ending import Ending
 from millstream.errors import ConfigError
 from millstream.logs import logger
 from millstream.pipelines.board import Board
+from millstream.worker.child import prepared
 from millstream.worker.monitoring.health import ALLOW_VARIABLE, HealthError, serving
-from millstream.worker.process.child import prepared
 from millstream.worker.process.run import EXIT_CLEAN, EXIT_CONFIG, EXIT_DISMISSED
 
 if TYPE_CHECKING:

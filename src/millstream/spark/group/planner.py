@@ -15,7 +15,7 @@ from millstream.errors import ConfigError, UsageError
 from millstream.spark.connection.retry import lost_contact
 from millstream.spark.connection.router import Router, absent, checked, pairs
 from millstream.spark.group.pending import RUN_MOST, Holdings
-from millstream.spark.group.renewal import Keeper
+from millstream.spark.group.renewal import LeaseRenewal
 from millstream.spark.model import claims, offsets
 from millstream.spark.model.claims import Claim, Run
 from millstream.spark.model.offsets import Id, StreamState, parse_id
@@ -45,7 +45,7 @@ class GroupPlanner:
         self._plain = options.parsed
         self._survey = StreamInfo(options.parsed)
         self._asker = Router(options.parsed.url)
-        self._keeper = Keeper(options.parsed.url, options.group, options.min_idle_ms)
+        self._renewal = LeaseRenewal(options.parsed.url, options.group, options.min_idle_ms)
         self._holdings = {key: Holdings(self._asker, key, options.group) for key in self._plain.streams}
         self._looked = False  # whether entries claimed by an earlier driver have been looked for
         self._settled = 0  # number of the last batch that was acknowledged
@@ -67,7 +67,7 @@ class GroupPlanner:
 
     def close(self) -> None:
         """Give the connections back. What is claimed stays claimed: whether its batch was committed is not known."""
-        self._keeper.stop()
+        self._renewal.stop()
         self._survey.close()
         self._asker.close()
 
@@ -108,7 +108,7 @@ class GroupPlanner:
         """Acknowledge a batch that is known to be committed, and remove its consumer."""
         if claim.seq <= self._settled:
             return
-        self._keeper.rest()
+        self._renewal.rest()
         for key, runs in claim.runs.items():
             self._tell(key, claim, Holdings(self._asker, key, self._options.group).settle(claim.consumer, runs))
         failpoints.reach("acked")
@@ -130,7 +130,7 @@ class GroupPlanner:
             "stream %r, group %r: %d entries of batch %s were claimed by others while it ran (%s), so they may be "
             "processed twice; let the others claim only what is idle for longer than a batch takes (this query renews "
             "what it holds every %.3g s)",
-            key, self._options.group, count, claim.consumer, "; ".join(told), self._keeper.period,
+            key, self._options.group, count, claim.consumer, "; ".join(told), self._renewal.plan.period,
         )  # fmt: skip
 
     # --- the next one ------------------------------------------------------------------------------------------------
@@ -288,5 +288,5 @@ class GroupPlanner:
             return []
         failpoints.reach("logged")
         self._mine = end.seq
-        self._keeper.keep(end.consumer, list(end.runs))
+        self._renewal.keep(end.consumer, list(end.runs))
         return claims.parts(end, self._plain.min_partitions, self._plain.max_per_partition)

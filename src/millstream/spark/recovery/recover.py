@@ -23,7 +23,7 @@ from millstream.spark.connection import routing
 from millstream.spark.connection.retry import lost_contact
 from millstream.spark.connection.router import Router, absent, checked
 from millstream.spark.group.pending import PAGE, Holdings
-from millstream.spark.group.renewal import Keeper
+from millstream.spark.group.renewal import LeaseRenewal
 from millstream.spark.model.offsets import parse_id
 from millstream.spark.options import common, read
 from millstream.spark.read.stream_info import StreamInfo
@@ -162,7 +162,7 @@ class Recovery:
         self._cursor_key = beside(stream, "recover", f"{group}:{name}")
         self._lock_key = f"{self._cursor_key}:lock"
         self._token = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}".encode()
-        self._keeper = Keeper(url, group, min(min_idle, _LOCK_MS), self._renew_lock)
+        self._renewal = LeaseRenewal(url, group, min(min_idle, _LOCK_MS), self._renew_lock)
         if dead == stream:
             raise ConfigError(f"dead={dead!r} is the stream itself, whose consumers would be given its dead letters")
         survey = StreamInfo(read.parse({"url": url, "stream": stream}))
@@ -181,7 +181,7 @@ class Recovery:
 
     def close(self) -> None:
         """Give the connections back."""
-        self._keeper.stop()
+        self._renewal.stop()
         self._asker.close()
 
     def run(self, decide: Decide, progress: Progress | None = None) -> RecoveryCounts:
@@ -292,11 +292,11 @@ class Recovery:
     def _alone(self) -> Iterator[None]:
         """Hold the lock of this name, and renew what is claimed."""
         self._lock()
-        self._keeper.keep(self._name, [self._holdings.key])
+        self._renewal.keep(self._name, [self._holdings.key])
         try:
             yield
         finally:
-            self._keeper.stop()
+            self._renewal.stop()
             if self._asker.ask([("GET", self._lock_key)])[0] == self._token:
                 self._asker.ask([("DEL", self._lock_key)])
 
