@@ -13,7 +13,7 @@ import millstream
 from millstream.embedded.place import parse_place
 from millstream.embedded.store import Store
 from millstream.embedded.stores import Lease
-from millstream.node.disk_guard import Room
+from millstream.node.durability.disk_guard import DiskGuard
 from millstream.persistence.disk import Data, RealDisk, RealFile
 from support.waiting import eventually
 
@@ -124,7 +124,7 @@ def test_too_little_space_refuses_before_a_write_fails(held: Held) -> None:
 @FSYNC
 def test_a_floor_that_is_lowered_counts_at_once(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever sets it need not wait for the next look."""
-    monkeypatch.setattr(Room, "delay", lambda _: 1000.0)
+    monkeypatch.setattr(DiskGuard, "delay", lambda _: 1000.0)
     with millstream.connect(held.url) as client:
         held.disk.space = 1000
         eventually(lambda: refused(client))

@@ -31,7 +31,7 @@ FAULTS = (
     Fault(
         "dump-shows-times-before-durable",
         "DUMP, which tells when consumers were seen, waits for the disk like XINFO.",
-        "node/outage.py",
+        "node/durability/outage.py",
         "shows_times",
         "return row.name.startswith('xinfo') or row.name == 'dump'",
         "return row.name.startswith('xinfo')",
@@ -40,37 +40,36 @@ FAULTS = (
     Fault(
         "released-before-the-sync",
         "Under always a reply waits for the sync, not for the write.",
-        "server/committer.py",
-        "Committer._write_and_sync",
-        "self._log.write()",
-        "self._loop.call_soon_threadsafe(self._release, self._log.write())",
+        "node/durability/group_commit.py",
+        "GroupCommit.next_step",
+        "return Step.WRITE_AND_SYNC if self._policy == 'always' else Step.WRITE",
+        "return Step.WRITE",
         f"{COMMITTER}::test_always_releases_after_the_sync",
     ),
     Fault(
         "released-before-the-write",
         "Under everysec and no a reply waits for the write.",
-        "server/committer.py",
-        "Committer._turn",
-        "self._release(self._log.write())",
+        "node/durability/group_commit.py",
+        "GroupCommit.done",
+        "before = self.gate.released",
         """
-        self._release(self._log.appended)
-        self._log.write()
+        before = self.gate.released
+        if report.step is Step.WRITE:
+            self.gate.released = self._log.appended
         """,
         f"{COMMITTER}::test_others_release_nothing_that_is_not_written",
-        which="1 of 2",
     ),
     Fault(
         "failed-disk-releases",
         "After a failed sync no reply is released.",
-        "server/committer.py",
-        "Committer._done",
-        "self._fail(error)",
+        "node/durability/group_commit.py",
+        "GroupCommit.done",
+        "self.fail(report.error, now)",
         """
-        self._release(self._log.appended)
-        self._fail(error)
+        self.fail(report.error, now)
+        self.gate.released = self._log.appended
         """,
         f"{COMMITTER}::test_broken_disk_releases_nothing",
-        which="2 of 3",
     ),
     Fault(
         "failed-disk-goes-on",
@@ -85,28 +84,28 @@ FAULTS = (
     Fault(
         "everysec-never-syncs",
         "Under everysec what was written is synced by itself.",
-        "server/committer.py",
-        "Committer._turn",
-        "if self._policy == 'everysec' and self._timer is None: ...",
-        "if self._policy == 'never' and self._timer is None: ...",
+        "node/durability/group_commit.py",
+        "GroupCommit.done",
+        "if self._policy == 'everysec' and self.sync_at is None: ...",
+        "if self._policy == 'never' and self.sync_at is None: ...",
         f"{COMMITTER}::test_everysec_syncs_by_itself",
     ),
     Fault(
         "everysec-waits-for-the-loop",
         "Under everysec a command that keeps all others waiting does not keep what was acknowledged from the disk.",
         "server/committer.py",
-        "Committer._turn",
-        "self._jobs.put(_watch)",
+        "Committer._settle",
+        "self._steps.put(time.monotonic() + self._sync_seconds)",
         "pass",
         f"{COMMITTER}::test_everysec_syncs_while_one_command_keeps_the_loop",
     ),
     Fault(
         "everysec-syncs-once",
         "Under everysec no more than about a second of writes is ever unsynced.",
-        "server/committer.py",
-        "Committer._sync_due",
-        "self._timer = None",
-        "",
+        "node/durability/group_commit.py",
+        "GroupCommit.done",
+        "self.synced_at, self.sync_at = now, None",
+        "self.synced_at, self.sync_at = now, now + 1000",
         "tests/server/disk/test_window.py::test_everysec_loses_at_most_its_window",
     ),
     Fault(
@@ -114,17 +113,16 @@ FAULTS = (
         "A stop brings everything to the disk first.",
         "server/committer.py",
         "Committer.close",
-        "self._start(self._write_and_sync)",
+        "self._start(Step.WRITE_AND_SYNC)",
         "",
         f"{COMMITTER}::test_closing_leaves_nothing_behind_for_the_next_turn",
-        which="1 of 2",
     ),
     Fault(
         "stop-forgets-what-it-owes",
         "A stop sends the replies that waited for the disk.",
         "server/connection.py",
         "Connection._close_if_done",
-        "if self._ending and (not self._parked) and (not self._closed): ...",
+        "if self._ending and (not self._held) and (not self._closed): ...",
         "if self._ending and (not self._closed): ...",
         "tests/server/disk/test_shown.py::test_a_stop_sends_what_waited_for_the_disk",
         GONE,
@@ -132,19 +130,19 @@ FAULTS = (
     Fault(
         "replies-overtake",
         "A reply never overtakes an earlier one of its connection.",
-        "server/connection.py",
-        "Connection._send",
-        "if self._parked or (committer is not None and barrier > committer.released): ...",
-        "if committer is not None and barrier > committer.released: ...",
+        "node/durability/held_replies.py",
+        "HeldReplies.hold",
+        "if self._queue or barrier > self._gate.released: ...",
+        "if barrier > self._gate.released: ...",
         "tests/server/disk/test_shown.py::test_no_reply_overtakes_one_that_waits",
     ),
     Fault(
         "connection-ignores-barriers",
         "A reply waits for its barrier.",
-        "server/connection.py",
-        "Connection._send",
-        "if self._parked or (committer is not None and barrier > committer.released): ...",
-        "if self._parked: ...",
+        "node/durability/held_replies.py",
+        "HeldReplies.hold",
+        "if self._queue or barrier > self._gate.released: ...",
+        "if self._queue: ...",
         f"{SHOWN}[reply]",
     ),
     Fault(
@@ -338,7 +336,7 @@ FAULTS = (
     Fault(
         "writes-taken-by-a-full-disk",
         "While the disk is full every write is refused.",
-        "node/outage.py",
+        "node/durability/outage.py",
         "Outage.refusal",
         "if 'write' in row.flags: ...",
         "if 'write' in row.flags and self.held: ...",
@@ -361,14 +359,11 @@ FAULTS = (
         "A stop on a full disk releases nothing that is not on it.",
         "server/committer.py",
         "Committer.close",
+        "self._steps.put(None)",
         """
-        if self.failure is None and (not self._room.is_full):
-            self._release(self._synced)
-        """,
-        """
-        if self.failure is None:
-            self._synced = self._log.appended
-            self._release(self._synced)
+        self.gate.released = self._log.appended
+        self.gate.open()
+        self._steps.put(None)
         """,
         f"{COMMITTER}::test_closing_on_a_full_disk_releases_nothing",
     ),

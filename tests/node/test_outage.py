@@ -5,7 +5,7 @@ import random
 import pytest
 
 from millstream.commands.table.table import Command, every
-from millstream.node.outage import Outage
+from millstream.node.durability.outage import Outage
 from millstream.replies import Error
 from support import campaign, needs
 from support.inprocess import WAITING, Client, Word, World, to_words

@@ -10,9 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from millstream.spark.sink import StreamSink
+
 import millstream.spark
 from millstream.spark import publishing, staging
-from millstream.spark.sink import StreamSink
 from millstream.spark.source import MillstreamSource
 
 if TYPE_CHECKING:

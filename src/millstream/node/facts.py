@@ -8,7 +8,11 @@ from millstream.commands.admin.info import CommandFacts, DatabaseFacts, InfoFact
 
 if TYPE_CHECKING:
     from millstream.engine.keyspace import Database
+    from millstream.node.durability.disk_guard import DiskGuard
+    from millstream.node.durability.group_commit import Fsync
+    from millstream.node.log.rewriting import Rewriter
     from millstream.node.node import Node
+    from millstream.persistence.log import Log
 
 
 @dataclass(slots=True)
@@ -71,3 +75,33 @@ def gather(node: "Node", wall: int) -> InfoFacts:
 def _database(db: "Database", wall: int) -> DatabaseFacts:
     left = [max(at - wall, 0) for at in db.expires.values()]
     return DatabaseFacts(db.index, len(db.keys), len(left), sum(left) // len(left) if left else 0)
+
+
+def log_facts(
+    log: "Log", guard: "DiskGuard", rewriter: "Rewriter", *, policy: "Fsync", recovered: int, synced_at: float
+) -> LogFacts:
+    """What INFO shows of a log that is kept on disk.
+
+    Args:
+        log: the log.
+        guard: whether the disk takes writes.
+        rewriter: makes the log smaller.
+        policy: when it is synced.
+        recovered: records that the start found.
+        synced_at: wall seconds of the last sync.
+    """
+    free = guard.measure()
+    return LogFacts(
+        enabled=True,
+        policy=policy,
+        size=log.total_bytes,
+        base_size=log.snapshot_bytes,
+        appended=log.appended,
+        durable=log.durable,
+        recovered=recovered,
+        last_save=int(synced_at),
+        disk_state=guard.state,
+        disk_since=guard.since // 1000,
+        disk_free=-1 if free is None else free,
+        rewrite=rewriter.told(),
+    )

@@ -35,11 +35,11 @@ from millstream.errors import CommandError, MillstreamError, StorageError
 from millstream.glob import PatternTooCostlyError
 from millstream.node.blocking import Waiter, Waits
 from millstream.node.chores import Chores
+from millstream.node.durability.outage import Outage, shows_times
 from millstream.node.facts import Surroundings, gather
 from millstream.node.log import codec, rebuilding
 from millstream.node.log.weight import Weight
 from millstream.node.muting import is_muted, pushes_in
-from millstream.node.outage import Outage, shows_times
 from millstream.node.outcome import Outcome
 from millstream.node.pausing import Pause
 from millstream.node.scripting.scripts import Scripts

@@ -1,9 +1,9 @@
-"""Room on the disk: whether writes are taken, turned away for a while, and when to try again.
+"""The disk guard: whether writes are taken or refused for a while because the disk is full, and when to try again.
 
-Three states. ``ok``. ``low``: less is free than the floor, so writes are turned away before one can fail; nothing is
-held. ``full``: a write met a full disk; the log holds its records, nobody was told of what they stand for, and all
-writes are turned away until those are on the disk. A shell tells what became of its writes, and asks when to try
-again; everything but :meth:`Room.measure` belongs to the thread that runs the commands.
+Three states. ``ok``. ``low``: less is free than the floor, so writes are refused before one can fail; nothing is
+held. ``full``: a write met a full disk; the log holds its records, no reply has told of what they stand for, and all
+writes are refused until those are on the disk. The group commit reports what became of its writes, and asks when to
+try again; everything but :meth:`DiskGuard.measure` belongs to the thread that runs the commands.
 """
 
 import logging
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from millstream.errors import DiskError, DiskFullError
-from millstream.node.outage import Outage
+from millstream.node.durability.outage import Outage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,7 +57,7 @@ class HeldLog(Protocol):
         ...
 
 
-class Host(Protocol):
+class WriteSwitch(Protocol):
     """What is needed of a node; :class:`millstream.node.node.Node` is one."""
 
     def suspend(self, outage: Outage) -> None:
@@ -69,13 +69,13 @@ class Host(Protocol):
         ...
 
 
-class Room:
+class DiskGuard:
     """See the module's text.
 
     Args:
         log: the log.
-        host: who refuses.
-        floor: tells how many bytes are to stay free; 0 for none.
+        node: refuses commands.
+        floor: returns how many bytes are to stay free; 0 for none.
         clock: where time comes from.
 
     Attributes:
@@ -84,9 +84,9 @@ class Room:
         is_near: the floor is, or may be, so near that every write must be looked at.
     """
 
-    def __init__(self, log: HeldLog, host: Host, floor: Callable[[], int], clock: "Clock") -> None:
+    def __init__(self, log: HeldLog, node: WriteSwitch, floor: Callable[[], int], clock: "Clock") -> None:
         self._log = log
-        self._host = host
+        self._node = node
         self._floor = floor
         self._clock = clock
         self._tries = 0
@@ -119,7 +119,7 @@ class Room:
         held = self._log.held()
         self._change("full")
         cause = error.__cause__
-        self._host.suspend(Outage(cause.strerror or str(error) if isinstance(cause, OSError) else str(error), held))
+        self._node.suspend(Outage(cause.strerror or str(error) if isinstance(cause, OSError) else str(error), held))
         log.error(
             "%s; writes are turned away, %d records that nobody was told of wait for space, reads of all else go on",
             error,
@@ -140,7 +140,7 @@ class Room:
         elif self.state != "low":
             self._change("low")
             why = f"less than {_size(floor)} are free on the disk (disk-free-floor)"
-            self._host.suspend(Outage(why))
+            self._node.suspend(Outage(why))
             log.error("%s free in %s, %s; writes are turned away, reads go on", _size(free), self._log.directory, why)
 
     def _recover(self) -> None:
@@ -148,7 +148,7 @@ class Room:
             return
         seconds = (self._clock.now().wall - self.since) / 1000
         self._change("ok")
-        self._host.resume()
+        self._node.resume()
         log.warning("there is space in %s again, after %.1f s: writes are taken", self._log.directory, seconds)
 
     def _change(self, state: State) -> None:
