@@ -26,6 +26,7 @@ FAULTS = (
         "if self._retry_at is None: ...",
         "if self._retry_at is not None: ...",
         f"{COMMITTER}::test_full_disk_holds_and_goes_on[always]",
+        which="1 of 2",
     ),
     Fault(
         "no-floor",

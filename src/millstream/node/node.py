@@ -13,7 +13,7 @@ import gc
 import logging
 import time
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from millstream.clock import Now
 from millstream.commands import load_all
@@ -49,6 +49,7 @@ from millstream.replies import NIL_ARRAY, QUEUED, Error, Many, Push, Raw, Reply
 
 if TYPE_CHECKING:
     from millstream.node.log.rewriting import Rewriter
+    from millstream.persistence.log import Log
 
 load_all()
 
@@ -72,31 +73,6 @@ _REASONS = {
     "key": "no permission to touch the specified keys",
     "channel": "no permission to access one of the channels used as arguments",
 }
-
-
-class LogSink(Protocol):
-    """What the node needs of a log; :class:`millstream.persistence.log.Log` is one."""
-
-    def append(self, payload: bytes) -> int:
-        """Take a record; returns its position."""
-        ...
-
-    @property
-    def appended(self) -> int:
-        """Position of the last record taken."""
-        ...
-
-    def write(self) -> int:
-        """Hand everything to the operating system."""
-        ...
-
-    def sync(self) -> int:
-        """Bring what was written to the medium."""
-        ...
-
-    def replay(self) -> Iterator[bytes]:
-        """Every record taken so far, oldest first, read from where they are kept."""
-        ...
 
 
 class Node:
@@ -124,7 +100,7 @@ class Node:
         "rewriter scripts stats stopping surroundings waits watches weight"
     ).split()
 
-    def __init__(self, config: Config, log: LogSink | None = None) -> None:
+    def __init__(self, config: Config, log: "Log | None" = None) -> None:
         self.config = config
         self.accounts = Accounts()
         if config.require_pass:

@@ -15,13 +15,12 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from millstream.errors import StorageError
 from millstream.node.durability.disk_guard import DiskGuard
 from millstream.node.durability.group_commit import (
     SYNC_SECONDS,
-    CommittedLog,
     Fsync,
     GroupCommit,
     Report,
@@ -29,6 +28,9 @@ from millstream.node.durability.group_commit import (
     perform,
     perform_in_thread,
 )
+
+if TYPE_CHECKING:
+    from millstream.persistence.log import Log
 
 T = TypeVar("T")
 
@@ -56,7 +58,7 @@ class Committer:
 
     def __init__(
         self,
-        log: CommittedLog,
+        log: "Log",
         policy: Fsync,
         guard: DiskGuard,
         on_failure: Callable[[StorageError], None],

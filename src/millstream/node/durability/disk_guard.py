@@ -14,9 +14,8 @@ from millstream.errors import DiskError, DiskFullError
 from millstream.node.durability.outage import Outage
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from millstream.clock import Clock
+    from millstream.persistence.log import Log
 
 log = logging.getLogger("millstream.disk")
 
@@ -38,23 +37,6 @@ _FIRST_TRY, _LAST_TRY = 0.1, 1.0
 def default_floor(total: int) -> int:
     """Bytes kept free on a file system of so many."""
     return min(FLOOR, total // FLOOR_PART)
-
-
-class HeldLog(Protocol):
-    """What is needed of a log; :class:`millstream.persistence.log.Log` is one."""
-
-    @property
-    def directory(self) -> "Path":
-        """The data directory."""
-        ...
-
-    def free(self) -> int:
-        """Bytes that may still be written."""
-        ...
-
-    def held(self) -> list[bytes]:
-        """Records that are not written."""
-        ...
 
 
 class WriteSwitch(Protocol):
@@ -84,7 +66,7 @@ class DiskGuard:
         is_near: the floor is, or may be, so near that every write must be looked at.
     """
 
-    def __init__(self, log: HeldLog, node: WriteSwitch, floor: Callable[[], int], clock: "Clock") -> None:
+    def __init__(self, log: "Log", node: WriteSwitch, floor: Callable[[], int], clock: "Clock") -> None:
         self._log = log
         self._node = node
         self._floor = floor

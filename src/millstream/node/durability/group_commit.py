@@ -25,11 +25,14 @@ The disk guard has further writes refused, and the group is tried again from tim
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from millstream.errors import DiskFullError, StorageError
 from millstream.node.durability.disk_guard import LOOK_SECONDS, DiskGuard
 from millstream.node.durability.held_replies import ReplyGate
+
+if TYPE_CHECKING:
+    from millstream.persistence.log import Log
 
 Fsync = Literal["always", "everysec", "no"]
 """When writes are brought to the disk; Redis's words for ``appendfsync``."""
@@ -56,28 +59,6 @@ class Step(Enum):
         return self is Step.SYNC or self is Step.WRITE_AND_SYNC
 
 
-class CommittedLog(Protocol):
-    """What is needed of a log; :class:`millstream.persistence.log.Log` is one."""
-
-    @property
-    def appended(self) -> int:
-        """Last position given out."""
-        ...
-
-    @property
-    def durable(self) -> int:
-        """Last position on the medium."""
-        ...
-
-    def write(self) -> int:
-        """Hand all buffered records to the operating system; the last position written."""
-        ...
-
-    def sync(self) -> int:
-        """Bring what was written to the medium; the last durable position."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Report:
     """What became of a step.
@@ -95,7 +76,7 @@ class Report:
     error: StorageError | None = None
 
 
-def perform(step: Step, log: CommittedLog, guard: DiskGuard) -> Report:
+def perform(step: Step, log: "Log", guard: DiskGuard) -> Report:
     """Carry out a step; the one place where group commit touches the disk."""
     position = 0
     free: int | None = None
@@ -111,7 +92,7 @@ def perform(step: Step, log: CommittedLog, guard: DiskGuard) -> Report:
     return Report(step, position, free)
 
 
-def perform_in_thread(step: Step, log: CommittedLog, guard: DiskGuard) -> Report:
+def perform_in_thread(step: Step, log: "Log", guard: DiskGuard) -> Report:
     """:func:`perform`, where nobody else would see what it raises: no reply may be released after it."""
     try:
         return perform(step, log, guard)
@@ -138,7 +119,7 @@ class GroupCommit:
     """
 
     def __init__(
-        self, log: CommittedLog, policy: Fsync, guard: DiskGuard, now: float, *, sync_seconds: float = SYNC_SECONDS
+        self, log: "Log", policy: Fsync, guard: DiskGuard, now: float, *, sync_seconds: float = SYNC_SECONDS
     ) -> None:
         self._log = log
         self._policy = policy
