@@ -6,7 +6,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 # The versions that are installed; empty for the newest that pyproject.toml allows.
 CONSTRAINTS ?= constraints.txt
-# Written last, so that an installation cut short is done again; older than pyproject.toml means install again.
+# Written last, so that an installation cut short is done again; older than pyproject.toml means install again. The demo
+# needs a part of what the tests need, and is what a newcomer runs first.
+DEMO_STAMP := $(VENV)/.installed-demo
 STAMP := $(VENV)/.installed
 NEWEST := VENV=.venv-newest CONSTRAINTS=
 
@@ -15,24 +17,33 @@ PIP_OPTIONS := $(if $(CONSTRAINTS),-c $(CONSTRAINTS),--upgrade --upgrade-strateg
 .DEFAULT_GOAL := help
 # The checks must speak before the installation starts, under make -j too.
 .NOTPARALLEL:
-.PHONY: help install demo test test-long test-newest newest constraints lint types docs fix clean check-python check-java
+.PHONY: help install demo test test-fast test-long test-newest newest redis8 coverage constraints lint types docs fix clean check-python check-java
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1~\2/p' Makefile | awk -F'~' '{ printf "%-18s %s\n", $$1, $$2 }'
 
 install: check-python $(STAMP) ## make .venv and install everything the demo and the tests need, as constraints.txt says
 
-demo: check-java install ## the main job: a year of flights through stream, workers and Spark (ARGS="--rows 5000" for a short one)
+demo: check-java check-python $(DEMO_STAMP) ## the main job: a year of flights through stream, workers and Spark (ARGS="--rows 5000" for a short one)
 	$(BIN)/millstream demo $(ARGS)
 
 # Bytecode is kept even where the environment says not to: the tests start hundreds of Python processes.
-test test-long: export PYTHONDONTWRITEBYTECODE =
+test test-fast test-long coverage: export PYTHONDONTWRITEBYTECODE =
 
 test: check-java install ## every test but the long campaigns, three at a time (ARGS="tests/engine -x -n0" for some, one at a time)
 	$(BIN)/python -m pytest -m "not long" -n 3 --dist loadfile $(ARGS)
 
+test-fast: install ## the tests that start no process and no Spark, in a minute or so
+	$(BIN)/python -m pytest -m fast -n 2 --dist loadfile $(ARGS)
+
 test-long: check-java install ## only the long campaigns
 	$(BIN)/python -m pytest -m long $(ARGS)
+
+coverage: install ## which modules make test-fast leaves under 80 % (ARGS="-m 'not long'" for what all tests leave)
+	$(BIN)/python scripts/covered.py -m fast -n 2 --dist loadfile $(ARGS)
+
+redis8: ## put a Redis 8 into .servers, for the comparisons with a live server (SOURCE=... builds it from a checkout)
+	scripts/newer-redis.sh $(SOURCE)
 
 newest: ## make .venv-newest with the newest of each dependency, and say what is newer than constraints.txt has it
 	rm -f .venv-newest/.installed
@@ -72,8 +83,11 @@ check-python:
 check-java:
 	@scripts/prerequisites.sh java
 
-$(STAMP): pyproject.toml $(CONSTRAINTS)
-	@echo "Installing into $(VENV) (the first time takes a few minutes: Spark is a large download)"
-	"$(PYTHON)" -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check $(PIP_OPTIONS) -e '.[dev]'
+$(DEMO_STAMP): pyproject.toml $(CONSTRAINTS)
+	@"$(PYTHON)" -m venv $(VENV)
+	@scripts/install.sh $(BIN)/python demo $(PIP_OPTIONS)
+	@touch $@
+
+$(STAMP): $(DEMO_STAMP)
+	@scripts/install.sh $(BIN)/python dev $(PIP_OPTIONS)
 	@touch $@

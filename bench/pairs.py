@@ -16,7 +16,7 @@ from pathlib import Path
 
 import redis
 
-from millstream.demo.ports import free_port
+from millstream.demo.running.ports import free_port
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ from typing import Any
 
 import redis
 
-from millstream.demo.ports import free_port
+from millstream.demo.running.ports import free_port
 
 BATCH = 500
 PROBE = """

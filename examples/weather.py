@@ -9,7 +9,7 @@ airport and hour, with watermarks, so that Spark forgets weather that no flight 
     cd examples && millstream run weather:app        # the join, to Parquet; ends when it is through
     python examples/weather.py show                  # delays by visibility
 
-``millstream spark ls`` tells how far it is.
+``millstream spark ls`` says how far it is.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import millstream
 from millstream import App, Sink, Source
 from millstream.client.url import find_url
-from millstream.demo.data import data_file, events
+from millstream.demo.flights.data import data_file, events
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -7,8 +7,9 @@ from collections import defaultdict
 from pathlib import Path
 
 from millstream.commands import load_all
+from millstream.commands.table.spec import Command
 from millstream.commands.table.syntax import options, parse, shown
-from millstream.commands.table.table import TABLE, Command
+from millstream.commands.table.table import TABLE
 
 PAGE = Path(__file__).parents[1] / "docs" / "compatibility.md"
 BEGIN, END = "<!-- begin: written by make docs -->\n", "<!-- end -->\n"
@@ -45,10 +46,10 @@ def lines(row: Command) -> list[str]:
 def status(row: Command) -> str:
     """Whether ours is the same, or what is missing, or where the page says what differs."""
     differs = row.differs or ("texts" if row.name.endswith("|help") else "")
-    told = [f"limited: {row.limited}"] if row.limited else []
+    remarks = [f"limited: {row.limited}"] if row.limited else []
     if differs:
-        told.append(f"[differs](#{differs})")
-    return "; ".join(told) or "same"
+        remarks.append(f"[differs](#{differs})")
+    return "; ".join(remarks) or "same"
 
 
 def _code(text: str) -> str:

@@ -89,11 +89,11 @@ def last_figure(promise: dict[str, Any], figures: dict[str, dict[str, Any]]) -> 
         return f"measured by `{promise['measured']}`, depends on the machine: see [benchmarks.md](benchmarks.md)"
     if not promise.get("long") and not promise.get("campaigns"):
         return "no large one: all of it runs on every change"
-    told = []
+    found = []
     for pattern in promise.get("campaigns", []):
         some = [figure for name, figure in figures.items() if fnmatch(name, pattern)]
-        told.append(in_words(pattern, some, promise.get("number", {}).get(pattern, 1)))
-    return "; ".join(told) or "never recorded"
+        found.append(in_words(pattern, some, promise.get("number", {}).get(pattern, 1)))
+    return "; ".join(found) or "never recorded"
 
 
 def in_words(name: str, figures: list[dict[str, Any]], number: int = 1) -> str:
@@ -106,17 +106,17 @@ def in_words(name: str, figures: list[dict[str, Any]], number: int = 1) -> str:
     """
     whole = [one for one in figures if "day" in one]
     begun = [one["begun"] for one in figures if "begun" in one]
-    told = []
+    found = []
     if whole:
         campaigns = f" in {len(whole)} of {number} campaigns" if number > 1 else ""
-        told.append(f"{summed(whole, campaigns)}")
+        found.append(f"{summed(whole, campaigns)}")
     if begun:
         pieces, of = sum(one["pieces"] for one in begun), sum(one["of"] for one in begun)
         failed = "stopped at a failure" if any(one["failed"] for one in begun) else "no failure"
-        told.append(f"{'begun' if not whole else 'another begun'}, {pieces} of {of} pieces: {summed(begun)}, {failed}")
+        found.append(f"{'begun' if not whole else 'another begun'}, {pieces} of {of} pieces: {summed(begun)}, {failed}")
     if number > 1 and whole and len(figures) < number:
-        told.append(f"{number - len(figures)} never run")
-    return f"`{name}`: {'; '.join(told) or 'never run'}"
+        found.append(f"{number - len(figures)} never run")
+    return f"`{name}`: {'; '.join(found) or 'never run'}"
 
 
 def summed(figures: list[dict[str, Any]], campaigns: str = "") -> str:

@@ -6,15 +6,19 @@ from typing import Any
 
 import pytest
 
-from support import campaign, needs
+from support import fast, needs, quiet
 from support.servers import ServerProcess, millstream_server, redis_server
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Campaigns tell how far they are while they run."""
-    capture = config.pluginmanager.getplugin("capturemanager")
-    if capture is not None:
-        campaign.uncaptured = capture.global_and_fixture_disabled
+    """The run says what is worth reading."""
+    quiet.begin(config)
+    fast.watch()
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Tests that start no process are marked so, before ``-m`` selects."""
+    fast.mark([item])
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -27,13 +31,24 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Scheduling(config, log)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """A marked test runs only where its needs are met; elsewhere it skips at home and fails under CI."""
+    fast.begin(item)
     if item.get_closest_marker("spark"):
         needs.java()
     if item.get_closest_marker("realserver"):
         needs.program("redis-server")
         needs.program("redis-cli")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown() -> Generator[None, None, None]:
+    """Behind a test's fixtures: what a fast one may not do."""
+    try:
+        return (yield)
+    finally:
+        fast.end()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -51,12 +66,36 @@ def redis_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerPr
         yield server
 
 
+@pytest.fixture(scope="session")
+def redis8_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """The same of Redis 8, where there is one."""
+    with redis_server(tmp_path_factory.mktemp("redis8"), path=needs.other("redis8")) as server:
+        yield server
+
+
+def emptied(server: ServerProcess) -> ServerProcess:
+    """The server, with nothing in it."""
+    with server.client() as client:
+        client.flushall()
+    return server
+
+
 @pytest.fixture
 def real_redis(redis_process: ServerProcess) -> ServerProcess:
     """A redis-server with nothing in it."""
-    with redis_process.client() as client:
-        client.flushall()
-    return redis_process
+    return emptied(redis_process)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """What is compared with a live Redis is compared with each that is found, the installed one and a newer one."""
+    if "each_redis" in metafunc.fixturenames and needs.found("redis8"):
+        metafunc.parametrize("each_redis", ["redis", "redis8"], indirect=True)
+
+
+@pytest.fixture
+def each_redis(request: pytest.FixtureRequest) -> ServerProcess:
+    """A redis-server with nothing in it, for tests whose measure it is: in turn each that is found."""
+    return emptied(request.getfixturevalue(f"{getattr(request, 'param', 'redis')}_process"))
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,9 @@ def odd(seed: int) -> None:
 
 @pytest.fixture(autouse=True)
 def no_wishes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment of the run says nothing about the campaigns tried here."""
+    """The environment says nothing about the campaigns tried here, nor they anything to who runs the tests."""
+    monkeypatch.setattr(campaign, "uncaptured", nullcontext)
+    monkeypatch.setattr(campaign, "watched", True)
     monkeypatch.delenv("MILLSTREAM_SEED", raising=False)
     monkeypatch.delenv("MILLSTREAM_FRESH", raising=False)
 

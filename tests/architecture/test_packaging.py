@@ -95,8 +95,16 @@ def plan(*words: str) -> str:
 
 def test_installing_goes_by_the_constraints_unless_the_newest_are_asked_for() -> None:
     """`make install` installs what constraints.txt says; the newest go into an environment of their own."""
-    assert "pip install --disable-pip-version-check -c constraints.txt -e" in plan("install", "VENV=none")
+    for extra in ("demo", "dev"):
+        assert f"scripts/install.sh none/bin/python {extra} -c constraints.txt" in plan("install", "VENV=none")
     newest = plan("test-newest")
     assert "-c constraints.txt" not in newest
     assert "--upgrade --upgrade-strategy eager" in newest
     assert ".venv-newest/bin/python -m pytest" in newest
+
+
+def test_the_demo_waits_for_nothing_that_only_the_tests_need() -> None:
+    """A newcomer's first command is not the one that downloads most; the tests add the rest when they are run."""
+    assert [line for line in plan("demo", "VENV=none").splitlines() if "install.sh" in line] == [
+        "scripts/install.sh none/bin/python demo -c constraints.txt"
+    ]

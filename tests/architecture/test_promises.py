@@ -90,6 +90,7 @@ def test_how_far_an_interrupted_campaign_is_stands_there(tmp_path: Path, monkeyp
     monkeypatch.setattr(PROMISES, "RECORDS", tmp_path)
     monkeypatch.delenv("MILLSTREAM_FRESH", raising=False)
     monkeypatch.delenv("MILLSTREAM_SEED", raising=False)
+    monkeypatch.setattr(campaign, "uncaptured", contextlib.nullcontext)
 
     def told(stop: int, error: type[BaseException]) -> str:
         def piece(seed: int) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.demo import ports as system
+from millstream.demo.running import ports as system
 from support import needs
 from support.ports import Ports, free_port
 from support.servers import ServerProcess

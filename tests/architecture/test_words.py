@@ -49,7 +49,15 @@ def missing_files(page: Path) -> list[str]:
     # A page may have its reader write a file first
     written = re.findall(r"^```python\n# (\S+)$", page.read_text(), flags=re.MULTILINE)
     named = [name for name in named if not name.startswith(MADE) and name not in written]
-    return [name for name in named if not any((ROOT / base / name).exists() for base in BASES)]
+    missing, beside = [], ROOT
+    for name in named:
+        found = [ROOT / base / name for base in BASES if (ROOT / base / name).exists()]
+        if not found and "/" not in name and (beside / name).exists():
+            continue  # a bare name stands beside the last path before it
+        if found and "/" in name:
+            beside = found[0] if found[0].is_dir() else found[0].parent
+        missing += [] if found else [name]
+    return missing
 
 
 def missing_targets(page: Path) -> list[str]:
@@ -130,6 +138,16 @@ def test_a_decision_is_a_screen_with_its_reasons() -> None:
         text = path.read_text()
         assert re.findall(r"^## (.*)$", text, flags=re.MULTILINE) == ["Context", "Decision", "Consequences"], path.name
         assert len(text.splitlines()) <= 40, path.name
+
+
+def test_the_map_fits_two_screens() -> None:
+    """Who looks for a place reads all of it: so many lines, so wide, and walks of eight steps at most."""
+    lines = (ROOT / "ARCHITECTURE.md").read_text().splitlines()
+    assert len(lines) <= 140
+    assert [line for line in lines if len(line) > 120] == []
+    walks = re.findall(r"^## The way of [^\n]*\n(.*?)(?=^## )", "\n".join(lines), flags=re.DOTALL | re.MULTILINE)
+    assert len(walks) == 4
+    assert all(3 < len(re.findall(r"^\d\. ", walk, flags=re.MULTILINE)) <= 8 for walk in walks)
 
 
 def test_what_differs_is_explained_on_the_page() -> None:

@@ -4,7 +4,7 @@ import json
 from random import Random
 from typing import Any
 
-from millstream.client.deadletter import DeadLetter, pack
+from millstream.client.dead_letter.letter import DeadLetter, pack
 from millstream.worker.handlers import envelope
 
 ATOMS: list[Any] = [

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from millstream import App, Disconnected, Message, Nack, Retry, StreamSub, once
 from millstream.cli.main import main
 from millstream.errors import ConfigError, UsageError
-from millstream.maintenance.backup.moment import parse_moment
+from millstream.maintenance.log.moment import parse_moment
 from millstream.spark.options import read as options
 from millstream.spark.options import write
 from millstream.times import INSTANT, SPAN, instant, is_relative, span

@@ -13,15 +13,14 @@ from redis.exceptions import ResponseError
 
 import millstream
 import worker.subscriber.test_contract as contract
-from millstream import App, Message, Nack, Retry, StreamSub, once
+from millstream import App, Message, Nack, Retry, StreamSub, failpoints, once
 from millstream.cli.main import main
 from millstream.client.cluster import ClusterLine, parse_cluster
-from millstream.client.deadletter import DeadLetter, pack
+from millstream.client.dead_letter.letter import DeadLetter, pack
 from millstream.client.line import Disconnected
 from millstream.client.slots import beside, slot_of, tag_of
 from millstream.client.url import sync_client
 from millstream.errors import ConfigError, UsageError
-from millstream.worker import failpoints
 from support.clusters import Three
 from support.groups import all_done, consumers, pending
 from support.ports import free_port

@@ -87,7 +87,7 @@ def shown(line: str, reply: object) -> object:
 
 
 @pytest.mark.realserver
-def test_numbers_at_their_ends_are_taken_or_refused_as_redis_does(real_redis: ServerProcess) -> None:
+def test_numbers_at_their_ends_are_taken_or_refused_as_redis_does(each_redis: ServerProcess) -> None:
     """Each number in each place: the same reply, and the same stream and pending entries afterwards."""
     cases = [
         (line, number)
@@ -96,7 +96,7 @@ def test_numbers_at_their_ends_are_taken_or_refused_as_redis_does(real_redis: Se
         if not (line.startswith(BY_IDLE_TIME) and number in SHORT)
     ]
     setup, state = [to_words(line.split()) for line in SETUP], [to_words(line.split()) for line in STATE]
-    pipe = Pipe(real_redis.port)
+    pipe = Pipe(each_redis.port)
     try:
         flat = pipe.ask([words for line, number in cases for words in (*setup, put(line, number), *state)])
     finally:

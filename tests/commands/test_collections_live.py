@@ -181,9 +181,9 @@ def compare(pipe: Pipe, seed: int) -> str | None:
     return None
 
 
-def test_random_commands_on_collections_answer_as_redis_does(real_redis: ServerProcess) -> None:
+def test_random_commands_on_collections_answer_as_redis_does(each_redis: ServerProcess) -> None:
     """20,000 random commands have the replies of redis-server, and the log of each run makes the same state again."""
-    pipe = Pipe(real_redis.port)
+    pipe = Pipe(each_redis.port)
     try:
         for seed in range(FIRST_SEED, FIRST_SEED + RUNS):
             difference = compare(pipe, seed)
@@ -192,9 +192,9 @@ def test_random_commands_on_collections_answer_as_redis_does(real_redis: ServerP
         pipe.close()
 
 
-def test_the_generator_reaches_what_it_should(real_redis: ServerProcess) -> None:
+def test_the_generator_reaches_what_it_should(each_redis: ServerProcess) -> None:
     """The random lines succeed often enough on each type, and are refused often enough, to mean something."""
-    pipe = Pipe(real_redis.port)
+    pipe = Pipe(each_redis.port)
     try:
         generator = Generator(0)
         commands = [generator.command() for _ in range(4000)]

@@ -12,8 +12,9 @@ import pytest
 
 from millstream.commands import load_all
 from millstream.commands.table.docs import history
+from millstream.commands.table.spec import Command
 from millstream.commands.table.syntax import Argument, options, parse, shown
-from millstream.commands.table.table import TABLE, Command, every
+from millstream.commands.table.table import TABLE, every
 from millstream.server.thread import ServerThread
 from support.servers import redis_server
 from support.wire import Wire

@@ -433,11 +433,11 @@ def test_made_up_streams_of_redis_break_nothing(world: World) -> None:
 
 
 @pytest.mark.realserver
-def test_keys_come_over_from_a_real_redis(real_redis: ServerProcess, world: World) -> None:
+def test_keys_come_over_from_a_real_redis(each_redis: ServerProcess, world: World) -> None:
     """Long compressed streams, groups and strings dumped by redis-server are the same here, as far as clients see."""
     client = world.client()
     chance = random.Random(3)
-    with real_redis.client() as redis:
+    with each_redis.client() as redis:
         for at in range(1, 700):
             fields = {
                 f"field{n % 5}": chance.choice(["x" * 90, str(chance.randrange(-(10**12), 10**12)), ""])
@@ -466,7 +466,7 @@ def test_keys_come_over_from_a_real_redis(real_redis: ServerProcess, world: Worl
         ("XINFO", "GROUPS", "s"),
         ("XREADGROUP", "GROUP", "g", "carl", "COUNT", "20", "STREAMS", "s", ">"),
     ]
-    with closing(Wire(real_redis.url)) as wire:
+    with closing(Wire(each_redis.url)) as wire:
         for words in asked:
             there = wire.ask(*words)
             here = client.call(*words)

@@ -30,7 +30,7 @@ def ways(pattern: bytes, *, nocase: bool = False) -> list[Callable[[bytes], bool
 
 
 @pytest.mark.realserver
-def test_patterns_fit_what_they_fit_in_redis(real_redis: ServerProcess) -> None:
+def test_patterns_fit_what_they_fit_in_redis(each_redis: ServerProcess) -> None:
     """Random patterns and names over all signs that mean something: KEYS chooses the same, byte for byte."""
     choice = random.Random(8)
     names = sorted({written(choice, 9) for _ in range(120)} | {b"a" * 1200} - {b""})
@@ -47,7 +47,7 @@ def test_patterns_fit_what_they_fit_in_redis(real_redis: ServerProcess) -> None:
         b"\\",
         b"a\\",
     ]
-    pipe = Pipe(real_redis.port)
+    pipe = Pipe(each_redis.port)
     try:
         pipe.ask([[b"FLUSHALL"], [b"MSET", *[word for name in names for word in (name, b"1")]]])
         replies = pipe.ask([[b"KEYS", pattern] for pattern in patterns])
@@ -61,11 +61,11 @@ def test_patterns_fit_what_they_fit_in_redis(real_redis: ServerProcess) -> None:
 
 
 @pytest.mark.realserver
-def test_patterns_without_case_fit_what_they_fit_in_redis(real_redis: ServerProcess) -> None:
+def test_patterns_without_case_fit_what_they_fit_in_redis(each_redis: ServerProcess) -> None:
     """CONFIG GET's patterns: Redis puts the ends of a range in order before it makes them small."""
     choice = random.Random(9)
     patterns = [b"*" + bytes(choice.choices(b"aAeEsSmM-_*?[]^\\zZ", k=choice.randrange(10))) for _ in range(1000)]
-    pipe = Pipe(real_redis.port)
+    pipe = Pipe(each_redis.port)
     try:
         everything = pipe.ask([[b"CONFIG", b"GET", b"*"]])[0]
         replies = pipe.ask([[b"CONFIG", b"GET", pattern] for pattern in patterns])

@@ -98,9 +98,9 @@ def resp(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture
-def pipe(real_redis: ServerProcess, resp: int) -> Iterator[Pipe]:
+def pipe(each_redis: ServerProcess, resp: int) -> Iterator[Pipe]:
     """A connection to redis-server."""
-    pipe = Pipe(real_redis.port)
+    pipe = Pipe(each_redis.port)
     pipe.ask([[b"HELLO", b"%d" % resp]])
     yield pipe
     pipe.close()
@@ -153,14 +153,14 @@ def raw(client_words: list[bytes], port: int, resp: int) -> bytes:
 @pytest.mark.parametrize(
     "name", ["get", "mget", "xadd", "xreadgroup", "lastsave", "rename", "evalsha", "object|encoding"]
 )
-def test_descriptions_are_equal_to_the_byte(real_redis: ServerProcess, resp: int, name: str) -> None:
+def test_descriptions_are_equal_to_the_byte(each_redis: ServerProcess, resp: int, name: str) -> None:
     """Arrays, sets and maps are where Redis has them, in both protocols."""
     world = World()
     client = world.client(resp)
     words = [b"COMMAND", b"INFO", name.encode()]
     outcome = world.node.execute(client.session, words, world.clock.now())
     assert outcome is not None
-    ours, theirs = b"".join(map(bytes, outcome.buffers)), raw(words, real_redis.port, resp)
+    ours, theirs = b"".join(map(bytes, outcome.buffers)), raw(words, each_redis.port, resp)
     newer = b"+script_runner\r\n"  # a flag of 8.10
     if newer in ours:
         ours = ours.replace(newer, b"").replace(*((b"~6", b"~5") if resp == 3 else (b"*6", b"*5")), 1)

@@ -120,9 +120,9 @@ def comparable(reply: Any) -> Any:
 
 @pytest.mark.realserver
 @pytest.mark.parametrize("line", LINES)
-def test_a_word_ends_at_its_nul_where_it_does_in_redis(real_redis: ServerProcess, line: str) -> None:
+def test_a_word_ends_at_its_nul_where_it_does_in_redis(each_redis: ServerProcess, line: str) -> None:
     """Options, signs and ids end there; names, values and whole numbers do not."""
-    pipe = Pipe(real_redis.port)
+    pipe = Pipe(each_redis.port)
     setup = [to_words(each.split()) for each in SETUP]
     try:
         for words in with_nul(line):

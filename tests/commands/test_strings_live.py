@@ -67,12 +67,12 @@ class Generator:
 
 @pytest.mark.realserver
 @pytest.mark.parametrize("seed", [1, 2])
-def test_strings_answer_as_redis_does(real_redis: ServerProcess, seed: int) -> None:
+def test_strings_answer_as_redis_does(each_redis: ServerProcess, seed: int) -> None:
     """Sums are rounded to 64 bits and written with 17 places; parts are cut as Redis cuts them."""
     generator = Generator(seed)
     lines = [[word.encode() for word in generator.line()] for _ in range(COMMANDS)]
     client = World(logged=False).client()
-    pipe = Pipe(real_redis.port)
+    pipe = Pipe(each_redis.port)
     try:
         theirs = pipe.ask(lines)
     finally:
@@ -130,14 +130,14 @@ def test_parts_and_events_of_a_string() -> None:
 
 
 @pytest.mark.realserver
-def test_ranges_are_cut_as_redis_cuts_them(real_redis: ServerProcess) -> None:
+def test_ranges_are_cut_as_redis_cuts_them(each_redis: ServerProcess) -> None:
     """Each pair of places, before, inside and behind what there is, in every command that takes two."""
     places = ["0", "-1", "1", "-2", "-4", "-5", "-6", "-100", "4", "5", "100", *BOUNDS]
     setup = [["FLUSHALL"], ["SET", "s", "Hello"], ["SET", "one", "H"], ["RPUSH", "l", "a", "b", "c"]]
     setup.append(["ZADD", "z", "1", "a", "2", "b", "3", "c"])
     lines = [[command, key, start, end] for command, key in RANGES for start in places for end in places]
     client = World(logged=False).client()
-    pipe = Pipe(real_redis.port)
+    pipe = Pipe(each_redis.port)
     try:
         theirs = pipe.ask([to_words(line) for line in setup + lines])[len(setup) :]
     finally:

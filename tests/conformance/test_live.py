@@ -206,22 +206,22 @@ def run(server: ServerProcess, seeds: range) -> None:
         pipe.close()
 
 
-def test_random_commands_answer_as_a_living_redis_does(real_redis: ServerProcess) -> None:
+def test_random_commands_answer_as_a_living_redis_does(each_redis: ServerProcess) -> None:
     """The replies to 20,000 random commands, some of them spoiled, are those of redis-server."""
-    run(real_redis, range(FIRST_SEED, FIRST_SEED + COMMANDS // RUN))
+    run(each_redis, range(FIRST_SEED, FIRST_SEED + COMMANDS // RUN))
 
 
 @pytest.mark.long
 @pytest.mark.timeout(campaign.LIMIT)
-def test_very_many_random_commands_answer_as_a_living_redis_does(real_redis: ServerProcess) -> None:
+def test_very_many_random_commands_answer_as_a_living_redis_does(each_redis: ServerProcess) -> None:
     """The same for a million others: 200 pieces of ten databases."""
-    campaign.run("live", lambda piece: run(real_redis, range(piece * 10, piece * 10 + 10)), range(1000, 1200))
+    campaign.run("live", lambda piece: run(each_redis, range(piece * 10, piece * 10 + 10)), range(1000, 1200))
 
 
 @pytest.mark.parametrize("tilde", [b"~", b"="])
-def test_nodes_close_and_go_where_those_of_redis_do(real_redis: ServerProcess, tilde: bytes) -> None:
+def test_nodes_close_and_go_where_those_of_redis_do(each_redis: ServerProcess, tilde: bytes) -> None:
     """The number of nodes, after every addition and every trimming, for entries of all sizes and shapes."""
-    pipe, client = Pipe(real_redis.port), World(logged=False).client()
+    pipe, client = Pipe(each_redis.port), World(logged=False).client()
     try:
         for seed in range(12):
             generator = Generator(seed)
@@ -249,7 +249,7 @@ def test_nodes_close_and_go_where_those_of_redis_do(real_redis: ServerProcess, t
         pipe.close()
 
 
-def test_ids_are_read_as_redis_reads_them(real_redis: ServerProcess) -> None:
+def test_ids_are_read_as_redis_reads_them(each_redis: ServerProcess) -> None:
     """Words put together from odd pieces are ids to both or to neither, and the same ones."""
     random = Generator(7).random
     pieces = [
@@ -274,7 +274,7 @@ def test_ids_are_read_as_redis_reads_them(real_redis: ServerProcess) -> None:
         word = "".join(random.choice(pieces) for _ in range(random.randint(0, 4))).encode("latin-1")
         commands += [[b"DEL", b"k"], [b"XGROUP", b"CREATE", b"k", b"g", word, b"MKSTREAM"], [b"XINFO", b"GROUPS", b"k"]]
         commands += [[b"XRANGE", b"k", word, b"+"], [b"XRANGE", b"k", b"-", word]]
-    pipe, client = Pipe(real_redis.port), World(logged=False).client()
+    pipe, client = Pipe(each_redis.port), World(logged=False).client()
     try:
         for command, reply in zip(commands, pipe.ask(commands), strict=True):
             assert comparable(command, client.call(*command)) == comparable(command, reply), command

@@ -2,9 +2,11 @@
 
 import pytest
 
-from millstream.demo import receipts, truth
-from millstream.demo.evidence import Evidence, Incidents
-from millstream.demo.producer import Resumption
+from millstream.demo.checks import truth
+from millstream.demo.checks.evidence import Evidence
+from millstream.demo.flights import receipts
+from millstream.demo.flights.producer import Resumption
+from millstream.demo.running.incidents import Incidents
 
 ROWS = 2_000
 

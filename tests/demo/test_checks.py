@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from millstream.demo.checks import check_all
-from millstream.demo.evidence import Evidence
-from millstream.demo.producer import Resumption
-from millstream.demo.receipts import Receipt
-from millstream.demo.truth import Truth
+from millstream.demo.checks.compare import check_all
+from millstream.demo.checks.evidence import Evidence
+from millstream.demo.checks.truth import Truth
+from millstream.demo.flights.producer import Resumption
+from millstream.demo.flights.receipts import Receipt
 
 
 def test_faultless_run_passes(facts: Truth, faultless: Evidence) -> None:

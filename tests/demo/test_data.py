@@ -4,10 +4,10 @@ import itertools
 
 import pytest
 
-from millstream.demo import data, rules
-from millstream.demo.data import Event
-from millstream.demo.producer import as_pair
-from millstream.demo.truth import Truth, compute
+from millstream.demo.checks.truth import Truth, compute
+from millstream.demo.flights import data, rules
+from millstream.demo.flights.data import Event
+from millstream.demo.flights.producer import as_pair
 from millstream.errors import UsageError
 
 

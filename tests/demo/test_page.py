@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from millstream.demo import page, svg
-from millstream.demo.checks import Check
-from millstream.demo.evidence import Evidence
-from millstream.demo.progress import board
-from millstream.demo.run import Result
-from millstream.demo.sample import Happening, Sample
-from millstream.demo.settings import Keys, Settings
+from millstream.demo.checks.compare import Check
+from millstream.demo.checks.evidence import Evidence
+from millstream.demo.checks.result import Result
+from millstream.demo.flights.settings import Keys, Settings
+from millstream.demo.page import document, svg
+from millstream.demo.running.progress import board
+from millstream.demo.running.sample import Happening, Sample
 
 
 def result(out: Path, found: Evidence, *, ok: bool) -> Result:
@@ -42,8 +42,8 @@ def test_bars_end_where_they_should() -> None:
 
 @pytest.mark.parametrize("ok", [True, False])
 def test_page_stands_alone_and_tells_the_truth(tmp_path: Path, faultless: Evidence, ok: bool) -> None:
-    """One file, nothing fetched from elsewhere, text escaped, and the verdict at its head."""
-    text = page.write(result(tmp_path / "out", faultless, ok=ok)).read_text()
+    """One file, nothing fetched from elsewhere, text escaped, and the result at its head."""
+    text = document.write(result(tmp_path / "out", faultless, ok=ok)).read_text()
     assert "http" not in text.replace("http-equiv", "")
     assert "a &lt; b &amp; c" in text
     assert "Redis &lt;7&gt;" in text

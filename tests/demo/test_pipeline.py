@@ -9,11 +9,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from millstream.demo.data import events
-from millstream.demo.pipeline import Pipeline, top
-from millstream.demo.processes import Child
-from millstream.demo.producer import Producer
-from millstream.demo.truth import Truth
+from millstream.demo.checks.truth import Truth
+from millstream.demo.flights.data import events
+from millstream.demo.flights.pipeline import Pipeline, top
+from millstream.demo.flights.producer import Producer
+from millstream.demo.running.child import Child
 from support.servers import ServerProcess
 from support.waiting import eventually
 
@@ -31,7 +31,7 @@ class PipelineProcess:
     def __init__(self, url: str, work: Path) -> None:
         self.batches: list[dict[str, int]] = []
         self.done = False
-        argv = [sys.executable, "-m", "millstream.demo.pipeline", "--stream", "flights", "--routes", "routes"]
+        argv = [sys.executable, "-m", "millstream.demo.flights.pipeline", "--stream", "flights", "--routes", "routes"]
         argv += ["--work", str(work / "work"), "--parquet", str(work / "parquet"), "--per-batch", "300", "--quick"]
         self.child = Child("spark", argv, work, {"MILLSTREAM_URL": url}, self._heard)
 

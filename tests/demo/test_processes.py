@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.demo.processes import Child, DemoError
+from millstream.demo.running.child import Child, DemoError
 from support.waiting import eventually
 
 
@@ -20,6 +20,7 @@ def gone(pid: int) -> bool:
     return not status.exists() or status.read_text().rsplit(")", 1)[1].split()[0] == "Z"
 
 
+@pytest.mark.process
 def test_unexpected_end_is_told_with_the_last_words(tmp_path: Path) -> None:
     """What went wrong in a child stands in the error: name, exit code, end of its log."""
     child = python("baker", "import sys; print('no flour', file=sys.stderr); sys.exit(3)", tmp_path)
@@ -29,6 +30,7 @@ def test_unexpected_end_is_told_with_the_last_words(tmp_path: Path) -> None:
     child.stop()
 
 
+@pytest.mark.process
 def test_end_by_signal_is_told_by_its_name(tmp_path: Path) -> None:
     """A crash reads as the signal it was."""
     child = python("baker", "import os; os.kill(os.getpid(), 11)", tmp_path)
@@ -38,6 +40,7 @@ def test_end_by_signal_is_told_by_its_name(tmp_path: Path) -> None:
     child.stop()
 
 
+@pytest.mark.process
 def test_stop_ends_what_the_child_started(tmp_path: Path) -> None:
     """A child's own children go with it, even if they ignore SIGTERM."""
     heard: list[str] = []
@@ -58,6 +61,7 @@ def test_stop_ends_what_the_child_started(tmp_path: Path) -> None:
     eventually(lambda: gone(inner))
 
 
+@pytest.mark.process
 def test_stubborn_child_is_killed(tmp_path: Path) -> None:
     """SIGTERM may be ignored, the end of the demo may not."""
     heard: list[str] = []

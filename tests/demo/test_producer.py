@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from millstream.demo.data import Event
-from millstream.demo.producer import Producer
+from millstream.demo.flights.data import Event
+from millstream.demo.flights.producer import Producer
 from support.servers import ServerProcess
 from support.waiting import eventually
 

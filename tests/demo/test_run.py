@@ -175,7 +175,7 @@ def test_broken_worker_is_told(tmp_path: Path, real_redis: ServerProcess) -> Non
     """A process that ends by itself ends the run: exit code 1, and the text names it and its log."""
     with running(tmp_path / "out", "--url", real_redis.url) as demo:
         eventually(lambda: demo.has_said("worker-2 killed"), 60)
-        [pid] = [line.split()[0] for line in demo.leftovers() if "millstream.demo.pipeline" in line]
+        [pid] = [line.split()[0] for line in demo.leftovers() if "demo.flights.pipeline" in line]
         os.kill(int(pid), signal.SIGKILL)
         assert demo.wait() == 1
         eventually(lambda: not demo.leftovers())

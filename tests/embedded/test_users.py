@@ -13,8 +13,8 @@ from click.testing import CliRunner
 import millstream
 from millstream import App, Message, Retry, StreamSub
 from millstream.cli.main import main
+from millstream.demo.flights.settings import Keys, Settings
 from millstream.demo.run import preflight
-from millstream.demo.settings import Keys, Settings
 from millstream.errors import ConfigError
 from millstream.server.thread import ServerThread
 from millstream.spark.options.read import parse as parse_spark

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.engine.streams.group import Consumer, Group, next_count
-from millstream.engine.streams.pending import MAX_DELIVERIES, IdIndex, Pending, TimeOrder
+from millstream.engine.streams.group import Group, next_count
+from millstream.engine.streams.pending import MAX_DELIVERIES, Consumer, IdIndex, Pending, TimeOrder
 
 # (add or remove, id): few ids, so that they come back at the front; or so many that stale ones are swept out
 changes = st.one_of(

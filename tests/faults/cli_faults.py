@@ -17,7 +17,7 @@ FAULTS = (
     Fault(
         "put-back-for-every-group",
         "An entry that is put back is run by the group that gave up on it, and by no other.",
-        "client/deadletter.py",
+        "client/dead_letter/letter.py",
         "returning",
         "death |= {'for': letter.group, 'of': letter.stream}",
         "death |= {'to': letter.group, 'of': letter.stream}",

@@ -123,7 +123,7 @@ FAULTS = (
     Fault(
         "moment-ends-early",
         "Restored as of a time, a log holds the records of that very millisecond.",
-        "maintenance/backup/moment.py",
+        "maintenance/log/moment.py",
         "last_before",
         "if until.ms is not None and wall_of(position, payload) > until.ms: ...",
         "if until.ms is not None and wall_of(position, payload) >= until.ms: ...",

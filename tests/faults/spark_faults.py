@@ -202,12 +202,12 @@ FAULTS = (
         "tests/spark/group/test_group.py::test_a_foreign_claimer_is_told_and_changes_no_batch",
     ),
     Fault(
-        "burial-not-watched",
-        "A dead letter is written once, whoever else buries.",
-        "spark/recovery/settle.py",
-        "Court._look",
-        "looks: list[Command] = [('WATCH', self._dead), ('TYPE', self._dead), ('XINFO', 'STREAM', self._dead)]",
-        "looks: list[Command] = [('PING',), ('TYPE', self._dead), ('XINFO', 'STREAM', self._dead)]",
+        "dead-letter-not-watched",
+        "A dead letter is written once, whoever else writes it.",
+        "client/dead_letter/transaction.py",
+        "_ours",
+        "look: list[Command] = [('WATCH', route.dead), ('TYPE', route.dead), ('XINFO', 'STREAM', route.dead)]",
+        "look: list[Command] = [('PING',), ('TYPE', route.dead), ('XINFO', 'STREAM', route.dead)]",
         "tests/spark/recovery/test_recovery.py::test_an_entry_is_buried_once_whoever_else_buries",
     ),
     Fault(
@@ -355,10 +355,10 @@ FAULTS = (
     Fault(
         "acknowledged-without-a-letter",
         "An entry is acknowledged when its dead letter is there.",
-        "spark/recovery/settle.py",
-        "Court._send",
-        "self._put_back({ident: n for (ident, (_, n)), letter, ack in fates if letter in failed and ack == 1})",
-        "self._put_back({ident: n for (ident, (_, n)), letter, ack in fates if letter not in failed and ack == 1})",
+        "client/dead_letter/transaction.py",
+        "undo",
+        "[(move, move.undo) for move in moves if move.failed and move.removed == 1 and move.undo is not None]",
+        "[(move, move.undo) for move in moves if not move.failed and move.removed == 1 and move.undo is not None]",
         "tests/spark/recovery/test_recovery.py::test_a_letter_that_is_refused_in_its_transaction_loses_nothing",
     ),
 )

@@ -34,70 +34,63 @@ FAULTS = (
     Fault(
         "dead-letter-in-two-steps",
         "A dead letter is written and its entry acknowledged in one step.",
-        "worker/settlement/dead_letter.py",
-        "Burials._bury_at_once",
+        "client/dead_letter/transaction.py",
+        "by_script",
+        "before = set(unsure)",
         """
-        for held, letter in batch:
-            packed = pack(letter)
-            words += [held.id, held.deliveries, len(packed), *packed]
-        """,
-        """
-        for held, letter in batch:
-            packed = pack(letter)
-            words += [held.id, held.deliveries, len(packed), *packed]
-        for _, letter in batch:
-            await member.line.calls([('XADD', member.dead, '*', *pack(letter))])
+        before = set(unsure)
+        yield [('XADD', route.dead, '*', *pack(entry.letter)) for entry in entries]
         """,
         f"{KILLED}[redis-in_dead]",
     ),
     Fault(
-        "burial-does-not-look",
-        "An entry that another worker has by now is not buried.",
-        "worker/settlement/fence_scripts.py",
-        "BURY",
+        "dead-letter-without-a-look",
+        "An entry that another worker has by now is not dead.",
+        "client/dead_letter/transaction.py",
+        "SCRIPT",
         "elseif rows[1][2] ~= owner or rows[1][4] ~= count then",
         "elseif rows[1][4] < 0 then",
         f"{FENCING}::test_every_outcome_is_fenced[redis-dead]",
     ),
     Fault(
-        "burial-by-transaction-does-not-look",
+        "dead-letter-by-transaction-without-a-look",
         "The same where no scripts may be run.",
-        "worker/settlement/dead_letter.py",
-        "Burials._still_mine",
-        "if rows and rows[0][1] == owner and (rows[0][3] == held.deliveries): ...",
-        "if rows and owner: ...",
+        "client/dead_letter/transaction.py",
+        "fate",
+        "ours = rows[0][1] == consumer.encode() and rows[0][3] == entry.deliveries",
+        "ours = bool(consumer)",
         f"{FROZEN}[redis-no-script]",
     ),
     Fault(
         "transaction-of-a-frozen-process",
         "Where no scripts may be run, what was looked at before a freeze is looked at again.",
         "worker/settlement/dead_letter.py",
-        "Burials._fresh",
-        "return not self._member.stale_among([held for held, _ in batch])",
+        "DeadLetterWriter._fresh",
+        "return not self._member.stale_among([one.held for one in batch if one.unsettled])",
         "return bool(batch)",
         f"{FROZEN}[redis-no-script]",
     ),
     Fault(
         "ack-although-the-letter-was-refused",
         "An entry whose dead letter cannot be written stays pending.",
-        "worker/settlement/fence_scripts.py",
-        "BURY",
+        "client/dead_letter/transaction.py",
+        "SCRIPT",
         """
         if type(added) == 'table' then
-              verdict = added.err
+              found = added.err
         """,
         """
         if type(added) == 'table' then
               redis.call('XACK', KEYS[1], group, id)
-              verdict = added.err
+              found = added.err
         """,
         f"{FENCING}::test_an_entry_whose_dead_letter_cannot_be_written_stays_pending[redis-full-script]",
     ),
     Fault(
         "letters-that-cannot-be-acked",
-        "A burial that may not ack writes no letter.",
-        "worker/settlement/fence_scripts.py",
-        "BURY",
+        "A worker that may not ack writes no letter.",
+        "client/dead_letter/transaction.py",
+        "SCRIPT",
         "if type(allowed) == 'table' then return allowed end",
         "",
         f"{FENCING}::test_a_burial_that_may_not_ack_writes_no_letter[redis]",
@@ -143,7 +136,7 @@ FAULTS = (
         "After a second crash an entry runs alone.",
         "worker/model/retry.py",
         "course",
-        "return Course.ALONE if known.pardoned else Course.TOGETHER",
+        "return Course.ALONE if known.uncharged else Course.TOGETHER",
         "return Course.TOGETHER",
         "tests/worker/model/test_course.py::test_without_a_limit_a_killer_is_alone_for_ever_and_never_dead",
     ),
@@ -151,7 +144,7 @@ FAULTS = (
         "suspects-are-charged-while-they-wait",
         "A crash beside a suspect that waits to be alone is not charged to it.",
         "worker/settlement/failure_log.py",
-        "Records._uncharging",
+        "FailureLog._uncharging",
         "return [Step(emulate.recount(group, consumer, part[0].deliveries - 1), part) for part in by_count(entries)]",
         "return [Step(emulate.recount(group, consumer, part[0].deliveries), part) for part in by_count(entries)]",
         "tests/worker/subscriber/test_isolation.py::test_after_a_second_crash_each_runs_alone_and_the_others_are_not_charged",
@@ -160,7 +153,7 @@ FAULTS = (
         "refused-outcomes-are-forgotten",
         "An outcome that the server refuses is sent again.",
         "worker/settlement/acks.py",
-        "Ledger._flush_outcomes",
+        "PendingAcks._flush_outcomes",
         "if not clean: ...",
         "",
         "tests/worker/subscriber/test_isolation.py::test_an_outcome_the_server_refuses_is_sent_again",
@@ -223,7 +216,7 @@ FAULTS = (
         "outcomes-lost-with-the-connection",
         "An outcome is sent until the server has confirmed it.",
         "worker/settlement/acks.py",
-        "Ledger._keep",
+        "PendingAcks._keep",
         "self._acks[:0] = [held for held in acks if held.state is State.ACKING]",
         "",
         f"{CONTRACT}::test_a_server_restart_is_survived",
@@ -276,10 +269,10 @@ FAULTS = (
     Fault(
         "acked-without-a-letter",
         "What a transaction acked though its letter was refused is pending again.",
-        "worker/settlement/dead_letter.py",
-        "Burials._check",
-        "await member.line.calls([(*move.command(member.stream, [one[0].id]), 'FORCE') for move, one in again])",
-        "await member.line.calls([('PING',) for move, one in again])",
+        "client/dead_letter/transaction.py",
+        "undo",
+        "replies = (yield [command for _, command in out]) if out else []",
+        "replies = (yield [('PING',) for _, command in out]) if out else []",
         "tests/worker/settlement/test_dead_letter.py::test_what_a_transaction_acked_without_a_letter_is_pending_again[redis]",
     ),
     Fault(
@@ -287,20 +280,20 @@ FAULTS = (
         "An entry gets one outcome.",
         "worker/model/lifecycle.py",
         "",
-        "{State.BUFFERED: {Event.START: State.RUNNING, Event.RELEASE: State.RELEASING, Event.BURY: "
-        "State.BURYING, Event.LOSE: State.LOST}, State.RUNNING: {**_OUTCOMES, Event.LEAVE: State.LEFT, "
+        "{State.BUFFERED: {Event.START: State.RUNNING, Event.RELEASE: State.RELEASING, Event.DIE: "
+        "State.DYING, Event.LOSE: State.LOST}, State.RUNNING: {**_OUTCOMES, Event.LEAVE: State.LEFT, "
         "Event.LOSE: State.LOST}, State.LEFT: {**_OUTCOMES, Event.LOSE: State.LOST}, State.ACKING: "
         "{Event.CONFIRM: State.ACKED, Event.LOSE: State.LOST}, State.RELEASING: {Event.CONFIRM: "
         "State.RELEASED, Event.LOSE: State.LOST}, State.RETRYING: {Event.CONFIRM: State.WAITING, Event.LOSE: "
-        "State.LOST}, State.BURYING: {Event.CONFIRM: State.DEAD, Event.LOSE: State.LOST}, State.ACKED: {}, "
+        "State.LOST}, State.DYING: {Event.CONFIRM: State.DEAD, Event.LOSE: State.LOST}, State.ACKED: {}, "
         "State.RELEASED: {}, State.WAITING: {}, State.DEAD: {}, State.LOST: dict.fromkeys((*_OUTCOMES, "
         "Event.LEAVE, Event.LOSE), State.LOST)}",
-        "{State.BUFFERED: {Event.START: State.RUNNING, Event.RELEASE: State.RELEASING, Event.BURY: "
-        "State.BURYING, Event.LOSE: State.LOST}, State.RUNNING: {**_OUTCOMES, Event.LEAVE: State.LEFT, "
+        "{State.BUFFERED: {Event.START: State.RUNNING, Event.RELEASE: State.RELEASING, Event.DIE: "
+        "State.DYING, Event.LOSE: State.LOST}, State.RUNNING: {**_OUTCOMES, Event.LEAVE: State.LEFT, "
         "Event.LOSE: State.LOST}, State.LEFT: {**_OUTCOMES, Event.LOSE: State.LOST}, State.ACKING: "
         "{Event.CONFIRM: State.ACKED, Event.LOSE: State.LOST}, State.RELEASING: {Event.CONFIRM: "
         "State.RELEASED, Event.LOSE: State.LOST}, State.RETRYING: {Event.CONFIRM: State.WAITING, Event.LOSE: "
-        "State.LOST}, State.BURYING: {Event.CONFIRM: State.DEAD, Event.LOSE: State.LOST}, State.ACKED: "
+        "State.LOST}, State.DYING: {Event.CONFIRM: State.DEAD, Event.LOSE: State.LOST}, State.ACKED: "
         "{Event.RETRY: State.RETRYING}, State.RELEASED: {}, State.WAITING: {}, State.DEAD: {}, State.LOST: "
         "dict.fromkeys((*_OUTCOMES, Event.LEAVE, Event.LOSE), State.LOST)}",
         "tests/worker/model/test_lifecycle.py::test_a_second_outcome_is_an_error_that_says_so",
@@ -308,25 +301,25 @@ FAULTS = (
     Fault(
         "put-back-twice",
         "A dead letter that two operators put back at once is put back once.",
-        "worker/dead_letter_admin.py",
-        "Graveyard._look",
-        "commands: list[Command] = [('WATCH', self.key)] if watch else []",
-        "commands: list[Command] = [('PING',)] if watch else []",
+        "client/dead_letter/put_back.py",
+        "put_back",
+        "[('WATCH', key), *(('XRANGE', key, wanted, wanted) for wanted in ids)]",
+        "[('PING',), *(('XRANGE', key, wanted, wanted) for wanted in ids)]",
         f"{DEAD}::test_two_operators_put_each_letter_back_once",
     ),
     Fault(
         "letter-stays-dead",
         "A dead letter that was put back is gone.",
-        "worker/dead_letter_admin.py",
-        "Graveyard._commands",
-        "commands.append(('XDEL', self.key, *(grave.id for grave, _ in letters)))",
-        "commands.append(('XLEN', self.key))",
+        "client/dead_letter/put_back.py",
+        "_relocation",
+        "('XDEL', key, one.id)",
+        "('XLEN', key)",
         f"{DEAD}::test_retry_gives_the_handler_what_it_got_the_first_time",
     ),
     Fault(
         "deaths-forgotten",
         "An entry that was put back keeps the record of its deaths.",
-        "client/deadletter.py",
+        "client/dead_letter/letter.py",
         "returning",
         "deaths = [*letter.history, death]",
         "deaths = [death]",
@@ -335,10 +328,10 @@ FAULTS = (
     Fault(
         "refused-letter-gone",
         "A dead letter whose stream takes no more entries is still there.",
-        "worker/dead_letter_admin.py",
-        "Graveyard._note",
-        "again = _checked(await self._ask('XADD', self.key, '*', *grave.flat), self.key)",
-        "again = _checked(await self._ask('ECHO', '0-0'), self.key)",
+        "client/dead_letter/put_back.py",
+        "_relocation",
+        "('XADD', key, '*', *one.flat)",
+        "('ECHO', '0-0')",
         f"{DEAD}::test_a_letter_that_cannot_be_put_back_stays",
     ),
     Fault(
@@ -359,7 +352,7 @@ FAULTS = (
     Fault(
         "history-that-cannot-be-written-again",
         "The dead letter of an entry with a strange history is written.",
-        "client/deadletter.py",
+        "client/dead_letter/letter.py",
         "parse_history",
         "if not isinstance(found, list) or not all((_is_death(death) for death in found)): ...",
         "if not isinstance(found, list): ...",

@@ -19,9 +19,9 @@ from millstream.maintenance.backup import copying
 from millstream.maintenance.backup.backup import back_up, read_facts
 from millstream.maintenance.backup.copying import leftovers
 from millstream.maintenance.backup.exchange import exchange
-from millstream.maintenance.backup.moment import Moment
 from millstream.maintenance.backup.restore import restore
 from millstream.maintenance.log.examine import examine_directory, kind_of
+from millstream.maintenance.log.moment import Moment
 from millstream.persistence.disk import RealDisk, RealFile
 from millstream.persistence.frame import HEADER_SIZE
 from millstream.persistence.log import Log

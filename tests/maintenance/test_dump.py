@@ -9,8 +9,8 @@ from maintenance.conftest import START, STEP, content, write_log, xadd
 from maintenance.test_examine import damage_middle
 from millstream.engine import collection_ops, ids, keyspace
 from millstream.errors import LogCorruptError, UsageError
-from millstream.maintenance.backup.moment import Moment, parse_moment
 from millstream.maintenance.log.dump import Choice, dump
+from millstream.maintenance.log.moment import Moment, parse_moment
 from millstream.maintenance.log.records import read_record, wall_of
 from millstream.node.log import codec
 from millstream.persistence.log import Log

@@ -8,7 +8,8 @@ import pytest
 
 from millstream.clock import Now
 from millstream.commands.context.config import Config
-from millstream.commands.table.table import TABLE, Command
+from millstream.commands.table.spec import Command
+from millstream.commands.table.table import TABLE
 from millstream.errors import StorageError
 from millstream.node.log import codec
 from millstream.node.node import Node

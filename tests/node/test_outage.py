@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from millstream.commands.table.table import Command, every
+from millstream.commands.table.spec import Command
+from millstream.commands.table.table import every
 from millstream.node.durability.outage import Outage
 from millstream.replies import Error
 from support import campaign, needs

@@ -59,10 +59,10 @@ def test_waitaof_without_a_log() -> None:
 
 
 @pytest.mark.realserver
-def test_waits_answer_as_redis_does(real_redis: ServerProcess) -> None:
+def test_waits_answer_as_redis_does(each_redis: ServerProcess) -> None:
     """Well and badly asked; 7.0 has no WAITAOF."""
     client = World(logged=False).client()
-    pipe = Pipe(real_redis.port)
+    pipe = Pipe(each_redis.port)
     try:
         has_waitaof = pipe.ask([[b"COMMAND", b"INFO", b"waitaof"]])[0] != [None]
         for line in (

@@ -44,11 +44,11 @@ def counts(text: bytes) -> dict[str, object]:
 
 @pytest.mark.realserver
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_errors_of_scripts_are_counted_as_redis_does(real_redis: ServerProcess, script: str) -> None:
+def test_errors_of_scripts_are_counted_as_redis_does(each_redis: ServerProcess, script: str) -> None:
     """A command's error is counted when it ran, a script's own when it leaves the script; neither twice."""
     lines = [["SET", "k", "v"], ["CONFIG", "RESETSTAT"], ["EVAL", script, 0]]
     sections = ["stats", "errorstats", "commandstats"]
-    pipe = Pipe(real_redis.port)
+    pipe = Pipe(each_redis.port)
     try:
         theirs = pipe.ask([to_words(line) for line in lines] + [to_words(["INFO", *sections])])[-1]
     finally:

@@ -24,10 +24,10 @@ KNOWN = {
 
 
 @pytest.mark.parametrize("resp", [2, 3])
-def test_scripts_answer_as_redis_does(real_redis: ServerProcess, resp: int) -> None:
+def test_scripts_answer_as_redis_does(each_redis: ServerProcess, resp: int) -> None:
     """Values, errors, places of errors, the sandbox and the libraries, script by script on the same data."""
     client = World().client(resp)
-    pipe = Pipe(real_redis.port)
+    pipe = Pipe(each_redis.port)
     differences = []
     try:
         pipe.ask([[b"HELLO", b"%d" % resp]])

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from millstream.commands.table.keyspecs import uses_of
-from millstream.commands.table.table import Command, every
+from millstream.commands.table.spec import Command
+from millstream.commands.table.table import every
 from millstream.commands.users.categories import CATEGORIES
 from millstream.server.thread import ServerThread
 from support.servers import redis_server

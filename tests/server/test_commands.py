@@ -21,7 +21,8 @@ from millstream.commands.admin.info import (
 from millstream.commands.connection.clients import describe
 from millstream.commands.context.config import PARAMETERS, Config
 from millstream.commands.context.session import Session
-from millstream.commands.table.table import TABLE, Command, every
+from millstream.commands.table.spec import Command
+from millstream.commands.table.table import TABLE, every
 from millstream.commands.users.categories import categories
 from millstream.errors import CommandError, ConfigError
 from millstream.node.node import Node
@@ -336,6 +337,7 @@ def test_lastsave_follows_the_disk(tmp_path: object) -> None:
         assert told["rdb_last_save_time"] == str(wire.ask("LASTSAVE"))
 
 
+@pytest.mark.process
 def test_lastsave_tells_of_a_save_in_every_mode(tmp_path: object) -> None:
     """Tools wait for LASTSAVE to move after BGSAVE: it does with ``--fsync no``, and with nothing new to keep."""
     with ServerThread(str(tmp_path), fsync="no") as server, Wire(server.url) as wire:

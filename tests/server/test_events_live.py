@@ -37,18 +37,18 @@ def events(url: str, letters: str) -> list[tuple[str, list[tuple[bytes, bytes]]]
 
 
 @pytest.mark.realserver
-def test_new_keys_and_misses_are_told_as_by_redis(real_redis: ServerProcess) -> None:
+def test_new_keys_and_misses_are_told_as_by_redis(each_redis: ServerProcess) -> None:
     """The same events in the same order for every command that could make or miss a key."""
     with ServerThread() as server:
-        ours, theirs = events(server.url, EXTRA), events(real_redis.url, EXTRA)
+        ours, theirs = events(server.url, EXTRA), events(each_redis.url, EXTRA)
     assert [pair for pair in zip(ours, theirs, strict=True) if pair[0] != pair[1]] == []
     assert sum(event == b"keymiss" for _, told in ours for _, event in told) > 20
 
 
 @pytest.mark.realserver
-def test_letters_are_shown_as_by_redis(real_redis: ServerProcess) -> None:
+def test_letters_are_shown_as_by_redis(each_redis: ServerProcess) -> None:
     """In Redis's order, and ``n`` hidden by ``A``, which does not stand for it."""
-    with ServerThread() as server, Wire(server.url) as ours, Wire(real_redis.url) as theirs:
+    with ServerThread() as server, Wire(server.url) as ours, Wire(each_redis.url) as theirs:
         for letters in ("AKE", "AKEn", "nKE", "KEg$n", "AKEm", "gKEmn", "g$lshzxetdKEn", "", "x"):
             for wire in (ours, theirs):
                 assert wire.ask("CONFIG", "SET", "notify-keyspace-events", letters) == b"OK"

@@ -178,11 +178,11 @@ def comparable(words: list[str], reply: Any) -> Any:
 @pytest.mark.realserver
 @pytest.mark.parametrize("resp", [2, 3])
 @pytest.mark.parametrize("seed", range(6))
-def test_random_commands_answer_as_redis_does(real_redis: ServerProcess, seed: int, resp: int) -> None:
+def test_random_commands_answer_as_redis_does(each_redis: ServerProcess, seed: int, resp: int) -> None:
     """A thousand random commands on connections, keys, strings and transactions get the same replies from both."""
     writer = Writer(seed)
     told: list[str] = []
-    with ServerThread() as server, Wire(real_redis.url, resp) as theirs, Wire(server.url, resp) as ours:
+    with ServerThread() as server, Wire(each_redis.url, resp) as theirs, Wire(server.url, resp) as ours:
         for _ in range(1000):
             words = writer.command()
             told.append(" ".join(words))
@@ -232,10 +232,10 @@ PIECES = [
 
 
 @pytest.mark.realserver
-def test_patterns_match_as_redis_does(real_redis: ServerProcess) -> None:
+def test_patterns_match_as_redis_does(each_redis: ServerProcess) -> None:
     """KEYS with odd names and odd patterns finds the same names: classes, ranges, escapes, unclosed brackets."""
     rng = random.Random(3)
-    with ServerThread() as server, Wire(real_redis.url) as theirs, Wire(server.url) as ours:
+    with ServerThread() as server, Wire(each_redis.url) as theirs, Wire(server.url) as ours:
         for wire in (theirs, ours):
             wire.ask("MSET", *[word for name in NAMES for word in (name, b"v")])
         for _ in range(3000):

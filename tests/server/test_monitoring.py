@@ -94,9 +94,9 @@ def lookups(ask: Callable[..., object]) -> tuple[int, int]:
 
 
 @pytest.mark.realserver
-def test_hits_and_misses_are_counted_as_redis_counts_them(real_redis: ServerProcess) -> None:
+def test_hits_and_misses_are_counted_as_redis_counts_them(each_redis: ServerProcess) -> None:
     """Each of sixty commands, one after the other, adds to keyspace_hits and keyspace_misses what it adds in Redis."""
-    pipe, client = Pipe(real_redis.port), World().client(2)
+    pipe, client = Pipe(each_redis.port), World().client(2)
 
     def real(*words: str) -> object:
         return pipe.ask([[word.encode() for word in words]])[0]

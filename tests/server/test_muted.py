@@ -38,7 +38,7 @@ def heard(url: str, version: int, sent: bytes) -> bytes:
         pytest.param(OFF + pack("MULTI") + pack("SET", "x", 1) + JOIN + pack("EXEC"), id="exec"),
     ],
 )
-def test_confirmations_are_sent_to_who_wants_no_replies(real_redis: ServerProcess, version: int, sent: bytes) -> None:
+def test_confirmations_are_sent_to_who_wants_no_replies(each_redis: ServerProcess, version: int, sent: bytes) -> None:
     """Confirmations of SUBSCRIBE and its kin are no replies: OFF and SKIP do not silence them, as in Redis."""
     with ServerThread() as server:
-        assert heard(server.url, version, sent) == heard(real_redis.url, version, sent)
+        assert heard(server.url, version, sent) == heard(each_redis.url, version, sent)

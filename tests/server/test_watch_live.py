@@ -99,9 +99,9 @@ LINES = (
 )
 
 
-def test_the_same_commands_break_a_watch(real_redis: ServerProcess) -> None:
+def test_the_same_commands_break_a_watch(each_redis: ServerProcess) -> None:
     """Each line, run by one connection, stops another's EXEC exactly where Redis's does; the replies are the same."""
-    writer, watcher = Pipe(real_redis.port), Pipe(real_redis.port)
+    writer, watcher = Pipe(each_redis.port), Pipe(each_redis.port)
     found, wanted = {}, {}
     try:
         for line in LINES:
@@ -143,12 +143,12 @@ MOVES = (
 )
 
 
-def test_a_key_whose_time_has_come_is_none_for_watch(real_redis: ServerProcess) -> None:
+def test_a_key_whose_time_has_come_is_none_for_watch(each_redis: ServerProcess) -> None:
     """Databases exchanged, flushed, copied between: a missing key that becomes an expired one breaks no WATCH.
 
     Each case is one session and one write to the socket, so that nothing expires unasked in between.
     """
-    pipe, found, wanted = Pipe(real_redis.port), {}, {}
+    pipe, found, wanted = Pipe(each_redis.port), {}, {}
     try:
         for keys in EXPIRED:
             for watched in ("0", "1"):

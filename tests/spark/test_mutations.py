@@ -26,7 +26,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from millstream.client.deadletter import DeadLetter, pack, take_history
+from millstream.client.dead_letter.letter import DeadLetter, pack, take_history
 from millstream.errors import MillstreamError
 from millstream.spark.archive import manifest
 from millstream.spark.archive.manifest import DataFile, Manifest, Place

@@ -12,7 +12,7 @@ import pytest
 
 import millstream
 import millstream.spark
-from millstream.spark.recovery.settle import Outcome
+from millstream.spark.recovery.settle import RecoveryCounts
 from support import needs
 from support.clusters import Three
 from support.servers import ServerProcess, redis_server
@@ -126,7 +126,7 @@ def test_a_recovery_judges_by_a_function(place: Place, client: Any, spark: "Spar
         return entries.selectExpr("id", f"{words} AS verdict")
 
     done = millstream.spark.recover(spark, place.url, "{a}", "g", "10m", judge, slice_size=120)
-    assert done == Outcome(acked=100, released=100, dead=100)
+    assert done == RecoveryCounts(acked=100, released=100, dead=100)
     assert client.xlen("{a}:dead") == 100
     assert client.xpending("{a}", "g")["pending"] == 100
     held = spark.read.format("millstream").option("url", place.url).option("streamPattern", "*")

@@ -1,5 +1,6 @@
 """Queries, sinks and an archive that 0.1 left in the midst go on: the same batches, nothing twice, nothing left out."""
 
+import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
+import millstream.spark
 from support.servers import ServerProcess
-from support.versions import FIXTURES, on_recorded_log, unpack
+from support.versions import FIXTURES, here, on_recorded_log, unpack
 from upgrade import kept
 
 if TYPE_CHECKING:
@@ -68,6 +70,15 @@ def by_number(found: list[str]) -> list[str]:
     return sorted(found, key=lambda ident: int(ident.partition("-")[0]))
 
 
+def events(client: redis.Redis, after: str = "-") -> dict[str, set[str]]:
+    """What queries have told: each kind of event with the names of its fields."""
+    found: dict[str, set[str]] = {}
+    for _, fields in client.xrange("millstream:spark:progress", after):
+        found[fields["event"]] = found.get(fields["event"], set(fields)) & set(fields)
+    assert set(found) == {"started", "progress", "terminated"}
+    return found
+
+
 @pytest.mark.parametrize(("name", "options"), [("source", SOURCE), ("group", GROUP)])
 def test_a_query_goes_on_from_a_recorded_checkpoint(
     spark: "SparkSession",
@@ -87,7 +98,12 @@ def test_a_query_goes_on_from_a_recorded_checkpoint(
     def note(frame: "DataFrame", number: int) -> None:
         batches[number] = [row.id for row in frame.select("id").collect()]
 
-    run(read(spark, server.url, options).writeStream.foreachBatch(note), checkpoints / name)
+    told = {kind: set(words) for kind, words in events(client).items()}
+    last = client.xinfo_stream("millstream:spark:progress")["last-generated-id"]
+    with contextlib.closing(millstream.spark.watch(spark, server.url)):
+        run(read(spark, server.url, options).writeStream.foreachBatch(note), checkpoints / name)
+    for kind, words in events(client, f"({last}").items():
+        assert told[kind] - {"error"} <= words, "what is told of a query has other names"
     assert by_number(batches[1]) == by_number(ids(checkpoints, f"{name}-1"))
     again = ids(checkpoints, f"{name}-0") + [ident for number in sorted(batches) for ident in batches[number]]
     assert by_number(again) == IDS
@@ -114,25 +130,19 @@ def test_a_sink_finds_its_record_and_repeats_nothing(
 
 
 def test_an_archive_goes_on(spark: "SparkSession", server: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
-    """New entries follow the recorded files, archive and stream are one table, and a replay that was done is known."""
-    from millstream.cli.main import main
-    from millstream.spark import archive
-
+    """New entries follow the recorded files, archive and stream are one table, a replay that was is known."""
     place = unpack("archive", tmp_path)
     for number in range(151, 161):
         client.xadd("readings", {"n": str(number), "kind": "late"}, id=f"{number}-0")
-    archive(server.url, "readings", to=place, once=True, spark=spark)
+    millstream.spark.archive(server.url, "readings", to=place, once=True, spark=spark)
     reader = spark.read.format("millstream").option("url", server.url).option("stream", "readings")
     found = reader.option("archive", str(place)).load().select("id").collect()
     assert by_number([row.id for row in found]) == IDS[:160]
-    assert main is not None
-    from click.testing import CliRunner
-
-    words = ["replay", str(place), "readings", "--to", server.url, "--name", "kept", "--as", "again", "-o", "json"]
+    # The recorded cursor is found: it is of an archive at another place, so its name is taken.
+    replay = ("replay", str(place), "readings", "--to", server.url, "--ids", "keep")
+    refused = here(*replay, "--as", "again", "--name", "kept")
+    assert "'kept' at the target is of something else" in refused.output
     assert client.xlen("again") == 150
-    done = CliRunner().invoke(main, words)
-    assert done.exit_code == 0, done.output
-    assert client.xlen("again") == 150  # what was replayed to its end is not replayed again
-    done = CliRunner().invoke(main, [*words[:-2], "--ids", "keep", "--as", "anew", "--name", "other"])
+    done = here(*replay, "--as", "anew", "--name", "kept")
     assert done.exit_code == 0, done.output
     assert [ident for ident, _ in client.xrange("anew")] == IDS[:160]

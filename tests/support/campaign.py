@@ -32,7 +32,8 @@ LIMIT = 2700
 
 Piece = Callable[[int], object]
 
-# Lets what is written through pytest's capture; conftest.py puts pytest's own way here
+# Whether anybody watches, and how what is written gets through pytest's capture; support/quiet.py sets both
+watched = True
 uncaptured: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
@@ -66,11 +67,11 @@ def run(
         return
     record = Record(folder / f"{name}.json", version, seeds, unit)
     left = record.left()
-    tell(name, f"{len(left)} of {len(seeds)} pieces to do")
+    show(name, f"{len(left)} of {len(seeds)} pieces to do")
     try:
         for seed, count in in_turn(name, piece, left) if processes == 1 else at_once(name, piece, left, processes):
             record.add(seed, count)
-            tell(name, record.progress())
+            show(name, record.progress())
     except Exception:
         record.fail()
         raise
@@ -218,7 +219,13 @@ def repeatable(name: str, seed: int) -> Iterator[None]:
         raise
 
 
+def show(name: str, text: str) -> None:
+    """How far it is, where somebody watches."""
+    if watched:
+        tell(name, text)
+
+
 def tell(name: str, text: str) -> None:
-    """One line on standard error, past pytest's capture: a campaign is watched while it runs."""
+    """One line on standard error, past pytest's capture."""
     with uncaptured():
         print(f"campaign {name}: {text}", file=sys.__stderr__, flush=True)

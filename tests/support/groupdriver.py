@@ -2,7 +2,7 @@
 
 One process loads everything once and forks a driver for each line that it reads, so that a kill costs a tenth of a
 second and not ten. A line is JSON: ``options`` of the source, ``folder`` of the checkpoint and the sink, ``hook`` as
-``MILLSTREAM_SPARK_HOOK`` has it (or one of :data:`OWN` with ``=kill``); the answer is the exit status that the driver
+``MILLSTREAM_FAILPOINTS`` has it (or one of :data:`OWN` with ``=kill``); the answer is the exit status that the driver
 ended with.
 
 A line with ``recover`` runs a recovery instead: its arguments, and a judge of its own (:func:`verdict`).
@@ -131,24 +131,23 @@ def verdict(ident: str) -> str:
 def recover(arguments: dict[str, Any]) -> None:
     """A recovery whose judge needs no Spark."""
     from millstream.spark.recovery.recover import Recovery
-    from millstream.spark.recovery.settle import Verdict
+    from millstream.spark.recovery.settle import EntryDecision
 
     recovery = Recovery(**arguments)
     try:
-        recovery.run(lambda ids: {ident: Verdict(verdict(ident.decode()), f"because {ident!r}") for ident in ids})
+        recovery.run(lambda ids: {ident: EntryDecision(verdict(ident.decode()), f"because {ident!r}") for ident in ids})
     finally:
         recovery.close()
 
 
 def main() -> None:
     """Fork a driver for each line."""
-    import millstream.spark.claimread
-    import millstream.spark.columns
-    import millstream.spark.grouping
     import pyarrow as pa  # noqa: F401 - loaded here so that no driver has to
 
-    import millstream.spark.recovery  # noqa: F401 - as above
-    from millstream.spark import failpoints
+    import millstream.spark.group.planner
+    import millstream.spark.group.reader
+    import millstream.spark.recovery.recover  # noqa: F401 - as above
+    from millstream import failpoints
 
     for line in sys.stdin:
         told = json.loads(line)

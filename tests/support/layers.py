@@ -10,7 +10,9 @@ from support.source import Import, Module, part_of
 
 # Leaves: one error tree, the clock protocol, times as people write them, what a signal asks for, the reply values,
 # patterns of keys, names of local files, text for terminals. All may use them, they use nobody but each other.
-LEAVES = frozenset({"errors", "clock", "times", "ending", "replies", "glob", "paths", "printable", "logs", "_version"})
+LEAVES = frozenset(
+    {"errors", "clock", "times", "ending", "replies", "glob", "paths", "printable", "logs", "failpoints", "_version"}
+)
 
 # part -> the other parts it may import, beside the leaves. Dependencies point one way: engine <- commands <- node <-
 # server. Only the node joins commands with the log and the wire. What works against any server reaches it by a client.
@@ -24,6 +26,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "paths": frozenset(),
     "printable": frozenset(),
     "logs": frozenset(),
+    "failpoints": frozenset(),
     "_version": frozenset(),
     "protocol": frozenset(),
     "persistence": frozenset(),

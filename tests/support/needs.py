@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
 
@@ -37,9 +38,17 @@ def package(name: str) -> ModuleType:
         lacking(f"no package {name}")
 
 
-#: Servers the worker's contract is run on where somebody has them: name -> the environment variable that names the
-#: program, and the program looked for on PATH without it.
+#: Further servers, used where somebody has them: name -> the environment variable that names the program, and what it
+#: is called on PATH, or in ``.servers/`` of the checkout, without it. ``make redis8`` puts the second there.
 OTHERS = {"valkey": ("MILLSTREAM_VALKEY", "valkey-server"), "redis8": ("MILLSTREAM_REDIS8", "redis-server-8")}
+SERVERS = Path(__file__).parents[2] / ".servers"
+
+
+def found(name: str) -> str | None:
+    """The full path of a server in :data:`OTHERS`, if there is one; the variable goes before the usual places."""
+    variable, usual = OTHERS[name]
+    given = os.environ.get(variable)
+    return shutil.which(given) if given else shutil.which(usual) or shutil.which(usual, path=str(SERVERS))
 
 
 def other(name: str) -> str:
@@ -47,11 +56,10 @@ def other(name: str) -> str:
 
     Under CI too: what CI runs on, a fresh Debian 12, has neither without another package source.
     """
-    variable, usual = OTHERS[name]
-    given = os.environ.get(variable, "")
-    path = shutil.which(given or usual)
+    path = found(name)
     if path is None:
-        pytest.skip(f"{variable}={given}: no such program" if given else f"no {usual} on PATH, {variable} not set")
+        variable, usual = OTHERS[name]
+        pytest.skip(f"no {os.environ.get(variable) or usual}: see {variable} in CONTRIBUTING.md")
     return path
 
 

@@ -6,7 +6,7 @@ import random
 import tempfile
 from pathlib import Path
 
-from millstream.demo import ports
+from millstream.demo.running import ports
 
 
 class Ports:

@@ -357,6 +357,25 @@ class SimDisk:
         after._durable_names = dict(after.names)
         return after
 
+    def copy(self) -> "SimDisk":
+        """The same disk a second time: what is done to either leaves the other as it is."""
+        twin = SimDisk(capacity=self.capacity)
+        twin.random.setstate(self.random.getstate())
+        twin.operations, twin._directories, twin.locked = self.operations, set(self._directories), set(self.locked)
+        inodes: dict[int, Inode] = {}
+
+        def again(inode: Inode | None) -> Inode | None:
+            if inode is not None and id(inode) not in inodes:
+                content = bytearray(inode.cache), bytearray(inode.medium), list(inode.changes)
+                inodes[id(inode)] = Inode(*content)
+            return inodes.get(id(inode))
+
+        changes = [tuple((path, again(inode)) for path, inode in change) for change in self._name_changes]
+        twin._name_changes = changes
+        for names, ours in ((twin.names, self.names), (twin._durable_names, self._durable_names)):
+            set_names(names, [tuple((path, again(inode)) for path, inode in ours.items())])
+        return twin
+
     def _surviving_names(self, crash: Crash, chance: random.Random) -> Sequence[NameChange]:
         pending = self._name_changes
         if crash is Crash.TORN:

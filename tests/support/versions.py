@@ -4,6 +4,7 @@ The source is kept as a fixture so that a clean clone has it without the history
 which comes before what is installed; everything else, Redis's client and Spark for example, both versions share.
 """
 
+import importlib.metadata
 import os
 import shutil
 import subprocess
@@ -13,10 +14,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from click.testing import CliRunner, Result
+
 from support.ports import free_port
 from support.servers import ServerProcess
 
-FIXTURES = Path(__file__).parents[1] / "upgrade" / "fixtures"
+TESTS = Path(__file__).parents[1]
+"""On the path of every process, behind 0.1: the app of these tests uses ``support``."""
+
+FIXTURES = TESTS / "upgrade" / "fixtures"
 """What version 0.1 left behind; ``tests/upgrade/record.py`` makes it."""
 
 SOURCE = FIXTURES / "millstream-0.1.tar.xz"
@@ -79,7 +85,17 @@ class Version:
 
 def new() -> Version:
     """The present version, as it is installed."""
-    return Version("new", (str(Path(sys.executable).with_name("millstream")),))
+    return Version("new", (str(Path(sys.executable).with_name("millstream")),), {"PYTHONPATH": str(TESTS)})
+
+
+def here(*words: str) -> Result:
+    """The present version's command line in this process, which is quicker.
+
+    Args:
+        words: the subcommand and what follows it.
+    """
+    (entry,) = importlib.metadata.entry_points(group="console_scripts", name="millstream")
+    return CliRunner().invoke(entry.load(), list(words))
 
 
 def old(folder: Path) -> Version:
@@ -90,7 +106,7 @@ def old(folder: Path) -> Version:
     """
     with tarfile.open(SOURCE) as packed:
         packed.extractall(folder, filter="data")
-    return Version("old", (sys.executable, "-c", _OLD_ENTRY), {"PYTHONPATH": str(folder)})
+    return Version("old", (sys.executable, "-c", _OLD_ENTRY), {"PYTHONPATH": f"{folder}{os.pathsep}{TESTS}"})
 
 
 def unpack(name: str, folder: Path) -> Path:

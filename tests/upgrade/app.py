@@ -4,11 +4,11 @@
 many seconds an entry of that kind takes.
 """
 
-import asyncio
 import os
 import signal
 
 from millstream import App, Message, Nack, Reject, Retry, StreamSub, once
+from support.waiting import pace
 
 app = App()
 
@@ -39,9 +39,9 @@ async def bill(n: int, kind: str, msg: Message) -> None:
     elif kind == "later":
         raise Nack("in an hour", delay=3600)
     elif kind == "slow":
-        await asyncio.sleep(float(os.environ.get("SLOW", "3600")))
+        await pace(float(os.environ.get("SLOW", "3600")))
     elif kind == "brief":
-        await asyncio.sleep(0.01)
+        await pace(0.01)
     elif kind == "poison":
         os.kill(os.getpid(), signal.SIGKILL)
 

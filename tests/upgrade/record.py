@@ -324,7 +324,10 @@ def names(version: Version, folder: Path) -> None:
     """The names a program, a shell or a dashboard uses."""
     words = version.python(str(HERE / "names.py"), str(folder / "source"))
     out = subprocess.run(words, env=version.environment(), check=True, capture_output=True, text=True).stdout
+    ask = "import json; from millstream.spark.names import _USES; print(json.dumps(sorted(_USES)))"
+    options = subprocess.run(version.python("-c", ask), env=version.environment(), check=True, capture_output=True)
     kept.write(FIXTURES / "names.json", json.loads(out))
+    kept.write(FIXTURES / "options.json", json.loads(options.stdout))
 
 
 PARTS: dict[str, Callable[[Version, Path], None]] = {"log": log, "worker": worker_state, "names": names}

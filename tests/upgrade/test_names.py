@@ -13,6 +13,7 @@ from support.versions import FIXTURES, Version
 from upgrade import kept
 
 RECORDED = kept.read(FIXTURES / "names.json")
+OPTIONS = kept.read(FIXTURES / "options.json")
 
 VARIABLES = (
     "MILLSTREAM_URL",
@@ -68,8 +69,15 @@ def test_a_lost_name_is_noticed() -> None:
     assert lost(was, {"a": ["--y", "--z"], "c": None, "d": []}) == ["a: --x", "b"]
 
 
-@pytest.mark.parametrize("name", VARIABLES)
-def test_variables_of_the_environment_stay(name: str) -> None:
-    """Each is named in the source."""
-    text = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "src").rglob("*.py")))
-    assert re.search(rf"\b{name}\b", text)
+@pytest.fixture(scope="module")
+def literals() -> set[str]:
+    """The words that begin or are a text in the source: ``"stream"``, ``"MILLSTREAM_URL=..."``."""
+    texts = (path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    return {word for text in texts for word in re.findall(r"[\"'](\w+)", text)}
+
+
+@pytest.mark.parametrize("names", [VARIABLES, tuple(OPTIONS)], ids=["variables", "options"])
+def test_words_that_users_write_stay(literals: set[str], names: tuple[str, ...]) -> None:
+    """Variables of the environment, and the options of Spark's reads and writes, are in the source."""
+    assert len(names) > 5
+    assert sorted(set(names) - literals) == []

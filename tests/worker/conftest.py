@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import redis
 
+from millstream import failpoints
 from millstream.testing import millstream_clock, millstream_url, millstream_worker  # noqa: F401 - fixtures for users
-from millstream.worker import failpoints
 from support import needs
 from support.servers import ServerProcess, millstream_server, redis_server
 
@@ -36,13 +36,6 @@ def millstream_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
 def valkey_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """One Valkey for the whole run, where there is one."""
     with redis_server(tmp_path_factory.mktemp("valkey"), path=needs.other("valkey")) as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def redis8_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """The same for Redis 8."""
-    with redis_server(tmp_path_factory.mktemp("redis8"), path=needs.other("redis8")) as server:
         yield server
 
 

@@ -11,9 +11,9 @@ from click.testing import CliRunner, Result
 
 from millstream import App, Message, Reject, Retry, StreamSub
 from millstream.cli.main import main
-from millstream.client.deadletter import HISTORY, DeadLetter, pack, returning, unpack
+from millstream.client.dead_letter.letter import HISTORY, DeadLetter, pack, returning, unpack
 from millstream.client.line import Line
-from millstream.worker.dead_letter_admin import Graveyard
+from millstream.worker.dead_letter_admin import DeadLetterAdmin
 from millstream.worker.settlement.consumer import Held, Returned, hold
 from support.groups import all_done
 from support.servers import ServerProcess
@@ -119,7 +119,7 @@ async def test_two_operators_put_each_letter_back_once(server: ServerProcess, cl
     ids = bury(client, 300)
     lines = [Line(server.url) for _ in range(3)]
     writer = Line(server.url)
-    yards = [Graveyard(line, "orders:dead") for line in lines]
+    yards = [DeadLetterAdmin(line, "orders:dead") for line in lines]
     busy = asyncio.create_task(_bury_more(writer))
     orders = (ids, ids, ids[::-1])
     outcomes = await asyncio.gather(*(yard.put_back(order) for yard, order in zip(yards, orders, strict=True)))
@@ -264,7 +264,7 @@ async def test_putting_back_keeps_to_its_rate(server: ServerProcess, client: red
     ids = bury(client, 9)
     line, told = Line(server.url), []
     began = time.monotonic()
-    await Graveyard(line, "orders:dead").put_back(ids, rate=20, told=told.append)
+    await DeadLetterAdmin(line, "orders:dead").put_back(ids, rate=20, progress=told.append)
     assert time.monotonic() - began >= 0.25
     assert told == [5, 9]
     await line.close()

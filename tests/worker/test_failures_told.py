@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from millstream import App, Depends, Message, Middleware, Nack, Reject, Retry, StreamSub
-from millstream.client.deadletter import unpack
+from millstream.client.dead_letter.letter import unpack
 from support.servers import ServerProcess
 from support.waiting import aeventually
 

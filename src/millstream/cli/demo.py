@@ -52,8 +52,9 @@ once), 130 after Ctrl-C. Needs a Java 17+ runtime and: pip install 'millstream[d
 def demo(rows: int | None, url: str | None, out: Path, *, kill_server: bool, keep: bool) -> None:
     """See ``HELP``."""
     with exits("millstream demo", extra="demo"):
-        from millstream.demo import page, report, run  # noqa: PLC0415 - the help must not wait for pandas
-        from millstream.demo.settings import Keys, Settings  # noqa: PLC0415 - as above
+        from millstream.demo import report, run  # noqa: PLC0415 - the help must not wait for pandas
+        from millstream.demo.flights.settings import Keys, Settings  # noqa: PLC0415 - as above
+        from millstream.demo.page import document  # noqa: PLC0415 - as above
 
         prefix = f"millstream-demo:{secrets.token_hex(4)}:" if url else ""
         settings = Settings(out.resolve(), Keys.under(prefix), rows, url, kill_server, keep)
@@ -63,5 +64,5 @@ def demo(rows: int | None, url: str | None, out: Path, *, kill_server: bool, kee
             Output().say("millstream demo: stopped; every process it had started has ended")
             sys.exit(INTERRUPTED)
         result.write()
-        report.show(result, page.write(result), Console())
+        report.show(result, document.write(result), Console())
     sys.exit(OK if result.ok else FAILED)

@@ -16,8 +16,8 @@ import os
 from dataclasses import dataclass
 
 from millstream import App, Message, Retry, StreamSub
-from millstream.demo import receipts, rules
-from millstream.demo.settings import Keys
+from millstream.demo.flights import receipts, rules
+from millstream.demo.flights.settings import Keys
 
 keys = Keys.under(os.environ.get("MILLSTREAM_DEMO_PREFIX", ""))
 consumer = os.environ.get("MILLSTREAM_DEMO_CONSUMER")

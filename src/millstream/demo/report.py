@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from millstream.demo.run import Result
+from millstream.demo.checks.result import Result
 
 NARROWEST = 120
 """Columns that the table needs where there is no terminal to ask."""

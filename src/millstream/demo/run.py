@@ -1,84 +1,33 @@
 """Runs the demo: checks what it needs, starts everything, and looks at what is left at the end."""
 
 import contextlib
-import json
 import signal
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any
 
 import redis
 from rich.console import Console
 
 from millstream.client.url import check_remote, sync_client
-from millstream.demo import rules, truth
-from millstream.demo.cast import Cast
-from millstream.demo.checks import Check, check_all
-from millstream.demo.data import TOTAL_ROWS, data_file, events
-from millstream.demo.evidence import Evidence, gather
-from millstream.demo.flow import Flow
-from millstream.demo.producer import Producer
-from millstream.demo.progress import board
-from millstream.demo.sample import Happening, Sample
-from millstream.demo.settings import Settings
+from millstream.demo.checks import truth
+from millstream.demo.checks.compare import check_all
+from millstream.demo.checks.evidence import Evidence, gather
+from millstream.demo.checks.result import Result
+from millstream.demo.flights import rules
+from millstream.demo.flights.data import TOTAL_ROWS, data_file, events
+from millstream.demo.flights.producer import Producer
+from millstream.demo.flights.settings import Settings
+from millstream.demo.running.flow import Flow
+from millstream.demo.running.processes import Processes
+from millstream.demo.running.progress import board
+from millstream.demo.running.sample import Sample
 from millstream.errors import ConfigError, UsageError
 from millstream.worker.settlement import failure_log
 
 FEWEST_ROWS = 1_000
 """Fewer flights would not contain each kind of trouble that the checks are about."""
-
-
-@dataclass
-class Result:
-    """What a run gives.
-
-    Attributes:
-        settings: the run.
-        rows: number of events.
-        server: name and version of the server.
-        checks: the checks, in order.
-        samples: the state of things over time.
-        happenings: what to mark on the time line.
-        alerts: events that an alert was raised for.
-        routes: the table of routes that the pipeline wrote last.
-        held: how many entries the killed worker held.
-        seconds: how long each part took, in order.
-    """
-
-    settings: Settings
-    rows: int
-    server: str
-    checks: list[Check]
-    samples: list[Sample]
-    happenings: list[Happening]
-    alerts: int
-    routes: list[dict[str, str]]
-    held: int
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def ok(self) -> bool:
-        """Whether every check holds."""
-        return bool(self.checks) and all(check.ok for check in self.checks)
-
-    def write(self) -> None:
-        """Leave ``checks.json`` and ``flow.json`` in the output folder."""
-        summary: dict[str, Any] = {
-            "ok": self.ok,
-            "rows": self.rows,
-            "server": self.server,
-            "seconds": self.seconds,
-            "checks": [check.as_dict() for check in self.checks],
-        }
-        (self.settings.out / "checks.json").write_text(json.dumps(summary, indent=2) + "\n")
-        flow = {
-            "samples": [sample.as_dict() for sample in self.samples],
-            "happenings": [happening.as_dict() for happening in self.happenings],
-        }
-        (self.settings.out / "flow.json").write_text(json.dumps(flow) + "\n")
 
 
 def preflight(settings: Settings) -> None:
@@ -130,23 +79,23 @@ def run(settings: Settings, console: Console) -> Result:
     clock = Stopwatch()
     with ExitStack() as stack:
         stack.enter_context(_signals_as_interrupt())
-        cast = Cast(settings)
-        stack.callback(cast.stop)
-        client = stack.enter_context(contextlib.closing(sync_client(cast.start_server())))
+        processes = Processes(settings)
+        stack.callback(processes.stop)
+        client = stack.enter_context(contextlib.closing(sync_client(processes.start_server())))
         stack.callback(_clean_keys, client, settings)
-        stack.callback(cast.stop_users)
+        stack.callback(processes.stop_users)
         _make_group(client, settings)
-        cast.start_pipeline()
-        cast.start_workers()
+        processes.start_pipeline()
+        processes.start_workers()
         facts = truth.compute(settings.rows)
-        producer = Producer(cast.url, settings.keys.flights, events(settings.rows), gate=facts.rows // 2)
+        producer = Producer(processes.url, settings.keys.flights, events(settings.rows), gate=facts.rows // 2)
         stack.callback(producer.stop)
         clock.lap("start")
         with board(console, expected(facts)) as screen:
-            flow = Flow(settings, facts.rows, cast, client, producer, screen)
+            flow = Flow(settings, facts.rows, processes, client, producer, screen)
             flow.run()
         clock.lap("events and pipeline")
-        cast.stop_workers()
+        processes.stop_workers()
         evidence: Evidence = gather(client, settings, flow.incidents)
         checks = check_all(facts, evidence)
         clock.lap("checks")

@@ -26,7 +26,8 @@ from millstream.commands.context.context import Blocked, Context
 from millstream.commands.context.session import Session
 from millstream.commands.context.watches import Watches
 from millstream.commands.table.events import messages
-from millstream.commands.table.table import Command, find, resolve
+from millstream.commands.table.spec import Command
+from millstream.commands.table.table import find, resolve
 from millstream.commands.users.accounts import Accounts, Refusal
 from millstream.commands.users.permissions import Denial, User
 from millstream.engine.channels import Channels, Patterns

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from millstream.clock import Now
-from millstream.commands.table.table import Command, find
+from millstream.commands.table.spec import Command
+from millstream.commands.table.table import find
 
 if TYPE_CHECKING:
     from millstream.commands.context.session import Session

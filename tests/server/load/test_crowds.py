@@ -98,7 +98,7 @@ def test_a_thousand_idle_connections(tmp_path: Path) -> None:
 def test_ten_thousand_idle_connections(tmp_path: Path) -> None:
     """Bar C4 in full."""
     each, slowest = idle(tmp_path, 10_000)
-    campaign.tell("idle", f"{each:.0f} bytes a connection, p99 of PING beside them {slowest:.2f} ms")
+    campaign.show("idle", f"{each:.0f} bytes a connection, p99 of PING beside them {slowest:.2f} ms")
     assert each < 16 * KIB
 
 
@@ -116,7 +116,7 @@ def slow_reader(folder: Path, size: int, limit: int) -> None:
         eventually(lambda: field(control, "stats", "client_output_buffer_limit_disconnections") == "1")
         peak = int(field(control, "memory", "used_memory_peak")) - empty
         beside = pings(control, 1000)
-        campaign.tell("slow", f"{peak} bytes more at most; p99 of PING {before:.2f} ms before, {beside:.2f} ms beside")
+        campaign.show("slow", f"{peak} bytes more at most; p99 of PING {before:.2f} ms before, {beside:.2f} ms beside")
         assert peak <= limit + KIB * KIB
         assert slow.is_closed()
 

@@ -191,7 +191,7 @@ def lives(folder: Path, seed: int, seconds: float) -> int:
         third = len(seen) // 3
         middle, end = (sum(some) / third for some in (seen[third:][:third], seen[-third:]))
         hours = seconds / 3 / 3600
-        campaign.tell(
+        campaign.show(
             f"soak of {seconds:.0f} s",
             f"{soak.done} commands, {sum(soak.harmed.values())} faults, "
             f"memory {middle / 1e6:.1f} to {end / 1e6:.1f} MB, "
@@ -201,7 +201,7 @@ def lives(folder: Path, seed: int, seconds: float) -> int:
         server.kill()
         begun = time.monotonic()
         server.start(RESTART)
-        campaign.tell(f"soak of {seconds:.0f} s", f"killed and answering again after {time.monotonic() - begun:.1f} s")
+        campaign.show(f"soak of {seconds:.0f} s", f"killed and answering again after {time.monotonic() - begun:.1f} s")
         with server.client() as client:
             for key, entry in soak.last.items():
                 newest: Any = client.xrevrange(key, count=1)

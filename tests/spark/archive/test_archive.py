@@ -24,11 +24,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.errors import ConfigError, StorageError, UsageError
+from millstream.failpoints import ARCHIVE as POINTS
 from millstream.spark.archive.directory import LOCK, MANIFEST, ArchiveLockedError, Folder
 from millstream.spark.archive.files import archived, merge, read_pages, write_batches, write_files
 from millstream.spark.archive.job import look
 from millstream.spark.archive.manifest import DataFile, Manifest, Place
-from millstream.spark.archive.points import POINTS
 from millstream.spark.archive.store import Keeper, Settings
 from millstream.spark.archive.trim import Keep, Trimmer
 from millstream.spark.arrow.decode import Want, general
@@ -460,7 +460,10 @@ def test_other_tools_read_the_files(tmp_path: Path) -> None:
 def child(server: ServerProcess, root: Path, hook: str) -> int:
     """An archive job as a process of its own; its exit code."""
     words = [sys.executable, "-m", "support.archives", server.url, str(root), "s"]
-    environment = os.environ | {"MILLSTREAM_ARCHIVE_HOOK": hook, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = os.environ | {
+        "MILLSTREAM_FAILPOINTS": hook and f"{hook}=kill",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode in (0, -signal.SIGKILL), done.stderr[-3000:]
     return done.returncode

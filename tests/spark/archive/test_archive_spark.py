@@ -16,8 +16,8 @@ from click.testing import CliRunner
 import millstream.spark
 from millstream.cli.main import main
 from millstream.errors import ConfigError
+from millstream.failpoints import ARCHIVE as POINTS
 from millstream.spark.archive.directory import MANIFEST, Folder
-from millstream.spark.archive.points import POINTS
 from millstream.spark.archive.store import Settings
 from support import campaign
 from support.archives import Traffic, archive_once, data_files, held
@@ -43,7 +43,7 @@ millstream.spark.archive(url, "s", to=root, spark=spark, per_batch=300)
 
 def killed(url: str, root: Path, hook: str) -> None:
     """Run a job in Spark that is killed at a point; its Java goes with it."""
-    environment = os.environ | {"MILLSTREAM_ARCHIVE_HOOK": hook}
+    environment = os.environ | {"MILLSTREAM_FAILPOINTS": hook and f"{hook}=kill"}
     with root.with_suffix(".log").open("wb") as log:
         driver = subprocess.Popen(
             [sys.executable, "-c", DRIVER, url, str(root)],

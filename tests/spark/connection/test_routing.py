@@ -321,7 +321,7 @@ def leave(client: Any, stream: str, count: int) -> None:
 def test_a_recovery_goes_along_with_its_stream(three: Three, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its slot moves between two slices and before a burial's transaction; every entry is dead once."""
     leave(client, "{a}", 120)
-    points = iter(["sliced", "burying"])
+    points = iter(["sliced", "writing_dead"])
     due = [next(points)]
 
     def reach(point: str) -> None:
@@ -329,7 +329,7 @@ def test_a_recovery_goes_along_with_its_stream(three: Three, client: Any, monkey
             three.move("{a}")
             due[:] = list(points)[:1]
 
-    monkeypatch.setattr("millstream.spark.failpoints.reach", reach)
+    monkeypatch.setattr("millstream.failpoints.reach", reach)
     done = recover(None, three.url, "{a}", "g", "10m", verdict="dead", slice_size=50)
     assert (done.dead, done.total) == (120, 120)
     assert not due

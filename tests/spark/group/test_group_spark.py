@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
-from millstream.spark.failpoints import POINTS
+from millstream.failpoints import POINTS
 from support.servers import ServerProcess
 from support.streams import fill
 from support.waiting import eventually
@@ -90,7 +90,7 @@ def test_a_driver_killed_at_each_step_loses_and_doubles_nothing(
     with log.open("wb") as out:
         driver = subprocess.Popen(
             words, stdout=out, stderr=out, start_new_session=True,
-            env=os.environ | {"MILLSTREAM_SPARK_HOOK": f"{point}={mark}"},
+            env=os.environ | {"MILLSTREAM_FAILPOINTS": f"{point}={mark}"},
         )  # fmt: skip
 
     def reached() -> bool:

@@ -188,7 +188,7 @@ def five_million(seed: int) -> int:
     full(found.sizes, CAP)
     largest = share(found.tasks)
     memory = "; ".join(f"{at}: {' '.join(f'{b / MB:.1f}' for b in found.memory[at])}" for at in found.memory)
-    campaign.tell(
+    campaign.show(
         "spark-backlog",
         f"{rows:,} rows in {len(found.sizes)} batches and {seconds:.0f} s; batches of {min(found.sizes[:-1]):,} to "
         f"{max(found.sizes):,} rows; largest task over an equal share {largest:.3f}; MB after batches (planning, "

@@ -16,14 +16,14 @@ import redis
 from click.testing import CliRunner
 
 from millstream.cli.main import main
-from millstream.client.deadletter import unpack
+from millstream.client.dead_letter.letter import unpack
 from millstream.errors import ConfigError, UsageError
 from millstream.spark import recover
 from millstream.spark.connection.pipeline import Asker
 from millstream.spark.connection.socket import Wire
 from millstream.spark.recovery import recover as recovery
-from millstream.spark.recovery.recover import Recovery, _checked_verdicts
-from millstream.spark.recovery.settle import Outcome, Verdict
+from millstream.spark.recovery.recover import Recovery, _checked_decisions
+from millstream.spark.recovery.settle import EntryDecision, RecoveryCounts
 from millstream.spark.recovery.user_function import load_function
 from support.groupdriver import Drivers, verdict
 from support.servers import ServerProcess, millstream_server, redis_server
@@ -123,7 +123,7 @@ def as_judged(client: redis.Redis, ids: list[bytes], alive: int) -> None:
 
 # --- killed ----------------------------------------------------------------------------------------------------------
 
-POINTS = ["sliced:1", "judged:2", "settling:1", "burying:1", "settling:2", "burying:9", "sliced:3"]
+POINTS = ["sliced:1", "decided:2", "settling:1", "writing_dead:1", "settling:2", "writing_dead:9", "sliced:3"]
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -150,7 +150,7 @@ def test_many_entries_killed_half_way_through_spark(tmp_path: Path, count: int) 
     with redis_server(tmp_path / "redis") as server, server.client() as client:
         ids = leave(client, count, fresh=50)
         words = [sys.executable, "-c", JUDGED_BY_SPARK, server.url]
-        hook = {"MILLSTREAM_SPARK_HOOK": f"settling:{count // 2000}=kill"}
+        hook = {"MILLSTREAM_FAILPOINTS": f"settling:{count // 2000}=kill"}
         killed = subprocess.run(words, env=os.environ | hook, check=False)
         assert killed.returncode == -signal.SIGKILL
         left = client.xpending("s", "g")["pending"]
@@ -204,7 +204,7 @@ def test_a_function_over_a_dataframe_judges(server: ServerProcess, client: redis
     )
     # 1500 even ones less a deleted one, 1000 odd ones below 2000 less the dead one and two deleted ones.
     assert [int(ident[:-2]) % 2 for ident in ids[100:103]] == [1, 0, 1]
-    assert found == Outcome(acked=1499, released=997, dead=1, unjudged=500, deleted=3)
+    assert found == RecoveryCounts(acked=1499, released=997, dead=1, unjudged=500, deleted=3)
     assert sizes == [2000, 997]
     assert told[-1] == (3000, 3000)
     assert all(done <= total for done, total in told)
@@ -215,14 +215,14 @@ def test_a_function_over_a_dataframe_judges(server: ServerProcess, client: redis
     )  # fmt: skip
     assert len(pending(client)) == 997 + 500 + 10
     again = recover(spark, server.url, "s", "g", "30m", lambda entries: entries.selectExpr("id", "'ack' AS verdict"))
-    assert again == Outcome(acked=1497)
+    assert again == RecoveryCounts(acked=1497)
 
 
 def test_results_that_cannot_be_meant_settle_nothing() -> None:
     """Each is named with its entry."""
     wanted = {b"1-0", b"2-0"}
     rows = [("1-0", "ack", None), ("2-0", None, None), ("1-0", "ack", "twice alike")]
-    assert _checked_verdicts(wanted, rows) == {b"1-0": Verdict("ack")}
+    assert _checked_decisions(wanted, rows) == {b"1-0": EntryDecision("ack")}
     for wrong, says in (
         ([("1-0", "drop", None)], "the verdict on 1-0 is 'drop': it must be one of ack, release, dead, or null"),
         ([("3-0", "ack", None)], "there is a verdict on '3-0', which the function was not given"),
@@ -230,7 +230,7 @@ def test_results_that_cannot_be_meant_settle_nothing() -> None:
         ([(1, "ack", None)], "there is a verdict on 1, which the function was not given"),
     ):
         with pytest.raises(UsageError, match=says):
-            _checked_verdicts(wanted, wrong)
+            _checked_decisions(wanted, wrong)
 
 
 # --- beside others ---------------------------------------------------------------------------------------------------
@@ -241,13 +241,13 @@ def test_what_others_claim_meanwhile_is_left_to_them(server: ServerProcess, clie
     ids = leave(client, 30)
     made = Recovery(server.url, "s", "g", HOUR // 2, name="recover", slice_size=100, dead=None)
 
-    def judge(held: Any) -> dict[bytes, Verdict]:
+    def judge(held: Any) -> dict[bytes, EntryDecision]:
         client.xclaim("s", "g", "thief", 0, ids[:3], justid=True)
         client.xack("s", "g", ids[3])
-        return dict.fromkeys(held, Verdict("dead" if len(held) % 2 else "ack"))
+        return dict.fromkeys(held, EntryDecision("dead" if len(held) % 2 else "ack"))
 
     try:
-        assert made.run(judge) == Outcome(acked=26, taken=4)
+        assert made.run(judge) == RecoveryCounts(acked=26, taken=4)
     finally:
         made.close()
     assert {held for held, _ in pending(client).values()} == {b"thief"}
@@ -273,7 +273,7 @@ def test_an_entry_is_buried_once_whoever_else_buries(
         return replies
 
     monkeypatch.setattr(Asker, "once", once)
-    assert recover(None, server.url, "s", "g", "30m", verdict="dead", reason="old") == Outcome(dead=120)
+    assert recover(None, server.url, "s", "g", "30m", verdict="dead", reason="old") == RecoveryCounts(dead=120)
     client.xdel("s:dead", "1-1")
     assert buried(client) == [ident.decode() for ident in ids]
     assert len(seen) == 4  # three batches, and one of them twice
@@ -287,7 +287,7 @@ def test_a_dead_letter_stream_that_is_none_loses_nothing(server: ServerProcess, 
         recover(None, server.url, "s", "g", "30m", verdict="dead")
     assert client.xpending("s", "g")["pending"] == 20
     client.delete("s:dead")
-    assert recover(None, server.url, "s", "g", "30m", verdict="dead") == Outcome(dead=20)
+    assert recover(None, server.url, "s", "g", "30m", verdict="dead") == RecoveryCounts(dead=20)
 
 
 @pytest.mark.parametrize(
@@ -303,7 +303,7 @@ def test_a_dead_letter_stream_without_ids_left_loses_nothing(
     with pytest.raises(UsageError, match=f"s:dead has the last id {last}, and no 20 ids are left after it"):
         recover(None, server.url, "s", "g", "30m", verdict="dead")
     assert (client.xpending("s", "g")["pending"], client.xlen("s:dead")) == (20, 1)
-    assert recover(None, server.url, "s", "g", "30m", verdict="dead", dead="other") == Outcome(dead=20)
+    assert recover(None, server.url, "s", "g", "30m", verdict="dead", dead="other") == RecoveryCounts(dead=20)
     assert len(buried(client, "other")) == 20
 
 
@@ -387,7 +387,7 @@ def test_a_worker_of_that_name_keeps_what_it_holds(server: ServerProcess, client
         recover(None, server.url, "s", "g", "30m", verdict="dead", name="alive")
     assert [held[0] for held in pending(client).values()] == [b"d1", b"d1", b"d2", b"d2", b"alive", b"alive"]
     assert client.keys("millstream:*") == []
-    assert recover(None, server.url, "s", "g", "30m", verdict="dead") == Outcome(dead=4)
+    assert recover(None, server.url, "s", "g", "30m", verdict="dead") == RecoveryCounts(dead=4)
 
 
 def test_a_slice_that_ends_at_the_greatest_id_is_gone_on_with(server: ServerProcess, client: redis.Redis) -> None:
@@ -398,7 +398,7 @@ def test_a_slice_that_ends_at_the_greatest_id_is_gone_on_with(server: ServerProc
     for count in (1, 2):
         client.xreadgroup("g", "recover", {"s": ">"}, count=1)
         client.set("millstream:{s}:recover:g:recover", "0-0")
-        assert recover(None, server.url, "s", "g", "30m", verdict="ack") == Outcome(acked=1), count
+        assert recover(None, server.url, "s", "g", "30m", verdict="ack") == RecoveryCounts(acked=1), count
 
 
 def test_two_of_one_name_do_not_work_at_the_same_time(server: ServerProcess, client: redis.Redis) -> None:
@@ -412,7 +412,7 @@ def test_two_of_one_name_do_not_work_at_the_same_time(server: ServerProcess, cli
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     client.set(key, f"{socket.gethostname()}:{gone.pid}:ab", px=30_000)
-    assert recover(None, server.url, "s", "g", "30m", verdict="ack") == Outcome(acked=3)
+    assert recover(None, server.url, "s", "g", "30m", verdict="ack") == RecoveryCounts(acked=3)
     assert not client.exists(key)
 
 

@@ -46,6 +46,7 @@ def fake_java(folder: Path, version: str) -> None:
     ],
 )
 @pytest.mark.usefixtures("fresh")
+@pytest.mark.process
 def test_old_java_is_named_with_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, problem_text: str | None
 ) -> None:
@@ -105,6 +106,7 @@ def test_without_a_cache_everything_still_works(tmp_path: Path, monkeypatch: pyt
     assert "TieredStopAtLevel=1" in java_options(quick=True)
 
 
+@pytest.mark.process
 def test_the_class_archive_is_never_a_danger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Java aborts with an archive that lost its end: a broken one is made anew, a half-written one is left alone."""
     fake_java(tmp_path, "17")

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from pyspark.errors import AnalysisException
 
 from millstream.cli.main import main
-from millstream.client.deadletter import DeadLetter, pack
+from millstream.client.dead_letter.letter import DeadLetter, pack
 from millstream.errors import ConfigError
 from millstream.spark import dispatch
 from millstream.spark.model.offsets import Id

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from millstream.client.deadletter import DeadLetter, pack, unpack
+from millstream.client.dead_letter.letter import DeadLetter, pack, unpack
 from millstream.errors import ConfigError
 from millstream.worker.handlers import envelope
 from millstream.worker.handlers.binding import Binder, PayloadError, encode

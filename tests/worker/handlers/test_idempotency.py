@@ -10,7 +10,7 @@ import redis
 from millstream import App, Message, Reject, Retry, StreamSub, once, once_sync
 from millstream.client.line import Line
 from millstream.errors import UsageError
-from millstream.worker.dead_letter_admin import Graveyard
+from millstream.worker.dead_letter_admin import DeadLetterAdmin
 from support.groups import all_done
 from support.readme import block
 from support.servers import ServerProcess
@@ -127,7 +127,7 @@ async def test_a_dead_entry_that_is_put_back_has_its_effect_once_in_every_group(
         first = await app.publish("s", {"x": 1})
         await aeventually(lambda: client.exists("s:dead") and len(runs) == 2)
         line = Line(server.url)
-        graveyard = Graveyard(line, "s:dead")
+        graveyard = DeadLetterAdmin(line, "s:dead")
         letters: Any = client.xrange("s:dead")
         await graveyard.put_back([letters[0][0]], all_groups=True)
         await line.close()
@@ -188,7 +188,7 @@ def test_the_recipe_for_sql_holds(own_server: ServerProcess, tasks: Any, tmp_pat
             client.xadd("payments", {"account": "tea", "amount": number})
         recipe = block("python", "sqlite3", page="docs/worker/how-to.md")
         target = tasks.app(recipe.replace('"accounts.db"', repr(str(database))))
-        doomed = tasks.worker(target, own_server.url, MILLSTREAM_HOOK="before_ack=kill")
+        doomed = tasks.worker(target, own_server.url, MILLSTREAM_FAILPOINTS="before_ack=kill")
         assert doomed.wait(timeout=60) < 0  # the point was reached: commits are made, no ack is sent
         tasks.worker(target, own_server.url)
         eventually(all_done(client, "payments", "booking"))

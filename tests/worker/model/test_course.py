@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from millstream.worker.model.retry import NO_RECORD, Course, Failure, Record, Retry, course, judge, tries
+from millstream.worker.model.retry import NO_RECORD, Course, Failure, FailureRecord, Retry, course, decide, tries
 from support import campaign
 
 
@@ -27,7 +27,7 @@ class Entry:
 
     kind: str
     deliveries: int = 0
-    record: Record | None = None
+    record: FailureRecord | None = None
     end: str = ""
     failures: int = 0
     crashes: int = 0
@@ -73,7 +73,7 @@ class World:
                 entry.record = None
             found = course(self.retry, entry.deliveries, entry.record, kept=self.keeps)
             if found is Course.TOGETHER:
-                self.write(entry, replace(entry.record or NO_RECORD, pardoned=True))
+                self.write(entry, replace(entry.record or NO_RECORD, uncharged=True))
                 found = Course.NORMAL
             if found is Course.ALONE:
                 entry.deliveries -= 1  # taken back while it waits
@@ -113,14 +113,14 @@ class World:
             return True
         entry.failures += 1
         counted = tries(entry.deliveries, entry.record)
-        if judge(self.retry, Failure.ERROR, counted, 0.5).dead:
+        if decide(self.retry, Failure.ERROR, counted, 0.5).dead:
             entry.end = "dead"
         else:
             known = entry.record or NO_RECORD
             self.write(entry, replace(known, failures=known.failures + 1))
         return True
 
-    def write(self, entry: Entry, record: Record) -> None:
+    def write(self, entry: Entry, record: FailureRecord) -> None:
         if self.keeps:
             entry.record = record
 
@@ -193,18 +193,18 @@ def test_without_a_limit_a_killer_is_alone_for_ever_and_never_dead() -> None:
     for deliveries in range(1, 50):
         found = course(retry, deliveries, record)
         if found is Course.TOGETHER:
-            record = Record(pardoned=True)
+            record = FailureRecord(uncharged=True)
         courses.append(found)
     assert courses == [Course.NORMAL, Course.TOGETHER, *[Course.ALONE] * 47]
 
 
 def test_a_limit_made_lower_sets_old_failures_aside() -> None:
     """Eight failures were allowed, now three are: the entry is dead at its next delivery, without a run."""
-    assert course(Retry(max_deliveries=3), 6, Record(failures=5)) is Course.DEAD
+    assert course(Retry(max_deliveries=3), 6, FailureRecord(failures=5)) is Course.DEAD
 
 
 def test_the_last_failure_of_a_worker_that_died_before_it_could_bury_is_tried_again_alone() -> None:
     """Three tries, two failures on record, the third not: nobody knows whether it failed or crashed."""
     retry = Retry(max_deliveries=3)
-    assert course(retry, 4, Record(failures=2)) is Course.ALONE
-    assert course(retry, 5, Record(failures=2, alone=True)) is Course.DEAD
+    assert course(retry, 4, FailureRecord(failures=2)) is Course.ALONE
+    assert course(retry, 5, FailureRecord(failures=2, alone=True)) is Course.DEAD

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from millstream.worker.model.lifecycle import FINAL, LEASED, TABLE, AlreadySettledError, Event, State, step
 
-OUTCOMES = {Event.ACK, Event.RELEASE, Event.RETRY, Event.BURY}
+OUTCOMES = {Event.ACK, Event.RELEASE, Event.RETRY, Event.DIE}
 
 
 @given(st.lists(st.sampled_from(Event), max_size=30))
@@ -38,7 +38,7 @@ def test_every_state_leads_to_an_end(state: State) -> None:
     assert seen & FINAL
 
 
-@pytest.mark.parametrize("state", [State.ACKING, State.RELEASING, State.RETRYING, State.BURYING, State.ACKED])
+@pytest.mark.parametrize("state", [State.ACKING, State.RELEASING, State.RETRYING, State.DYING, State.ACKED])
 @pytest.mark.parametrize("event", sorted(OUTCOMES, key=lambda event: event.name))
 def test_a_second_outcome_is_an_error_that_says_so(state: State, event: Event) -> None:
     """Using a message twice names the state it is in."""

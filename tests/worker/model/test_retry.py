@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.errors import ConfigError
-from millstream.worker.model.retry import Course, Failure, Record, Retry, course, judge, resize, share, tries
+from millstream.worker.model.retry import Course, Failure, FailureRecord, Retry, course, decide, resize, share, tries
 
 chances = st.floats(0, 1, exclude_max=True)
 backoffs = st.sampled_from(["exponential", "linear", "constant"])
@@ -37,29 +37,29 @@ def test_delays_grow_as_they_say() -> None:
 @given(st.integers(1, 50), st.integers(1, 50), chances)
 def test_the_limit_counts_deliveries_exactly(limit: int, counted: int, chance: float) -> None:
     """The max_deliveries-th failure is the last, not one before, not one after."""
-    assert judge(Retry(max_deliveries=limit), Failure.ERROR, counted, chance).dead is (counted >= limit)
+    assert decide(Retry(max_deliveries=limit), Failure.ERROR, counted, chance).dead is (counted >= limit)
 
 
 @given(st.integers(1, 2**40), chances)
 def test_no_limit_means_never_dead(deliveries: int, chance: float) -> None:
     """max_deliveries=0 retries for ever, except what cannot get better."""
     retry = Retry(max_deliveries=0)
-    assert not judge(retry, Failure.ERROR, deliveries, chance).dead
-    assert judge(retry, Failure.INVALID, deliveries, chance).dead
+    assert not decide(retry, Failure.ERROR, deliveries, chance).dead
+    assert decide(retry, Failure.INVALID, deliveries, chance).dead
 
 
 @pytest.mark.parametrize("failure", [Failure.REJECT, Failure.INVALID, Failure.OVERDUE])
 def test_some_failures_are_final(failure: Failure) -> None:
     """A rejected, unreadable or overdue entry is dead at once: another run cannot help."""
-    assert judge(Retry(max_deliveries=100), failure, 1, 0.5).dead
+    assert decide(Retry(max_deliveries=100), failure, 1, 0.5).dead
 
 
 def test_the_handler_may_choose_the_delay() -> None:
     """Nack() is now, Nack(delay=) is then, an exception is the backoff's."""
     retry = Retry(base=4, jitter=False)
-    assert judge(retry, Failure.NACK, 1, 0.5).delay == 0
-    assert judge(retry, Failure.NACK, 1, 0.5, 7.5).delay == 7.5
-    assert judge(retry, Failure.ERROR, 1, 0.5).delay == 4
+    assert decide(retry, Failure.NACK, 1, 0.5).delay == 0
+    assert decide(retry, Failure.NACK, 1, 0.5, 7.5).delay == 7.5
+    assert decide(retry, Failure.ERROR, 1, 0.5).delay == 4
 
 
 @given(st.integers(0, 10_000))
@@ -92,5 +92,5 @@ def test_a_policy_that_means_nothing_is_refused(wrong: dict[str, object]) -> Non
 def test_a_count_that_turned_negative_is_above_every_limit() -> None:
     """Redis shows counts from 2**63 on as negative: such an entry was not delivered less than never."""
     assert tries(-(2**63), None) == 2**63
-    assert tries(-1, Record(pardoned=True)) == 2**64 - 2
+    assert tries(-1, FailureRecord(uncharged=True)) == 2**64 - 2
     assert course(Retry(max_deliveries=3), -(2**63), None) is Course.DEAD

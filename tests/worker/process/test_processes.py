@@ -89,7 +89,7 @@ def test_a_worker_killed_anywhere_loses_nothing(
     """SIGKILL exactly there: the next worker recovers, every job had its effect, the poison is dead exactly once."""
     publish(client, 40)
     target = tasks.app(APP.format(min_idle=400, concurrency=4))
-    doomed = tasks.worker(target, server.url, MILLSTREAM_HOOK=f"{point}=kill")
+    doomed = tasks.worker(target, server.url, MILLSTREAM_FAILPOINTS=f"{point}=kill")
     assert doomed.wait(timeout=60) == -signal.SIGKILL  # the point was reached
     tasks.worker(target, server.url)
     eventually(all_done(client, "jobs", "g"))
@@ -102,7 +102,7 @@ def test_a_worker_killed_anywhere_loses_nothing(
 
 
 @pytest.mark.parametrize(
-    "point", ["before_pardon", "after_pardon", "before_renew", "before_release", "after_release", "middleware"]
+    "point", ["before_uncharge", "after_uncharge", "before_renew", "before_release", "after_release", "middleware"]
 )
 def test_a_worker_killed_off_the_main_road_loses_nothing(
     server: ServerProcess, client: redis.Redis, tasks: Any, point: str
@@ -116,7 +116,7 @@ def test_a_worker_killed_off_the_main_road_loses_nothing(
         client.execute_command("XCLAIM", "jobs", "g", "ghost", 0, *left, "IDLE", 60_000, "RETRYCOUNT", 1, "JUSTID")
     target = tasks.app(APP.format(min_idle=400, concurrency=4))
     doom = {"middleware": "middleware"}.get(point, "" if "pardon" in point else "slow")
-    hook = {} if doom == "middleware" else {"MILLSTREAM_HOOK": f"{point}=kill"}
+    hook = {} if doom == "middleware" else {"MILLSTREAM_FAILPOINTS": f"{point}=kill"}
     doomed = tasks.worker(target, server.url, DOOM=doom, MILLSTREAM_GRACE="0.5", **hook)
     if "release" in point:
         eventually(lambda: 5 in effects(client))

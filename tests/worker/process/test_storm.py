@@ -226,7 +226,7 @@ def storm_of(folder: Path, seed: int) -> int:
         try:
             storm.begin(25_000, workers=8)
             storm.rage(events)
-            campaign.tell("worker-storm", f"seed {seed}: repeated {storm.end()}")
+            campaign.show("worker-storm", f"seed {seed}: repeated {storm.end()}")
         finally:
             tasks.end()
     return storm.entries

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 import redis
 
-from millstream import App, Reject, StreamSub
-from millstream.worker import failpoints
-from millstream.worker.settlement import dead_letter
+from millstream import App, Reject, StreamSub, failpoints
+from millstream.client.dead_letter import transaction
 from support.accounts import user
 from support.groups import all_done, consumers, pending
 from support.ports import free_port
@@ -100,7 +99,7 @@ async def test_what_a_transaction_acked_without_a_letter_is_pending_again(
 ) -> None:
     """Inside EXEC a failing XADD does not hold up the XACK. The entry is ours again, as often delivered as before."""
     # stands for a hindrance that nobody has thought of: the look before finds nothing
-    monkeypatch.setattr(dead_letter, "hindrance", lambda *_: None)
+    monkeypatch.setattr(transaction, "hindrance", lambda *_: None)
     tries: list[int] = []
     failpoints.on("in_dead", lambda: tries.append(1))
     client.set("s:dead", "no stream")

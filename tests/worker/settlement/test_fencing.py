@@ -12,9 +12,8 @@ import pytest
 import redis
 from redis.exceptions import ResponseError
 
-from millstream import App, EntryLostError, Message, Reject, Retry, StreamSub
+from millstream import App, EntryLostError, Message, Reject, Retry, StreamSub, failpoints
 from millstream.client.line import Line
-from millstream.worker import failpoints
 from millstream.worker.settlement.failure_log import key
 from support.accounts import user
 from support.groups import all_done, pending
@@ -76,7 +75,9 @@ async def test_what_a_frozen_process_says_of_an_entry_it_lost_is_refused(
         frozen = {}
         for moment in moments:
             text = FROZEN.replace("STREAM", moment)
-            frozen[moment] = tasks.worker(tasks.app(text, f"app_{moment}"), url, MILLSTREAM_HOOK=f"{moment}=pause")
+            frozen[moment] = tasks.worker(
+                tasks.app(text, f"app_{moment}"), url, MILLSTREAM_FAILPOINTS=f"{moment}=pause"
+            )
         for moment, process in frozen.items():
             await aeventually(lambda pid=process.pid: stopped(pid), 60, what=f"frozen at {moment}")
 

@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from millstream import App, Message, Reject, Retry, StreamSub
-from millstream.worker.settlement.fence_scripts import BURY_SHA
+from millstream.client.dead_letter.transaction import SCRIPT_SHA
 from support.groups import all_done
 from support.servers import ServerProcess
 from support.thief import Thief
@@ -16,7 +16,7 @@ from support.waiting import aeventually
 
 @pytest.mark.parametrize(
     ("what", "word"),
-    [("ack", b"\r\nXACK\r\n"), ("retry", b"(retry)"), ("bury", BURY_SHA.encode())],
+    [("ack", b"\r\nXACK\r\n"), ("retry", b"(retry)"), ("bury", SCRIPT_SHA.encode())],
     ids=["ack", "retry", "bury"],
 )
 async def test_an_outcome_whose_reply_is_lost_is_stored_once_and_known_to_be(

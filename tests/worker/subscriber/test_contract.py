@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 import redis
 
-from millstream import AlreadySettledError, App, EntryLostError, Message, Nack, Reject, Retry, StreamSub
-from millstream.client.deadletter import unpack
+from millstream import AlreadySettledError, App, EntryLostError, Message, Nack, Reject, Retry, StreamSub, failpoints
+from millstream.client.dead_letter.letter import unpack
 from millstream.clock import ManualClock
-from millstream.worker import failpoints
 from support import needs
 from support.groups import all_done, consumers, pending
 from support.servers import ServerProcess

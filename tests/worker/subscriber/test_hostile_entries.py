@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from millstream import App, BatchError, Message, Middleware, Retry, StreamSub
-from millstream.client.deadletter import DeadLetter, pack, parse_history, returning, take_history, unpack
+from millstream.client.dead_letter.letter import DeadLetter, pack, parse_history, returning, take_history, unpack
 from millstream.worker import testing
 from millstream.worker.handlers import envelope
 from millstream.worker.handlers.binding import Binder, PayloadError

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import redis
 
-from millstream import App, Message, Nack, Retry, StreamSub
-from millstream.worker import failpoints
+from millstream import App, Message, Nack, Retry, StreamSub, failpoints
 from millstream.worker.settlement.failure_log import key
 from support.accounts import user
 from support.groups import all_done, pending
@@ -240,7 +239,7 @@ async def test_a_read_that_breaks_off_keeps_nothing_to_itself(server: ServerProc
             rows: Any = client.client_list()
             broken.append(sum(client.client_kill_filter(_id=row["id"]) for row in rows if reads(row["cmd"])))
 
-    failpoints.on("before_pardon", cut)
+    failpoints.on("before_uncharge", cut)
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=500))
     async def handle(x: int) -> None:

@@ -272,9 +272,9 @@ def dump(  # noqa: PLR0917 - click passes every option by name
 ) -> None:
     """See ``DUMP_HELP``."""
     with exits("millstream log dump"):
-        from millstream.maintenance.backup.moment import ANY, parse_moment  # noqa: PLC0415 - as above
         from millstream.maintenance.log.dump import Choice  # noqa: PLC0415 - help does not need it
         from millstream.maintenance.log.dump import dump as found  # noqa: PLC0415 - as above
+        from millstream.maintenance.log.moment import ANY, parse_moment  # noqa: PLC0415 - as above
 
         now = time.time_ns() // 1_000_000
         places = [ANY if word is None else parse_moment(word, now) for word in (start, end)]

@@ -38,8 +38,8 @@ _DOING = {"copy": "Copying the log", "check": "Reading the copy back"}
 def restore(backup: Path, directory: Path, until: str | None, *, force: bool, form: str) -> None:
     """See ``HELP``."""
     with exits("millstream restore"):
-        from millstream.maintenance.backup.moment import parse_moment  # noqa: PLC0415 - help does not need it
         from millstream.maintenance.backup.restore import restore as make  # noqa: PLC0415 - as above
+        from millstream.maintenance.log.moment import parse_moment  # noqa: PLC0415 - help does not need it
 
         output = Output(form)
         moment = parse_moment(until, time.time_ns() // 1_000_000) if until is not None else None

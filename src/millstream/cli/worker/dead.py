@@ -16,8 +16,9 @@ from millstream.cli.worker.letters import readable, users_part
 from millstream.errors import UsageError
 
 if TYPE_CHECKING:
+    from millstream.client.dead_letter.put_back import PutBackOutcome, StoredLetter
     from millstream.client.line import Line
-    from millstream.worker.dead_letter_admin import Choice, Grave, Graveyard, Outcome, Place
+    from millstream.worker.dead_letter_admin import DeadLetterAdmin, DeadLetterStream, LetterFilter
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -154,10 +155,10 @@ def _where(command: Command) -> Command:
 
 
 def _choice(command: Command) -> Command:
-    """The options that choose among the letters; they come as one ``Choice``."""
+    """The options that choose among the letters; they come as one ``LetterFilter``."""
     for option in (
-        click.option("--until", metavar="TIME", help=f"Buried before: {TIME_HELP}."),
-        click.option("--since", metavar="TIME", help="Buried at this time or later."),
+        click.option("--until", metavar="TIME", help=f"Written before: {TIME_HELP}."),
+        click.option("--since", metavar="TIME", help="Written at this time or later."),
         click.option("--group", help="Given up by this group."),
         click.option("--error", metavar="TEXT", help="With this in the error's text, in any case."),
         click.option("--reason", help="Of this reason: error, nack, reject, invalid, overdue."),
@@ -185,8 +186,8 @@ def ls(stream: str | None, limit: int, url: str | None, key: str | None, form: s
             output.table(_streams(ask(url, _overview)))
             return
         choice, place = _chosen(chosen), _place(url, stream or "", key)
-        found = ask(url, lambda line: _graves(line, place, choice, limit + 1))
-        rows = [_row(grave) for grave in found[:limit]]
+        found = ask(url, lambda line: _letters(line, place, choice, limit + 1))
+        rows = [_row(one) for one in found[:limit]]
         output.table(Table("letters", _LIST, rows, empty="No dead letters."))
         if len(found) > limit:
             output.say(f"There are more; --limit {limit * 10} shows more of them.")
@@ -201,7 +202,7 @@ def show(stream: str, id: str, url: str | None, key: str | None, form: str) -> N
     """See ``SHOW``."""
     with exits("millstream dead show"):
         place = _place(url, stream, key)
-        found, _ = ask(url, lambda line: _yard(line, place).find([id]))
+        found, _ = ask(url, lambda line: _admin(line, place).find([id]))
         if not found:
             raise UsageError(f"there is no letter {id} in {place}; `millstream dead ls {stream}` lists them")
         output = Output(form)
@@ -236,17 +237,17 @@ def retry(  # noqa: PLR0917 - click passes every option by name
     with exits("millstream dead retry"):
         output = Output(form)
         choice, place = _chosen(chosen), _place(url, stream, key)
-        wanted, graves = _wanted(url, place, ids, choice, everything)
+        wanted, letters = _wanted(url, place, ids, choice, everything)
         if not ids:
-            _agree("retry", _question(graves, place, all_groups), len(wanted), yes)
+            _agree("retry", _question(letters, place, all_groups), len(wanted), yes)
         with output.progress({"retry": "Putting back"}, unit="letters") as tell:
             outcome = ask(
                 url,
-                lambda line: _yard(line, place).put_back(
+                lambda line: _admin(line, place).put_back(
                     wanted,
                     all_groups=all_groups,
                     rate=rate,
-                    told=lambda done: tell("retry", done, len(wanted)),
+                    progress=lambda done: tell("retry", done, len(wanted)),
                 ),
             )
         _report(output, outcome, all_groups)
@@ -277,7 +278,7 @@ def rm(  # noqa: PLR0917 - as above
         choice, place = _chosen(chosen), _place(url, stream, key)
         wanted, _ = _wanted(url, place, ids, choice, everything)
         _agree("rm", f"Delete {len(wanted)} dead letters of {place} for good?", len(wanted), yes)
-        removed = ask(url, lambda line: _yard(line, place).remove(wanted))
+        removed = ask(url, lambda line: _admin(line, place).remove(wanted))
         output = Output(form)
         output.report({"removed": removed, "gone": len(wanted) - removed})
         _say_none(output, place, wanted)
@@ -313,26 +314,26 @@ def _place(url: str | None, stream: str, key: str | None) -> str:
     return ask(url, lambda line: locate(line, stream) if key is None else given(line, key))
 
 
-def _yard(line: "Line", place: str) -> "Graveyard":
-    from millstream.worker.dead_letter_admin import Graveyard  # noqa: PLC0415 - as above
+def _admin(line: "Line", place: str) -> "DeadLetterAdmin":
+    from millstream.worker.dead_letter_admin import DeadLetterAdmin  # noqa: PLC0415 - as above
 
-    return Graveyard(line.near(place), place)
+    return DeadLetterAdmin(line.near(place), place)
 
 
-def _chosen(options: dict[str, str | None]) -> "Choice":
-    from millstream.worker.dead_letter_admin import Choice  # noqa: PLC0415 - as above
+def _chosen(options: dict[str, str | None]) -> "LetterFilter":
+    from millstream.worker.dead_letter_admin import LetterFilter  # noqa: PLC0415 - as above
 
     since, until = (instant(f"--{name}", options.get(name)) for name in ("since", "until"))
-    return Choice(options.get("reason"), options.get("error"), options.get("group"), since, until)
+    return LetterFilter(options.get("reason"), options.get("error"), options.get("group"), since, until)
 
 
-async def _overview(line: "Line") -> "list[Place]":
-    from millstream.worker.dead_letter_admin import graveyards  # noqa: PLC0415 - as above
+async def _overview(line: "Line") -> "list[DeadLetterStream]":
+    from millstream.worker.dead_letter_admin import dead_letter_streams  # noqa: PLC0415 - as above
 
-    return await graveyards(line)
+    return await dead_letter_streams(line)
 
 
-def _streams(places: "list[Place]") -> Table:
+def _streams(places: "list[DeadLetterStream]") -> Table:
     rows = [(one.key, one.letters, one.streams, _time(one.first), _time(one.last)) for one in places]
     return Table("streams", _STREAMS, rows, empty="No dead-letter streams.")
 
@@ -341,19 +342,19 @@ def _time(entry: str) -> int:
     return int(entry.partition("-")[0])
 
 
-async def _graves(line: "Line", place: str, choice: "Choice", limit: int | None = None) -> "list[Grave]":
-    found: list[Grave] = []
-    async with aclosing(_yard(line, place).graves(choice)) as graves:
-        async for grave in graves:
-            found.append(grave)
+async def _letters(line: "Line", place: str, choice: "LetterFilter", limit: int | None = None) -> "list[StoredLetter]":
+    found: list[StoredLetter] = []
+    async with aclosing(_admin(line, place).letters(choice)) as letters:
+        async for one in letters:
+            found.append(one)
             if len(found) == limit:
                 break
     return found
 
 
 def _wanted(
-    url: str | None, place: str, ids: tuple[str, ...], choice: "Choice", everything: bool
-) -> "tuple[list[str], list[Grave]]":
+    url: str | None, place: str, ids: tuple[str, ...], choice: "LetterFilter", everything: bool
+) -> "tuple[list[str], list[StoredLetter]]":
     """Ids of the letters that are meant; and the letters, where they were looked for."""
     if ids and (everything or not choice.everything):
         raise UsageError("name letters by ID or choose them by options, not both")
@@ -361,8 +362,8 @@ def _wanted(
         return list(dict.fromkeys(ids)), []
     if choice.everything and not everything:
         raise UsageError("which letters? give their IDs, options such as --reason, or --all")
-    graves = ask(url, lambda line: _graves(line, place, choice))
-    return [grave.id for grave in graves], graves
+    letters = ask(url, lambda line: _letters(line, place, choice))
+    return [one.id for one in letters], letters
 
 
 def _say_none(output: Output, place: str, wanted: list[str]) -> None:
@@ -370,13 +371,13 @@ def _say_none(output: Output, place: str, wanted: list[str]) -> None:
         output.say(f"No letter of {place} is meant by these options; `millstream dead ls` takes the same ones.")
 
 
-def _question(graves: "list[Grave]", place: str, all_groups: bool) -> str:
+def _question(wanted: "list[StoredLetter]", place: str, all_groups: bool) -> str:
     """What is about to happen: how many entries, onto which streams, for whom."""
-    letters = [grave.letter for grave in graves if grave.letter is not None]
+    letters = [one.letter for one in wanted if one.letter is not None]
     streams = ", ".join(sorted({letter.stream for letter in letters})) or "no stream"
     groups = ", ".join(sorted({letter.group for letter in letters}))
     whom = "every group there" if all_groups else f"the group that gave up on it only ({groups})"
-    count = f"{len(graves)} {'entry' if len(graves) == 1 else 'entries'}"
+    count = f"{len(wanted)} {'entry' if len(wanted) == 1 else 'entries'}"
     return in_one_line(f"Put back {count} of {place} on {streams}, each for {whom}?")
 
 
@@ -389,32 +390,32 @@ def _agree(command: str, question: str, count: int, yes: bool) -> None:
         raise UsageError("nothing was done")
 
 
-def _row(grave: "Grave") -> tuple[object, ...]:
-    letter = grave.letter
+def _row(one: "StoredLetter") -> tuple[object, ...]:
+    letter = one.letter
     if letter is None:
-        return (grave.id, _time(grave.id), None, None, None, None, None, "not a dead letter")
+        return (one.id, _time(one.id), None, None, None, None, None, "not a dead letter")
     error = letter.error.partition("\n")[0][:200]
     returned = len(letter.history)
-    return (grave.id, letter.died_ms, letter.group, letter.reason, letter.deliveries, returned, letter.id, error)
+    return (one.id, letter.died_ms, letter.group, letter.reason, letter.deliveries, returned, letter.id, error)
 
 
-def _no_letter(grave: "Grave") -> str | None:
+def _no_letter(one: "StoredLetter") -> str | None:
     """Why an entry cannot be read as a letter; None when it can."""
-    from millstream.client.deadletter import unpack  # noqa: PLC0415 - help does not need it
+    from millstream.client.dead_letter.letter import unpack  # noqa: PLC0415 - help does not need it
 
     try:
-        unpack(grave.flat)
+        unpack(one.flat)
     except ValueError as reason:
         return str(reason)
     return None
 
 
-def _whole(grave: "Grave") -> dict[str, object]:
+def _whole(one: "StoredLetter") -> dict[str, object]:
     """Everything in a letter; of an entry that is none, its fields."""
-    letter = grave.letter
-    flat = grave.flat if letter is None else letter.fields
+    letter = one.letter
+    flat = one.flat if letter is None else letter.fields
     whole: dict[str, object] = dict.fromkeys(_FACTS)
-    whole["id"] = grave.id
+    whole["id"] = one.id
     if letter is not None:
         whole |= {
             "stream": letter.stream,
@@ -452,28 +453,28 @@ def _show(output: Output, whole: dict[str, object]) -> None:
     output.report(whole, [table for table in tables if table.rows], _KINDS)
 
 
-async def _export(line: "Line", place: str, choice: "Choice", out: IO[str]) -> int:
+async def _export(line: "Line", place: str, choice: "LetterFilter", out: IO[str]) -> int:
     count = 0
     names = (*_FACTS, "fields", "history")
     output = Output("jsonl", out)
-    async with aclosing(_yard(line, place).graves(choice)) as graves:
-        async for grave in graves:
-            whole = _whole(grave)
+    async with aclosing(_admin(line, place).letters(choice)) as letters:
+        async for one in letters:
+            whole = _whole(one)
             output.table(Table("letters", [Column(name) for name in names], [[whole[name] for name in names]]))
             count += 1
     return count
 
 
-def _report(output: Output, outcome: "Outcome", all_groups: bool) -> None:
+def _report(output: Output, outcome: "PutBackOutcome", all_groups: bool) -> None:
     facts: dict[str, object] = {
         "returned": len(outcome.returned),
         "gone": len(outcome.gone),
         "refused": len(outcome.refused),
     }
     facts |= {"groups": "all" if all_groups else "failed"}
-    rows: list[tuple[object, ...]] = [(grave, "returned", stream, entry) for grave, stream, entry in outcome.returned]
-    rows += [(grave, "gone", None, None) for grave in outcome.gone]
-    rows += [(grave, "refused", None, why) for grave, why in outcome.refused]
+    rows: list[tuple[object, ...]] = [(one, "returned", stream, entry) for one, stream, entry in outcome.returned]
+    rows += [(one, "gone", None, None) for one in outcome.gone]
+    rows += [(one, "refused", None, why) for one, why in outcome.refused]
     titles = (Column("returned", title="put back"), Column("gone", title="not there"), Column("groups", title="for"))
     if output.form == "table":
         facts["groups"] = "every group" if all_groups else "the group that gave up (--all-groups: for every group)"

@@ -10,7 +10,8 @@ from millstream.commands.table.args import SYNTAX, keyword
 from millstream.commands.table.docs import document
 from millstream.commands.table.hints import FLAG_ORDER, KEY_NOTES, KEY_USES, MORE_FLAGS, TIPS
 from millstream.commands.table.keyspecs import MOVABLE, NO_KEYS, flags_of_keys, has_keys
-from millstream.commands.table.table import TABLE, Command, command, every
+from millstream.commands.table.spec import Command
+from millstream.commands.table.table import TABLE, command, every
 from millstream.commands.users.categories import categories
 from millstream.errors import CommandError
 from millstream.glob import matcher

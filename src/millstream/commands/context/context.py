@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from millstream.commands.context.config import Config
-    from millstream.commands.table.table import Command
+    from millstream.commands.table.spec import Command
     from millstream.commands.users.accounts import Accounts
     from millstream.commands.users.permissions import Denial
     from millstream.replies import Reply

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from millstream.commands.context.context import Context
-from millstream.commands.table.table import Handler, command
+from millstream.commands.table.spec import Handler
+from millstream.commands.table.table import command
 from millstream.engine.keyspace import Transition
 
 

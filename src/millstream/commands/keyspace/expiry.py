@@ -5,7 +5,8 @@ Source: https://redis.io/docs/latest/commands/expire/ and its siblings.
 
 from millstream.commands.context.context import Context
 from millstream.commands.table.args import LLONG_MAX, LLONG_MIN, integer, keyword
-from millstream.commands.table.table import Handler, command
+from millstream.commands.table.spec import Handler
+from millstream.commands.table.table import command
 from millstream.errors import CommandError
 from millstream.replies import Reply
 

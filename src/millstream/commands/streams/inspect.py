@@ -12,8 +12,8 @@ from millstream.commands.streams.write import existing_stream
 from millstream.commands.table.args import bad_subcommand, integer, keyword
 from millstream.commands.table.table import command, container
 from millstream.engine import ids
-from millstream.engine.streams.group import UNKNOWN, Consumer, Group
-from millstream.engine.streams.pending import Pending
+from millstream.engine.streams.group import UNKNOWN, Group
+from millstream.engine.streams.pending import Consumer, Pending
 from millstream.engine.streams.stream import Stream
 from millstream.replies import Buffer, Map, Raw, Reply, Simple
 

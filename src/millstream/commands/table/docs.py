@@ -6,8 +6,8 @@ Source: https://redis.io/docs/latest/commands/command-docs/
 from collections import defaultdict
 from itertools import count
 
+from millstream.commands.table.spec import Command
 from millstream.commands.table.syntax import Argument, options, parse
-from millstream.commands.table.table import Command
 from millstream.replies import Map, Reply, Set, Simple
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from millstream.commands.table.args import keyword, read_integer
 from millstream.commands.table.hints import KEY_USES
-from millstream.commands.table.table import Command
+from millstream.commands.table.spec import Command
 from millstream.errors import CommandError
 
 INVALID = "ERR Invalid arguments specified for command"

@@ -1,77 +1,10 @@
 """The command table: one row a command, from which dispatch, COMMAND and the compatibility page are made."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from millstream.commands.table.args import shown
+from millstream.commands.table.spec import Command, Handler
 from millstream.errors import CommandError
-
-if TYPE_CHECKING:
-    from millstream.commands.context.context import Context
-    from millstream.replies import Reply
-
-Handler = Callable[["Context", list[bytes]], "Reply"]
-
-# Commands that write, and look keys up as those do that read, in Redis's source
-_READERS = frozenset({"getex", "getdel", "getset", "xreadgroup", "xack", "xackdel", "xclaim", "xautoclaim"})
-# Those that read, and come by their keys in another way
-_LOOKING_ELSEWHERE = frozenset({"keys", "scan", "randomkey", "memory|usage"})
-
-
-@dataclass(slots=True)
-class Command:
-    """One command or subcommand.
-
-    Attributes:
-        name: lower case; a subcommand is ``container|sub``.
-        arity: number of words, command name included; negative means "at least".
-        flags: COMMAND INFO's flags (``write``, ``readonly``, ``denyoom``, ``fast``, ``blocking``, ``movablekeys``,
-            ``noscript``, ``loading``, ``stale``, ``admin``, ``pubsub``, ``no_auth``, ``no_multi``).
-        keys: first key, last key (negative counts from the end), step; (0, 0, 0) for none.
-        since: the Redis version that introduced it.
-        group: COMMAND DOCS group (``stream``, ``generic``, ``connection``, ``server``, ``string``, ``transactions``).
-        syntax: the arguments, without the name, in the notation of :mod:`millstream.commands.table.syntax`.
-        summary: one line, our own words.
-        handler: called with the context and the whole argument list.
-        subcommands: for a container, by lower-case name without the container's.
-        history: versions that changed it otherwise than by a word of the syntax, oldest first, with what they changed.
-        limited: what of Redis's command is not there; empty if nothing is missing.
-        differs: the heading of docs/compatibility.md, as an anchor, that says how it differs; empty if it does not.
-        acl: ACL categories beside those that follow from flags and group, see
-            :mod:`millstream.commands.users.categories`.
-        counts_lookups: INFO counts the keys that it looks up as hits and misses, as it does of what reads.
-        tells_misses: a key that it looks up and does not find is an event (``keymiss``), if anybody wants it.
-    """
-
-    name: str
-    arity: int
-    flags: frozenset[str]
-    keys: tuple[int, int, int]
-    since: str
-    group: str
-    syntax: str
-    summary: str
-    handler: Handler | None
-    subcommands: dict[bytes, "Command"] = field(default_factory=dict)
-    acl: frozenset[str] = frozenset()
-    history: tuple[tuple[str, str], ...] = ()
-    limited: str = ""
-    differs: str = ""
-    counts_lookups: bool = field(init=False)
-    tells_misses: bool = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.counts_lookups = (
-            "readonly" in self.flags or self.name in _READERS
-        ) and self.name not in _LOOKING_ELSEWHERE
-        self.tells_misses = self.counts_lookups and not self.name.startswith("object|")
-
-    def check_arity(self, argc: int) -> None:
-        """Raise Redis's arity error unless ``argc`` words suit this command."""
-        if (self.arity > 0 and argc != self.arity) or argc < -self.arity:
-            raise CommandError(f"ERR wrong number of arguments for '{self.name}' command")
-
 
 TABLE: dict[bytes, Command] = {}
 

@@ -3,7 +3,7 @@
 Source: https://redis.io/docs/latest/operate/oss_and_stack/management/security/acl/
 """
 
-from millstream.commands.table.table import Command
+from millstream.commands.table.spec import Command
 
 CATEGORIES = (
     "keyspace",

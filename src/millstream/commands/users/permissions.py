@@ -17,7 +17,8 @@ from typing import NamedTuple
 from millstream import glob
 from millstream.commands.table.args import keyword, shown
 from millstream.commands.table.keyspecs import Use, uses_of
-from millstream.commands.table.table import TABLE, Command, every
+from millstream.commands.table.spec import Command
+from millstream.commands.table.table import TABLE, every
 from millstream.commands.users.categories import CATEGORIES, categories
 from millstream.errors import MillstreamError
 

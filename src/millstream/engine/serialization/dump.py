@@ -29,9 +29,9 @@ from millstream.engine.keyspace import StringValue, Value
 from millstream.engine.serialization import plain
 from millstream.engine.serialization.plain import MalformedError
 from millstream.engine.streams.entries import Block, EntryStore
-from millstream.engine.streams.group import UNKNOWN, Consumer, Group
+from millstream.engine.streams.group import UNKNOWN, Group
 from millstream.engine.streams.idempotence import Idempotence
-from millstream.engine.streams.pending import MAX_DELIVERIES
+from millstream.engine.streams.pending import MAX_DELIVERIES, Consumer
 from millstream.engine.streams.stream import LLONG_MAX, Stream
 
 VERSION = 1

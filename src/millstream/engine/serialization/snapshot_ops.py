@@ -13,7 +13,8 @@ from millstream.engine.collections import Collection, HashValue, ListValue, SetV
 from millstream.engine.ids import unpack, unpack_all
 from millstream.engine.keyspace import Keyspace, transition
 from millstream.engine.streams.entries import Block
-from millstream.engine.streams.group import Consumer, Group
+from millstream.engine.streams.group import Group
+from millstream.engine.streams.pending import Consumer
 from millstream.engine.streams.stream import Stream
 
 _KINDS: dict[bytes, type[Collection]] = {kind.kind: kind for kind in (HashValue, ZSetValue, ListValue, SetValue)}

@@ -4,28 +4,9 @@ PURE. Invariants, checked by the state-machine tests after every step: the group
 records and the released ones; the time order holds the same records; released ones come first.
 """
 
-from millstream.engine.streams.pending import MAX_DELIVERIES, IdIndex, Pending, TimeOrder
+from millstream.engine.streams.pending import MAX_DELIVERIES, Consumer, IdIndex, Pending, TimeOrder
 
 UNKNOWN = -1
-
-
-class Consumer:
-    """One consumer of a group.
-
-    Attributes:
-        name: any bytes, the empty string included.
-        seen: wall milliseconds of its last attempt to read or claim.
-        active: wall milliseconds of its last delivery or claim, -1 if there was none.
-        pending: its records.
-    """
-
-    __slots__ = ("active", "name", "pending", "seen")
-
-    def __init__(self, name: bytes, seen: int) -> None:
-        self.name = name
-        self.seen = seen
-        self.active = -1
-        self.pending = IdIndex()
 
 
 class Group:

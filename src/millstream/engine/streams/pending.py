@@ -10,12 +10,8 @@ from the stream.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from millstream.engine.streams.ordered import Ordered
-
-if TYPE_CHECKING:
-    from millstream.engine.streams.group import Consumer
 
 # Redis 8.8 never counts past this
 MAX_DELIVERIES = 2**63 - 1
@@ -92,6 +88,25 @@ class IdIndex:
     def after(self, entry_id: int) -> int | None:
         """The next id above this one, or None."""
         return next(self._order.walk(entry_id + 1), None)
+
+
+class Consumer:
+    """One consumer of a group.
+
+    Attributes:
+        name: any bytes, the empty string included.
+        seen: wall milliseconds of its last attempt to read or claim.
+        active: wall milliseconds of its last delivery or claim, -1 if there was none.
+        pending: its records.
+    """
+
+    __slots__ = ("active", "name", "pending", "seen")
+
+    def __init__(self, name: bytes, seen: int) -> None:
+        self.name = name
+        self.seen = seen
+        self.active = -1
+        self.pending = IdIndex()
 
 
 class TimeOrder:

@@ -8,8 +8,9 @@ addition ever made. A stream with no entries stays.
 from typing import ClassVar
 
 from millstream.engine.streams.entries import EntryStore
-from millstream.engine.streams.group import UNKNOWN, Consumer, Group
+from millstream.engine.streams.group import UNKNOWN, Group
 from millstream.engine.streams.idempotence import Idempotence
+from millstream.engine.streams.pending import Consumer
 
 LLONG_MAX = 2**63 - 1
 

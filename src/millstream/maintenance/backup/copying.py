@@ -5,7 +5,7 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from millstream.errors import DiskFullError, LogCorruptError, StorageError
@@ -17,7 +17,7 @@ from millstream.persistence.frame import HEADER_SIZE, FileHeader
 from millstream.persistence.inventory import Meter, Progress, examine
 from millstream.persistence.manifest import Manifest
 from millstream.persistence.recovery import write_whole
-from millstream.persistence.segment import CHUNK, State
+from millstream.persistence.segment import CHUNK, State, frame_ends
 
 _SPARE = 1 << 20  # bytes for the small files and for what the file system needs beside a copy
 _SYNC_EVERY = 64 << 20  # bytes: a running server's fsync would wait long behind one of everything
@@ -206,3 +206,25 @@ def verify(into: Path, source: Path, disk: Disk, tell: Progress | None) -> Check
             offset=worst.offset,
         )
     return report
+
+
+def plan_until(disk: Disk, directory: Path, manifest: Manifest, plan: Plan, last: int) -> Plan:
+    """The part of a plan that holds the records up to a position."""
+    sizes = dict(plan.files)
+    kept = [entry for entry in manifest.segments if entry.first <= last] or [manifest.segments[0]]
+    final = kept[-1]
+    path = directory / final.name
+    header = FileHeader.of(final.identity, final.first)
+    file, end = disk.open_read(path), HEADER_SIZE
+    try:
+        for count, at in frame_ends(file, header, HEADER_SIZE, sizes[final.name]):
+            if count > last - final.first + 1:
+                break
+            end = at
+            if count == last - final.first + 1:
+                break
+    finally:
+        file.close()
+    names = {entry.name for entry in kept} | ({manifest.snapshot.name} if manifest.snapshot else set())
+    files = tuple((name, end if name == final.name else size) for name, size in plan.files if name in names)
+    return Plan(replace(manifest, segments=tuple(kept), obsolete=()), files)

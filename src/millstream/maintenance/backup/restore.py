@@ -9,8 +9,8 @@ from pathlib import Path
 
 from millstream.errors import LogCorruptError, StorageError, UsageError
 from millstream.maintenance.backup.backup import Facts, last_wall, plan_all, read_facts, usable_manifest
-from millstream.maintenance.backup.copying import copy_log, staged, verify
-from millstream.maintenance.backup.moment import Moment, last_before, plan_until
+from millstream.maintenance.backup.copying import copy_log, plan_until, staged, verify
+from millstream.maintenance.log.moment import Moment, last_before
 from millstream.persistence.disk import Disk, RealDisk, disk_error
 from millstream.persistence.frozen_view import Picture
 from millstream.persistence.inventory import Progress, size_of

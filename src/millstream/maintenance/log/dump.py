@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from millstream import glob
 from millstream.errors import StorageError
-from millstream.maintenance.backup.moment import ANY, Moment
+from millstream.maintenance.log.moment import ANY, Moment
 from millstream.maintenance.log.records import Change, Record, read_record
 from millstream.maintenance.log.walk import Raw, expect_log, records
 from millstream.persistence.disk import Disk, RealDisk, disk_error

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from millstream.commands.table.keyspecs import has_keys, keys_of
-from millstream.commands.table.table import Command, resolve
+from millstream.commands.table.spec import Command
+from millstream.commands.table.table import resolve
 from millstream.errors import CommandError
 from millstream.node.log import codec
 

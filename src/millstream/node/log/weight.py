@@ -1,6 +1,6 @@
 """How much the changes of one command, transaction or script take in the log: all of them are one record."""
 
-from millstream.commands.table.table import Command
+from millstream.commands.table.spec import Command
 from millstream.errors import CommandError
 from millstream.protocol import limits
 

@@ -24,7 +24,8 @@ import hiredis
 from millstream.commands.admin.info import REDIS_VERSION, ScriptFacts
 from millstream.commands.context.context import Context
 from millstream.commands.context.session import Session
-from millstream.commands.table.table import Command, find
+from millstream.commands.table.spec import Command
+from millstream.commands.table.table import find
 from millstream.errors import CommandError
 from millstream.node.scripting import bytecode
 from millstream.printable import printable

@@ -16,9 +16,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from millstream.errors import ConfigError, StorageError
+from millstream.failpoints import reach
 from millstream.spark.archive import manifest as manifests
 from millstream.spark.archive.manifest import Manifest
-from millstream.spark.archive.points import reach
 
 MANIFEST = "_manifest.json"
 LOCK = "_lock"

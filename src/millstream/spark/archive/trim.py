@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from millstream.errors import UsageError
+from millstream.failpoints import reach
 from millstream.spark.archive.manifest import Place
-from millstream.spark.archive.points import reach
 from millstream.spark.connection.pipeline import Asker, Refusal
 from millstream.spark.model.offsets import ZERO, Id, parse_id
 

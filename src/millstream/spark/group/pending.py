@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from millstream import failpoints
 from millstream.client.ranges import behind
 from millstream.errors import ConfigError
-from millstream.spark import failpoints
 from millstream.spark.connection.pipeline import Asker, Command, absent, checked, pairs
 from millstream.spark.model.claims import Run, joined
 from millstream.spark.model.offsets import Id, parse_id

@@ -10,8 +10,8 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
+from millstream import failpoints
 from millstream.errors import ConfigError, UsageError
-from millstream.spark import failpoints
 from millstream.spark.connection import socket
 from millstream.spark.connection.pipeline import Asker, Command, absent, checked, pairs
 from millstream.spark.group.pending import RUN_MOST, Holdings

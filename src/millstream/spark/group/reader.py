@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from millstream.spark import failpoints
+from millstream import failpoints
 from millstream.spark.arrow.decode import Page, Want, fast, general, parse_replies
 from millstream.spark.arrow.decode_uniform import regular
 from millstream.spark.connection.bulk_reader import Bulk, Command

@@ -1,4 +1,4 @@
-"""Recovery: what crashed workers left pending, claimed in slices, judged by a function over a DataFrame, settled.
+"""Recovery: what crashed workers left pending, claimed in slices, decided about by a function, settled.
 
 What the recovery's consumer holds *is* the slice at work. So a recovery that was killed goes on where it stopped: it
 first settles what it still holds, and then claims on from the cursor, which is noted on the server.
@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from millstream import failpoints
 from millstream.client.capabilities import judge, probes
-from millstream.client.deadletter import dead_key
+from millstream.client.dead_letter.letter import dead_key
 from millstream.client.slots import beside, slot_of, tag_of
 from millstream.client.url import CLUSTERS
 from millstream.errors import ConfigError, UsageError
-from millstream.spark import failpoints
 from millstream.spark.connection import routing
 from millstream.spark.connection.pipeline import Asker, absent, checked
 from millstream.spark.connection.socket import lost_contact
@@ -27,7 +27,7 @@ from millstream.spark.group.renewal import Keeper
 from millstream.spark.model.offsets import parse_id
 from millstream.spark.options import common, read
 from millstream.spark.read.stream_info import Survey
-from millstream.spark.recovery.settle import WORDS, Court, Outcome, Verdict
+from millstream.spark.recovery.settle import WORDS, EntryDecision, RecoveryCounts, Settler
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("millstream.spark")
 
 SLICE = 50_000
-"""Entries claimed at a time: the driver holds the ids and the verdicts of so many."""
+"""Entries claimed at a time: the driver holds the ids and the decisions of so many."""
 
-Judge = Callable[[Sequence[bytes]], dict[bytes, Verdict]]
+Decide = Callable[[Sequence[bytes]], dict[bytes, EntryDecision]]
 Progress = Callable[[int, int], None]
 
 _LOCK_MS = 30_000
@@ -60,14 +60,14 @@ def recover(
     slice_size: int = SLICE,
     name: str = "recover",
     progress: Progress | None = None,
-) -> Outcome:
-    """Settle every entry that has been pending for too long, by the verdict that a function gives it.
+) -> RecoveryCounts:
+    """Settle every entry that has been pending for too long, as a function decides.
 
     The entries are claimed in slices (XAUTOCLAIM; claiming counts no delivery), read by Spark's executors and given to
     ``function``. Its result says by ``id`` what becomes of each: ``verdict`` is ``ack``, ``release`` (to whoever claims
     it next) or ``dead`` (into the dead-letter stream, with the text of the column ``reason`` if there is one). An entry
     without a verdict is released and counted. Killed and called again with the same ``name`` it goes on: a slice that
-    was not settled is judged again, and nothing is settled twice.
+    was not settled is decided about again, and nothing is settled twice.
 
     For example::
 
@@ -98,8 +98,8 @@ def recover(
         What became of the entries, of this call alone.
 
     Raises:
-        ConfigError: an argument cannot be meant.
-        UsageError: there is no such group, the function's result cannot be meant (then nothing of the slice is
+        ConfigError: an argument is invalid.
+        UsageError: there is no such group, the function's result is invalid (then nothing of the slice is
             settled), another recovery of this name is at work, or the server refuses.
     """
     min_idle = _milliseconds(min_idle_time)
@@ -109,22 +109,22 @@ def recover(
         raise ConfigError(f"verdict={verdict!r}: it must be one of {', '.join(WORDS)}")
     if slice_size < 1:
         raise ConfigError(f"slice_size={slice_size!r}: it must be at least 1")
-    judge: Judge
+    decide: Decide
     if function is not None:
         if spark is None:
             raise ConfigError(
                 "recover() needs a Spark session to call a function: millstream.spark.session() makes one"
             )
-        judge = SparkJudge(spark, function, url, stream, group, name, schema)
+        decide = SparkDecisions(spark, function, url, stream, group, name, schema)
     else:
-        fixed = Verdict(verdict or "", reason)
+        fixed = EntryDecision(verdict or "", reason)
 
-        def judge(ids: Sequence[bytes]) -> dict[bytes, Verdict]:
+        def decide(ids: Sequence[bytes]) -> dict[bytes, EntryDecision]:
             return dict.fromkeys(ids, fixed)
 
     recovery = Recovery(url, stream, group, min_idle, name=name, slice_size=slice_size, dead=dead)
     try:
-        return recovery.run(judge, progress)
+        return recovery.run(decide, progress)
     finally:
         recovery.close()
 
@@ -134,8 +134,8 @@ def _milliseconds(given: str | int | timedelta) -> int:
         given = given // timedelta(milliseconds=1)
     try:
         return common.duration(str(given), "ms")
-    except ValueError as told:
-        raise ConfigError(f"min_idle_time={given!r}: {told}") from None
+    except ValueError as reason:
+        raise ConfigError(f"min_idle_time={given!r}: {reason}") from None
 
 
 class Recovery:
@@ -174,19 +174,19 @@ class Recovery:
                 f"letter and its acknowledgement are one transaction: dead='{{{tag_of(stream)}}}:dead' is"
             )
         capabilities = judge(self._asker.ask(probes(stream)))  # type: ignore[arg-type] # made of text alone
-        self._court = Court(self._asker, self._holdings, name, capabilities, dead or dead_key(stream))
+        self._settler = Settler(self._asker, self._holdings, name, capabilities, dead or dead_key(stream))
         self._cursor = b"0-0"
         self._ousted = False
-        self._outcome = Outcome()
+        self._counts = RecoveryCounts()
 
     def close(self) -> None:
         """Give the connections back."""
         self._keeper.stop()
         self._asker.close()
 
-    def run(self, judge: Judge, progress: Progress | None = None) -> Outcome:
+    def run(self, decide: Decide, progress: Progress | None = None) -> RecoveryCounts:
         """Settle all that is stale, slice by slice; see :func:`recover`."""
-        outcome = self._outcome
+        counts = self._counts
         with self._alone():
             total = self._pending()
             self._resume()
@@ -198,31 +198,31 @@ class Recovery:
                     self._claim()
                     continue
                 failpoints.reach("sliced")
-                verdicts = judge(list(deliveries))
-                failpoints.reach("judged")
+                decisions = decide(list(deliveries))
+                failpoints.reach("decided")
                 if self._ousted:
                     raise UsageError(
                         f"another recovery named {self._name!r} began while the server was out of reach for more than "
                         f"{_LOCK_MS // 1000} s: nothing of this slice was settled here; leave one of the two"
                     )
 
-                def told() -> None:
+                def report() -> None:
                     if progress is not None:
-                        progress(outcome.total, max(total, outcome.total))
+                        progress(counts.total, max(total, counts.total))
 
-                self._court.carry_out(deliveries, verdicts, outcome, told)
+                self._settler.carry_out(deliveries, decisions, counts, report)
             self._asker.ask([("DEL", self._cursor_key)])
             self._holdings.remove(self._name)
         if progress is not None:
-            progress(outcome.total, outcome.total)
-        return outcome
+            progress(counts.total, counts.total)
+        return counts
 
     def _pending(self) -> int:
         """Pending entries of the group, those that are not stale among them."""
-        (told,) = self._asker.ask([("XPENDING", self._holdings.key, self._holdings.group)])
-        if absent(told):
+        (reply,) = self._asker.ask([("XPENDING", self._holdings.key, self._holdings.group)])
+        if absent(reply):
             raise UsageError(f"stream {self._holdings.key!r} has no group {self._holdings.group!r}: correct the names")
-        return int(checked(told)[0])
+        return int(checked(reply)[0])
 
     # --- slices ------------------------------------------------------------------------------------------------------
 
@@ -257,7 +257,7 @@ class Recovery:
             ) from None
 
     def _check_name(self) -> None:
-        """Raise if a worker has the recovery's name: what it holds would be taken for a slice and judged."""
+        """Raise if a worker has the recovery's name: what it holds would be taken for a slice and settled."""
         held = self._held()
         if held:
             raise UsageError(
@@ -276,14 +276,14 @@ class Recovery:
         while claimed < self._size and self._cursor != _END:
             count = min(PAGE, self._size - claimed)
             try:
-                (told,) = self._asker.once([(*head, self._cursor, "COUNT", count, "JUSTID")])
+                (reply,) = self._asker.once([(*head, self._cursor, "COUNT", count, "JUSTID")])
             except Exception as reason:
                 if not lost_contact(reason):
                     raise
                 return  # what was claimed is held, and is found there
-            cursor, ids, *gone = checked(told)
+            cursor, ids, *gone = checked(reply)
             claimed += len(ids)
-            self._outcome.deleted += len(gone[0]) if gone else 0
+            self._counts.deleted += len(gone[0]) if gone else 0
             self._note(_END if cursor == b"0-0" else cursor)
 
     # --- one at a time -----------------------------------------------------------------------------------------------
@@ -346,7 +346,7 @@ def _owner(owner: bytes) -> tuple[str, str]:
     return host, pid
 
 
-class SparkJudge:
+class SparkDecisions:
     """The user's function, called over what the recovery holds.
 
     Args:
@@ -374,11 +374,11 @@ class SparkJudge:
         self._reader = reader if schema is None else reader.schema(f"{schema}, deliveries bigint")
         self._function = function
 
-    def __call__(self, ids: Sequence[bytes]) -> dict[bytes, Verdict]:
-        """The verdicts on a slice.
+    def __call__(self, ids: Sequence[bytes]) -> dict[bytes, EntryDecision]:
+        """The decisions on a slice.
 
         Raises:
-            UsageError: the function's result cannot be meant.
+            UsageError: the function's result is invalid.
         """
         from pyspark.sql import DataFrame  # noqa: PLC0415 - slow, and only where a function is called
         from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as everybody calls it
@@ -392,11 +392,11 @@ class SparkJudge:
         reason = F.col("reason").cast("string") if "reason" in result.columns else F.lit(None).cast("string")
         table = result.select("id", F.col("verdict").cast("string"), reason.alias("reason")).toArrow()
         columns = (table.column(name).to_pylist() for name in ("id", "verdict", "reason"))
-        return _checked_verdicts(set(ids), zip(*columns, strict=True))
+        return _checked_decisions(set(ids), zip(*columns, strict=True))
 
 
-def _checked_verdicts(wanted: set[bytes], rows: Iterable[tuple[Any, ...]]) -> dict[bytes, Verdict]:
-    found: dict[bytes, Verdict] = {}
+def _checked_decisions(wanted: set[bytes], rows: Iterable[tuple[Any, ...]]) -> dict[bytes, EntryDecision]:
+    found: dict[bytes, EntryDecision] = {}
     for ident, word, reason in rows:
         if word is None:
             continue
@@ -405,7 +405,7 @@ def _checked_verdicts(wanted: set[bytes], rows: Iterable[tuple[Any, ...]]) -> di
         key = str(ident or "").encode()
         if key not in wanted:
             raise UsageError(f"there is a verdict on {ident!r}, which the function was not given")
-        verdict = Verdict(word, reason or "")
-        if found.setdefault(key, verdict).word != word:
+        decision = EntryDecision(word, reason or "")
+        if found.setdefault(key, decision).word != word:
             raise UsageError(f"there are two verdicts on {ident}: {found[key].word} and {word}")
     return found

@@ -1,34 +1,40 @@
-"""Verdicts on entries that a recovery holds, carried out: acknowledged, released to anybody, or buried.
+"""Decisions on entries that a recovery holds, carried out: acknowledged, released to anybody, or dead.
 
-Each is done in a way that may be done again after a kill, since what is done is held no more. A dead letter and its
-acknowledgement are one transaction, which watches the dead-letter stream and then looks whether the entry is still
-held: so an entry is dead at most once, whoever else buries it. A letter that the server takes into the transaction
-and then refuses has its entry pending again.
+Each is done in a way that may be done again after a kill, since what is done is held no more. Dead letters are written
+by :func:`millstream.client.dead_letter.transaction.by_transaction`, as the worker writes its own.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from millstream import failpoints
 from millstream.client import emulate
 from millstream.client.capabilities import Capabilities
-from millstream.client.deadletter import DeadLetter, hindrance, pack, take_history
+from millstream.client.dead_letter.letter import DeadLetter, take_history
+from millstream.client.dead_letter.transaction import (
+    BATCH,
+    DeadLetterRoute,
+    Exchange,
+    Fate,
+    LettersRefusedError,
+    by_transaction,
+)
 from millstream.client.slots import beside
 from millstream.errors import UsageError
-from millstream.spark import failpoints
 from millstream.spark.connection import routing, socket
-from millstream.spark.connection.pipeline import Asker, Command, Refusal, checked
+from millstream.spark.connection.pipeline import Asker, Reply, checked
 from millstream.spark.group.pending import PAGE, Holdings
 from millstream.spark.model.offsets import parse_id
 
 WORDS = ("ack", "release", "dead")
+"""What may be decided, as ``recover(verdict=)`` and the function's column ``verdict`` say it."""
 
-_BURIED_TOGETHER = 50
 _TRIES = 1000
 
 
-class Verdict(NamedTuple):
+class EntryDecision(NamedTuple):
     """What is to become of an entry.
 
     Attributes:
@@ -41,16 +47,16 @@ class Verdict(NamedTuple):
 
 
 @dataclass
-class Outcome:
+class RecoveryCounts:
     """What became of entries.
 
     Attributes:
-        acked: acknowledged by verdict.
-        released: given back by verdict.
+        acked: acknowledged by decision.
+        released: given back by decision.
         dead: in the dead-letter stream.
-        unjudged: given back because they got no verdict.
+        unjudged: given back because nothing was decided about them.
         deleted: no longer in the stream, and acknowledged.
-        taken: claimed or acknowledged by others meanwhile; their verdicts were not carried out.
+        taken: claimed or acknowledged by others meanwhile; what was decided about them was not carried out.
     """
 
     acked: int = 0
@@ -66,8 +72,18 @@ class Outcome:
         return self.acked + self.released + self.dead + self.unjudged + self.deleted + self.taken
 
 
-class Court:
-    """Carries out the verdicts on what one consumer holds.
+@dataclass(slots=True)
+class _Dying:
+    """An entry that is to be dead, as the transaction takes it."""
+
+    id: bytes
+    deliveries: int
+    letter: DeadLetter
+    unsettled: bool = True
+
+
+class Settler:
+    """Carries out the decisions on what one consumer holds.
 
     Args:
         asker: the connection.
@@ -82,24 +98,24 @@ class Court:
         self._holdings = holdings
         self._consumer = consumer
         self._capabilities = capabilities
-        self._dead = dead
         self._stream, self._group = holdings.key, holdings.group
-        self._tries = beside(self._stream, "tries", self._group)  # workers' record of failures
+        self._failures = beside(self._stream, "tries", self._group)  # the workers' failure log
+        self._route = DeadLetterRoute(self._stream, self._group, consumer, dead, failures=self._failures)
 
     def carry_out(
         self,
         deliveries: Mapping[bytes, int],
-        verdicts: Mapping[bytes, Verdict],
-        outcome: Outcome,
-        told: Callable[[], None],
+        decisions: Mapping[bytes, EntryDecision],
+        counts: RecoveryCounts,
+        progress: Callable[[], None],
     ) -> None:
         """Settle entries.
 
         Args:
             deliveries: all of them, in the order of their ids, with how often each was delivered.
-            verdicts: on those that got one.
-            outcome: counts it.
-            told: called now and then, as the counts grow.
+            decisions: about those that got one.
+            counts: counts it.
+            progress: called now and then, as the counts grow.
 
         Raises:
             UsageError: the server refuses; what was settled before stays so, and the rest is held.
@@ -108,22 +124,22 @@ class Court:
         for at in range(0, len(ids), PAGE):
             page = ids[at : at + PAGE]
             mine = self._mine(page)
-            outcome.taken += len(page) - len(mine)
-            sorted_out: dict[str, list[bytes]] = {word: [] for word in (*WORDS, "")}
+            counts.taken += len(page) - len(mine)
+            decided: dict[str, list[bytes]] = {word: [] for word in (*WORDS, "")}
             for ident in mine:
-                verdict = verdicts.get(ident)
-                sorted_out[verdict.word if verdict else ""].append(ident)
-            outcome.acked += self._ack(sorted_out["ack"])
+                decision = decisions.get(ident)
+                decided[decision.word if decision else ""].append(ident)
+            counts.acked += self._ack(decided["ack"])
             failpoints.reach("settling")
-            there = self._there(sorted_out[""])
-            outcome.deleted += self._ack([ident for ident in sorted_out[""] if ident not in there])
-            outcome.unjudged += self._release(there)
-            outcome.released += self._release(sorted_out["release"])
-            told()
-            for first in range(0, len(sorted_out["dead"]), _BURIED_TOGETHER):
-                batch = sorted_out["dead"][first : first + _BURIED_TOGETHER]
-                self._bury({ident: verdicts[ident].reason for ident in batch}, outcome)
-                told()
+            there = self._there(decided[""])
+            counts.deleted += self._ack([ident for ident in decided[""] if ident not in there])
+            counts.unjudged += self._release(there)
+            counts.released += self._release(decided["release"])
+            progress()
+            for first in range(0, len(decided["dead"]), BATCH):
+                batch = decided["dead"][first : first + BATCH]
+                self._write_letters({ident: decisions[ident].reason for ident in batch}, deliveries, counts)
+                progress()
 
     def _mine(self, ids: Sequence[bytes]) -> list[bytes]:
         """Those that are still held."""
@@ -139,7 +155,7 @@ class Court:
     def _ack(self, ids: Sequence[bytes]) -> int:
         if not ids:
             return 0
-        replies = self._asker.ask([("XACK", self._stream, self._group, *ids), ("HDEL", self._tries, *ids)])
+        replies = self._asker.ask([("XACK", self._stream, self._group, *ids), ("HDEL", self._failures, *ids)])
         checked(replies[0])
         return len(ids)
 
@@ -153,94 +169,68 @@ class Court:
 
     # --- dead letters ------------------------------------------------------------------------------------------------
 
-    def _bury(self, reasons: Mapping[bytes, str], outcome: Outcome) -> None:
-        sent: set[bytes] = set()
-        left = list(reasons)
+    def _write_letters(
+        self, reasons: Mapping[bytes, str], deliveries: Mapping[bytes, int], counts: RecoveryCounts
+    ) -> None:
+        """Set entries aside; those that are no longer in the stream have nothing to keep, and are acknowledged."""
+        rows = self._asker.ask([("XRANGE", self._stream, ident, ident) for ident in reasons])
+        fields = {ident: row[0][1] for ident, row in zip(reasons, map(checked, rows), strict=True) if row}
+        counts.deleted += self._ack([ident for ident in reasons if ident not in fields])
+        entries = [
+            _Dying(ident, deliveries[ident], self._letter(ident, flat, deliveries[ident], reasons[ident]))
+            for ident, flat in fields.items()
+        ]
+
+        def report(entry: _Dying, fate: Fate) -> None:
+            if fate is not Fate.OURS:
+                entry.unsettled = False
+                counts.dead += fate is Fate.DEAD
+                counts.taken += fate is Fate.LOST
+
+        unsure: set[bytes] = set()
         for _ in range(_TRIES):
             try:
-                letters = self._look(left, sent, outcome)
-                left = list(letters)
-                if not left or self._send(letters, reasons):
-                    outcome.dead += len(left)
-                    if left:
-                        self._asker.ask([("HDEL", self._tries, *left)])
+                if self._drive(by_transaction(self._route, entries, unsure, report, tries=_TRIES)):
                     return
-                sent.clear()  # somebody wrote to the dead-letter stream after the look, so nothing of it ran
+                break
+            except LettersRefusedError as refused:
+                raise self._explained(refused, len(entries)) from None
             except Exception as lost:
                 if not socket.lost_contact(lost):
                     raise
-                if not isinstance(lost, routing.Redirected):  # then nothing ran
-                    sent.update(left)
-        raise UsageError(f"{self._dead} changed {_TRIES} times before its letters could be written; try again")
+        raise UsageError(f"{self._route.dead} changed {_TRIES} times before its letters could be written; try again")
 
-    def _look(
-        self, ids: Sequence[bytes], sent: Iterable[bytes], outcome: Outcome
-    ) -> dict[bytes, tuple[list[bytes], int]]:
-        """Watch, then look: fields and deliveries of the entries that are still held."""
-        looks: list[Command] = [("WATCH", self._dead), ("TYPE", self._dead), ("XINFO", "STREAM", self._dead)]
-        for ident in ids:
-            looks.append(("XPENDING", self._stream, self._group, ident, ident, 1))
-            looks.append(("XRANGE", self._stream, ident, ident))
-        watched, kind, info, *replies = self._asker.ask(looks)  # there is no info of a stream that is yet to be made
-        for reply in (watched, kind, *replies):
-            checked(reply)
-        if told := hindrance(kind, info, len(ids)):
-            raise UsageError(
-                f"{self._dead} {told}, so nothing can be buried there: the entries stay pending; name another "
-                "dead-letter stream"
+    def _drive(self, exchange: Exchange[bool]) -> bool:
+        """Send what the exchange asks for: a transaction once, and anything else until it is answered."""
+        replies: list[Reply] | None = None
+        try:
+            while True:
+                commands: list[Any] = [tuple(command) for command in exchange.send(replies)]
+                if commands[0] != ("MULTI",):
+                    replies = self._asker.ask(commands)
+                    continue
+                failpoints.reach("writing_dead")
+                try:
+                    replies = self._asker.once(commands)
+                except routing.Redirected:
+                    replies = None  # nothing of it ran: its keys are elsewhere by now
+        except StopIteration as end:
+            return bool(end.value)
+
+    def _explained(self, refused: LettersRefusedError, letters: int) -> Exception:
+        """Why no letters could be written, and what to do, for who called ``recover``."""
+        dead = self._route.dead
+        if refused.hindrance is not None:
+            return UsageError(
+                f"{dead} {refused.hindrance}, so no dead letter can be written there: the entries stay pending; name "
+                "another dead-letter stream"
             )
-        found: dict[bytes, tuple[list[bytes], int]] = {}
-        gone = []
-        for ident, pending, rows in zip(ids, replies[::2], replies[1::2], strict=True):
-            if not pending and ident in sent:
-                outcome.dead += 1  # the transaction whose reply was lost had run
-            elif not pending or pending[0][1] != self._consumer.encode():
-                outcome.taken += 1
-            elif not rows:
-                gone.append(ident)
-            else:
-                found[ident] = (rows[0][1], pending[0][3])
-        if not found:
-            self._asker.ask([("UNWATCH",)])
-        outcome.deleted += self._ack(gone)
-        return found
-
-    def _send(self, letters: Mapping[bytes, tuple[list[bytes], int]], reasons: Mapping[bytes, str]) -> bool:
-        """Write the letters and acknowledge their entries; False when somebody came first.
-
-        Raises:
-            UsageError: the server refuses; every entry has its letter or is pending.
-        """
-        commands: list[Command] = [("MULTI",)]
-        for ident, (flat, deliveries) in letters.items():
-            commands.append(("XADD", self._dead, "*", *pack(self._letter(ident, flat, deliveries, reasons[ident]))))
-            commands.append(("XACK", self._stream, self._group, ident))
-        commands.append(("EXEC",))
-        failpoints.reach("burying")
-        replies = [checked(reply) for reply in self._asker.once(commands)]
-        if replies[-1] is None:
-            return False
-        added, acked = replies[-1][::2], replies[-1][1::2]
-        failed = [reply for reply in added if isinstance(reply, Refusal)]
-        if failed:
-            fates = zip(letters.items(), added, acked, strict=True)
-            self._put_back({ident: n for (ident, (_, n)), letter, ack in fates if letter in failed and ack == 1})
-            raise UsageError(
-                f"{self._dead}: the server refused {len(failed)} of {len(letters)} letters, whose entries stay "
-                f"pending: {failed[0]}"
+        if refused.failed:
+            return UsageError(
+                f"{dead}: the server refused {refused.failed} of {letters} letters, whose entries stay pending: "
+                f"{refused}"
             )
-        for reply in acked:
-            checked(reply)
-        return True
-
-    def _put_back(self, deliveries: Mapping[bytes, int]) -> None:
-        """Make entries pending again, as often delivered as before: EXEC acknowledged them, and their letter failed."""
-        moves: list[Any] = [
-            (*emulate.recount(self._group, self._consumer, count).command(self._stream, [ident]), "FORCE")
-            for ident, count in deliveries.items()
-        ]
-        for reply in self._asker.ask(moves):
-            checked(reply)
+        return routing.one_of_many(refused.reply) or UsageError(f"the server refused a command: {refused}")
 
     def _letter(self, ident: bytes, flat: list[bytes], deliveries: int, reason: str) -> DeadLetter:
         fields, history = take_history(flat)

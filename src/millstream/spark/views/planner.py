@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from millstream.client.deadletter import SUFFIX, dead_key
+from millstream.client.dead_letter.letter import SUFFIX, dead_key
 from millstream.errors import ConfigError
 from millstream.spark.connection.pipeline import Asker, absent, checked, pairs
 from millstream.spark.model import offsets

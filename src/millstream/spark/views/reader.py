@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from millstream.client.deadletter import DeadLetter, unpack
+from millstream.client.dead_letter.letter import DeadLetter, unpack
 from millstream.client.ranges import behind
 from millstream.spark.arrow.columns import moments
 from millstream.spark.arrow.decode import Want, general, strings

@@ -151,7 +151,7 @@ class Message:
             AlreadySettledError: it has an outcome already.
             EntryLostError: it is not ours any more.
         """
-        return self._settle(lambda: self._outcomes.ledger.ack(self._held, urgent=True))
+        return self._settle(lambda: self._outcomes.acks.ack(self._held, urgent=True))
 
     def nack(self, delay: float | str | None = None) -> Awaitable[None]:
         """Give the entry to anybody, now or after ``delay`` (see :class:`Nack`); at the limit it is dead instead.
@@ -185,11 +185,11 @@ class Message:
             here = None
         if here is loop:
             decide()
-            return _Storing(self._outcomes.ledger.stored(self._held), self._check_ours)
+            return _Storing(self._outcomes.acks.stored(self._held), self._check_ours)
 
         async def settle() -> None:
             decide()
-            await self._outcomes.ledger.stored(self._held)
+            await self._outcomes.acks.stored(self._held)
 
         asyncio.run_coroutine_threadsafe(settle(), loop).result()
         self._check_ours()

@@ -1,15 +1,21 @@
-"""What a run of the handler means for its entry: the policy asked, the ledger told, errors logged in moderation."""
+"""What a run of the handler means for its entry: the policy is asked, and its decision becomes a settlement.
+
+Errors are logged in moderation: a broken handler fails a thousand times a second, and the first traceback says it all.
+"""
 
 import asyncio
 
-from millstream.client.deadletter import ERROR_LIMIT, DeadLetter, describe, loggable, shown, summarize
+from millstream.client.dead_letter.letter import ERROR_LIMIT, DeadLetter
 from millstream.logs import logger
 from millstream.worker.handlers.binding import PayloadError
 from millstream.worker.handlers.frames import users_part
 from millstream.worker.handlers.message import Nack, Reject
-from millstream.worker.model.retry import Failure, Retry, judge, tries
-from millstream.worker.settlement.acks import Ledger
+from millstream.worker.model.error_text import describe, loggable, shown, summarize
+from millstream.worker.model.lifecycle import Event
+from millstream.worker.model.retry import Decision, Failure, Retry, decide, tries
+from millstream.worker.settlement.acks import PendingAcks
 from millstream.worker.settlement.consumer import Held, Membership, Returned
+from millstream.worker.settlement.settlement import DeadSettlement, Settlement
 
 log = logger("millstream.worker")
 
@@ -25,14 +31,14 @@ class Outcomes:
 
     Args:
         member: whose entries.
-        ledger: where outcomes go.
+        acks: where settlements go.
         retry: the policy.
         loop: the event loop everything here runs on.
     """
 
-    def __init__(self, member: Membership, ledger: Ledger, retry: Retry, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, member: Membership, acks: PendingAcks, retry: Retry, loop: asyncio.AbstractEventLoop) -> None:
         self.member = member
-        self.ledger = ledger
+        self.acks = acks
         self.retry = retry
         self.loop = loop
         self._logged: dict[str, int] = {}
@@ -44,16 +50,22 @@ class Outcomes:
         member = self.member
         failure = _kind(error)
         delay = error.delay if isinstance(error, Nack) else None
-        verdict = judge(self.retry, failure, tries(held.deliveries, held.record), member.chance.random(), delay)
-        if verdict.dead or member.no_ack:
-            self.ledger.bury(held, self._letter(held, failure, error))
-        else:
-            self.ledger.retry(held, verdict.delay)
-            member.stats.retried += 1
+        counted = tries(held.deliveries, held.record)
+        decision = decide(self.retry, failure, counted, member.chance.random(), delay)
+        settlement = self._settlement(held, failure, error, decision)
+        self.acks.settle(settlement)
+        member.stats.retried += settlement.event is not Event.DIE
         member.stats.failed += 1
         self.last_failure = (member.clock.now().wall, held.id, _why(error))
         if failure is Failure.ERROR:
             self._log(held, error)
+
+    def _settlement(self, held: Held, failure: Failure, error: BaseException, decision: Decision) -> Settlement:
+        if decision.dead or self.member.no_ack:  # without acks nothing is pending, so there is nothing to deliver again
+            return DeadSettlement(held, Event.DIE, letter=self._letter(held, failure, error))
+        if decision.delay <= 0:
+            return Settlement(held, Event.RELEASE, failed=True)
+        return Settlement(held, Event.RETRY, failed=True, delay_ms=round(decision.delay * 1000))
 
     def _letter(self, held: Held, failure: Failure, error: BaseException) -> DeadLetter:
         member = self.member

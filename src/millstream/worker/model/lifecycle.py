@@ -5,9 +5,9 @@
     BUFFERED --start--> RUNNING --ack----> ACKING    --confirm--> ACKED
         |                  |-----release-> RELEASING --confirm--> RELEASED   (claimable at once)
         |                  |-----retry---> RETRYING  --confirm--> WAITING    (claimable when due)
-        |                  |-----bury----> BURYING   --confirm--> DEAD       (in the dead-letter stream)
+        |                  |-----die-----> DYING     --confirm--> DEAD       (in the dead-letter stream)
         |                  '-----leave---> LEFT      (manual ack: handler returned and said nothing)
-        |-----release--> RELEASING (handed back unrun) and bury (delivered too often) as from RUNNING
+        |-----release--> RELEASING (handed back unrun) and die (delivered too often) as from RUNNING
     any but the last column --lose--> LOST (another consumer owns it, or it is gone)
 
 Until ``confirm`` the server has the entry pending, so a crash anywhere only means another delivery. No state leads to
@@ -21,7 +21,7 @@ from millstream.errors import UsageError
 
 
 class State(IntEnum):
-    """Where an entry stands; see the module's picture."""
+    """Where an entry stands; see the module's docstring."""
 
     BUFFERED = 0
     RUNNING = 1
@@ -29,7 +29,7 @@ class State(IntEnum):
     ACKING = 3
     RELEASING = 4
     RETRYING = 5
-    BURYING = 6
+    DYING = 6
     ACKED = 7
     RELEASED = 8
     WAITING = 9
@@ -44,7 +44,7 @@ class Event(IntEnum):
     ACK = 1
     RELEASE = 2
     RETRY = 3
-    BURY = 4
+    DIE = 4
     LEAVE = 5
     CONFIRM = 6
     LOSE = 7
@@ -58,14 +58,14 @@ _OUTCOMES = {
     Event.ACK: State.ACKING,
     Event.RELEASE: State.RELEASING,
     Event.RETRY: State.RETRYING,
-    Event.BURY: State.BURYING,
+    Event.DIE: State.DYING,
 }
 
 TABLE: dict[State, dict[Event, State]] = {
     State.BUFFERED: {
         Event.START: State.RUNNING,
         Event.RELEASE: State.RELEASING,
-        Event.BURY: State.BURYING,
+        Event.DIE: State.DYING,
         Event.LOSE: State.LOST,
     },
     State.RUNNING: {**_OUTCOMES, Event.LEAVE: State.LEFT, Event.LOSE: State.LOST},
@@ -73,7 +73,7 @@ TABLE: dict[State, dict[Event, State]] = {
     State.ACKING: {Event.CONFIRM: State.ACKED, Event.LOSE: State.LOST},
     State.RELEASING: {Event.CONFIRM: State.RELEASED, Event.LOSE: State.LOST},
     State.RETRYING: {Event.CONFIRM: State.WAITING, Event.LOSE: State.LOST},
-    State.BURYING: {Event.CONFIRM: State.DEAD, Event.LOSE: State.LOST},
+    State.DYING: {Event.CONFIRM: State.DEAD, Event.LOSE: State.LOST},
     State.ACKED: {},
     State.RELEASED: {},
     State.WAITING: {},
@@ -82,8 +82,11 @@ TABLE: dict[State, dict[Event, State]] = {
     State.LOST: dict.fromkeys((*_OUTCOMES, Event.LEAVE, Event.LOSE), State.LOST),
 }
 
+#: States of an entry whose outcome is known here, and yet to be confirmed by the server.
+UNCONFIRMED = frozenset(_OUTCOMES.values())
+
 #: States in which the worker must keep other consumers from claiming the entry.
-LEASED = frozenset({State.BUFFERED, State.RUNNING, State.ACKING, State.RELEASING, State.RETRYING, State.BURYING})
+LEASED = frozenset({State.BUFFERED, State.RUNNING}) | UNCONFIRMED
 
 #: States nothing leads out of, as far as the server is concerned.
 FINAL = frozenset({State.ACKED, State.RELEASED, State.WAITING, State.DEAD, State.LOST})

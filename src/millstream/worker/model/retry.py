@@ -1,11 +1,12 @@
 """What failure means: when to try again, and when to stop. Pure: chance comes in as a number.
 
 What counts as a try: every delivery of an entry to a consumer, as the server counts them, whether the handler failed or
-the process was killed before it could say anything; less one if a crash was pardoned. Handing back is not charged.
+the process was killed before it could say anything; less one if a crash was left uncharged. Handing back
+is not charged.
 
 When a process dies, a delivery has been counted for everything it had in hand, and nobody can tell which entry was the
-cause. The server's count does not tell failures, which the handler survived, from crashes. So a :class:`Record` of the
-failures is kept beside the stream, and :func:`course` says from both how an entry that comes back is run.
+cause. The server's count does not tell failures, which the handler survived, from crashes. So a :class:`FailureRecord`
+is kept beside the stream, and :func:`course` says from both how an entry that comes back is run.
 """
 
 from dataclasses import dataclass
@@ -65,33 +66,33 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class FailureRecord:
     """What is known of an entry besides the server's count of its deliveries.
 
     Attributes:
         failures: deliveries that ended with a word of the handler: it raised, gave back, or returned and left it.
-        pardoned: True once a crash was forgiven, so that one delivery more than the limit is allowed.
+        uncharged: True once a crash was not charged, so that one delivery more than the limit is allowed.
         alone: True once it was run with nothing beside it, so that a crash was surely its own.
     """
 
     failures: int = 0
-    pardoned: bool = False
+    uncharged: bool = False
     alone: bool = False
 
 
-NO_RECORD = Record()
+NO_RECORD = FailureRecord()
 
 
 class Course(Enum):
     """How an entry that was delivered before is run."""
 
     NORMAL = "normal"  #: as any other: every earlier delivery ended with a word of the handler
-    TOGETHER = "together"  #: with others, once: its first crash is pardoned, and that is stored before it starts
+    TOGETHER = "together"  #: with others, once: its first crash is not charged, and that is stored before it starts
     ALONE = "alone"  #: with nothing beside it
     DEAD = "dead"  #: not at all: its tries are used up, and it crashed alone or failed
 
 
-def tries(deliveries: int, record: Record | None) -> int:
+def tries(deliveries: int, record: FailureRecord | None) -> int:
     """Deliveries that count, the present one included.
 
     Redis counts in 64 bits without a sign and shows them with one: beyond the highest count (which XCLAIM's RETRYCOUNT
@@ -99,14 +100,15 @@ def tries(deliveries: int, record: Record | None) -> int:
     """
     if deliveries < 0:
         deliveries += 2**64
-    return deliveries - (record is not None and record.pardoned)
+    return deliveries - (record is not None and record.uncharged)
 
 
-def course(retry: Retry, deliveries: int, record: Record | None, *, kept: bool = True) -> Course:
+def course(retry: Retry, deliveries: int, record: FailureRecord | None, *, kept: bool = True) -> Course:
     """How to run an entry that was claimed.
 
-    An innocent that stood beside an entry which kills its process is pardoned the first time, charged the second time,
-    and from then on alone, where nobody else's crash can meet it. The guilty one uses up its tries alone.
+    Most entries in hand at a crash only stood beside the one that kills its process. Such an entry is not charged the
+    first time, and runs as any other; after a second crash it is charged, and runs alone from then on, where nobody
+    else's crash can meet it. The poison message uses up its tries alone.
 
     Args:
         retry: the subscriber's policy.
@@ -120,11 +122,11 @@ def course(retry: Retry, deliveries: int, record: Record | None, *, kept: bool =
     crashes = counted - 1 - known.failures
     limit = retry.max_deliveries
     if limit and counted > limit:
-        # an entry that fails is dead at its last try; this one crashed, or died with the worker that was to bury it
+        # an entry that fails is dead at its last try; this one crashed, or its worker did before its letter was written
         return Course.ALONE if counted == limit + 1 and crashes > 0 and not known.alone else Course.DEAD
     if crashes <= 0 or not kept:
         return Course.NORMAL
-    return Course.ALONE if known.pardoned else Course.TOGETHER
+    return Course.ALONE if known.uncharged else Course.TOGETHER
 
 
 class Failure(Enum):
@@ -138,7 +140,7 @@ class Failure(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Decision:
     """What to do with a failed entry.
 
     Attributes:
@@ -150,7 +152,7 @@ class Verdict:
     delay: float = 0.0
 
 
-def judge(retry: Retry, failure: Failure, counted: int, chance: float, delay: float | None = None) -> Verdict:
+def decide(retry: Retry, failure: Failure, counted: int, chance: float, delay: float | None = None) -> Decision:
     """Decide about one failed delivery.
 
     Args:
@@ -161,12 +163,12 @@ def judge(retry: Retry, failure: Failure, counted: int, chance: float, delay: fl
         delay: seconds the handler asked for, instead of the backoff's.
     """
     if failure in (Failure.REJECT, Failure.INVALID, Failure.OVERDUE) or retry.exhausted(counted):
-        return Verdict(dead=True)
+        return Decision(dead=True)
     if delay is not None:
-        return Verdict(dead=False, delay=delay)
+        return Decision(dead=False, delay=delay)
     if failure is Failure.NACK:
-        return Verdict(dead=False)
-    return Verdict(dead=False, delay=retry.delay(counted, chance))
+        return Decision(dead=False)
+    return Decision(dead=False, delay=retry.delay(counted, chance))
 
 
 def share(room: int, turn: bool, *, alone: bool = False) -> int:

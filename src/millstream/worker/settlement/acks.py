@@ -1,73 +1,74 @@
-"""From outcomes to commands: acks are gathered and sent together, everything else goes with the next flush.
+"""Pending acks: settlements that the server has yet to confirm. Acks are gathered, the rest goes with the next flush.
 
-An outcome stays here until the server has confirmed it. A broken connection only means that it is sent again: the fence
-refuses it if it had arrived, and the entry then is as that outcome left it.
+A settlement stays here until the server has confirmed it. A broken connection only means that it is sent again: the
+fence refuses it if it had arrived, and the entry then is as that settlement left it.
 """
 
 import asyncio
 import contextlib
 import heapq
 import logging
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from redis.exceptions import ResponseError
 
+from millstream import failpoints
 from millstream.client import emulate
-from millstream.client.deadletter import DeadLetter
 from millstream.client.line import Disconnected
-from millstream.worker import failpoints
-from millstream.worker.model.lifecycle import Event, State
+from millstream.worker.model.lifecycle import FINAL, Event, State
 from millstream.worker.settlement import ack_command
 from millstream.worker.settlement.consumer import Held, Membership
-from millstream.worker.settlement.dead_letter import Burials
-from millstream.worker.settlement.failure_log import Records
+from millstream.worker.settlement.dead_letter import DeadLetterWriter
+from millstream.worker.settlement.failure_log import FailureLog
 from millstream.worker.settlement.fence import Answer, Fence, Step, by_count
 from millstream.worker.settlement.leases import Leases
+from millstream.worker.settlement.settlement import DeadSettlement, Settlement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from millstream.client.emulate import Move
 
 log = logging.getLogger("millstream.worker")
 
+#: Acks of one command at most; a full one does not wait for more.
 ACK_BATCH = 100
+
+#: Seconds an ack waits for others to go with.
 ACK_DELAY = 0.005
 
 
-class Ledger:
-    """Stores the outcomes of one consumer's entries.
+class PendingAcks:
+    """Stores the settlements of one consumer's entries.
 
     Args:
         member: whose entries.
         fence: through which they go.
         leases: keep distant retries waiting.
-        records: of the failures.
+        failures: the failure log, whose rows are written with them.
         single: send each ack at once instead of gathering.
     """
 
-    def __init__(self, member: Membership, fence: Fence, leases: Leases, records: Records, *, single: bool) -> None:
+    def __init__(self, member: Membership, fence: Fence, leases: Leases, failures: FailureLog, *, single: bool) -> None:
         self._member = member
         self._fence = fence
         self._leases = leases
-        self._records = records
+        self._failures = failures
         self._single = single
-        self._acks: list[Held] = []
-        self._releases: list[tuple[Held, bool]] = []
-        self._retries: list[tuple[Held, int]] = []
+        self._acks: list[Held] = []  # apart, and as they are: nearly every settlement is one
+        self._others: list[Settlement] = []  # releases and retries
         self._notes: list[Held] = []
         self._ack_move: Move | None = None
-        self._unsure: set[Held] = set()  # their outcome was sent, and no reply came
-        self._burials = Burials(member, fence, records)
+        self._unsure: set[Held] = set()  # their settlement was sent, and no reply came
+        self._dead = DeadLetterWriter(member, fence, failures)
         self._due = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._lock = asyncio.Lock()
         #: (monotonic ms, id) of retries this process will ask for itself when they are due
         self.retries_due: list[tuple[int, bytes]] = []
-        #: told the monotonic ms of each of them; None where this process claims nothing, so that none are kept
+        #: called with the monotonic ms of each of them; None where this process claims nothing, so that none are kept
         self.on_due: Callable[[int], None] | None = None
 
-    # -- outcomes; none of these waits ------------------------------------------------------------------------------
+    # -- settlements; none of these waits ---------------------------------------------------------------------------
 
     def ack(self, held: Held, *, urgent: bool = False) -> None:
         """The entry is done."""
@@ -79,52 +80,40 @@ class Ledger:
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(ACK_DELAY, self._ripe)
 
+    def settle(self, settlement: Settlement) -> None:
+        """Anything but an ack: released, to be tried again, or dead."""
+        held = settlement.held
+        if held.step(settlement.event) is State.LOST:
+            return
+        if settlement.failed and not held.noted:  # else it is counted already
+            self._failures.failed(held)
+        if isinstance(settlement, DeadSettlement):
+            self._dead.add(settlement)
+        else:
+            self._others.append(settlement)
+        self._due.set()
+
     def release(self, held: Held, *, charge: bool) -> None:
-        """Anybody may have the entry at once."""
-        if held.step(Event.RELEASE) is not State.LOST:
-            if charge:
-                self._failed(held)
-            self._releases.append((held, charge))
-            self._due.set()
+        """Anybody may have the entry at once; charged if its handler ran, and its word was that it failed."""
+        self.settle(Settlement(held, Event.RELEASE, failed=charge, charge=charge))
 
     def give_back(self, held: Held) -> None:
         """Anybody may have the entry at once; its present delivery is not counted already."""
-        if held.step(Event.RELEASE) is not State.LOST:
-            self._releases.append((held, True))  # the count stays what it is
-            self._due.set()
-
-    def retry(self, held: Held, delay: float) -> None:
-        """The entry is due again in ``delay`` seconds."""
-        if delay <= 0:
-            self.release(held, charge=True)
-        elif held.step(Event.RETRY) is not State.LOST:
-            self._failed(held)
-            self._retries.append((held, round(delay * 1000)))
-            self._due.set()
-
-    def bury(self, held: Held, letter: DeadLetter) -> None:
-        """The entry goes to the dead-letter stream."""
-        if held.step(Event.BURY) is not State.LOST:
-            self._burials.add(held, letter)
-            self._due.set()
+        self.settle(Settlement(held, Event.RELEASE))  # charged, so that the count stays what it is
 
     def note_left(self, held: Held) -> None:
         """The handler returned long ago and said nothing: should this process die, that was no crash of the entry."""
         if not held.noted:
             held.noted = True
-            self._records.failed(held)
+            self._failures.failed(held)
             self._notes.append(held)
             self._due.set()
-
-    def _failed(self, held: Held) -> None:
-        if not held.noted:  # else it is counted already
-            self._records.failed(held)
 
     def stored(self, held: Held) -> "asyncio.Future[None]":
         """A future that is done when the server has confirmed the outcome, or the entry is lost."""
         if held.waiter is None:
             held.waiter = asyncio.get_running_loop().create_future()
-            if held.state in (State.ACKED, State.RELEASED, State.WAITING, State.DEAD, State.LOST):
+            if held.state in FINAL:
                 held.waiter.set_result(None)
         return held.waiter
 
@@ -133,10 +122,7 @@ class Ledger:
     @property
     def idle(self) -> bool:
         """True when every outcome is stored."""
-        return (
-            not (self._acks or self._releases or self._retries or self._notes or self._burials)
-            and not self._lock.locked()
-        )
+        return not (self._acks or self._others or self._notes or self._dead or self._lock.locked())
 
     async def run(self) -> None:
         """Flush whenever something is due, for ever."""
@@ -144,13 +130,8 @@ class Ledger:
         while True:
             await self._due.wait()
             self._due.clear()
-            try:
-                clean = await self.flush()
-            except Disconnected:
-                clean = False
-            failures = 0 if clean else failures + 1
+            failures = await self._try(failures)
             if failures:
-                await asyncio.sleep(self._member.pause(failures))
                 self._due.set()
 
     async def drain(self, seconds: float) -> bool:
@@ -159,14 +140,19 @@ class Ledger:
             async with asyncio.timeout(seconds):
                 failures = 0
                 while not self.idle:
-                    try:
-                        clean = await self.flush()
-                    except Disconnected:
-                        clean = False
-                    failures = 0 if clean else failures + 1
-                    if failures:
-                        await asyncio.sleep(self._member.pause(failures))
+                    failures = await self._try(failures)
         return self.idle
+
+    async def _try(self, failures: int) -> int:
+        """Flush, and pause where that failed; how often in a row it did."""
+        try:
+            clean = await self.flush()
+        except Disconnected:
+            clean = False
+        if clean:
+            return 0
+        await asyncio.sleep(self._member.pause(failures + 1))
+        return failures + 1
 
     async def flush(self) -> bool:
         """Send all outcomes once; False when the server refused some, which are kept for another time.
@@ -177,78 +163,66 @@ class Ledger:
         async with self._lock:
             self._ripe_off()
             clean = await self._flush_outcomes()
-            return await self._burials.flush() and clean
+            return await self._dead.flush() and clean
 
     async def _flush_outcomes(self) -> bool:
         acks, self._acks = self._acks, []
-        releases, self._releases = self._releases, []
-        retries, self._retries = self._retries, []
-        everything = [*acks, *(held for held, _ in releases), *(held for held, _ in retries)]
+        others, self._others = self._others, []
         notes, self._notes = self._notes, []
-        if not everything and not notes:
+        if not acks and not others and not notes:
             return True
         try:
             if notes:
-                steps = [Step(None, part, self._records.rows(part)) for part in by_count(notes)]
-                self._records.heard(await self._fence.take(steps))
-            clean = await self._send(acks, releases, retries)
+                steps = [Step(None, part, self._failures.rows(part)) for part in by_count(notes)]
+                self._failures.heard(await self._fence.take(steps))
+            clean = await self._send(acks, others)
         except (Disconnected, asyncio.CancelledError):
             self._notes[:0] = notes
-            self._unsure = set(everything)  # with all that was unsure before, as that was kept
-            self._keep(acks, releases, retries)
+            self._unsure = {*acks, *(one.held for one in others)}  # with all that was unsure before, as that was kept
+            self._keep(acks, others)
             raise
         if not clean:
-            self._keep(acks, releases, retries)
+            self._keep(acks, others)
         return clean
 
-    def _keep(self, acks: list[Held], releases: list[tuple[Held, bool]], retries: list[tuple[Held, int]]) -> None:
+    def _keep(self, acks: list[Held], others: list[Settlement]) -> None:
         """Put back what is not confirmed, to be sent again."""
         self._acks[:0] = [held for held in acks if held.state is State.ACKING]
-        self._releases[:0] = [item for item in releases if item[0].state is State.RELEASING]
-        self._retries[:0] = [item for item in retries if item[0].state is State.RETRYING]
+        self._others[:0] = [one for one in others if one.unsettled]
 
-    async def _send(self, acks: list[Held], releases: list[tuple[Held, bool]], retries: list[tuple[Held, int]]) -> bool:
-        steps = self._steps(acks, releases, retries)
+    async def _send(self, acks: list[Held], others: list[Settlement]) -> bool:
+        steps = self._steps(acks, others)
         if not steps:
             return True
         answers = await self._fence.take(steps)
-        self._records.heard(answers)
+        self._failures.heard(answers)
         refused = [answer for answer in answers if not self._settled(answer)]
         if acks and any(held.state is State.ACKED for held in acks):
             failpoints.reach("after_ack")
-        if releases:
-            for held, charge in releases:
-                if charge and held.state is State.RELEASED:
-                    self._remind(held, 0)
-            failpoints.reach("after_release")
-        if retries:
-            self._wait_for(retries)
-            failpoints.reach("after_retry")
+        self._expect(others)
+        _reach("after", others)
         return not refused
 
-    def _steps(
-        self, acks: list[Held], releases: list[tuple[Held, bool]], retries: list[tuple[Held, int]]
-    ) -> list[Step]:
-        """What one flush asks of the server; with it a record is written or forgotten."""
-        member, records = self._member, self._records
+    def _steps(self, acks: list[Held], others: list[Settlement]) -> list[Step]:
+        """What one flush asks of the server; with it the failure log's rows are written or forgotten."""
+        member, failures = self._member, self._failures
         steps: list[Step] = []
         if acks:
             failpoints.reach("before_ack")
             self._ack_move = move = ack_command.move(member)
-            steps += [Step(move, part, records.farewell(part)) for part in by_count(acks)]
-        if releases:
-            failpoints.reach("before_release")
+            steps += [Step(move, part, failures.farewell(part)) for part in by_count(acks)]
+        _reach("before", others)
         for charge in (True, False):
-            for part in by_count(held for held, charged in releases if charged is charge):
+            released = (one.held for one in others if one.event is Event.RELEASE and one.charge is charge)
+            for part in by_count(released):
                 move = emulate.release(member.capabilities, member.group, part[0].deliveries, charge=charge)
-                steps.append(Step(move, part, records.rows(part)))
-        if retries:
-            failpoints.reach("before_retry")
-        for held, delay_ms in retries:
-            move = emulate.delay(
-                member.group, deliveries=held.deliveries, delay_ms=delay_ms, min_idle_ms=member.min_idle
-            )
-            steps.append(Step(move, [held], records.rows([held])))
+                steps.append(Step(move, part, failures.rows(part)))
+        for one in others:
+            if one.event is Event.RETRY:
+                move = emulate.delay(
+                    member.group, deliveries=one.deliveries, delay_ms=one.delay_ms, min_idle_ms=member.min_idle
+                )
+                steps.append(Step(move, [one.held], failures.rows([one.held])))
         return steps
 
     def _settled(self, answer: Answer) -> bool:
@@ -285,13 +259,18 @@ class Ledger:
         if ours.get(held.id) is held:
             del ours[held.id]
 
-    def _wait_for(self, retries: list[tuple[Held, int]]) -> None:
-        for held, delay_ms in retries:
-            if held.state is State.WAITING:
-                if delay_ms > self._member.min_idle:
-                    held.leased = self._member.clock.now().mono
-                    self._leases.park(held, held.leased + delay_ms)
-                self._remind(held, delay_ms)
+    def _expect(self, others: Iterable[Settlement]) -> None:
+        """Be there when what was given back is due: at once, or after its delay."""
+        member = self._member
+        for one in others:
+            held = one.held
+            if held.state is State.RELEASED and one.charge:
+                self._remind(held, 0)
+            elif held.state is State.WAITING:
+                if one.delay_ms > member.min_idle:
+                    held.leased = member.clock.now().mono
+                    self._leases.park(held, held.leased + one.delay_ms)
+                self._remind(held, one.delay_ms)
 
     def _remind(self, held: Held, delay_ms: int) -> None:
         if self.on_due is None:
@@ -309,6 +288,14 @@ class Ledger:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _reach(when: str, others: Iterable[Settlement]) -> None:
+    """The failpoints of what is about to be sent, or was."""
+    events = {one.event for one in others}
+    for event, name in ((Event.RELEASE, "release"), (Event.RETRY, "retry")):
+        if event in events:
+            failpoints.reach(f"{when}_{name}")
 
 
 def _is_done(held: Held, owner: bytes, count: int) -> bool:

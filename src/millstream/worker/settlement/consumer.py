@@ -8,14 +8,14 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from millstream.client.capabilities import Capabilities
-from millstream.client.deadletter import take_history
+from millstream.client.dead_letter.letter import take_history
 from millstream.client.line import Line
 from millstream.clock import Clock
 from millstream.worker.model.lifecycle import FINAL, TABLE, Event, State, step
 from millstream.worker.model.stats import Stats
 
 if TYPE_CHECKING:
-    from millstream.worker.model.retry import Record
+    from millstream.worker.model.retry import FailureRecord
 
 
 class Held:
@@ -42,7 +42,7 @@ class Held:
         self.state = State.BUFFERED
         self.waiter: asyncio.Future[None] | None = None
         self.noted = False
-        self.record: Record | None = None
+        self.record: FailureRecord | None = None
 
     def step(self, event: Event) -> State:
         """Move on, and wake whoever waits for the end."""
@@ -56,7 +56,7 @@ class Returned(Held):
     """An entry that was dead and was put back; its fields are the original's.
 
     Attributes:
-        history: its earlier deaths, see :class:`~millstream.client.deadletter.DeadLetter`.
+        history: its earlier deaths, see :class:`~millstream.client.dead_letter.letter.DeadLetter`.
     """
 
     __slots__ = ("history",)
@@ -99,7 +99,7 @@ class Membership:
         clock: where time comes from.
         capabilities: of the server, as found at the last connect.
         held: entries in hand by id.
-        reasons: why entries were buried, and how many for each.
+        reasons: why entries were given up, and how many for each.
     """
 
     stream: str

@@ -18,11 +18,11 @@ from dataclasses import replace
 
 from redis.exceptions import ResponseError
 
+from millstream import failpoints
 from millstream.client import emulate
 from millstream.client.line import Command, Line
 from millstream.client.slots import beside
-from millstream.worker import failpoints
-from millstream.worker.model.retry import NO_RECORD, Course, Record, Retry, course
+from millstream.worker.model.retry import NO_RECORD, Course, FailureRecord, Retry, course
 from millstream.worker.settlement.consumer import Held, Membership
 from millstream.worker.settlement.fence import Answer, Fence, Step, by_count
 from millstream.worker.settlement.fence_scripts import FORGET
@@ -31,7 +31,7 @@ log = logging.getLogger("millstream.worker")
 
 
 #: Most entries that a crashed worker leaves have never failed: their pardon and its row.
-_FIRST = Record(pardoned=True)
+_FIRST = FailureRecord(uncharged=True)
 _FIRST_ROW = "0:1:0"
 
 
@@ -40,7 +40,7 @@ def key(stream: str, group: str) -> str:
     return beside(stream, "tries", group)
 
 
-class Records:
+class FailureLog:
     """The rows of one group's record, as one consumer reads and writes them.
 
     Args:
@@ -98,16 +98,16 @@ class Records:
             record = held.record = None if row is None else _parse(row)
             found = course(retry, held.deliveries, record, kept=kept)
             if found is Course.TOGETHER:
-                pardoned.append((held, _FIRST if record is None else replace(record, pardoned=True)))
+                pardoned.append((held, _FIRST if record is None else replace(record, uncharged=True)))
             elif found is Course.ALONE:
                 alone.append(held)
         if not pardoned and not alone:
             return
-        failpoints.reach("before_pardon")
+        failpoints.reach("before_uncharge")
         await self._store(pardoned, alone, line)
-        failpoints.reach("after_pardon")
+        failpoints.reach("after_uncharge")
 
-    async def _store(self, pardoned: list[tuple[Held, Record]], alone: list[Held], line: Line) -> None:
+    async def _store(self, pardoned: list[tuple[Held, FailureRecord]], alone: list[Held], line: Line) -> None:
         """Write pardons down, and take back the delivery of those that are to run alone."""
         records = dict(pardoned)
         pardons = [Step(None, part, [_pack(records[held]) for held in part]) for part in by_count(records)]
@@ -209,16 +209,16 @@ class Records:
         self._kept = False
 
 
-def _pack(record: Record) -> str:
+def _pack(record: FailureRecord) -> str:
     if record is _FIRST:
         return _FIRST_ROW
-    return f"{record.failures}:{record.pardoned:d}:{record.alone:d}"
+    return f"{record.failures}:{record.uncharged:d}:{record.alone:d}"
 
 
-def _parse(row: bytes) -> Record | None:
+def _parse(row: bytes) -> FailureRecord | None:
     """The record in a row; None where it cannot be read."""
     parts = row.split(b":")
     if len(parts) != 3 or not all(part.isdigit() and len(part) < 20 for part in parts):
         return None
-    failures, pardoned, alone = map(int, parts)
-    return Record(failures, bool(pardoned), bool(alone))
+    failures, uncharged, alone = map(int, parts)
+    return FailureRecord(failures, bool(uncharged), bool(alone))

@@ -16,10 +16,11 @@ from weakref import WeakSet
 
 from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
 
+from millstream.client.dead_letter import transaction
 from millstream.client.emulate import Move
 from millstream.client.line import Command, Line, Reply, Withheld, passes
 from millstream.worker.settlement.consumer import Held, Membership
-from millstream.worker.settlement.fence_scripts import ANY, BURY, FORGET, MOVE, MOVE_SHA
+from millstream.worker.settlement.fence_scripts import ANY, FORGET, MOVE, MOVE_SHA
 
 log = logging.getLogger("millstream.worker")
 
@@ -27,7 +28,7 @@ log = logging.getLogger("millstream.worker")
 KEEP_SECONDS = 7 * 24 * 3600
 
 _CHUNK = 200
-_told: WeakSet[Line] = WeakSet()  # one word for all subscribers of an app
+_warned: WeakSet[Line] = WeakSet()  # one warning for all subscribers of an app, which share the line
 
 
 @dataclass(slots=True)
@@ -105,15 +106,15 @@ class Fence:
         """
         member = self._member
         move = ("EVAL", MOVE, 1, member.stream, *self._words(Step(Move("XACK", member.group), [])))
-        bury = ("EVAL", BURY, 2, member.stream, member.dead, member.group, member.consumer, "", 0)
-        replies = await line.calls([move, ("EVALSHA", MOVE_SHA, *move[2:]), bury])
-        # the last may be refused for its second key, which is told of when something is to be buried
+        dead = ("EVAL", transaction.SCRIPT, 2, member.stream, member.dead, member.group, member.consumer, "", 0)
+        replies = await line.calls([move, ("EVALSHA", MOVE_SHA, *move[2:]), dead])
+        # the last may be refused for its second key, which is logged when a letter is to be written
         refused = next((reply for reply in replies[:2] if isinstance(reply, ResponseError)), None)
         if refused is not None and passes(refused):
             return
         self.refusal = refusal = None if refused is None else str(refused)
-        if refusal is not None and member.line not in _told:
-            _told.add(member.line)
+        if refusal is not None and member.line not in _warned:
+            _warned.add(member.line)
             log.warning(
                 "%s: the server runs no scripts for us, so acks are checked and sent in two steps, and a process that "
                 "freezes between them may ack what another has by then: %s",

@@ -1,18 +1,11 @@
-"""What the server does in one step for a worker: look whose entries they are, and act on those that are still its own.
+"""The fence's script: the server looks whose entries they are, and acts on those that are still ours, in one step.
 
 Owner and delivery count together are the proof: a claim by anybody, by the same consumer name included, changes the
-count. Both scripts run on any server with EVAL since Redis 6.2: what they need of it are ``redis.pcall`` and the
-commands themselves.
+count. It runs on any server with EVAL since Redis 6.2: what it needs are ``redis.pcall`` and the commands themselves.
+The script that writes dead letters is :data:`millstream.client.dead_letter.transaction.SCRIPT`.
 """
 
 from hashlib import sha1
-
-#: Names and values an entry may have to be buried by a script: Lua passes on 8,000 words at most.
-FIELDS_LIMIT = 7_500
-
-#: Verdicts of the burial.
-BURIED = 1
-NOT_PENDING = 0
 
 #: In place of a delivery count: the owner is enough.
 ANY = 0
@@ -127,44 +120,4 @@ end
 return {refused, reply, trouble}
 """
 
-# KEYS: the stream, the dead-letter stream. ARGV: group, owner, key of the record or '', how many words XADD has before
-# the id, these; then for each letter: id, deliveries, how many words, the words.
-# Returns for each letter 1: buried, 0: not pending, -1: not the owner's, or the error for which it was not buried.
-# XADD comes before XACK, and an XACK that would be refused is found out before either.
-BURY = """
-local group, owner, record, at, trim, replies = ARGV[1], ARGV[2], ARGV[3], 4 + tonumber(ARGV[4]), {}, {}
-for i = 5, at do trim[#trim + 1] = ARGV[i] end
-local allowed = redis.pcall('XACK', KEYS[1], group, '0-0')
-if type(allowed) == 'table' then return allowed end
-while at < #ARGV do
-  local id, count, size = ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
-  local rows = redis.pcall('XPENDING', KEYS[1], group, id, id, 1)
-  local verdict
-  if rows.err then
-    verdict = rows.err
-  elseif not rows[1] then
-    verdict = 0
-  elseif rows[1][2] ~= owner or rows[1][4] ~= count then
-    verdict = -1
-  else
-    local call = {'XADD', KEYS[2]}
-    for _, word in ipairs(trim) do call[#call + 1] = word end
-    call[#call + 1] = '*'
-    for i = at + 4, at + 3 + size do call[#call + 1] = ARGV[i] end
-    local added = redis.pcall(unpack(call))
-    if type(added) == 'table' then
-      verdict = added.err
-    else
-      redis.call('XACK', KEYS[1], group, id)
-      if record ~= '' then redis.pcall('HDEL', record, id) end
-      verdict = 1
-    end
-  end
-  replies[#replies + 1] = verdict
-  at = at + 3 + size
-end
-return replies
-"""
-
 MOVE_SHA = sha1(MOVE.encode(), usedforsecurity=False).hexdigest()
-BURY_SHA = sha1(BURY.encode(), usedforsecurity=False).hexdigest()

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import ResponseError
 
+from millstream import failpoints
 from millstream.client import emulate
 from millstream.client.line import Disconnected
-from millstream.worker import failpoints
 from millstream.worker.model.lifecycle import LEASED, State
 from millstream.worker.settlement.consumer import Held, Membership
 from millstream.worker.settlement.fence import Fence, Step

@@ -13,12 +13,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
-from millstream.client.deadletter import loggable
+from millstream import failpoints
 from millstream.errors import MillstreamError, UsageError
-from millstream.worker import failpoints
 from millstream.worker.handlers.invoke import Calls, Entries
 from millstream.worker.handlers.message import Message, Nack, Reject
 from millstream.worker.handlers.outcomes import Outcomes
+from millstream.worker.model.error_text import loggable
 from millstream.worker.model.lifecycle import Event, State
 from millstream.worker.settlement.consumer import Held, Membership
 from millstream.worker.subscriber.isolation_run import Solitude

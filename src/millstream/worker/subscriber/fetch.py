@@ -13,21 +13,21 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
+from millstream import failpoints
 from millstream.client.line import Command, Line, Reply
-from millstream.worker import failpoints
 from millstream.worker.handlers.subscription import Subscription
 from millstream.worker.model.lifecycle import Event, State
 from millstream.worker.model.retry import share
-from millstream.worker.settlement.acks import Ledger
+from millstream.worker.settlement.acks import PendingAcks
 from millstream.worker.settlement.consumer import Held, Membership, hold
-from millstream.worker.settlement.failure_log import Records
+from millstream.worker.settlement.failure_log import FailureLog
 
 log = logging.getLogger("millstream.worker")
 
 _SWEEP_LIMIT_MS = 2_000
 _GONE_SWEEP_MS = 30_000
 _FIRST_CURSOR = b"0-0"
-_IN_PROGRESS = frozenset({State.BUFFERED, State.RUNNING, State.ACKING, State.BURYING})
+_IN_PROGRESS = frozenset({State.BUFFERED, State.RUNNING, State.ACKING, State.DYING})
 
 
 class GroupMissing(Exception):  # noqa: N818 - a state of the server
@@ -46,7 +46,7 @@ class Reading:
     """
 
     def __init__(
-        self, subscription: Subscription, member: Membership, ledger: Ledger, records: Records, line: Line
+        self, subscription: Subscription, member: Membership, ledger: PendingAcks, records: FailureLog, line: Line
     ) -> None:
         self._subscription = subscription
         self._member = member

@@ -1,7 +1,7 @@
 """Entries that run alone: they wait here, uncharged, and are run one by one with nothing beside them.
 
-While a suspect waits, its delivery is taken back on the server (:meth:`Records.look_up`), so that a crash of whatever
-runs meanwhile is not charged to it. It is charged again, and that is confirmed, right before its own run.
+While a suspect waits, its delivery is taken back on the server (:meth:`FailureLog.look_up`), so that a crash of
+whatever runs meanwhile is not charged to it. It is charged again, and that is confirmed, right before its own run.
 """
 
 import asyncio
@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable
 
 from millstream.client.line import Disconnected
 from millstream.worker.model.lifecycle import State
-from millstream.worker.settlement.acks import Ledger
+from millstream.worker.settlement.acks import PendingAcks
 from millstream.worker.settlement.consumer import Held, Membership
-from millstream.worker.settlement.failure_log import Records
+from millstream.worker.settlement.failure_log import FailureLog
 from millstream.worker.subscriber.isolation_run import Solitude
 
 log = logging.getLogger("millstream.worker")
@@ -37,8 +37,8 @@ class Suspects:
     def __init__(
         self,
         member: Membership,
-        ledger: Ledger,
-        records: Records,
+        ledger: PendingAcks,
+        records: FailureLog,
         solitude: Solitude,
         start: Callable[[Held], Awaitable[None]],
     ) -> None:

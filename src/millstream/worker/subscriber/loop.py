@@ -15,23 +15,24 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import ResponseError
 
+from millstream import failpoints
 from millstream.client import capabilities
-from millstream.client.deadletter import loggable, meant_for
+from millstream.client.dead_letter.letter import meant_for
 from millstream.client.line import AccessDenied, Disconnected, Line, Reply, open_line, passes
 from millstream.clock import Clock
 from millstream.errors import MillstreamError
-from millstream.worker import failpoints
 from millstream.worker.handlers.invoke import Calls
 from millstream.worker.handlers.message import Message, Nack, Reject
 from millstream.worker.handlers.middleware import Middleware
 from millstream.worker.handlers.outcomes import DeliveryLimitError, Outcomes
 from millstream.worker.handlers.subscription import Subscription
+from millstream.worker.model.error_text import loggable
 from millstream.worker.model.histogram import Durations
 from millstream.worker.model.lifecycle import LEASED, Event, State
 from millstream.worker.model.retry import Course, resize
 from millstream.worker.model.stats import Stats
 from millstream.worker.settlement import failure_log
-from millstream.worker.settlement.acks import Ledger
+from millstream.worker.settlement.acks import PendingAcks
 from millstream.worker.settlement.consumer import Held, Membership, Returned
 from millstream.worker.settlement.fence import Fence
 from millstream.worker.settlement.leases import Leases
@@ -136,8 +137,9 @@ class SubscriberLoop:
         self._reader_line = open_line(url, near=subscription.sub.stream, greet=(("CLIENT", "ID"),))
         self._fence = Fence(self.member, failure_log.key(self.member.stream, self.member.group))
         self._leases = Leases(self.member, self._fence)
-        self._records = failure_log.Records(self.member, self._fence, subscription.retry)
-        self._ledger = Ledger(self.member, self._fence, self._leases, self._records, single=subscription.ack == "each")
+        self._records = failure_log.FailureLog(self.member, self._fence, subscription.retry)
+        single = subscription.ack == "each"
+        self._ledger = PendingAcks(self.member, self._fence, self._leases, self._records, single=single)
         self._outcomes = Outcomes(self.member, self._ledger, subscription.retry, asyncio.get_running_loop())
         self._reading = Reading(subscription, self.member, self._ledger, self._records, self._reader_line)
         self._threads = (

@@ -9,7 +9,7 @@ from millstream.errors import UsageError
 MARKER = ".millstream-demo"
 """A folder with this file was made by the demo, so the demo may empty it."""
 
-OURS = ("data", "logs", "receipts", "spark", "parquet", "page.html", "checks.json", "flow.json")
+OURS = ("data", "logs", "receipts", "spark", "parquet", "page.html", "checks.json")
 """What a run leaves in its output folder, and the next run removes."""
 
 

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-WIDTH = 920
+WIDTH, LINES, AREA, STEP = 920, 300, 90, 26
+"""Of every drawing the width; the height of lines, of an area, of one bar. In the drawing's own units."""
 
 
 @dataclass(frozen=True)
@@ -85,30 +86,26 @@ def line_chart(
     series: Sequence[Series],
     label: str,
     *,
-    height: float = 300,
     x_ticks: Sequence[tuple[float, str]] = (),
     marks: Sequence[Mark] = (),
     unit: str = "",
-    zero: bool = True,
 ) -> str:
     """Lines over time.
 
     Args:
         series: the lines.
         label: what the drawing shows, in words.
-        height: of the drawing, in its own units (its width is 920).
         x_ticks: places and words of the horizontal axis; round numbers without.
         marks: vertical lines; their words stand above, in as many rows as keep them apart.
         unit: after the numbers of the vertical axis.
-        zero: whether the vertical axis begins at zero or below.
     """
     every = [point for one in series for point in one.points]
     xs, ys = [x for x, _ in every], [y for _, y in every]
-    low, high = (min(0.0, *ys), max(ys)) if zero else (min(ys), max(ys))
+    low, high = min(0.0, *ys), max(ys)
     rows, depth = _rows(marks, Scale(min(xs), max(xs), 52, WIDTH - 96))
     top = 14 + 16 * depth
     across = Scale(min(xs), max(xs), 52, WIDTH - 96)
-    up = Scale(low, high or 1, height - 28, top)
+    up = Scale(low, high or 1, LINES - 28, top)
     body = list(_grid(across, up, x_ticks or [(x, short(x)) for x in ticks(min(xs), max(xs), 8)], unit))
     for mark, row in zip(marks, rows, strict=True):
         x, y = across(mark.x), 10 + 16 * row
@@ -121,7 +118,7 @@ def line_chart(
         path = " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in one.points)
         body.append(f'<polyline points="{path}" class="line" style="stroke:{one.color}"/>')
     body += _names(series, across, up)
-    return svg(height, body, label)
+    return svg(LINES, body, label)
 
 
 def _rows(marks: Sequence[Mark], across: Scale) -> tuple[list[int], int]:
@@ -157,21 +154,21 @@ def _names(series: Sequence[Series], across: Scale, up: Scale) -> Iterable[str]:
         yield text(across.end + 8, y, one.name, "name", "start", one.color)
 
 
-def area(points: Sequence[tuple[float, float]], label: str, color: str, *, height: float = 90, unit: str = "") -> str:
+def area(points: Sequence[tuple[float, float]], label: str, color: str) -> str:
     """A filled curve."""
     xs, ys = [x for x, _ in points], [y for _, y in points]
-    across, up = Scale(min(xs), max(xs), 52, WIDTH - 96), Scale(0, max(*ys, 1), height - 22, 8)
+    across, up = Scale(min(xs), max(xs), 52, WIDTH - 96), Scale(0, max(*ys, 1), AREA - 22, 8)
     path = " ".join(f"L{across(x):.1f} {up(y):.1f}" for x, y in points)
     base = up(0)
     outline = f"M{across(xs[0]):.1f} {base:.1f} {path} L{across(xs[-1]):.1f} {base:.1f} Z"
     body = [
         f'<path d="{outline}" class="area" style="fill:{color}"/>',
         f'<line x1="{across.start}" x2="{across.end}" y1="{base:.1f}" y2="{base:.1f}" class="grid"/>',
-        text(across.start - 8, up(up.high) + 8, short(round(up.high)) + unit, "tick", "end"),
+        text(across.start - 8, up(up.high) + 8, short(round(up.high)), "tick", "end"),
         text(across.start - 8, base + 4, "0", "tick", "end"),
         text(across.end + 8, base - 4, "pending", "name", "start", color),
     ]
-    return svg(height, body, label)
+    return svg(AREA, body, label)
 
 
 @dataclass(frozen=True)
@@ -184,19 +181,19 @@ class Bar:
     color: str = "var(--c1)"
 
 
-def bars(rows: Sequence[Bar], label: str, *, left: float = 210, step: float = 26) -> str:
+def bars(rows: Sequence[Bar], label: str, *, left: float = 210) -> str:
     """Horizontal bars, one below the other."""
     across = Scale(0, max((row.value for row in rows), default=1) or 1, left, WIDTH - 250)
     body = []
     for index, row in enumerate(rows):
-        y = index * step
+        y = index * STEP
         width = max(across(max(row.value, 0)) - left, 1)
-        body.append(text(left - 10, y + step * 0.62, row.name, "label", "end"))
+        body.append(text(left - 10, y + STEP * 0.62, row.name, "label", "end"))
         body.append(
-            f'<rect x="{left}" y="{y + 4}" width="{width:.1f}" height="{step - 9}" rx="3" style="fill:{row.color}"/>'
+            f'<rect x="{left}" y="{y + 4}" width="{width:.1f}" height="{STEP - 9}" rx="3" style="fill:{row.color}"/>'
         )
-        body.append(text(left + width + 8, y + step * 0.62, row.words, "value"))
-    return svg(len(rows) * step + 4, body, label)
+        body.append(text(left + width + 8, y + STEP * 0.62, row.words, "value"))
+    return svg(len(rows) * STEP + 4, body, label)
 
 
 def heat(
@@ -221,10 +218,10 @@ def heat(
         for x, value in enumerate(row):
             share = 0.0 if value is None else (value - low) / ((most - low) or 1)
             style = "fill:var(--grid)" if value is None else f"fill:var(--heat);fill-opacity:{0.06 + 0.94 * share:.3f}"
-            told = "no flights" if value is None else f"{value:.1f} {words}"
+            meaning = "no flights" if value is None else f"{value:.1f} {words}"
             body.append(
                 f'<rect x="{left + wide * x + 1:.1f}" y="{top + high * y + 1:.1f}" width="{wide - 2:.1f}" '
                 f'height="{high - 2:.1f}" rx="3" style="{style}">'
-                f"<title>{escape(f'{name} {columns[x]}: {told}')}</title></rect>"
+                f"<title>{escape(f'{name} {columns[x]}: {meaning}')}</title></rect>"
             )
     return svg(top + high * len(rows) + 4, body, label)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from millstream.demo.ports import free_port
+from millstream.demo.running.ports import free_port
 from millstream.errors import MillstreamError
 
 MILLSTREAM = (sys.executable, "-c", "from millstream.cli.main import main; main()")

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, cast
 import redis
 
 from millstream.client.url import sync_client
-from millstream.demo.data import Event
+from millstream.demo.flights.data import Event
 from millstream.errors import MillstreamError
 
 CHUNK = 500

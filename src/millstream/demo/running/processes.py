@@ -4,15 +4,15 @@ import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from millstream.demo import rules
-from millstream.demo.processes import Child, Server
-from millstream.demo.settings import Settings
+from millstream.demo.flights import rules
+from millstream.demo.flights.settings import Settings
+from millstream.demo.running.child import Child, Server
 
 FEW = 50_000
 """Up to so many events Spark's start takes longer than its work."""
 
 
-class Cast:
+class Processes:
     """Starts them, watches them, ends them.
 
     Args:
@@ -43,8 +43,8 @@ class Cast:
     def start_pipeline(self) -> None:
         """Start the Spark process; it takes seconds until it reads."""
         keys = self._settings.keys
-        argv = [sys.executable, "-m", "millstream.demo.pipeline", "--stream", keys.flights, "--routes", keys.routes]
-        argv += ["--work", str(self._settings.spark), "--parquet", str(self._settings.parquet)]
+        argv = [sys.executable, "-m", "millstream.demo.flights.pipeline", "--stream", keys.flights]
+        argv += ["--routes", keys.routes, "--work", str(self._settings.spark), "--parquet", str(self._settings.parquet)]
         if self._settings.rows is not None and self._settings.rows <= FEW:
             argv.append("--quick")
         self._pipeline = Child("spark", argv, self._settings.logs, self._env(), self._heard, "Spark pipeline")

@@ -1,17 +1,18 @@
 """The run itself: events flow, a worker is killed, perhaps the server too, until everything is settled and counted."""
 
 import time
+from dataclasses import replace
 
 import redis
 
-from millstream.demo.cast import Cast
-from millstream.demo.crash import WorkerCrash, pending_of
-from millstream.demo.evidence import Incidents
-from millstream.demo.processes import DemoError
-from millstream.demo.producer import Producer
-from millstream.demo.progress import Board
-from millstream.demo.sample import Happening, Sample, look
-from millstream.demo.settings import Settings
+from millstream.demo.flights.producer import Producer
+from millstream.demo.flights.settings import Settings
+from millstream.demo.running.child import DemoError
+from millstream.demo.running.crash import WorkerCrash, pending_of
+from millstream.demo.running.incidents import Incidents
+from millstream.demo.running.processes import Processes
+from millstream.demo.running.progress import Board
+from millstream.demo.running.sample import Happening, Sample, look
 
 TICK = 0.2
 """Seconds between two looks."""
@@ -28,30 +29,36 @@ class Flow:
     Args:
         settings: the run.
         rows: how many events there will be.
-        cast: the processes, started.
+        processes: all of them, started.
         client: connected to the server.
         producer: not yet started; its gate is at half of the events.
         screen: where progress is shown.
     """
 
     def __init__(
-        self, settings: Settings, rows: int, cast: Cast, client: "redis.Redis", producer: Producer, screen: Board
+        self,
+        settings: Settings,
+        rows: int,
+        processes: Processes,
+        client: "redis.Redis",
+        producer: Producer,
+        screen: Board,
     ) -> None:
         self._settings = settings
         self._rows = rows
-        self._cast = cast
+        self._processes = processes
         self._client = client
         self._producer = producer
         self._screen = screen
         self._started = time.monotonic()
         self._moved = self._started
-        self._told: set[str] = set()
+        self._noted: set[str] = set()
         self._finish_said = False
         self._restarts = 0
         self.incidents = Incidents()
         self.samples: list[Sample] = []
         self.happenings: list[Happening] = []
-        self._crash = WorkerCrash(client, settings.keys.flights, cast.workers[VICTIM], VICTIM, self.incidents)
+        self._crash = WorkerCrash(client, settings.keys.flights, processes.workers[VICTIM], VICTIM, self.incidents)
 
     def run(self) -> None:
         """Go on until the workers have settled everything and the pipeline is done.
@@ -61,7 +68,7 @@ class Flow:
         """
         self._producer.start()
         while not self._over():
-            self._cast.check()
+            self._processes.check()
             if self._producer.error:
                 raise DemoError(f"the producer gave up: {self._producer.error}") from self._producer.error
             try:
@@ -72,14 +79,14 @@ class Flow:
         self.incidents.resumptions += self._producer.resumptions
 
     def _over(self) -> bool:
-        return self._drained() and self._cast.pipeline_done
+        return self._drained() and self._processes.pipeline_done
 
     def _drained(self) -> bool:
         last = self.samples[-1] if self.samples else None
         return bool(last and self._producer.finished and not last.pending and last.handled >= self._rows)
 
     def _tick(self) -> None:
-        sample = look(self._client, self._settings.keys, self._now(), self._cast.spark_total)
+        sample = look(self._client, self._settings.keys, self._now(), self._processes.spark_total)
         self._watch_for_stall(sample)
         self.samples.append(sample)
         self._screen.show(sample)
@@ -99,7 +106,7 @@ class Flow:
                 self._kill_server()
         elif self._producer.finished and not self._finish_said:
             self._finish_said = True
-            self._cast.finish_pipeline()
+            self._processes.finish_pipeline()
             self._note("end", f"all {self._rows:,} events are published")
 
     def _kill_worker(self) -> None:
@@ -116,7 +123,7 @@ class Flow:
 
     def _kill_server(self) -> None:
         """SIGKILL in the midst of publishing, and start again on the same directory."""
-        server = self._cast.server
+        server = self._processes.server
         assert server is not None
         acknowledged = self._producer.acknowledged
         self._producer.open()
@@ -129,17 +136,17 @@ class Flow:
 
     def _tell(self) -> None:
         """Marks for what happens by itself."""
-        if self.incidents.victim and "claim" not in self._told and not self._left_behind():
-            self._told.add("claim")
+        if self.incidents.victim and "claim" not in self._noted and not self._left_behind():
+            self._noted.add("claim")
             self._note("claim", f"the others have claimed all that {VICTIM} held")
-        if self._cast.spark_state != "starting" and "spark" not in self._told:
-            self._told.add("spark")
+        if self._processes.spark_state != "starting" and "spark" not in self._noted:
+            self._noted.add("spark")
             self._note("spark", "Spark is up")
-        if self._cast.spark_restarts > self._restarts:
-            self._restarts = self._cast.spark_restarts
+        if self._processes.spark_restarts > self._restarts:
+            self._restarts = self._processes.spark_restarts
             self._note("restart", "Spark lost the server; its query goes on from the checkpoint")
-        if self._drained() and "drained" not in self._told:
-            self._told.add("drained")
+        if self._drained() and "drained" not in self._noted:
+            self._noted.add("drained")
             self._note("end", "the workers have settled every event")
 
     def _left_behind(self) -> list[str]:
@@ -152,11 +159,11 @@ class Flow:
     def _watch_for_stall(self, sample: Sample) -> None:
         now = time.monotonic()
         last = self.samples[-1] if self.samples else None
-        if last is None or sample.as_dict() | {"at": 0} != last.as_dict() | {"at": 0}:
+        if last is None or replace(sample, at=0) != replace(last, at=0):
             self._moved = now
         if now - self._moved > STALL:
             raise DemoError(
                 f"nothing has moved for {STALL:.0f} s: published {sample.published:,}, handled {sample.handled:,}, "
                 f"pending {sample.pending:,}, Spark {sample.spark:,} of {self._rows:,} "
-                f"({self._cast.spark_state}). The logs are in {self._settings.logs}"
+                f"({self._processes.spark_state}). The logs are in {self._settings.logs}"
             )

@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-from millstream.demo import rules
-from millstream.demo.evidence import Incidents
-from millstream.demo.processes import Child
-from millstream.demo.producer import Producer
+from millstream.demo.flights import rules
+from millstream.demo.flights.producer import Producer
+from millstream.demo.running.child import Child
+from millstream.demo.running.incidents import Incidents
 
 if TYPE_CHECKING:
     import redis

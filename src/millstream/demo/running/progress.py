@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from millstream.demo.sample import Sample
+from millstream.demo.running.sample import Sample
 
 PLAIN_EVERY = 3.0
 """Seconds between lines where there is no terminal."""

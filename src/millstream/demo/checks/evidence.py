@@ -1,14 +1,14 @@
 """What the run left behind, read back: receipts on disk, streams on the server, tables in Parquet."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from millstream.demo import receipts
-from millstream.demo.pipeline import TABLES
-from millstream.demo.producer import Resumption
-from millstream.demo.settings import Settings
+from millstream.demo.flights import receipts
+from millstream.demo.flights.pipeline import TABLES
+from millstream.demo.flights.settings import Settings
+from millstream.demo.running.incidents import Incidents
+from millstream.demo.running.sample import look
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,23 +19,6 @@ PAGE = 5_000
 
 Entry = tuple[str, dict[str, str]]
 Rows = list[tuple[bytes, dict[bytes, bytes]]]
-
-
-@dataclass
-class Incidents:
-    """What the one who ran the demo did and saw while it ran.
-
-    Attributes:
-        victim: consumer whose process was killed; empty if none was.
-        held: ids that were pending under its name when it was dead.
-        acknowledged: id of the last event that the server had acknowledged, for each time it was killed.
-        resumptions: what the producer found each time the server was back.
-    """
-
-    victim: str = ""
-    held: list[str] = field(default_factory=list)
-    acknowledged: list[str] = field(default_factory=list)
-    resumptions: list[Resumption] = field(default_factory=list)
 
 
 @dataclass
@@ -81,8 +64,6 @@ def gather(client: "redis.Redis", settings: Settings, incidents: Incidents) -> E
     """
     import pandas as pd  # noqa: PLC0415 - only the demo pays for it, and only at its end
 
-    from millstream.demo.sample import look  # noqa: PLC0415 - beside its only use
-
     keys = settings.keys
     state = look(client, keys, 0.0, 0)
     routes = list(entries(client, keys.routes))
@@ -97,16 +78,11 @@ def gather(client: "redis.Redis", settings: Settings, incidents: Incidents) -> E
         alerts=list(entries(client, keys.alerts)),
         dead=list(entries(client, keys.dead)),
         routes=[fields for entry_id, fields in routes if entry_id.partition("-")[0] == newest],
-        tables={name: pd.read_parquet(table(settings.parquet, name)) for name in TABLES},
+        tables={name: pd.read_parquet(settings.parquet / name) for name in TABLES},
         incidents=incidents,
         # At the end, because the stream does not stand still before; a lost event would leave a hole that stays.
         survived=[sum(1 for _ in entries(client, keys.flights, last)) for last in incidents.acknowledged],
     )
-
-
-def table(folder: Path, name: str) -> Path:
-    """Where the pipeline writes a table."""
-    return folder / name
 
 
 def edge(rows: Rows) -> str:

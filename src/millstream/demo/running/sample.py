@@ -1,12 +1,12 @@
 """The state of a run at one moment, as the server tells it: for the bars, for the page, and to know when it is over."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import redis
 
-from millstream.demo import rules
-from millstream.demo.settings import Keys
+from millstream.demo.flights import rules
+from millstream.demo.flights.settings import Keys
 
 
 @dataclass
@@ -33,10 +33,6 @@ class Sample:
     dead: int = 0
     spark: int = 0
 
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Happening:
@@ -51,10 +47,6 @@ class Happening:
     at: float
     kind: str
     text: str
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
 
 
 def group_state(client: "redis.Redis", stream: str) -> dict[str, Any] | None:

@@ -9,11 +9,12 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from millstream.demo import rules, svg
-from millstream.demo.checks import Check
-from millstream.demo.data import carrier_names
-from millstream.demo.page_style import STYLE
-from millstream.demo.run import Result
+from millstream.demo.checks.compare import Check
+from millstream.demo.checks.result import Result
+from millstream.demo.flights import rules
+from millstream.demo.flights.data import carrier_names
+from millstream.demo.page import svg
+from millstream.demo.page.style import STYLE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -122,8 +123,8 @@ def _rate(result: Result) -> float:
 
 
 def _flow_words(result: Result) -> str:
-    told = [one.text for one in result.happenings if one.kind in {"kill", "claim", "down", "up"}]
-    return escape("; ".join(told)[:1].upper() + "; ".join(told)[1:] + ".")
+    texts = [one.text for one in result.happenings if one.kind in {"kill", "claim", "down", "up"}]
+    return escape("; ".join(texts)[:1].upper() + "; ".join(texts)[1:] + ".")
 
 
 def flow_chart(result: Result) -> str:

@@ -2,13 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from millstream.demo import receipts, rules
-from millstream.demo.evidence import Evidence
-from millstream.demo.producer import as_pair
-from millstream.demo.truth import Truth, flight_text
+from millstream.demo.checks.evidence import Evidence
+from millstream.demo.checks.truth import Truth, flight_text
+from millstream.demo.flights import receipts, rules
+from millstream.demo.flights.producer import as_pair
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,10 +34,6 @@ class Check:
     expected: str
     found: str
     ok: bool
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
 
 
 def equal(part: str, what: str, expected: int | str, found: int | str) -> Check:

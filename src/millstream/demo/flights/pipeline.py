@@ -1,8 +1,8 @@
 """The Spark pipeline: flights in, hourly delays to Parquet, the busiest routes back to a stream.
 
-Run as a process of its own: ``python -m millstream.demo.pipeline --stream ... --routes ... --work ... --parquet ...``,
-with the server's URL in ``MILLSTREAM_URL``. It tells its progress in lines of JSON on standard output and ends in order
-after the line ``finish`` on standard input, when every event in the stream is processed.
+Run as a process of its own: ``python -m millstream.demo.flights.pipeline --stream ... --routes ... --work ...
+--parquet ...``, with the server's URL in ``MILLSTREAM_URL``. It tells its progress in lines of JSON on standard output
+and ends in order after the line ``finish`` on standard input, when every event in the stream is processed.
 
 Each figure counts each event exactly once, by three facts. The source reads a batch by a range of ids, so a batch that
 is run again (after a crash, with the same checkpoint) has the very same rows. A batch's sums go to a folder or file
@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 import redis
 
 from millstream.client.url import sync_client
-from millstream.demo import rules
-from millstream.demo.producer import as_pair, last_id
+from millstream.demo.flights import rules
+from millstream.demo.flights.producer import as_pair, last_id
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,21 +1,18 @@
-"""A place in the log by position or by time, and the log up to there: point-in-time recovery.
+"""A place in the log by position or by time, for point-in-time recovery.
 
 Each record carries the wall time at which its command ran. A moment means everything before the first record that is
 later: if the clock was set back in between, what came after that is left out, however early its own time says it was.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from millstream import times
 from millstream.errors import UsageError
-from millstream.maintenance.backup.copying import Plan
 from millstream.maintenance.log.records import wall_of
 from millstream.maintenance.log.walk import records
 from millstream.persistence.disk import Disk
-from millstream.persistence.frame import HEADER_SIZE, FileHeader
 from millstream.persistence.manifest import Manifest
-from millstream.persistence.segment import frame_ends
 
 _EPOCH_FROM = 10_000_000_000  # a bare number from here on is milliseconds since 1970 (April 1970), not a position
 
@@ -87,25 +84,3 @@ def last_before(disk: Disk, directory: Path, manifest: Manifest, until: Moment) 
             "later than the moment asked for: take an older backup, or leave the moment out"
         )
     return last
-
-
-def plan_until(disk: Disk, directory: Path, manifest: Manifest, plan: Plan, last: int) -> Plan:
-    """The part of a plan that holds the records up to a position."""
-    sizes = dict(plan.files)
-    kept = [entry for entry in manifest.segments if entry.first <= last] or [manifest.segments[0]]
-    final = kept[-1]
-    path = directory / final.name
-    header = FileHeader.of(final.identity, final.first)
-    file, end = disk.open_read(path), HEADER_SIZE
-    try:
-        for count, at in frame_ends(file, header, HEADER_SIZE, sizes[final.name]):
-            if count > last - final.first + 1:
-                break
-            end = at
-            if count == last - final.first + 1:
-                break
-    finally:
-        file.close()
-    names = {entry.name for entry in kept} | ({manifest.snapshot.name} if manifest.snapshot else set())
-    files = tuple((name, end if name == final.name else size) for name, size in plan.files if name in names)
-    return Plan(replace(manifest, segments=tuple(kept), obsolete=()), files)

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pandas as pd
 
-from millstream.demo import rules
-from millstream.demo.data import data_file
+from millstream.demo.flights import rules
+from millstream.demo.flights.data import data_file
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,256 @@
+"""What stands in a dead-letter stream: the entry as it was, and how it died. Pure.
+
+The original fields come first, unchanged and in order (repeated names included); the fields named ``_dead.*`` follow.
+``_dead.fields`` says how many fields are the original's, so that an entry which was dead before, and carries such names
+itself, is still taken apart exactly.
+
+An entry that is put back on its stream gets one field more, behind its own: ``_dead.history``, a JSON list of its
+earlier deaths. Workers take it off before the entry is decoded, so the handler gets what it got the first time; when
+the entry dies again, the history goes on in the new dead letter. The last death may say ``for``, the group that is to
+have the entry, and ``of``, the stream whose groups are meant; workers of other groups there acknowledge it and run
+nothing. In another stream, into which it was copied or replayed, it is an entry like all others. That stands there and
+not in a field of its own so that workers of versions before it still take all of it off, and give the entry to every
+group as they always did.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from millstream.client.jsontext import parse
+
+PREFIX = b"_dead."
+
+#: What the names of dead-letter streams end with, unless a subscriber names another.
+SUFFIX = ":dead"
+
+#: Field of an entry that was put back, and of its next dead letter.
+HISTORY = PREFIX + b"history"
+
+#: Earlier deaths that are remembered, the first (it names the id by which effects are known) and the latest ones; and
+#: characters of each one's error.
+DEATHS_LIMIT = 20
+ERROR_LIMIT = 500
+
+#: What the parts of an earlier death are, as far as this version knows them.
+_DEATH: Mapping[str, type] = {
+    "id": str,
+    "group": str,
+    "consumer": str,
+    "deliveries": int,
+    "reason": str,
+    "error": str,
+    "died_ms": int,
+    "returned_ms": int,
+}
+
+#: Bound of the whole numbers in a letter or a history, as the server has it for those that it counts itself.
+_HIGHEST = 2**63
+
+# Whole milliseconds all the way: as seconds in a float, times after the year 2242 come back one off
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """One dead entry.
+
+    Attributes:
+        fields: the original's names and values in turn.
+        stream: where it was.
+        id: its id there.
+        group: the group that gave up on it.
+        consumer: the consumer that had it last.
+        deliveries: how often it was delivered.
+        reason: one of error, nack, reject, invalid, overdue.
+        error: type and text of the last error, or the reason given to ``reject``.
+        traceback: of the last error; empty when there was none.
+        published_ms: time of the original's id, milliseconds since 1970.
+        died_ms: when it was given up, milliseconds since 1970.
+        history: its earlier deaths, oldest first, each with ``id``, ``group``, ``consumer``, ``deliveries``,
+            ``reason``, ``error``, ``died_ms`` and ``returned_ms``, when it was put back.
+    """
+
+    fields: tuple[bytes, ...]
+    stream: str
+    id: str
+    group: str
+    consumer: str
+    deliveries: int
+    reason: str
+    error: str
+    traceback: str
+    published_ms: int
+    died_ms: int
+    history: tuple[Mapping[str, object], ...] = ()
+
+
+def dead_key(stream: str) -> str:
+    """The dead-letter stream of ``stream``; a name that is one already stays as it is."""
+    return stream if stream.endswith(SUFFIX) else stream + SUFFIX
+
+
+def pack(letter: DeadLetter) -> list[bytes]:
+    """The fields and values to XADD."""
+    notes = {
+        "fields": str(len(letter.fields) // 2),
+        "stream": letter.stream,
+        "id": letter.id,
+        "group": letter.group,
+        "consumer": letter.consumer,
+        "deliveries": str(letter.deliveries),
+        "reason": letter.reason,
+        "error": letter.error,
+        "traceback": letter.traceback,
+        "published_at": _iso(letter.published_ms),
+        "died_at": _iso(letter.died_ms),
+    }
+    if letter.history:
+        notes["history"] = _history_text(letter.history)
+    packed = list(letter.fields)
+    for name, value in notes.items():
+        packed += (PREFIX + name.encode(), _encoded(value))
+    return packed
+
+
+def unpack(flat: Sequence[bytes]) -> DeadLetter:
+    """The dead letter that was packed into these fields.
+
+    Raises:
+        ValueError: the entry is no dead letter.
+    """
+    notes = _notes(flat)  # later ones win: those of the last death
+    try:
+        count = _number(notes["fields"])
+        if count < 0:
+            raise ValueError(f"not a dead letter: _dead.fields is {count}")
+        notes = _notes(flat[2 * count :])
+        return DeadLetter(
+            fields=tuple(flat[: 2 * count]),
+            stream=notes["stream"],
+            id=notes["id"],
+            group=notes["group"],
+            consumer=notes["consumer"],
+            deliveries=_number(notes["deliveries"]),
+            reason=notes["reason"],
+            error=notes["error"],
+            traceback=notes["traceback"],
+            published_ms=_ms(notes["published_at"]),
+            died_ms=_ms(notes["died_at"]),
+            history=parse_history(notes.get("history", "[]")) or (),
+        )
+    except KeyError as missing:
+        raise ValueError(f"not a dead letter: it has no field _dead.{missing.args[0]}") from None
+
+
+def returning(letter: DeadLetter, now_ms: int, *, all_groups: bool = False) -> list[bytes]:
+    """The fields and values of the entry that is put back: the original's, and its history behind them.
+
+    Args:
+        letter: of the entry.
+        now_ms: when it is put back, milliseconds since 1970.
+        all_groups: every group of the stream is to have it, not only the one that gave up on it.
+    """
+    death: dict[str, object] = {
+        "id": letter.id,
+        "group": letter.group,
+        "consumer": letter.consumer,
+        "deliveries": letter.deliveries,
+        "reason": letter.reason,
+        "error": letter.error[:ERROR_LIMIT],
+        "died_ms": letter.died_ms,
+        "returned_ms": now_ms,
+    }
+    if not all_groups:
+        death |= {"for": letter.group, "of": letter.stream}
+    deaths = [*letter.history, death]
+    if len(deaths) > DEATHS_LIMIT:
+        deaths = [deaths[0], *deaths[1 - DEATHS_LIMIT :]]
+    return [*letter.fields, HISTORY, _history_text(deaths).encode()]
+
+
+def parse_history(text: str | bytes) -> tuple[Mapping[str, object], ...] | None:
+    """The earlier deaths in a ``_dead.history`` field; None when it holds something else.
+
+    Anybody may write such a field. So what is read here can be written again and shown: a list of flat objects with
+    values of the known kinds; names that a later version adds may have any flat value.
+    """
+    try:
+        found = parse(text)
+    except ValueError:
+        return None
+    if not isinstance(found, list) or not all(_is_death(death) for death in found):
+        return None
+    return tuple(found)
+
+
+def _is_death(death: object) -> bool:
+    return isinstance(death, dict) and all(
+        isinstance(value, _DEATH.get(name, str | int | float | None))
+        and not (isinstance(value, int) and not -_HIGHEST <= value < _HIGHEST)
+        for name, value in death.items()
+    )
+
+
+def take_history(flat: list[bytes]) -> tuple[list[bytes], tuple[Mapping[str, object], ...]]:
+    """An entry's own fields, and its earlier deaths: it has some if it was put back, else ``flat`` is given back."""
+    if len(flat) > 2 and flat[-2] == HISTORY and (history := parse_history(flat[-1])) is not None:
+        return flat[:-2], history
+    return flat, ()
+
+
+def meant_for(history: Sequence[Mapping[str, object]], stream: str) -> str | None:
+    """The one group that is to have an entry of this stream with these deaths; None when all are."""
+    last = history[-1] if history else {}
+    group = last.get("for") if last.get("of") == stream else None
+    return group if isinstance(group, str) else None
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # half of a pair, as JSON may hold
+        return text.encode("utf-8", "backslashreplace")
+
+
+def _notes(flat: Sequence[bytes]) -> dict[str, str]:
+    return {
+        name[len(PREFIX) :].decode("utf-8", "surrogateescape"): value.decode("utf-8", "surrogateescape")
+        for name, value in zip(flat[::2], flat[1::2], strict=True)
+        if name.startswith(PREFIX)
+    }
+
+
+def _history_text(deaths: Sequence[Mapping[str, object]]) -> str:
+    return json.dumps(list(deaths), separators=(",", ":"))  # ASCII: an error's text may hold lone surrogates
+
+
+def _iso(ms: int) -> str:
+    try:
+        return (_EPOCH + ms * _MS).isoformat(timespec="milliseconds")
+    except OverflowError:
+        return str(ms)  # an id such as 9999999999999999-1 is legal and no date
+
+
+def _ms(text: str) -> int:
+    if text.lstrip("-").isdigit():
+        return _number(text)
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"not a dead letter: the time {text[:40]!r} is none") from None
+    if when.tzinfo is None:
+        raise ValueError(f"not a dead letter: the time {text[:40]!r} names no zone")
+    return (when - _EPOCH) // _MS
+
+
+def _number(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        raise ValueError(f"not a dead letter: {text[:40]!r} is no number") from None
+    if not -_HIGHEST <= number < _HIGHEST:
+        raise ValueError(f"not a dead letter: {text[:40]} is beyond 64 bits")
+    return number

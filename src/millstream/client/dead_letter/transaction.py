@@ -1,0 +1,405 @@
+"""The dead-letter transaction: a letter into the dead-letter stream and its entry out of the pending list, once.
+
+Everything rests on one guard with three questions: is the entry ours, is it still pending, and can its letter be
+written? Owner and delivery count together are the proof that it is ours: a claim by anybody, by the same consumer name
+included, changes the count. There are two ways to ask and act:
+
+:func:`by_script`       the server asks all three and acts in one step; the XACK follows only an XADD that worked.
+:func:`by_transaction`  WATCH of the dead-letter stream, the questions, then MULTI with XADD and XACK. Whoever else
+                        writes the same letter writes to that stream and so breaks the transaction. Inside EXEC an XADD
+                        that fails does not hold up the XACK behind it. So what is known to make it fail is looked for
+                        first (:func:`hindrance`), and where it fails all the same the entry is made pending again.
+
+The second is for servers whose user may run no scripts, for letters with more words than a script can pass on, and for
+recovery, which needs no speed.
+
+A reply may be lost. Then the entry is pending no more if the letter was written, and pending if not: callers keep the
+ids that were sent (``unsure``) and begin anew, and the guard reads the answer off the pending list. So an entry is dead
+at most once, and its letter is there whenever it is acknowledged.
+
+Sans I/O: each function is an :data:`Exchange`, a generator that yields the commands to send over one connection. It
+takes their replies, an error reply as an exception in its place; or None where nothing of them was run, to look again.
+When the connection breaks it is dropped.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from hashlib import sha1
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+from millstream.client import emulate
+from millstream.client.dead_letter.letter import DeadLetter, pack
+from millstream.client.line import Command
+from millstream.errors import MillstreamError
+
+Result = TypeVar("Result")
+Item = TypeVar("Item")
+
+#: A dialogue with the server that somebody else carries on: commands out, replies in, and a result at the end.
+Exchange: TypeAlias = Generator[list[Command], list[Any] | None, Result]
+
+#: Letters of one step: few enough that a script or a transaction of them holds up nobody.
+BATCH = 50
+
+#: Names and values an entry may have to be set aside by a script: Lua passes on 8,000 words at most.
+FIELDS_LIMIT = 7_500
+
+_PART_MAX = 2**64 - 1  # of either half of an id
+
+
+class Fate(Enum):
+    """What the guard, or the whole step, found out about an entry."""
+
+    OURS = "ours"  #: it is pending, and ours; it is about to be written
+    DEAD = "dead"  #: its letter is written and it is acknowledged
+    LOST = "lost"  #: another has it, or it is pending no more without our doing
+
+
+class FailedEntry(Protocol):
+    """An entry that is to be dead, as the transaction needs it."""
+
+    @property
+    def id(self) -> bytes:
+        """Its id in its stream."""
+
+    @property
+    def deliveries(self) -> int:
+        """How often it was delivered, as the server counted when it was ours."""
+
+    @property
+    def letter(self) -> DeadLetter:
+        """What is to be written."""
+
+    @property
+    def unsettled(self) -> bool:
+        """False once its fate is known, or the entry was lost in another way; it is passed over then."""
+
+
+Failed = TypeVar("Failed", bound=FailedEntry)
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterRoute:
+    """From which pending list to which dead-letter stream.
+
+    Attributes:
+        stream: key of the stream.
+        group: name of the group.
+        consumer: who must have the entries.
+        dead: key of the dead-letter stream.
+        failures: key of the hash of earlier failures, whose rows go with the entries; empty for none.
+        maxlen: the dead-letter stream's approximate bound in entries, if any.
+        no_ack: the group's entries are never pending, so that there is nothing to guard or acknowledge.
+    """
+
+    stream: str
+    group: str
+    consumer: str
+    dead: str
+    failures: str = ""
+    maxlen: int | None = None
+    no_ack: bool = False
+
+    @property
+    def trim(self) -> tuple[str | int, ...]:
+        """The words of XADD that bound the dead-letter stream."""
+        return () if self.maxlen is None else ("MAXLEN", "~", self.maxlen)
+
+
+class LettersRefusedError(MillstreamError):
+    """The server takes no letters; what has none is pending as it was.
+
+    Attributes:
+        reply: its own error, where there was one.
+        failed: letters it took into a transaction and refused there; 0 where it refused the whole.
+        hindrance: what the key has, see :func:`hindrance`; nothing was tried then.
+    """
+
+    def __init__(
+        self, text: str, reply: Exception | None = None, *, failed: int = 0, hindrance: str | None = None
+    ) -> None:
+        super().__init__(text)
+        self.reply = reply
+        self.failed = failed
+        self.hindrance = hindrance
+
+
+# -- the guard --------------------------------------------------------------------------------------------------------
+
+
+def hindrance(kind: object, info: object, letters: int) -> str | None:
+    """What its key has that keeps a transaction from adding letters, such as "holds a list"; None for nothing.
+
+    Args:
+        kind: the reply to TYPE of its key.
+        info: the reply to XINFO STREAM of it, names and values in turn; an error where there is no such stream.
+        letters: how many are to be added.
+    """
+    if isinstance(kind, bytes) and kind not in (b"stream", b"none"):
+        return f"holds a {kind.decode()} and no stream"
+    if isinstance(info, list):
+        last = dict(zip(info[::2], info[1::2], strict=True)).get(b"last-generated-id", b"0-0")
+        ms, seq = map(int, last.split(b"-"))
+        if ms == _PART_MAX and seq + letters > _PART_MAX:
+            return f"has the last id {last.decode()}, and no {letters} ids are left after it"
+    return None
+
+
+def fate(entry: FailedEntry, rows: Sequence[Sequence[Any]], consumer: str, *, sent: bool) -> Fate:
+    """What the pending list says of an entry.
+
+    Args:
+        entry: which.
+        rows: the reply to XPENDING of its id alone.
+        consumer: who must have it.
+        sent: its letter was sent before, and no reply came: pending no more means that it was written.
+    """
+    if not rows:
+        return Fate.DEAD if sent else Fate.LOST
+    ours = rows[0][1] == consumer.encode() and rows[0][3] == entry.deliveries
+    return Fate.OURS if ours else Fate.LOST
+
+
+# KEYS: the stream, the dead-letter stream. ARGV: group, owner, key of the failures or '', how many words XADD has
+# before the id, these; then for each letter: id, deliveries, how many words, the words.
+# Returns for each letter 1: written, 0: not pending, -1: not the owner's, or the error for which it was not written.
+# XADD comes before XACK, and an XACK that would be refused is found out before either.
+SCRIPT = """
+local group, owner, failures, at, trim, replies = ARGV[1], ARGV[2], ARGV[3], 4 + tonumber(ARGV[4]), {}, {}
+for i = 5, at do trim[#trim + 1] = ARGV[i] end
+local allowed = redis.pcall('XACK', KEYS[1], group, '0-0')
+if type(allowed) == 'table' then return allowed end
+while at < #ARGV do
+  local id, count, size = ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
+  local rows = redis.pcall('XPENDING', KEYS[1], group, id, id, 1)
+  local found
+  if rows.err then
+    found = rows.err
+  elseif not rows[1] then
+    found = 0
+  elseif rows[1][2] ~= owner or rows[1][4] ~= count then
+    found = -1
+  else
+    local call = {'XADD', KEYS[2]}
+    for _, word in ipairs(trim) do call[#call + 1] = word end
+    call[#call + 1] = '*'
+    for i = at + 4, at + 3 + size do call[#call + 1] = ARGV[i] end
+    local added = redis.pcall(unpack(call))
+    if type(added) == 'table' then
+      found = added.err
+    else
+      redis.call('XACK', KEYS[1], group, id)
+      if failures ~= '' then redis.pcall('HDEL', failures, id) end
+      found = 1
+    end
+  end
+  replies[#replies + 1] = found
+  at = at + 3 + size
+end
+return replies
+"""
+SCRIPT_SHA = sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
+
+_WRITTEN = 1
+_NOT_PENDING = 0
+
+
+# -- by a script ------------------------------------------------------------------------------------------------------
+
+
+def by_script(
+    route: DeadLetterRoute, entries: Sequence[Failed], unsure: set[bytes], report: Callable[[Failed, Fate], None]
+) -> Exchange[None]:
+    """Set entries aside in one step of the server's.
+
+    Args:
+        route: whose they are, and where to.
+        entries: none with more than :data:`FIELDS_LIMIT` words.
+        unsure: the caller's, see the module: ids whose letter was sent, and no reply came (yet).
+        report: called with the fate of each, as it is known.
+
+    Raises:
+        LettersRefusedError: the server's reply says why; entries that were not reported are pending as they were.
+    """
+    words: list[bytes | str | int] = [route.group, route.consumer, route.failures, len(route.trim), *route.trim]
+    for entry in entries:
+        packed = pack(entry.letter)
+        words += [entry.id, entry.deliveries, len(packed), *packed]
+    before = set(unsure)
+    unsure.update(entry.id for entry in entries)
+    replies = (yield [("EVALSHA", SCRIPT_SHA, 2, route.stream, route.dead, *words)]) or []
+    unsure.intersection_update(before)
+    _check(replies)
+    refused: bytes | None = None
+    for entry, found in zip(entries, *replies, strict=True):
+        if isinstance(found, bytes):
+            refused = found
+            continue
+        dead = found == _WRITTEN or (found == _NOT_PENDING and entry.id in unsure)
+        unsure.discard(entry.id)
+        report(entry, Fate.DEAD if dead else Fate.LOST)
+    if refused is not None:
+        raise LettersRefusedError(refused.decode(errors="replace"))
+
+
+# -- by a transaction -------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Relocation(Generic[Item]):
+    """One entry on its way from a place to a stream.
+
+    Attributes:
+        item: the caller's.
+        add: the XADD.
+        remove: takes it out of where it was; None where it is nowhere.
+        undo: puts it there again.
+        added: the reply to ``add``; an exception where the server refused it.
+        removed: the reply to ``remove``.
+    """
+
+    item: Item
+    add: Command
+    remove: Command | None = None
+    undo: Command | None = None
+    added: Any = None
+    removed: Any = 0
+
+    @property
+    def failed(self) -> bool:
+        """Whether it could not be added."""
+        return isinstance(self.added, Exception)
+
+
+def relocate(
+    plan: Callable[[], Exchange[list[Relocation[Item]]]], tries: int
+) -> Exchange[list[Relocation[Item]] | None]:
+    """Move entries in one transaction that a watched key guards; None when others were faster ``tries`` times.
+
+    It serves both directions: from the pending list to the dead-letter stream, and from there back to a stream. What
+    it returns may be failed, and then is in need of :func:`undo`.
+
+    Args:
+        plan: begins with a WATCH, looks, and says what is to be moved.
+        tries: how often it may be called.
+
+    Raises:
+        LettersRefusedError: from the plan, or because the server does not queue one of the commands; nothing was moved.
+    """
+    for _ in range(tries):
+        try:
+            moves = yield from plan()
+        except LettersRefusedError:
+            yield [("UNWATCH",)]
+            raise
+        if not moves:
+            yield [("UNWATCH",)]
+            return []
+        queued = [command for move in moves for command in (move.add, move.remove) if command is not None]
+        replies = yield [("MULTI",), *queued, ("EXEC",)]
+        if replies is None:
+            continue  # nothing was sent
+        _check(replies)
+        if replies[-1] is None:
+            continue  # somebody wrote to the watched key after the look
+        ran = iter(replies[-1])
+        for move in moves:
+            move.added, move.removed = next(ran), 0 if move.remove is None else next(ran)
+        return moves
+    return None
+
+
+def undo(moves: Sequence[Relocation[Item]]) -> Exchange[list[tuple[Relocation[Item], Any]]]:
+    """Put back what EXEC took out though it could not be added; with the replies."""
+    out = [(move, move.undo) for move in moves if move.failed and move.removed == 1 and move.undo is not None]
+    replies = (yield [command for _, command in out]) if out else []
+    return [(move, reply) for (move, _), reply in zip(out, replies or (), strict=True)]
+
+
+def _check(replies: Sequence[Any]) -> None:
+    """Raise if the server refused any of the commands."""
+    refused = next((reply for reply in replies if isinstance(reply, Exception)), None)
+    if refused is not None:
+        raise LettersRefusedError(str(refused), refused)
+
+
+def by_transaction(
+    route: DeadLetterRoute,
+    entries: Sequence[Failed],
+    unsure: set[bytes],
+    report: Callable[[Failed, Fate], None],
+    *,
+    tries: int,
+) -> Exchange[bool]:
+    """Set entries aside in MULTI and EXEC; False when others wrote to the dead-letter stream ``tries`` times first.
+
+    Args:
+        route: whose they are, and where to.
+        entries: those that are settled already are passed over.
+        unsure: the caller's, see the module: ids whose letter was sent, and no reply came (yet).
+        report: called with the fate of each, as it is known.
+        tries: how often to look anew.
+
+    Raises:
+        LettersRefusedError: entries that were not reported are pending as they were.
+    """
+    sent: set[bytes] = set()
+
+    def plan() -> Exchange[list[Relocation[Failed]]]:
+        unsure.difference_update(sent)  # nothing of the try before was run
+        ours = yield from _ours(route, [entry for entry in entries if entry.unsettled], unsure, report)
+        sent.clear()
+        sent.update(entry.id for entry in ours)
+        unsure.update(sent)
+        return [_relocation(route, entry) for entry in ours]
+
+    try:
+        moves = yield from relocate(plan, tries)
+    except LettersRefusedError:
+        unsure.difference_update(sent)
+        raise
+    unsure.difference_update(sent)  # and not in a ``finally``: a broken connection ends the generator at its yield
+    if moves is None:
+        return False
+    for move in moves:
+        if not move.failed:
+            report(move.item, Fate.DEAD)
+    if route.failures and (dead := [move.item.id for move in moves if not move.failed]):
+        yield [("HDEL", route.failures, *dead)]
+    if failed := [move for move in moves if move.failed]:
+        yield from undo(failed)
+        raise LettersRefusedError(str(failed[0].added), failed[0].added, failed=len(failed))
+    return True
+
+
+def _ours(
+    route: DeadLetterRoute, entries: Sequence[Failed], unsure: set[bytes], report: Callable[[Failed, Fate], None]
+) -> Exchange[list[Failed]]:
+    """Watch, ask the guard's three questions, and keep those entries that may be written."""
+    if route.no_ack or not entries:
+        return list(entries)
+    look: list[Command] = [("WATCH", route.dead), ("TYPE", route.dead), ("XINFO", "STREAM", route.dead)]
+    look += [("XPENDING", route.stream, route.group, entry.id, entry.id, 1) for entry in entries]
+    watched, kind, info, *pending = (yield look) or []
+    _check([watched, kind, *pending])  # there is no info of a stream that is yet to be made
+    if hinders := hindrance(kind, info, len(entries)):
+        raise LettersRefusedError(f"the key {hinders}", hindrance=hinders)
+    ours = []
+    for entry, rows in zip(entries, pending, strict=True):
+        if not entry.unsettled:
+            continue
+        found = fate(entry, rows, route.consumer, sent=entry.id in unsure)
+        unsure.discard(entry.id)
+        report(entry, found)
+        if found is Fate.OURS:
+            ours.append(entry)
+    return ours
+
+
+def _relocation(route: DeadLetterRoute, entry: Failed) -> Relocation[Failed]:
+    add = ("XADD", route.dead, *route.trim, "*", *pack(entry.letter))
+    if route.no_ack:
+        return Relocation(entry, add)
+    again = emulate.recount(route.group, route.consumer, entry.deliveries).command(route.stream, [entry.id])
+    return Relocation(entry, add, ("XACK", route.stream, route.group, entry.id), (*again, "FORCE"))

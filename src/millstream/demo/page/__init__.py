@@ -1,0 +1,1 @@
+"""The page that a run leaves: one HTML file with its drawings inside."""

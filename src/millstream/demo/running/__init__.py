@@ -1,0 +1,1 @@
+"""A run: the processes, what is done to them, and what a person sees meanwhile."""

@@ -1,0 +1,135 @@
+"""Failpoints: named places in the code where a test may stop, kill or disturb the process.
+
+A test in the same process sets what happens there: ``failpoints.on("before_ack", action)``. Another process is armed by
+the environment: ``MILLSTREAM_FAILPOINTS="before_ack:3=kill"`` has it send itself SIGKILL the third time it gets to that
+place. Several are separated by commas. What a process may do there:
+
+``=kill``           SIGKILL, as the kernel's killer of processes would
+``=pause``          SIGSTOP, as a frozen container or a laptop with its lid closed
+``=/some/file``     writes its process id to the file and then stops; the test sees which process is there, and when
+
+One registry serves the worker, Spark's group mode, recovery and the archive, so that a test learns one way to stop the
+world. Unset, a failpoint costs one test of an empty dict: they stand in loops that run a hundred thousand times a
+second, and stay in the shipped code because only what is shipped is worth killing.
+"""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+#: The worker's, in the order in which an entry passes them.
+WORKER = (
+    "after_read",
+    "after_claim",
+    "before_uncharge",  # entries of a crashed worker are claimed; that they are not charged is not stored yet
+    "after_uncharge",
+    "before_handler",
+    "after_handler",
+    "before_ack",
+    "after_ack",
+    "before_retry",
+    "after_retry",
+    "before_release",
+    "after_release",
+    "before_dead",
+    "in_dead",  # a dead letter's script or transaction is about to be sent
+    "after_dead",
+    "before_renew",
+    "before_forget",
+)
+
+#: Those of group mode, Spark's reading as a consumer group.
+GROUP_MODE = (
+    "planning",  # asked for the next batch, nothing is done yet
+    "acking",  # some of a finished batch's entries are acknowledged
+    "acked",  # all are, and the consumer is still there
+    "claiming",  # a page of entries is claimed, and nobody but the server knows
+    "claimed",  # the whole batch is, and Spark does not know it yet
+    "logged",  # Spark has written the offset log; tasks have not begun
+    "replaying",  # a task has read a page
+)
+
+#: Those of ``recover()``.
+RECOVERY = (
+    "sliced",  # a slice is claimed and its cursor noted
+    "decided",  # the decisions on the slice are known, none is carried out
+    "settling",  # some are
+    "writing_dead",  # a dead letter's transaction is about to be sent
+)
+
+#: The archive's, in the order in which a batch passes them.
+ARCHIVE = (
+    "batch",  # a batch was planned, nothing of it is written
+    "written",  # its files are written, the manifest does not name them
+    "switching",  # the new manifest is written beside the old one
+    "switched",  # it is in place
+    "merged",  # small files were merged into a new one, which the manifest does not name
+    "trimming",  # before the stream is trimmed
+    "trimmed",  # after it
+    "sweeping",  # before a file that nobody needs is removed
+)
+
+#: Every failpoint there is. A name outside it is a mistake of the test, which would wait for ever.
+POINTS = frozenset({*WORKER, *GROUP_MODE, *RECOVERY, *ARCHIVE})
+
+_actions: dict[str, Callable[[], None]] = {}
+
+
+def reach(point: str) -> None:
+    """Run what is set for this failpoint, if anything is."""
+    if _actions:
+        action = _actions.get(point)
+        if action is not None:
+            action()
+
+
+def on(point: str, action: Callable[[], None]) -> None:
+    """Set what happens at a failpoint; replaces what was set before.
+
+    Args:
+        point: one of :data:`POINTS`.
+        action: called in the place; what it raises is raised there.
+    """
+    assert point in POINTS, f"no such failpoint: {point}; there are {', '.join(sorted(POINTS))}"
+    _actions[point] = action
+
+
+def clear() -> None:
+    """Forget all that was set."""
+    _actions.clear()
+
+
+def load(text: str) -> None:
+    """Set what ``MILLSTREAM_FAILPOINTS`` says, and nothing else."""
+    clear()
+    for item in filter(None, text.split(",")):
+        where, _, how = item.partition("=")
+        point, _, nth = where.partition(":")
+        on(point, _at_the(int(nth or 1), how))
+
+
+def _at_the(nth: int, how: str) -> Callable[[], None]:
+    """What a process does to itself the ``nth`` time it gets there, and never again."""
+    left = nth
+
+    def act() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            _stop(how)
+
+    return act
+
+
+def _stop(how: str) -> None:
+    if how in ("kill", "pause"):
+        os.kill(os.getpid(), signal.SIGKILL if how == "kill" else signal.SIGSTOP)
+        return
+    fresh = Path(how + ".new")  # renamed, so that who sees the file sees the whole number in it
+    fresh.write_text(str(os.getpid()))
+    fresh.rename(how)
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+load(os.environ.get("MILLSTREAM_FAILPOINTS", ""))

@@ -1,0 +1,65 @@
+"""A handler's error as text: for a dead letter, a log line and the list of failures, whatever its own methods do.
+
+An error is the user's code as much as the handler is: its ``__str__`` may raise, may quote the whole entry, and may
+lack what ``traceback`` reads. None of that may cost the entry its letter.
+"""
+
+import traceback
+from types import TracebackType
+
+from millstream.client.dead_letter.letter import ERROR_LIMIT
+
+#: Longest traceback kept, in characters: its end, where the cause is.
+TRACEBACK_LIMIT = 8_000
+
+#: Longest text of an error, in characters: its beginning.
+TEXT_LIMIT = 8_000
+
+
+def describe(error: BaseException | None, trace: TracebackType | None = None) -> tuple[str, str]:
+    """An error's text, with its type in front, and its traceback's end; whatever its own methods do.
+
+    Args:
+        error: what was raised, if anything was.
+        trace: from where on its traceback is shown; all of it when None.
+    """
+    if error is None:
+        return "", ""
+    try:
+        whole = "".join(traceback.format_exception(type(error), error, trace or error.__traceback__))
+    except Exception:  # noqa: BLE001 - an attribute that traceback reads is not what it expects
+        whole = ""
+    text = f"{type(error).__name__}: {shown(error)}"
+    if len(text) > TEXT_LIMIT:  # some errors quote the entry: a letter must not be larger than the server takes
+        text = f"{text[:TEXT_LIMIT]}... ({len(text)} characters)"
+    return text, whole[-TRACEBACK_LIMIT:]
+
+
+def shown(error: BaseException) -> str:
+    """An error's own text, or that it has none."""
+    try:
+        return str(error)
+    except Exception as failure:  # noqa: BLE001 - it is the user's
+        return f"(its text cannot be shown: {type(failure).__name__})"
+
+
+def loggable(error: BaseException) -> BaseException:
+    """An error for ``exc_info``: itself, or one that has a text where its own cannot be had.
+
+    Formatters of logs that ask for the text unguarded (those of JSON lines do) raise at what has none, and some
+    handlers let that out.
+    """
+    try:
+        str(error)
+    except Exception:  # noqa: BLE001 - it is the user's
+        return RuntimeError(f"{type(error).__qualname__} {shown(error)}").with_traceback(error.__traceback__)
+    return error
+
+
+def summarize(error: BaseException) -> str:
+    """An error in one line for whoever looks, whatever its own text does."""
+    try:
+        text = "".join(traceback.format_exception_only(error))
+    except Exception:  # noqa: BLE001 - as above
+        text = type(error).__name__
+    return text.strip().partition("\n")[0][:ERROR_LIMIT]

@@ -1,0 +1,58 @@
+"""What is to become of one entry: the one value that travels from the policy to the server. Pure.
+
+The policy (``handlers/outcomes.py``) makes it from what the handler did; ``settlement/acks.py`` keeps it until the
+server has confirmed it, and turns it into commands. Everything those need is in it, so nothing in between looks at the
+handler, the error or the policy again.
+"""
+
+from dataclasses import dataclass
+
+from millstream.client.dead_letter.letter import DeadLetter
+from millstream.worker.model.lifecycle import UNCONFIRMED, Event
+from millstream.worker.settlement.consumer import Held
+
+
+@dataclass(slots=True, eq=False)
+class Settlement:
+    """The decision on one entry.
+
+    Attributes:
+        held: the entry.
+        event: ``ACK``, ``RELEASE``, ``RETRY`` or ``DIE``.
+        failed: its handler ended this delivery with a word of its own, which the failure log counts: what is counted
+            there was no crash.
+        charge: the server goes on counting this delivery; False takes it back, for what never ran.
+        delay_ms: milliseconds until a retry is due.
+    """
+
+    held: Held
+    event: Event
+    failed: bool = False
+    charge: bool = True
+    delay_ms: int = 0
+
+    @property
+    def id(self) -> bytes:
+        """The entry's."""
+        return self.held.id
+
+    @property
+    def deliveries(self) -> int:
+        """The server's count, by which it knows whether the entry is still ours."""
+        return self.held.deliveries
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether the server is yet to confirm it; False also once the entry is lost."""
+        return self.held.state in UNCONFIRMED
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class DeadSettlement(Settlement):
+    """The decision that an entry is dead; ``event`` is ``DIE``.
+
+    Attributes:
+        letter: what is written of it.
+    """
+
+    letter: DeadLetter

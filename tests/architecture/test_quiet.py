@@ -1,0 +1,51 @@
+"""A run says what is worth reading: dots, failures, and one summary."""
+
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from support import campaign, quiet
+
+
+@pytest.fixture(autouse=True)
+def captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What campaigns say here is for the test, and no piece is asked for."""
+    monkeypatch.setattr(campaign, "uncaptured", nullcontext)
+    monkeypatch.delenv("MILLSTREAM_SEED", raising=False)
+
+
+def skipped(reason: str) -> pytest.TestReport:
+    """A report as pytest makes it for a skipped test."""
+    return pytest.TestReport(
+        "test_a.py::test_a", ("test_a.py", 1, "test_a"), {}, "skipped", ("test_a.py", 1, f"Skipped: {reason}"), "setup"
+    )
+
+
+def test_skips_are_one_line_by_reason() -> None:
+    """A page of skips hides the one that is new; their number by reason does not."""
+    reports = [skipped("no valkey-server"), skipped("no Java"), skipped("no valkey-server")]
+    assert quiet.reasons(reports) == "3 skipped: no valkey-server 2, no Java 1"
+    assert quiet.reasons([]) == ""
+
+
+def test_a_campaign_speaks_only_to_who_watches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Under ``make test`` its lines would run through the dots."""
+    monkeypatch.setattr(campaign, "watched", False)
+    campaign.run("x", str, [1], folder=tmp_path)
+    assert capfd.readouterr().err == ""
+    monkeypatch.setattr(campaign, "watched", True)
+    campaign.run("x", str, [1], folder=tmp_path)
+    assert "campaign x: 1 of 1 pieces" in capfd.readouterr().err
+
+
+def test_a_campaign_that_fails_says_how_to_repeat_it_in_any_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """That line belongs to the failure, watched or not."""
+    monkeypatch.setattr(campaign, "watched", False)
+    with pytest.raises(ValueError, match="nine"):
+        campaign.run("x", lambda seed: int("nine"), [7], folder=tmp_path)
+    assert "MILLSTREAM_SEED=7" in capfd.readouterr().err

@@ -1,0 +1,29 @@
+"""What a run says: dots, failures, and one summary; nothing that is the same in every run."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+import pytest
+
+from support import campaign
+
+
+def begin(config: pytest.Config) -> None:
+    """Campaigns say how far they are where somebody watches them: in ``make test-long``, and with ``-v``."""
+    campaign.watched = config.option.markexpr == "long" or config.option.verbose > 0
+    capture = config.pluginmanager.getplugin("capturemanager")
+    if capture is not None:
+        campaign.uncaptured = capture.global_and_fixture_disabled
+
+
+def reasons(reports: Iterable[pytest.TestReport]) -> str:
+    """Why tests were skipped, in one line: each reason with its number, the most frequent first; empty for none."""
+    counts = Counter(re.sub(r"^Skipped: ", "", why(report)) for report in reports)
+    listed = ", ".join(f"{reason} {count}" for reason, count in counts.most_common())
+    return f"{counts.total()} skipped: {listed}" if counts else ""
+
+
+def why(report: pytest.TestReport) -> str:
+    """The reason that a skipped test gave; pytest has file, line and reason in the place of a traceback."""
+    return str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
