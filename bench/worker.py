@@ -210,7 +210,7 @@ def our_stop(url: str) -> float:
     client = redis.Redis.from_url(url)
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "stopped.py").write_text(STOPPED)
-        words = [sys.executable, "-m", "millstream.worker.process.child", "stopped:app"]
+        words = [sys.executable, "-m", "millstream.worker.child", "stopped:app"]
         environment = {**os.environ, "MILLSTREAM_URL": url, "MILLSTREAM_GRACE": "1", "MILLSTREAM_LOG_LEVEL": "ERROR"}
         worker = subprocess.Popen(words, cwd=folder, env=environment)
         while client.xpending("orders", "g")["pending"] < 50:

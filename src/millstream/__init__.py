@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from millstream.client.connect import connect_async as connect_async
     from millstream.errors import Disconnected as Disconnected
     from millstream.worker.app import App as App
-    from millstream.worker.handlers.binding import PayloadError as PayloadError
     from millstream.worker.handlers.dependencies import Depends as Depends
     from millstream.worker.handlers.idempotency import once as once
     from millstream.worker.handlers.idempotency import once_sync as once_sync
     from millstream.worker.handlers.message import EntryLostError as EntryLostError
     from millstream.worker.handlers.message import Message as Message
     from millstream.worker.handlers.message import Nack as Nack
+    from millstream.worker.handlers.message import PayloadError as PayloadError
     from millstream.worker.handlers.message import Reject as Reject
     from millstream.worker.handlers.middleware import Middleware as Middleware
     from millstream.worker.handlers.middleware import Timeout as Timeout
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from millstream.worker.pipelines import Sink as Sink
     from millstream.worker.pipelines import Source as Source
     from millstream.worker.subscriber.batching import BatchError as BatchError
-    from millstream.worker.subscriber.loop import FatalError as FatalError
+    from millstream.worker.subscriber.group_setup import FatalError as FatalError
 
 _WHERE = {
     "Disconnected": "millstream.errors",
@@ -41,10 +41,10 @@ _WHERE = {
     "AlreadySettledError": "millstream.worker.model.lifecycle",
     "App": "millstream.worker.app",
     "EntryLostError": "millstream.worker.handlers.message",
-    "FatalError": "millstream.worker.subscriber.loop",
+    "FatalError": "millstream.worker.subscriber.group_setup",
     "Message": "millstream.worker.handlers.message",
     "Nack": "millstream.worker.handlers.message",
-    "PayloadError": "millstream.worker.handlers.binding",
+    "PayloadError": "millstream.worker.handlers.message",
     "Reject": "millstream.worker.handlers.message",
     "Retry": "millstream.worker.model.retry",
     "Sink": "millstream.worker.pipelines",

@@ -2,8 +2,12 @@
 
 import ast
 import importlib.metadata
+import pkgutil
+
+import pytest
 
 import millstream
+import millstream.spark
 from support.source import ROOT
 
 PUBLIC = {
@@ -57,3 +61,10 @@ def test_package_is_typed_and_versioned() -> None:
     """Users' type checkers read our annotations, and the version is that of the package."""
     assert (ROOT / "src/millstream/py.typed").exists()
     assert importlib.metadata.version("millstream") == millstream.__version__
+
+
+@pytest.mark.parametrize("package", [millstream, millstream.spark], ids=lambda package: package.__name__)
+def test_no_module_takes_a_public_name(package) -> None:
+    """Importing ``millstream.spark.session`` as a module would put it where users find the function of that name."""
+    modules = {found.name for found in pkgutil.iter_modules(package.__path__)}
+    assert modules & (PUBLIC if package is millstream else set(package.__all__)) == set()

@@ -36,4 +36,4 @@ def test_start_loads_nothing_heavy(code: str) -> None:
 
 def test_the_measurement_sees_what_is_loaded() -> None:
     """The test above would pass for ever if it could not see an import."""
-    assert "redis" in loaded_by("import millstream.client.url")
+    assert "redis" in loaded_by("import millstream.client.connect")

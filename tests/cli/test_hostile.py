@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from cli.hostile import BYTES, letter, record, text
 from cli.test_worker import FACTS
 from millstream.cli.main import main
-from millstream.spark.archive.manifest import FORMAT
+from millstream.spark.archiving.manifest import FORMAT
 from millstream.spark.monitoring import store as queries
 from millstream.worker.registry import protocol
 from support import campaign

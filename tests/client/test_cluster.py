@@ -15,11 +15,12 @@ import millstream
 import worker.subscriber.test_contract as contract
 from millstream import App, Message, Nack, Retry, StreamSub, failpoints, once
 from millstream.cli.main import main
-from millstream.client.cluster import ClusterLine, parse_cluster
+from millstream.client.cluster_line import ClusterLine
+from millstream.client.connect import sync_client
 from millstream.client.dead_letter.letter import DeadLetter, pack
+from millstream.client.discovery.cluster import parse_cluster
 from millstream.client.line import Disconnected
 from millstream.client.slots import beside, slot_of, tag_of
-from millstream.client.url import sync_client
 from millstream.errors import ConfigError, UsageError
 from support.clusters import Three
 from support.groups import all_done, consumers, pending

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import redis
 
-from millstream.client.url import async_client, sync_client
+from millstream.client.connect import async_client, sync_client
 from support.ports import free_port
 
 

@@ -9,9 +9,10 @@ import redis
 from redis.exceptions import ResponseError
 
 from millstream import App, StreamSub
+from millstream.client.connect import sync_client
+from millstream.client.discovery.sentinel import parse_service
 from millstream.client.line import Disconnected
-from millstream.client.sentinel import parse_service
-from millstream.client.url import check_remote, sync_client
+from millstream.client.url import check_remote
 from millstream.errors import ConfigError
 from support.ports import free_port
 from support.sentinels import Watched

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from millstream.client.url import async_client, sync_client
-from millstream.client.urltext import without_password
+from millstream.client.connect import async_client, sync_client
+from millstream.client.url import without_password
 from millstream.errors import ConfigError
 
 CLIENTS: list[Callable[[str], Any]] = [sync_client, async_client]

@@ -10,7 +10,7 @@ from rich.console import Console
 from millstream.demo.checks.compare import Check
 from millstream.demo.checks.evidence import Evidence
 from millstream.demo.checks.result import Result
-from millstream.demo.flights.settings import Keys, Settings
+from millstream.demo.flights.settings import DemoSettings, Keys
 from millstream.demo.page import document, svg
 from millstream.demo.running.progress import board
 from millstream.demo.running.sample import Happening, Sample
@@ -18,7 +18,7 @@ from millstream.demo.running.sample import Happening, Sample
 
 def result(out: Path, found: Evidence, *, ok: bool) -> Result:
     """A short run's result, its tables on disk."""
-    settings = Settings(out, Keys.under(""), rows=2_000)
+    settings = DemoSettings(out, Keys.under(""), rows=2_000)
     settings.prepare()
     for name, table in found.tables.items():
         (settings.parquet / name).mkdir()

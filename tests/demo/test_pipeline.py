@@ -11,7 +11,7 @@ import pytest
 
 from millstream.demo.checks.truth import Truth
 from millstream.demo.flights.data import events
-from millstream.demo.flights.pipeline import Pipeline, top
+from millstream.demo.flights.pipeline import FlightPipeline, top
 from millstream.demo.flights.producer import Producer
 from millstream.demo.running.child import Child
 from support.servers import ServerProcess
@@ -100,7 +100,7 @@ def test_table_of_routes_is_not_written_twice(
     """A batch run again, even one that got half-way, leaves its table of routes in the stream once."""
     monkeypatch.setitem(os.environ, "MILLSTREAM_URL", real_redis.url)
     args = argparse.Namespace(stream="s", routes="routes", work=tmp_path / "w", parquet=tmp_path / "p", per_batch=1)
-    pipeline = Pipeline(None, args)
+    pipeline = FlightPipeline(None, args)
     rows = [{"origin": "JFK", "dest": dest, "flights": 3, "departed": 3, "delay": 6} for dest in ("BOS", "LAX")]
     (tmp_path / "w" / "routes" / "000004.json").write_text(json.dumps(rows))
     with real_redis.client() as client:

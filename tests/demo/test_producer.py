@@ -8,14 +8,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from millstream.demo.flights.data import Event
+from millstream.demo.flights.data import FlightEvent
 from millstream.demo.flights.producer import Producer
 from support.servers import ServerProcess
 from support.waiting import eventually
 
 pytestmark = pytest.mark.realserver
 
-EVENTS = [Event(f"{1000 + number}-0", {"number": str(number)}) for number in range(5_000)]
+EVENTS = [FlightEvent(f"{1000 + number}-0", {"number": str(number)}) for number in range(5_000)]
 EVERYTHING = 10**9
 
 

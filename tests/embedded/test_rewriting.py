@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import millstream
-from millstream.client.url import sync_client
+from millstream.client.connect import sync_client
 from millstream.persistence.check import check
 from support.waiting import eventually
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 import millstream
 from millstream import App, Message, Retry, StreamSub
 from millstream.cli.main import main
-from millstream.demo.flights.settings import Keys, Settings
+from millstream.demo.flights.settings import DemoSettings, Keys
 from millstream.demo.run import preflight
 from millstream.errors import ConfigError
 from millstream.server.thread import ServerThread
@@ -158,7 +158,7 @@ def test_processes_of_their_own_are_refused(url: str, tmp_path: Path) -> None:
     assert ended.exit_code == 2
     assert "lives in one process, and this needs several: run `millstream serve --dir" in ended.output
     (tmp_path / "jobs.py").write_text(f"from millstream import App\napp = App({url!r})\n")
-    words = [sys.executable, "-m", "millstream.worker.process.child", "jobs:app"]
+    words = [sys.executable, "-m", "millstream.worker.child", "jobs:app"]
     child = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
     assert child.returncode == 78
     assert "lives in one process" in child.stderr
@@ -170,4 +170,4 @@ def test_processes_of_their_own_are_refused(url: str, tmp_path: Path) -> None:
 def test_demo_refuses_them_too(tmp_path: Path) -> None:
     """The demo's workers and Spark are processes as well."""
     with pytest.raises(ConfigError, match="lives in one process"):
-        preflight(Settings(tmp_path, Keys.under("x:"), 1000, "memory://jobs", kill_server=False, keep=False))
+        preflight(DemoSettings(tmp_path, Keys.under("x:"), 1000, "memory://jobs", kill_server=False, keep=False))

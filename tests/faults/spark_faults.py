@@ -96,7 +96,7 @@ FAULTS = (
     Fault(
         "pending-not-held",
         "Nothing a group has not acknowledged is trimmed.",
-        "spark/archive/trim.py",
+        "spark/archiving/trim.py",
         "SCRIPT",
         "if group['pending'] > 0 then",
         "if group['pending'] < 0 then",
@@ -105,7 +105,7 @@ FAULTS = (
     Fault(
         "archived-beside-the-end",
         "A batch is taken where the archive ends and nowhere else.",
-        "spark/archive/manifest.py",
+        "spark/archiving/manifest.py",
         "Manifest.with_batch",
         "if at is not None and read.start != at.id: ...",
         "if at is not None and read.start > at.id: ...",
@@ -114,7 +114,7 @@ FAULTS = (
     Fault(
         "tail-not-after-the-archive",
         "Archive and stream share no entry.",
-        "spark/archive/reader.py",
+        "spark/archiving/reader.py",
         "_Plan._planned",
         "start, end = (max(after, place.id), min(until, state.last))",
         "start, end = (after, min(until, state.last))",
@@ -123,7 +123,7 @@ FAULTS = (
     Fault(
         "replayed-again-after-a-lost-reply",
         "A transaction whose reply was lost is not done twice.",
-        "spark/archive/replay.py",
+        "spark/archiving/replay.py",
         "_Target._seen",
         "return bool(found == str(batch.last))",
         "return False",
@@ -143,7 +143,7 @@ FAULTS = (
         "An abort after a decision leaves the rows for the next try.",
         "spark/write/commit.py",
         "Publisher.discard",
-        "known = self._ledger.known() if self._lasting else None",
+        "known = self._acks.known() if self._lasting else None",
         "known = None",
         f"{SINK}::test_an_abort_after_a_decision_leaves_the_rows_for_the_next_try",
     ),
@@ -252,7 +252,7 @@ FAULTS = (
     Fault(
         "trimmed-past-a-group",
         "Nothing that some group has not read is trimmed.",
-        "spark/archive/trim.py",
+        "spark/archiving/trim.py",
         "SCRIPT",
         "hold(after(group['last-delivered-id']), 'read', group['name'], group['last-delivered-id'])",
         "hold(after(archived), 'read', group['name'], group['last-delivered-id'])",
@@ -318,7 +318,7 @@ FAULTS = (
     Fault(
         "links-out-of-the-archive-followed",
         "An archive job reads, writes and removes nothing outside of its directory.",
-        "spark/archive/directory.py",
+        "spark/archiving/directory.py",
         "inside",
         "if not found.resolve().is_relative_to(root.resolve()): ...",
         "if not found.is_relative_to(root): ...",

@@ -13,12 +13,12 @@ FAULTS = (
     Fault(
         "ack-before-handler",
         "An entry is acknowledged when its handler has returned, not before.",
-        "worker/subscriber/loop.py",
-        "SubscriberLoop._start",
+        "worker/subscriber/runs.py",
+        "SingleRuns.start",
         "held.step(Event.START)",
         """
         held.step(Event.START)
-        await member.line.call('XACK', member.stream, member.group, held.id)
+        await self._member.line.call('XACK', self._member.stream, self._member.group, held.id)
         """,
         f"{KILLED}[redis-before_handler]",
     ),
@@ -26,7 +26,7 @@ FAULTS = (
         "noack-reads",
         "The server keeps an entry pending while it runs.",
         "worker/subscriber/fetch.py",
-        "Reading._command",
+        "Fetcher._command",
         "if member.no_ack: ...",
         "if member.group: ...",
         f"{KILLED}[redis-before_handler]",
@@ -224,10 +224,10 @@ FAULTS = (
     Fault(
         "handing-back-is-charged",
         "What is handed back unrun counts no delivery.",
-        "worker/subscriber/loop.py",
-        "SubscriberLoop._give_back",
-        "self._ledger.release(held, charge=False)",
-        "self._ledger.release(held, charge=True)",
+        "worker/subscriber/buffer.py",
+        "Buffer.give_back",
+        "self._acks.release(held, charge=False)",
+        "self._acks.release(held, charge=True)",
         f"{CONTRACT}::test_stop_hands_back_what_was_not_started_uncharged_and_at_once",
     ),
     Fault(
@@ -236,15 +236,15 @@ FAULTS = (
         "worker/subscriber/loop.py",
         "SubscriberLoop.stop",
         """
-        self._hand_back()
-        self._suspects.stop()
-        await self._end_reader()
-        self._hand_back()
+        self._buffer.hand_back()
+        self._isolated.stop()
+        await self._intake.end()
+        self._buffer.hand_back()
         """,
         """
-        self._suspects.stop()
-        await self._end_reader()
-        self._buffer.clear()
+        self._isolated.stop()
+        await self._intake.end()
+        self._buffer.entries.clear()
         """,
         f"{CONTRACT}::test_stop_hands_back_what_was_not_started_uncharged_and_at_once",
     ),
@@ -253,15 +253,15 @@ FAULTS = (
         "What a lane had not begun when the grace time ended is handed back.",
         "worker/subscriber/loop.py",
         "SubscriberLoop.stop",
-        "self._give_back(held)",
+        "self._buffer.give_back(held)",
         "",
         "tests/worker/subscriber/test_stopping.py::test_a_cancelled_lane_hands_back_what_it_had_not_begun[redis]",
     ),
     Fault(
         "unblock-is-said-once",
         "A word that came before the read it is to end is repeated.",
-        "worker/subscriber/loop.py",
-        "SubscriberLoop._end_read",
+        "worker/subscriber/intake.py",
+        "Intake._end_read",
         "if reply != 0: ...",
         "if reply is not None: ...",
         "tests/worker/subscriber/test_stopping.py::test_a_word_that_came_before_the_read_it_is_to_end_is_repeated[redis]",

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from millstream.cli.main import main
-from millstream.client.url import sync_client
+from millstream.client.connect import sync_client
 from millstream.migrate import command_file
 from support.ports import free_port
 from support.servers import ServerProcess, millstream_server

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from migrate.history import portrait, raw
 from migrate.test_moving import at, states
-from millstream.client.url import sync_client
+from millstream.client.connect import sync_client
 from millstream.migrate import command_file, run
 from millstream.migrate.capabilities import VERSIONS
 from millstream.migrate.connection import Link, pack

@@ -13,8 +13,8 @@ import pytest
 import redis
 
 from migrate.history import portrait, raw
-from millstream.client.url import sync_client
-from millstream.client.urltext import without_password
+from millstream.client.connect import sync_client
+from millstream.client.url import without_password
 from millstream.migrate import copy_stream
 from millstream.migrate import run as moving
 from millstream.migrate.capabilities import VERSIONS, abilities_of

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from migrate.history import KEY, histories, live, portrait, without_xnack
-from millstream.client.url import sync_client
+from millstream.client.connect import sync_client
 from millstream.migrate import run
 from millstream.migrate.capabilities import VERSIONS
 from millstream.migrate.command_file import load

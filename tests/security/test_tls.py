@@ -24,7 +24,7 @@ from millstream.server.listener import ListenError
 from millstream.server.thread import ServerThread
 from millstream.server.tls import Tls, TlsError, make_context
 from millstream.spark.arrow.encode_rows import RowLayout
-from millstream.spark.connection.socket import Wire as SparkWire
+from millstream.spark.connection.raw_connection import RawConnection
 from millstream.spark.options.write import SinkOptions
 from millstream.spark.source import MillstreamSource
 from millstream.spark.write import server_errors
@@ -193,7 +193,7 @@ def test_protected_mode_and_passwords_hold_through_tls(certificates) -> None:
             assert ours.config_get("tls-*")["tls-port"] == str(server.server.tls_port)
 
 
-def test_worker_line_and_spark_wire_reach_it(server: ServerThread, certificates) -> None:
+def test_worker_line_and_spark_connection_reach_it(server: ServerThread, certificates) -> None:
     """``rediss://`` URLs work in the parts that read sockets themselves, with large replies."""
     url = f"{tls_url(server)}?ssl_ca_certs={certificates.ca}"
 
@@ -206,12 +206,12 @@ def test_worker_line_and_spark_wire_reach_it(server: ServerThread, certificates)
             await line.close()
 
     asyncio.run(use_line())
-    wire = SparkWire(url)
+    connection = RawConnection(url)
     try:
-        wire.send([("GET", "k")] * 8)
-        assert len(wire.receive()) == 8 * (MIB + len(b"$1048576\r\n\r\n"))
+        connection.request([("GET", "k")] * 8)
+        assert len(connection.receive_raw()) == 8 * (MIB + len(b"$1048576\r\n\r\n"))
     finally:
-        wire.close()
+        connection.close()
 
 
 def test_a_server_stops_amid_the_end_of_a_connection(server: ServerThread, certificates) -> None:

@@ -28,11 +28,11 @@ from pyspark.sql.types import (
 
 from millstream.client.dead_letter.letter import DeadLetter, pack, take_history
 from millstream.errors import MillstreamError
-from millstream.spark.archive import manifest
-from millstream.spark.archive.manifest import DataFile, Manifest, Place
+from millstream.spark.archiving import manifest
+from millstream.spark.archiving.manifest import DataFile, Manifest, Place
 from millstream.spark.arrow.columns import Layout
-from millstream.spark.arrow.decode import fast, general
-from millstream.spark.arrow.decode_uniform import regular
+from millstream.spark.arrow.decode import decode_parsed
+from millstream.spark.arrow.decode_uniform import decode_uniform
 from millstream.spark.model import claims, offsets
 from millstream.spark.model.offsets import Id, Position
 from millstream.spark.monitoring import store
@@ -40,7 +40,7 @@ from millstream.spark.recovery.recover import _died_here
 from millstream.spark.views.reader import _array, _letter
 from millstream.spark.views.source import COLUMNS
 from millstream.spark.write.commit import _first
-from millstream.spark.write.commit_record import Record
+from millstream.spark.write.commit_record import CommitRecord
 from millstream.spark.write.staging import Part
 from support import campaign
 
@@ -82,7 +82,7 @@ def mutated(random_: random.Random, good: bytes) -> bytes:
 _AT = {"s": Position(Id(1, 0), 1, Id(9, 0), 9, 2)}
 _CLAIM = claims.Claim("g", "q", 3, {"s": (claims.Run(Id(1, 0), Id(4, 0), 4),)})
 _MANIFEST = Manifest(7, {"s": Place(Id(9, 0), 9)}, (DataFile("stream=s/a.parquet", "s", Id(1, 0), Id(9, 0), 9, 100),))
-_RECORD = Record(4, (Part("s", "millstream:sink:k", 2, 9, "1-0", "9-0"),))
+_RECORD = CommitRecord(4, (Part("s", "millstream:sink:k", 2, 9, "1-0", "9-0"),))
 _QUERY = store.NEW | {"id": "i", "driver": "d", "state": "running", "at_ms": 5, "lag": 3}
 _DEATH = {"id": "1-0", "group": "g", "consumer": "c", "deliveries": 2, "reason": "error", "error": "x", "died_ms": 5}
 _LETTER = DeadLetter(
@@ -110,7 +110,7 @@ _LAYOUT = Layout.of(
 
 
 def entries(random_: random.Random) -> None:
-    """Entries of any fields as a task makes rows of them, by each of the three ways that there are."""
+    """Entries of any fields as a task makes rows of them, by each of the two ways that there are."""
     rows = []
     for number in range(1, 4):
         flat: list[bytes] = []
@@ -120,8 +120,8 @@ def entries(random_: random.Random) -> None:
             flat[-1] = mutated(random_, value) if random_.random() < 0.5 else value
         rows.append([b"%d-%d" % (number, random_.choice((0, 2**64 - 1))), flat])
     raw = b"".join(map(_wire, [rows]))
-    found = [general(rows, _LAYOUT.want)]
-    found += [made[0] for made in (fast(raw, _LAYOUT.want), regular(raw, _LAYOUT.want)) if made is not None]
+    found = [decode_parsed(rows, _LAYOUT.want)]
+    found += [made[0]] if (made := decode_uniform(raw, _LAYOUT.want)) is not None else []
     for page in found:
         assert page is not None
         assert _LAYOUT.batch("s", page).num_rows == len(rows)
@@ -173,7 +173,7 @@ READERS: dict[str, Callable[[random.Random], None]] = {
     "manifest": _bytes(manifest.load, manifest.dump(_MANIFEST).encode()),
     "offsets": _json(offsets.load, offsets.dump(_AT)),
     "claims": _json(lambda raw: claims.load(raw, "g", "q"), claims.dump(_CLAIM)),
-    "record": _bytes(Record.unpacked, _RECORD.packed().encode(), ValueError),
+    "record": _bytes(CommitRecord.unpacked, _RECORD.packed().encode(), ValueError),
     "piece": _bytes(_first, b"9 1-0\n*3\r\n", ValueError),
     "queries": _bytes(store._facts, json.dumps(_QUERY).encode()),
     "lock": _bytes(_died_here, b"host:12:ab"),
@@ -197,14 +197,14 @@ def test_in_good_order_all_of_it_is_read() -> None:
     assert manifest.load(manifest.dump(_MANIFEST)) == _MANIFEST
     assert offsets.load(offsets.dump(_AT)) == _AT
     assert claims.load(claims.dump(_CLAIM), "g", "q") == _CLAIM
-    kept = Record.unpacked(_RECORD.packed().encode())
+    kept = CommitRecord.unpacked(_RECORD.packed().encode())
     assert (kept.version, kept.parts) == (4, _RECORD.parts)
     assert store._facts(json.dumps(_QUERY).encode()) == {
         name: value for name, value in _QUERY.items() if value is not None
     }
     assert _first(b"9 1-0\n") == Id(1, 0)
     rows = [[b"1-0", [word for at, value in enumerate(_VALUES) for word in (f"f{at}".encode(), value)]]]
-    page = general(rows, _LAYOUT.want)
+    page = decode_parsed(rows, _LAYOUT.want)
     assert page is not None
     (row,) = _LAYOUT.batch("s", page).to_pylist()
     assert (row["f0"], row["f6"], row["f7"]) == (17, {"a": 1, "b": ["x", None]}, [1, 2])

@@ -101,7 +101,8 @@ def test_a_query_goes_on_from_a_recorded_checkpoint(
     told = {kind: set(words) for kind, words in events(client).items()}
     last = client.xinfo_stream("millstream:spark:progress")["last-generated-id"]
     with contextlib.closing(millstream.spark.watch(spark, server.url)):
-        run(read(spark, server.url, options).writeStream.foreachBatch(note), checkpoints / name)
+        query = read(spark, server.url, options).writeStream.foreachBatch(note).queryName(name)
+        run(query, checkpoints / name)
     for kind, words in events(client, f"({last}").items():
         assert told[kind] - {"error"} <= words, "what is told of a query has other names"
     assert by_number(batches[1]) == by_number(ids(checkpoints, f"{name}-1"))

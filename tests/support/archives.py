@@ -16,10 +16,10 @@ import pyarrow as pa
 import redis
 from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType
 
-from millstream.spark.archive.directory import Folder
-from millstream.spark.archive.files import read_pages, write_files
-from millstream.spark.archive.store import Keeper, Settings
-from millstream.spark.arrow.decode import Want
+from millstream.spark.archiving.directory import Folder
+from millstream.spark.archiving.files import read_pages, write_files
+from millstream.spark.archiving.store import Keeper, Settings
+from millstream.spark.arrow.page import Want
 from millstream.spark.model.offsets import MAX_PART, ZERO, Id, load
 from millstream.spark.source import MillstreamSource, StreamReader
 from support.servers import ServerProcess

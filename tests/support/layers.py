@@ -94,8 +94,8 @@ PURE = (
     "millstream.client.jsontext",
     "millstream.spark.model.offsets",
     "millstream.spark.model.claims",
-    "millstream.spark.archive.bounds",
-    "millstream.spark.archive.manifest",
+    "millstream.spark.archiving.bounds",
+    "millstream.spark.archiving.manifest",
     "millstream.console.model",
     "millstream.console.advice",
 )

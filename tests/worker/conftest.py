@@ -88,7 +88,7 @@ class Tasks:
 
     def worker(self, target: str, url: str, **environment: str) -> "subprocess.Popen[str]":
         """One worker process without a supervisor."""
-        return self._start([sys.executable, "-m", "millstream.worker.process.child", target], url, environment)
+        return self._start([sys.executable, "-m", "millstream.worker.child", target], url, environment)
 
     def run(self, target: str, url: str, *options: str, **environment: str) -> "subprocess.Popen[str]":
         """``millstream run``."""

@@ -6,8 +6,8 @@ import gc
 import pytest
 
 from millstream import App, BatchError, Message, Nack, Reject, Retry, StreamSub
+from millstream.client.connect import sync_client
 from millstream.client.manual import StoreClock, manual_store
-from millstream.client.url import sync_client
 from millstream.testing import WorkerUnderTest
 from millstream.worker import testing
 from millstream.worker.handlers import envelope

@@ -53,11 +53,11 @@ def demo(rows: int | None, url: str | None, out: Path, *, kill_server: bool, kee
     """See ``HELP``."""
     with exits("millstream demo", extra="demo"):
         from millstream.demo import report, run  # noqa: PLC0415 - the help must not wait for pandas
-        from millstream.demo.flights.settings import Keys, Settings  # noqa: PLC0415 - as above
+        from millstream.demo.flights.settings import DemoSettings, Keys  # noqa: PLC0415 - as above
         from millstream.demo.page import document  # noqa: PLC0415 - as above
 
         prefix = f"millstream-demo:{secrets.token_hex(4)}:" if url else ""
-        settings = Settings(out.resolve(), Keys.under(prefix), rows, url, kill_server, keep)
+        settings = DemoSettings(out.resolve(), Keys.under(prefix), rows, url, kill_server, keep)
         try:
             result = run.run(settings, Console(stderr=True))
         except KeyboardInterrupt:

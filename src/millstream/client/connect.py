@@ -1,12 +1,25 @@
-"""``millstream.connect`` and ``millstream.connect_async``: the one way in for users, whatever the URL names."""
+"""From a URL to a redis-py client: ``connect`` and ``connect_async`` for users, two factories for the other parts.
 
-from typing import TYPE_CHECKING, Any
+``redis://``, ``rediss://`` and ``unix://`` name a server. ``redis+sentinel://`` asks Sentinels who the master is,
+``redis+cluster://`` is a cluster (``millstream.client.discovery`` has both). ``memory://`` and ``file:///dir`` give the
+same clients over an engine in this process (``millstream.embedded``, loaded only then); where another process serves
+the directory, ``file:///dir`` connects to that.
+"""
 
-from millstream.client.url import CLUSTERS, async_client, sync_client
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
-if TYPE_CHECKING:
-    import redis
-    import redis.asyncio
+import redis
+import redis.asyncio
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from millstream.client import itself
+from millstream.client.url import CLUSTERS, EMBEDDED, PLAIN, SENTINELS, check_url, without_password
+from millstream.errors import ConfigError, LogLockedError
 
 
 def connect(url: str = "memory://", **options: Any) -> "redis.Redis":
@@ -26,11 +39,11 @@ def connect(url: str = "memory://", **options: Any) -> "redis.Redis":
             sent twice unless ``retry`` is.
 
     Raises:
-        ConfigError: the URL cannot be meant.
+        ConfigError: the URL is invalid.
         StorageError: the data directory is locked by a process that does not serve it, damaged or not usable.
     """
     if url.startswith(CLUSTERS):
-        from millstream.client.cluster import sync_cluster  # noqa: PLC0415 - only its users load it
+        from millstream.client.discovery.cluster import sync_cluster  # noqa: PLC0415 - only its users load it
 
         cluster: Any = sync_cluster(url, **options)
         return cluster  # type: ignore[no-any-return] # not a Redis for redis-py, but of the same methods
@@ -40,3 +53,112 @@ def connect(url: str = "memory://", **options: Any) -> "redis.Redis":
 def connect_async(url: str = "memory://", **options: Any) -> "redis.asyncio.Redis":
     """The asyncio client; see :func:`connect`. A data directory is recovered before this returns."""
     return async_client(url, **options)
+
+
+def sync_client(url: str, **options: Any) -> "redis.Redis":
+    """A blocking client for any server that speaks Redis Streams, or for a store of this process.
+
+    redis-py 8 gives up on a read after five seconds and silently sends it again; a command that blocks on purpose would
+    be run twice. So no socket timeout is set unless ``options`` has one, and nothing is sent again by itself.
+
+    Raises:
+        ConfigError: the URL is not one we can reach, or that of a cluster: what asks for this client needs one server.
+        StorageError: the data directory of a ``file://`` URL is locked by a process that does not serve it, damaged or
+            not usable.
+    """
+    options.setdefault("socket_timeout", None)
+    options.setdefault("retry", Retry(NoBackoff(), 0))
+    if check_url(url).startswith(EMBEDDED):
+        from millstream.embedded.place import parse_place  # noqa: PLC0415 - only its users load the engine
+        from millstream.embedded.sync import sync_pool  # noqa: PLC0415 - as above
+
+        try:
+            return redis.Redis.from_pool(sync_pool(parse_place(url), **options))
+        except LogLockedError as locked:
+            url, options = _attach(url, locked, options)
+    if url.startswith(SENTINELS):
+        from millstream.client.discovery.sentinel import sync_master  # noqa: PLC0415 - only its users load it
+
+        return sync_master(url, **options)
+    if url.startswith(CLUSTERS):
+        raise ConfigError(
+            f"{without_password(url)!r}: a cluster is for workers, `millstream dead` and `worker`, and connect(); this "
+            "needs one server"
+        )
+    if url.startswith(PLAIN):
+        options.setdefault("connection_class", itself.CheckedConnection)
+    with _options_of(url):
+        client: redis.Redis = redis.Redis.from_url(url, **options)
+        _try_options(url, client.connection_pool)
+    return client
+
+
+def async_client(url: str, **options: Any) -> "redis.asyncio.Redis":
+    """The asyncio client, with the same choices as :func:`sync_client`."""
+    from redis.asyncio.retry import Retry as AsyncRetry  # noqa: PLC0415 - only asyncio users pay for it
+
+    options.setdefault("socket_timeout", None)
+    options.setdefault("retry", AsyncRetry(NoBackoff(), 0))
+    if check_url(url).startswith(EMBEDDED):
+        from millstream.embedded.aio import async_pool  # noqa: PLC0415 - only its users load the engine
+        from millstream.embedded.place import parse_place  # noqa: PLC0415 - as above
+
+        try:
+            return redis.asyncio.Redis.from_pool(async_pool(parse_place(url), **options))
+        except LogLockedError as locked:
+            url, options = _attach(url, locked, options)
+    if url.startswith(SENTINELS):
+        from millstream.client.discovery.sentinel import async_master  # noqa: PLC0415 - only its users load it
+
+        return async_master(url, **options)
+    if url.startswith(CLUSTERS):
+        from millstream.client.discovery.cluster import async_cluster  # noqa: PLC0415 - only its users load it
+
+        cluster: Any = async_cluster(url, **options)
+        return cluster  # type: ignore[no-any-return] # not a Redis for redis-py, but of the same methods
+    if url.startswith(PLAIN):
+        options.setdefault("connection_class", itself.AsyncCheckedConnection)
+    with _options_of(url):
+        client: redis.asyncio.Redis = redis.asyncio.Redis.from_url(url, **options)
+        _try_options(url, client.connection_pool)
+    return client
+
+
+@contextlib.contextmanager
+def _options_of(url: str) -> Iterator[None]:
+    """What redis-py says of options behind the URL's question mark, as an error that names the URL.
+
+    Raises:
+        ConfigError: it does not know one, or its value is none.
+    """
+    try:
+        yield
+    except (TypeError, ValueError) as reason:
+        told = str(reason)
+        if (unknown := re.search(r"unexpected keyword argument ('\w+')", told)) is not None:
+            told = f"there is no option {unknown[1]} for a connection"
+        raise ConfigError(f"cannot use {without_password(url)!r}: {told}") from None
+
+
+def _try_options(url: str, pool: Any) -> None:
+    """Make a connection and leave it unconnected: redis-py looks at the names of the URL's options only there."""
+    if urlsplit(url).query:
+        pool.connection_class(**pool.connection_kwargs)
+
+
+def _attach(url: str, locked: LogLockedError, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The address at which another process serves a directory, and the options to connect to it.
+
+    Raises:
+        LogLockedError: that process does not serve it.
+        ConfigError: the URL asks for an fsync, which is for the server to decide.
+    """
+    if locked.address is None:
+        raise locked
+    asked = dict(parse_qsl(urlsplit(url).query))
+    if "fsync" in asked:
+        raise ConfigError(
+            f"{url!r}: process {locked.pid} serves this directory at {locked.address} and decides about fsync; leave "
+            "?fsync out"
+        )
+    return locked.address, {"db": int(asked.get("db", "0")), **options}

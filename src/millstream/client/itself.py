@@ -22,7 +22,7 @@ def _is_itself(connected: socket.socket) -> bool:
         return False
 
 
-class Connection(redis.Connection):
+class CheckedConnection(redis.Connection):
     """Redis-py's blocking TCP connection."""
 
     def _connect(self) -> socket.socket:
@@ -33,7 +33,7 @@ class Connection(redis.Connection):
         return made
 
 
-class AsyncConnection(redis.asyncio.Connection):
+class AsyncCheckedConnection(redis.asyncio.Connection):
     """The same under asyncio."""
 
     _writer: Any

@@ -27,10 +27,10 @@ from redis.exceptions import (
 )
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from millstream.client.url import CLUSTERS, async_client
+from millstream.client.connect import async_client
 from millstream.errors import Disconnected, MillstreamError, UsageError
 
-__all__ = ["AccessDenied", "Command", "Disconnected", "Line", "Reply", "Withheld", "open_line", "passes"]
+__all__ = ["AccessDenied", "Command", "Disconnected", "Line", "Reply", "Withheld", "passes"]
 
 Command: TypeAlias = Sequence[bytes | str | int | float]
 Reply: TypeAlias = Any
@@ -40,7 +40,7 @@ class Withheld(MillstreamError):  # noqa: N818 - the caller's own condition
     """The commands were not sent, because their condition did not hold any more when it was their turn."""
 
 
-class AccessDenied(MillstreamError):  # noqa: N818 - the server's verdict
+class AccessDenied(MillstreamError):  # noqa: N818 - the server's answer, not a fault of ours
     """The server refused the user name, the password or the right to connect; trying again will not help."""
 
 
@@ -259,22 +259,6 @@ class Line:
             if not future.done():
                 future.set_exception(error)
                 future.exception()  # seen: a caller that was cancelled will not ask for it
-
-
-def open_line(url: str, *, near: str | None = None, greet: Sequence[Command] = (), redial: bool = False) -> Line:
-    """A line to what a URL names.
-
-    Args:
-        url: of a server, or of a cluster.
-        near: on a cluster, the key whose node is meant; None for a line that sends each command to its key's node.
-        greet: see :class:`Line`; only with ``near``.
-        redial: see :class:`Line`; a cluster's line that is near no key always does.
-    """
-    if not url.startswith(CLUSTERS):
-        return Line(url, greet=greet, redial=redial)
-    from millstream.client.cluster import ClusterLine, NearLine  # noqa: PLC0415 - only its users load it
-
-    return ClusterLine(url) if near is None else NearLine(url, near, greet=greet)
 
 
 def _holds(asked: _Asked) -> bool:

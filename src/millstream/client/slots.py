@@ -1,11 +1,38 @@
-"""Which keys are neighbours in a cluster. Pure.
+"""Which slot of a cluster a key is in, which keys a command names, and who has which slot. Pure.
 
 A cluster puts a key into one of 16,384 slots by the part of its name between the first ``{`` and the ``}`` behind it
 (its hash tag), or by the whole name where there is none. Keys that one command, script or transaction touches must be
 in one slot.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
 from redis.crc import key_slot
+
+Address = tuple[str, int]
+"""Host and port of a node."""
+
+#: Where a command has its (first) key, if not in the second word.
+_KEY_AT = {"EVAL": 3, "EVALSHA": 3, "XINFO": 2, "XGROUP": 2, "OBJECT": 2, "MEMORY": 2}
+_KEYLESS = frozenset(
+    {
+        "MULTI",
+        "EXEC",
+        "UNWATCH",
+        "SCAN",
+        "CLIENT",
+        "COMMAND",
+        "INFO",
+        "CONFIG",
+        "DISCARD",
+        "TIME",
+        "ROLE",
+        "PING",
+        "ECHO",
+    }
+)
 
 
 def slot_of(key: str | bytes) -> int:
@@ -33,3 +60,51 @@ def beside(stream: str, kind: str, name: str) -> str:
     tag = tag_of(stream)
     whole = name if tag == stream else f"{stream}:{name}"
     return f"millstream:{{{tag}}}:{kind}:{whole}"
+
+
+def key_of(command: Sequence[bytes | str | int | float]) -> str | bytes | None:
+    """The (first) key of a command; None where it names none."""
+    name = str(command[0]).upper()
+    at = _KEY_AT.get(name, 1)
+    if name == "XREADGROUP":
+        at = command.index("STREAMS") + 1
+    if name in _KEYLESS or len(command) <= at:
+        return None
+    key = command[at]
+    return key if isinstance(key, bytes) else str(key)
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """Who has which slot, as a node said.
+
+    Attributes:
+        ranges: first slot, last slot, and the nodes that have them: the primary, then its replicas.
+    """
+
+    ranges: tuple[tuple[int, int, tuple[Address, ...]], ...] = ()
+
+    @classmethod
+    def of_reply(cls, rows: Any, asked: Address) -> "Slots":
+        """Read a reply to CLUSTER SLOTS; an empty host in it means the node that was asked."""
+        return cls(
+            tuple(
+                (row[0], row[1], tuple(((node[0] or b"").decode() or asked[0], node[1]) for node in row[2:]))
+                for row in rows
+            )
+        )
+
+    @property
+    def primaries(self) -> list[Address]:
+        """Every node that has slots of its own."""
+        return sorted({nodes[0] for _, _, nodes in self.ranges})
+
+    def nodes(self, key: str | bytes) -> tuple[Address, ...]:
+        """The primary that has a key, then its replicas; empty where nobody has its slot."""
+        slot = slot_of(key)
+        return next((nodes for first, last, nodes in self.ranges if first <= slot <= last), ())
+
+
+def shown_key(key: str | bytes) -> str:
+    """A key as text for messages; bytes that are no UTF-8 as question marks."""
+    return key.decode(errors="replace") if isinstance(key, bytes) else key

@@ -1,26 +1,14 @@
-"""From a URL to a redis-py client: ``redis://``, ``rediss://``, ``unix://``, with timeouts that suit blocking.
+"""What the text of a URL says before anybody connects: which kind of server, what is wrong with it, the secrets in it.
 
-``redis+sentinel://`` asks Sentinels who the master is (``millstream.client.sentinel``), ``redis+cluster://`` is a
-cluster (``millstream.client.cluster``).
-
-``memory://`` and ``file:///dir`` give the same clients over an engine in this process (``millstream.embedded``, loaded
-only then). Where another process serves the directory, ``file:///dir`` connects to that.
+Nothing here loads a client, since Spark imports this whenever it looks for a data source and the command line for help.
+The clients themselves are made by ``millstream.client.connect``.
 """
 
-import contextlib
+import os
 import re
-from collections.abc import Iterator
-from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
-import redis
-import redis.asyncio
-from redis.backoff import NoBackoff
-from redis.retry import Retry
-
-from millstream.client import itself, urltext
-from millstream.client.urltext import without_password, wrong
-from millstream.errors import ConfigError, LogLockedError
+from millstream.errors import ConfigError
 
 SENTINELS = "redis+sentinel://"
 CLUSTERS = "redis+cluster://"
@@ -29,7 +17,63 @@ SERVERS = (PLAIN, "rediss://", "unix://", SENTINELS, CLUSTERS)
 EMBEDDED = ("memory://", "file://")
 SCHEMES = SERVERS + EMBEDDED
 
-find_url = urltext.find_url
+DEFAULT_URL = "redis://127.0.0.1:6379/0"
+
+_ENCODED = "in a password, / ? # @ [ ] are written percent-encoded: %2F %3F %23 %40 %5B %5D"
+
+
+def find_url(given: str | None = None) -> str:
+    """The URL that is meant: the one given, else ``MILLSTREAM_URL`` or ``REDIS_URL``, else a server on this machine."""
+    return given or url_of_environment() or DEFAULT_URL
+
+
+def url_of_environment() -> str | None:
+    """What ``MILLSTREAM_URL`` or else ``REDIS_URL`` says; None where neither is set."""
+    return os.environ.get("MILLSTREAM_URL") or os.environ.get("REDIS_URL") or None
+
+
+def unreached(url: str, error: Exception) -> str:
+    """One sentence for a server that cannot be talked to: which one it is, and how another is named."""
+    return (
+        f"cannot talk to {without_password(url)} ({str(error).rstrip('.')}): start the server, or name another by "
+        "--url, MILLSTREAM_URL or REDIS_URL"
+    )
+
+
+def wrong(url: str) -> str | None:
+    """What is wrong with the URL of one server, None if nothing is.
+
+    redis-py takes a database that is no number for database 0, and port 0 for 6379: somebody else's data.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return f"it cannot be taken apart ({_ENCODED})"
+    asked = parse_qs(parts.query).get("db")
+    if asked and not re.fullmatch(r"[0-9]+", asked[0]):
+        return f"db={asked[0]} is no number of a database: ?db=1 would be one"
+    if parts.scheme == "unix":
+        return None
+    try:
+        port = parts.port
+    except ValueError:  # its text has what stands there, which may be a part of a password
+        return f"its port is no number from 1 to 65535 ({_ENCODED})"
+    if not asked and not re.fullmatch(r"/?[0-9]*/?", unquote(parts.path)):
+        return "what follows the port is the number of a database, as in redis://127.0.0.1:6379/0"
+    return "there is no port 0" if port == 0 else None
+
+
+_PASSWORD = re.compile(r"(://[^:/@\s]*):[^/?#\s]*@")
+_BROKEN = re.compile(r"(://[^:/@\s]*):(?!\d*(?:[/?#\s]|$))\S*@")
+"""A password with characters that should have been encoded, so that it does not end where the server's name begins."""
+
+
+def without_password(url: str) -> str:
+    """The URL, or a text with URLs in it, for messages."""
+    url, hidden = _PASSWORD.subn(r"\1:***@", url)
+    if not hidden:
+        url = _BROKEN.sub(r"\1:***@", url)
+    return re.sub(r"(password=)[^&'\"]*", r"\1***", url)
 
 
 def check_url(url: str) -> str:
@@ -43,8 +87,8 @@ def check_url(url: str) -> str:
             f"cannot reach {without_password(url)!r}: a server URL starts with one of {', '.join(SCHEMES)}, for "
             "example redis://127.0.0.1:6379/0"
         )
-    if not url.startswith((SENTINELS, CLUSTERS, *EMBEDDED)) and (told := wrong(url)) is not None:
-        raise ConfigError(f"cannot reach {without_password(url)!r}: {told}")
+    if not url.startswith((SENTINELS, CLUSTERS, *EMBEDDED)) and (fault := wrong(url)) is not None:
+        raise ConfigError(f"cannot reach {without_password(url)!r}: {fault}")
     return url
 
 
@@ -72,112 +116,3 @@ def check_remote(url: str) -> str:
             "URL it prints"
         )
     return url
-
-
-def sync_client(url: str, **options: Any) -> "redis.Redis":
-    """A blocking client for any server that speaks Redis Streams, or for a store of this process.
-
-    redis-py 8 gives up on a read after five seconds and silently sends it again; a command that blocks on purpose would
-    be run twice. So no socket timeout is set unless ``options`` has one, and nothing is sent again by itself.
-
-    Raises:
-        ConfigError: the URL is not one we can reach, or that of a cluster: what asks for this client needs one server.
-        StorageError: the data directory of a ``file://`` URL is locked by a process that does not serve it, damaged or
-            not usable.
-    """
-    options.setdefault("socket_timeout", None)
-    options.setdefault("retry", Retry(NoBackoff(), 0))
-    if check_url(url).startswith(EMBEDDED):
-        from millstream.embedded.place import parse_place  # noqa: PLC0415 - only its users load the engine
-        from millstream.embedded.sync import sync_pool  # noqa: PLC0415 - as above
-
-        try:
-            return redis.Redis.from_pool(sync_pool(parse_place(url), **options))
-        except LogLockedError as locked:
-            url, options = _attach(url, locked, options)
-    if url.startswith(SENTINELS):
-        from millstream.client.sentinel import sync_master  # noqa: PLC0415 - only its users load it
-
-        return sync_master(url, **options)
-    if url.startswith(CLUSTERS):
-        raise ConfigError(
-            f"{without_password(url)!r}: a cluster is for workers, `millstream dead` and `worker`, and connect(); this "
-            "needs one server"
-        )
-    if url.startswith(PLAIN):
-        options.setdefault("connection_class", itself.Connection)
-    with _options_of(url):
-        client: redis.Redis = redis.Redis.from_url(url, **options)
-        _try_options(url, client.connection_pool)
-    return client
-
-
-def async_client(url: str, **options: Any) -> "redis.asyncio.Redis":
-    """The asyncio client, with the same choices as :func:`sync_client`."""
-    from redis.asyncio.retry import Retry as AsyncRetry  # noqa: PLC0415 - only asyncio users pay for it
-
-    options.setdefault("socket_timeout", None)
-    options.setdefault("retry", AsyncRetry(NoBackoff(), 0))
-    if check_url(url).startswith(EMBEDDED):
-        from millstream.embedded.aio import async_pool  # noqa: PLC0415 - only its users load the engine
-        from millstream.embedded.place import parse_place  # noqa: PLC0415 - as above
-
-        try:
-            return redis.asyncio.Redis.from_pool(async_pool(parse_place(url), **options))
-        except LogLockedError as locked:
-            url, options = _attach(url, locked, options)
-    if url.startswith(SENTINELS):
-        from millstream.client.sentinel import async_master  # noqa: PLC0415 - only its users load it
-
-        return async_master(url, **options)
-    if url.startswith(CLUSTERS):
-        from millstream.client.cluster import async_cluster  # noqa: PLC0415 - only its users load it
-
-        cluster: Any = async_cluster(url, **options)
-        return cluster  # type: ignore[no-any-return] # not a Redis for redis-py, but of the same methods
-    if url.startswith(PLAIN):
-        options.setdefault("connection_class", itself.AsyncConnection)
-    with _options_of(url):
-        client: redis.asyncio.Redis = redis.asyncio.Redis.from_url(url, **options)
-        _try_options(url, client.connection_pool)
-    return client
-
-
-@contextlib.contextmanager
-def _options_of(url: str) -> Iterator[None]:
-    """What redis-py says of options behind the URL's question mark, as an error that names the URL.
-
-    Raises:
-        ConfigError: it does not know one, or its value is none.
-    """
-    try:
-        yield
-    except (TypeError, ValueError) as reason:
-        told = str(reason)
-        if (unknown := re.search(r"unexpected keyword argument ('\w+')", told)) is not None:
-            told = f"there is no option {unknown[1]} for a connection"
-        raise ConfigError(f"cannot use {without_password(url)!r}: {told}") from None
-
-
-def _try_options(url: str, pool: Any) -> None:
-    """Make a connection and leave it unconnected: redis-py looks at the names of the URL's options only there."""
-    if urlsplit(url).query:
-        pool.connection_class(**pool.connection_kwargs)
-
-
-def _attach(url: str, locked: LogLockedError, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The address at which another process serves a directory, and the options to connect to it.
-
-    Raises:
-        LogLockedError: that process does not serve it.
-        ConfigError: the URL asks for an fsync, which is for the server to decide.
-    """
-    if locked.address is None:
-        raise locked
-    asked = dict(parse_qsl(urlsplit(url).query))
-    if "fsync" in asked:
-        raise ConfigError(
-            f"{url!r}: process {locked.pid} serves this directory at {locked.address} and decides about fsync; leave "
-            "?fsync out"
-        )
-    return locked.address, {"db": int(asked.get("db", "0")), **options}

@@ -20,7 +20,7 @@ from redis.asyncio import Redis
 
 from millstream.client.url import find_url
 from millstream.errors import ConfigError
-from millstream.worker.app import App, Publisher
+from millstream.worker.app import App
 from millstream.worker.handlers import envelope
 from millstream.worker.handlers.binding import unwrap
 from millstream.worker.handlers.convert import as_text, lenient
@@ -31,6 +31,7 @@ from millstream.worker.handlers.message import Reject as RejectMessage
 from millstream.worker.handlers.middleware import Middleware, Run, RunBatch
 from millstream.worker.handlers.subscription import StreamSub as OurSub
 from millstream.worker.model.retry import Retry
+from millstream.worker.publishing import Publisher
 
 __all__ = [
     "AckMessage",

@@ -70,7 +70,7 @@ async def watch(flight: Flight, msg: Message) -> None:
 
 
 async def alert(flight: Flight, msg: Message, kind: str) -> None:
-    """Add to the stream of alerts; ``of`` names the event it is about, so a second alert for it can be told."""
+    """Add to the stream of alerts; ``of`` names the event it is about, so a second alert for it shows."""
     fields = {
         "of": msg.id,
         "kind": kind,

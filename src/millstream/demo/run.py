@@ -10,7 +10,8 @@ from types import FrameType
 import redis
 from rich.console import Console
 
-from millstream.client.url import check_remote, sync_client
+from millstream.client.connect import sync_client
+from millstream.client.url import check_remote
 from millstream.demo.checks import truth
 from millstream.demo.checks.compare import check_all
 from millstream.demo.checks.evidence import Evidence, gather
@@ -18,7 +19,7 @@ from millstream.demo.checks.result import Result
 from millstream.demo.flights import rules
 from millstream.demo.flights.data import TOTAL_ROWS, data_file, events
 from millstream.demo.flights.producer import Producer
-from millstream.demo.flights.settings import Settings
+from millstream.demo.flights.settings import DemoSettings
 from millstream.demo.running.flow import Flow
 from millstream.demo.running.processes import Processes
 from millstream.demo.running.progress import board
@@ -30,7 +31,7 @@ FEWEST_ROWS = 1_000
 """Fewer flights would not contain each kind of trouble that the checks are about."""
 
 
-def preflight(settings: Settings) -> None:
+def preflight(settings: DemoSettings) -> None:
     """Find out what is missing before anything slow happens.
 
     Raises:
@@ -60,7 +61,7 @@ def _check_server(url: str) -> None:
         raise UsageError(f"no server answers at --url ({error}): start it, or leave --url out") from error
 
 
-def run(settings: Settings, console: Console) -> Result:
+def run(settings: DemoSettings, console: Console) -> Result:
     """Run the demo.
 
     Args:
@@ -139,12 +140,12 @@ def expected(facts: truth.Truth) -> Sample:
     )
 
 
-def _make_group(client: "redis.Redis", settings: Settings) -> None:
+def _make_group(client: "redis.Redis", settings: DemoSettings) -> None:
     """The group from the stream's beginning, before anyone can publish: no worker's start decides what it sees."""
     client.xgroup_create(settings.keys.flights, rules.GROUP, "0", mkstream=True)
 
 
-def _clean_keys(client: "redis.Redis", settings: Settings) -> None:
+def _clean_keys(client: "redis.Redis", settings: DemoSettings) -> None:
     """Remove our keys from a server that is not ours."""
     if not settings.url or settings.keep:
         return

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import redis
 
-from millstream.client.url import check_remote, sync_client
+from millstream.client.connect import sync_client
+from millstream.client.url import check_remote
 from millstream.errors import MillstreamError, UsageError
 from millstream.persistence.disk import RealDisk
 from millstream.persistence.lockfile import read_owner

@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 from hiredis import pack_command
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
-from millstream.client.url import sync_client
-from millstream.client.urltext import without_password
+from millstream.client.connect import sync_client
+from millstream.client.url import without_password
 from millstream.migrate.errors import LinkError, RefusedError
 
 Word: TypeAlias = bytes | str | int

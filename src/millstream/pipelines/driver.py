@@ -25,8 +25,8 @@ from millstream.ending import Ending
 from millstream.errors import ConfigError
 from millstream.logs import logger
 from millstream.pipelines.board import Board
+from millstream.worker.child import prepared
 from millstream.worker.monitoring.health import ALLOW_VARIABLE, HealthError, serving
-from millstream.worker.process.child import prepared
 from millstream.worker.process.run import EXIT_CLEAN, EXIT_CONFIG, EXIT_DISMISSED
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def check(app: "App") -> None:
     """
     try:
         from millstream.spark.options.read import parse  # noqa: PLC0415 - as above
-        from millstream.spark.session.local import java_problem  # noqa: PLC0415 - may not be there
+        from millstream.spark.sessions.local import java_problem  # noqa: PLC0415 - may not be there
         from millstream.spark.source import MillstreamSource  # noqa: F401, PLC0415 - needs PySpark
     except ModuleNotFoundError as error:
         raise ConfigError(f"pipelines need {error.name}: pip install 'millstream[spark]'") from None
@@ -100,7 +100,7 @@ def run(app: "App", confs: dict[str, str]) -> int:
     """
     from millstream.pipelines.runner import Runner  # noqa: PLC0415 - needs PySpark
     from millstream.spark.monitoring.listener import watch  # noqa: PLC0415 - as above
-    from millstream.spark.session.local import session  # noqa: PLC0415 - as above
+    from millstream.spark.sessions.local import session  # noqa: PLC0415 - as above
 
     _let_workers_import()
     logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of every call from Java at INFO

@@ -8,18 +8,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from millstream.spark.archive.job import archive
+    from millstream.spark.archiving.job import archive
     from millstream.spark.monitoring.listener import watch
     from millstream.spark.recovery.recover import recover
-    from millstream.spark.session.local import java_problem, session
+    from millstream.spark.sessions.local import java_problem, session
 
 __all__ = ["archive", "java_problem", "recover", "session", "watch"]
 
 _HOMES = {
-    "archive": "archive.job",
-    "java_problem": "session.local",
+    "archive": "archiving.job",
+    "java_problem": "sessions.local",
     "recover": "recovery.recover",
-    "session": "session.local",
+    "session": "sessions.local",
     "watch": "monitoring.listener",
 }
 

@@ -24,7 +24,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from millstream.client import urltext
+from millstream.client import url as url_text
 from millstream.errors import ConfigError, MillstreamError
 from millstream.spark import dispatch
 from millstream.spark.model.offsets import Range, dump, load
@@ -91,7 +91,7 @@ class MillstreamSource(DataSource):
             told = "option 'stream' is missing: say .option('stream', 'orders')"
             nothing = ConfigError(f"{told}. If this is a table: {_NO_TABLE}")
             self._reading = nothing
-            self._writing = self._writing if urltext.url_of_environment() else nothing
+            self._writing = self._writing if url_text.url_of_environment() else nothing
             return
         if isinstance(self._reading, ConfigError) and isinstance(self._writing, ConfigError):
             raise self._likelier(options)
@@ -150,7 +150,7 @@ class MillstreamSource(DataSource):
             return self.face.reader(schema)
         self.parsed.refuse(names.BATCH, "a batch read")
         if self.parsed.archive is not None:
-            from millstream.spark.archive import reader as union  # noqa: PLC0415 - Arrow and redis only where they are used
+            from millstream.spark.archiving import reader as union  # noqa: PLC0415 - Arrow and redis only where they are used
 
             return union.reader(self.parsed, dispatch.checked_schema(self.parsed.fields, schema))
         return BatchReader(self.parsed, dispatch.checked_schema(self.parsed.fields, schema))

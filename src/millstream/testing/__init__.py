@@ -31,8 +31,8 @@ from pathlib import Path
 import pytest
 import redis
 
+from millstream.client.connect import sync_client
 from millstream.client.manual import StoreClock, fresh_memory, manual_store
-from millstream.client.url import sync_client
 from millstream.embedded.place import parse_place
 from millstream.embedded.stores import Lease
 from millstream.server.thread import ServerThread

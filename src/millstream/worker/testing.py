@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import ResponseError
 
 from millstream import times
+from millstream.client.connect import sync_client
 from millstream.client.manual import StoreClock, manual_store
-from millstream.client.url import sync_client
 from millstream.worker.app import App
 from millstream.worker.handlers.message import Message, Nack, Reject
 from millstream.worker.handlers.middleware import Middleware, Run, RunBatch

@@ -25,13 +25,14 @@ from hypothesis import strategies as st
 
 from millstream.errors import ConfigError, StorageError, UsageError
 from millstream.failpoints import ARCHIVE as POINTS
-from millstream.spark.archive.directory import LOCK, MANIFEST, ArchiveLockedError, Folder
-from millstream.spark.archive.files import archived, merge, read_pages, write_batches, write_files
-from millstream.spark.archive.job import look
-from millstream.spark.archive.manifest import DataFile, Manifest, Place
-from millstream.spark.archive.store import Keeper, Settings
-from millstream.spark.archive.trim import Keep, Trimmer
-from millstream.spark.arrow.decode import Want, general
+from millstream.spark.archiving.directory import LOCK, MANIFEST, ArchiveLockedError, Folder
+from millstream.spark.archiving.files import archived, merge, read_pages, write_batches, write_files
+from millstream.spark.archiving.job import look
+from millstream.spark.archiving.manifest import DataFile, Manifest, Place
+from millstream.spark.archiving.store import Keeper, Settings
+from millstream.spark.archiving.trim import Keep, Trimmer
+from millstream.spark.arrow.decode import decode_parsed
+from millstream.spark.arrow.page import Want
 from millstream.spark.model.offsets import MAX_PART, ZERO, DataLossError, Id, Position, parse_id
 from millstream.spark.source import MillstreamSource
 from support.archives import LAST, Traffic, archive_once, data_files, held, rows_of
@@ -407,7 +408,7 @@ def test_files_are_read_as_the_stream_was(tmp_path_factory: pytest.TempPathFacto
     want = data.draw(st.builds(Want, st.sampled_from([(), (b"a",), (b"\xff", b"")]), st.booleans(), st.booleans()))
     pages = [page for file in made for page in read_pages(root / file.path, after, until, want)]
     wanted = [row for row in raw if after < parse_id(row[0].decode()) <= until]
-    whole = general(wanted, want)
+    whole = decode_parsed(wanted, want)
     if whole is None:
         assert pages == []
         return

@@ -17,8 +17,8 @@ import millstream.spark
 from millstream.cli.main import main
 from millstream.errors import ConfigError
 from millstream.failpoints import ARCHIVE as POINTS
-from millstream.spark.archive.directory import MANIFEST, Folder
-from millstream.spark.archive.store import Settings
+from millstream.spark.archiving.directory import MANIFEST, Folder
+from millstream.spark.archiving.store import Settings
 from support import campaign
 from support.archives import Traffic, archive_once, data_files, held
 from support.servers import ServerProcess, redis_server

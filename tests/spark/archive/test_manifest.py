@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.errors import StorageError
-from millstream.spark.archive.manifest import FAN, DataFile, Manifest, ManifestError, Place, dump, load, mergeable
+from millstream.spark.archiving.manifest import FAN, DataFile, Manifest, ManifestError, Place, dump, load, mergeable
 from millstream.spark.model.offsets import ZERO, Id, Position
 
 

@@ -14,10 +14,10 @@ from click.testing import CliRunner, Result
 
 from millstream.cli.main import main
 from millstream.errors import ConfigError, UsageError
-from millstream.spark.archive import replay as replays
-from millstream.spark.archive.replay import Replay, ReplayError, replay
-from millstream.spark.archive.store import Settings
-from millstream.spark.archive.trim import Keep
+from millstream.spark.archiving import replay as replays
+from millstream.spark.archiving.replay import Replay, ReplayError, replay
+from millstream.spark.archiving.store import Settings
+from millstream.spark.archiving.trim import Keep
 from support.archives import archive_once
 from support.servers import ServerProcess
 from support.streams import fill

@@ -1,4 +1,4 @@
-"""Replies to Arrow: the fast way equals the general one wherever it answers, and it answers for all usual replies."""
+"""Replies to Arrow: the fast way equals the parser's wherever it answers, and it answers for entries that are alike."""
 
 import subprocess
 import sys
@@ -10,8 +10,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from millstream.errors import UsageError
-from millstream.spark.arrow.decode import Page, Want, fast, general, parse_replies
-from millstream.spark.arrow.decode_uniform import regular
+from millstream.spark.arrow.arrays import optional_strings
+from millstream.spark.arrow.decode import decode, decode_parsed, parse_replies
+from millstream.spark.arrow.decode_uniform import decode_uniform
+from millstream.spark.arrow.page import Page, Want
 from millstream.spark.model.offsets import Id
 
 Entry = tuple[bytes, list[bytes]]
@@ -97,13 +99,16 @@ flats = st.lists(st.tuples(names, nasty), min_size=1, max_size=5).map(
 def test_the_fast_way_is_right_or_declines(entries: list[Entry], want: Want) -> None:
     """Whatever bytes a value or name holds, the fast way never reads a reply differently from a real parser."""
     raw = reply(entries)
-    slow = general(parse_replies(raw)[0], want)
+    slow = decode_parsed(parse_replies(raw)[0], want)
     assert slow is not None
-    for way in (regular, fast):
-        quick = way(raw + TAIL, want)
-        if quick is not None:
-            assert quick[1] == len(raw)
-            assert same(quick[0], slow)
+    quick = decode_uniform(raw + TAIL, want)
+    if quick is not None:
+        assert quick[1] == len(raw)
+        assert same(quick[0], slow)
+    either, (first,) = decode(raw + TAIL, want, more=1)
+    assert either is not None
+    assert same(either, slow)
+    assert first == [[b"1-1", [b"a", b"b"]]]
 
 
 @settings(deadline=None)
@@ -111,7 +116,7 @@ def test_the_fast_way_is_right_or_declines(entries: list[Entry], want: Want) -> 
 @example([(b"1-1", [b"a", b"1", b"b", b"2", b"a", b"\xff\r\n"])])
 def test_listed_fields_are_the_entry_itself(entries: list[Entry]) -> None:
     """Order, repeated names and bytes that are no text all come through: what an archive has to keep."""
-    page = general(parse_replies(reply(entries))[0], Want(listed=True))
+    page = decode_parsed(parse_replies(reply(entries))[0], Want(listed=True))
     assert page is not None
     assert page.listed is not None
     found = [[part for pair in row for part in (pair["name"], pair["value"])] for row in page.listed.to_pylist()]
@@ -121,29 +126,6 @@ def test_listed_fields_are_the_entry_itself(entries: list[Entry]) -> None:
 usual_names = st.lists(
     st.text("abcdefgh_", min_size=1, max_size=20).map(str.encode), min_size=1, max_size=6, unique=True
 )
-usual_values = st.text(st.characters(codec="utf-8", exclude_characters="\r\n*"), max_size=120).map(str.encode)
-
-
-@settings(deadline=None)
-@given(st.data())
-def test_the_fast_way_answers_for_usual_replies(data: st.DataObject) -> None:
-    """Entries with some of a set of fields, values without line breaks: these must not fall to the slow way."""
-    every = data.draw(usual_names)
-    chosen = st.lists(st.sampled_from(every), min_size=1, unique=True)
-    rows = data.draw(st.lists(chosen, min_size=1, max_size=20))
-    entries = [
-        (
-            b"%d-%d" % (1_700_000_000_000 + place, place),
-            [part for name in row for part in (name, data.draw(usual_values))],
-        )
-        for place, row in enumerate(rows)
-    ]
-    raw, want = reply(entries), Want(tuple(every[:2]), True)
-    quick = fast(raw + TAIL, want)
-    slow = general(parse_replies(raw)[0], want)
-    assert quick is not None
-    assert slow is not None
-    assert same(quick[0], slow)
 
 
 @settings(deadline=None)
@@ -152,8 +134,7 @@ def test_a_reply_cut_short_is_never_read(entries: list[Entry], data: st.DataObje
     """Half a reply must not pass for a whole one."""
     raw = reply(entries)
     half = raw[: data.draw(st.integers(0, len(raw) - 1))]
-    assert fast(half, Want((), True)) is None
-    assert regular(half, Want((), True)) is None
+    assert decode_uniform(half, Want((), True)) is None
 
 
 @settings(deadline=None)
@@ -164,14 +145,13 @@ def test_a_reply_of_another_shape_is_left_to_the_parser(entries: list[Entry], da
     headers = [place for place in range(1, len(raw) - 1) if raw[place : place + 1] in b"$*" and raw[place - 1] == 10]
     at = data.draw(st.sampled_from(headers)) + data.draw(st.integers(0, 1))
     raw = raw[:at] + data.draw(st.sampled_from([b":", b"+", b"*", b"$", b"1", b"2", b"3", b"4"])) + raw[at + 1 :]
-    for way in (regular, fast):
-        quick = way(raw + TAIL, Want((), True))
-        if quick is not None:
-            reader = hiredis.Reader()
-            reader.feed(raw + TAIL)  # a longer length may reach into what follows
-            slow = general(reader.gets(), Want((), True))
-            assert slow is not None
-            assert same(quick[0], slow)
+    quick = decode_uniform(raw + TAIL, Want((), True))
+    if quick is not None:
+        reader = hiredis.Reader()
+        reader.feed(raw + TAIL)  # a longer length may reach into what follows
+        slow = decode_parsed(reader.gets(), Want((), True))
+        assert slow is not None
+        assert same(quick[0], slow)
 
 
 sizes = st.one_of(st.integers(0, 30), st.integers(90, 110), st.integers(990, 1010), st.integers(9_990, 10_010))
@@ -196,9 +176,9 @@ def alike(draw: st.DrawFn) -> list[Entry]:
 def test_entries_that_are_alike_are_read_right_or_left(entries: list[Entry], want: Want) -> None:
     """What values hold cannot mislead the walk from header to header."""
     raw = reply(entries)
-    slow = general(parse_replies(raw)[0], want)
+    slow = decode_parsed(parse_replies(raw)[0], want)
     assert slow is not None
-    quick = regular(raw + TAIL, want)
+    quick = decode_uniform(raw + TAIL, want)
     if quick is None:
         # Left are only values with a line that begins with a star, as entries do, or that are longer by far.
         assert any(b"\n*" in b"\n" + value or len(value) > 9999 for _, flat in entries for value in flat[1::2])
@@ -210,7 +190,7 @@ def test_entries_that_are_alike_are_read_right_or_left(entries: list[Entry], wan
 def test_values_that_begin_with_a_star_are_read_as_fast() -> None:
     """They put the first guess of where entries begin out of step."""
     entries = [(b"%d-0" % (10**12 + row), [b"a", b"*" * (row % 3), b"b", b"*2"]) for row in range(9)]
-    quick = regular(reply(entries) + TAIL, Want(pairs=True))
+    quick = decode_uniform(reply(entries) + TAIL, Want(pairs=True))
     assert quick is not None
     assert quick[0].pairs.to_pylist() == [[("a", "*" * (row % 3)), ("b", "*2")] for row in range(9)]
 
@@ -220,11 +200,11 @@ def test_entries_that_differ_are_left_to_the_other_ways() -> None:
     usual = (b"1700000000000-0", [b"a", b"1", b"b", b"2"])
     for flat in ([b"a", b"1", b"c", b"2"], [b"b", b"1", b"a", b"2"], [b"a", b"1"], [*usual[1], b"c", b"3"]):
         for entries in ([usual, (usual[0], flat)], [(usual[0], flat), usual]):
-            assert regular(reply(entries) + TAIL, Want((b"a",))) is None
-    assert regular(reply([(b"1-1", usual[1])]) + TAIL, Want()) is None
+            assert decode_uniform(reply(entries) + TAIL, Want((b"a",))) is None
+    assert decode_uniform(reply([(b"1-1", usual[1])]) + TAIL, Want()) is None
     twice = reply([(usual[0], [b"a", b"1", b"a", b"2"])]) + TAIL
-    assert regular(twice, Want((b"a",), True)) is None
-    found = regular(twice, Want(listed=True))
+    assert decode_uniform(twice, Want((b"a",), True)) is None
+    found = decode_uniform(twice, Want(listed=True))
     assert found is not None
     assert [pair["value"] for pair in found[0].listed.to_pylist()[0]] == [b"1", b"2"]
 
@@ -233,53 +213,54 @@ READ = """
 import sys
 from pyspark.sql.types import MapType, StringType, StructField, StructType, TimestampType
 from millstream.spark.arrow.columns import Layout
-from millstream.spark.arrow.decode_uniform import regular
+from millstream.spark.arrow.decode import decode
 text = StringType()
 columns = {"stream": text, "id": text, "timestamp": TimestampType(), "fields": MapType(text, text), "a": text}
 layout = Layout.of(StructType([StructField(name, kind) for name, kind in columns.items()]))
-raw = b"*1\\r\\n*2\\r\\n$15\\r\\n1700000000000-0\\r\\n*2\\r\\n$1\\r\\na\\r\\n$1\\r\\nb\\r\\n"
-page, _ = regular(raw, layout.want)
-assert layout.batch("s", page).num_rows == 1
+page, _ = decode(sys.stdin.buffer.read(), layout.want)
+assert layout.batch("s", page).num_rows == 2
 print("pandas" in sys.modules)
 """
 
 
-def test_a_usual_page_becomes_a_batch_without_pandas() -> None:
+@pytest.mark.parametrize("other", [b"a", b"b"], ids=["alike", "different"])
+def test_a_page_becomes_a_batch_without_pandas(other: bytes) -> None:
     """Its import takes half a second of processor in each new worker, and much of Arrow's Python calls for it."""
-    assert subprocess.run([sys.executable, "-c", READ], check=True, capture_output=True, text=True).stdout == "False\n"
+    raw = reply([(b"1700000000000-0", [b"a", b"1"]), (b"1700000000001-0", [other, b"2"])])
+    assert (decode_uniform(raw, Want()) is None) == (other == b"b")
+    ended = subprocess.run([sys.executable, "-c", READ], input=raw, check=True, capture_output=True)
+    assert ended.stdout == b"False\n"
 
 
 def test_a_field_named_twice_has_its_last_value() -> None:
-    """A map cannot hold both; the fast way leaves it to the general one."""
-    entries = parse_replies(reply([(b"1-1", [b"a", b"1", b"b", b"x", b"a", b"2"])]))[0]
-    page = general(entries, Want((b"a",), True))
+    """A map cannot hold both."""
+    page, _ = decode(reply([(b"1-1", [b"a", b"1", b"b", b"x", b"a", b"2"])]), Want((b"a",), True))
     assert page is not None
     assert page.fields[b"a"].to_pylist() == ["2"]
     assert page.pairs.to_pylist() == [[("a", "2"), ("b", "x")]]
-    assert fast(reply([(b"1-1", [b"a", b"1", b"b", b"x", b"a", b"2"])]), Want((b"a",), True)) is None
 
 
 def test_ids_outside_our_times_are_read() -> None:
     """Ids may be any two numbers; those of the fast way's thirteen digits are only the usual ones."""
     raw = reply([(b"5-1", [b"a", b"1"]), (b"1700000000000-3", [b"a", b"2"])])
-    found = fast(raw, Want((b"a",)))
+    found, _ = decode(raw, Want((b"a",)))
     assert found is not None
-    assert found[0].times.tolist() == [5, 1_700_000_000_000]
-    assert (found[0].first, found[0].last) == (Id(5, 1), Id(1_700_000_000_000, 3))
+    assert found.times.tolist() == [5, 1_700_000_000_000]
+    assert (found.first, found.last) == (Id(5, 1), Id(1_700_000_000_000, 3))
 
 
 def test_an_error_in_place_of_a_page_is_raised() -> None:
     """A refused command must not look like an empty stream."""
     raw = b"-WRONGTYPE Operation against a key holding the wrong kind of value\r\n"
-    assert fast(raw, Want()) is None
     with pytest.raises(UsageError, match="WRONGTYPE"):
-        parse_replies(raw)
+        decode(raw, Want())
 
 
 def test_an_empty_page() -> None:
     """The end of a range."""
-    assert fast(b"*0\r\n" + TAIL, Want()) is None
-    assert general(parse_replies(b"*0\r\n" + TAIL)[0], Want()) is None
+    page, rest = decode(b"*0\r\n" + TAIL, Want(), more=1)
+    assert page is None
+    assert rest == parse_replies(TAIL)
 
 
 def test_the_test_writes_what_hiredis_reads() -> None:
@@ -287,3 +268,15 @@ def test_the_test_writes_what_hiredis_reads() -> None:
     reader = hiredis.Reader()
     reader.feed(reply([(b"1-1", [b"a", b"x\r\ny"])]))
     assert reader.gets() == [[b"1-1", [b"a", b"x\r\ny"]]]
+
+
+@settings(deadline=None)
+@given(st.lists(st.one_of(st.none(), nasty), max_size=20))
+@example([None] * 9)
+@example([b"", None, b"x"] * 8)
+def test_strings_are_arrow_s_own(values: list[bytes | None]) -> None:
+    """Arrays made from memory equal those that Arrow makes of the same values."""
+    made = optional_strings(values)
+    made.validate(full=False)
+    assert made.view(pa.binary()).to_pylist() == values
+    assert made.null_count == values.count(None)

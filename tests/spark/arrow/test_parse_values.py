@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from millstream.errors import ConfigError, UsageError
 from millstream.spark.arrow.columns import Layout
-from millstream.spark.arrow.decode import Page, general
+from millstream.spark.arrow.decode import decode_parsed
+from millstream.spark.arrow.page import Page
 from millstream.spark.arrow.parse_values import convert
 from millstream.spark.model.offsets import Id
 
@@ -154,7 +155,7 @@ def test_integers_agree_with_python(values: list[bytes | None]) -> None:
 
 
 def page(rows: list[list[bytes]], layout: Layout) -> Page:
-    found = general([[b"%d-0" % (place + 1), row] for place, row in enumerate(rows)], layout.want)
+    found = decode_parsed([[b"%d-0" % (place + 1), row] for place, row in enumerate(rows)], layout.want)
     assert found is not None
     return found
 

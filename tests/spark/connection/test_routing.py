@@ -17,9 +17,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 import millstream
 from millstream.errors import ConfigError, UsageError
 from millstream.spark import dispatch, recover
-from millstream.spark.archive.manifest import Place
-from millstream.spark.archive.replay import Replay, replay
-from millstream.spark.archive.trim import Keep, Trimmer
+from millstream.spark.archiving.manifest import Place
+from millstream.spark.archiving.replay import Replay, replay
+from millstream.spark.archiving.trim import Keep, Trimmer
 from millstream.spark.arrow.encode_rows import RowLayout
 from millstream.spark.connection import bulk_reader, routing
 from millstream.spark.group.source import GroupReader
@@ -29,7 +29,7 @@ from millstream.spark.options.write import SinkOptions
 from millstream.spark.read import pages
 from millstream.spark.source import BatchReader, MillstreamSource, StreamReader
 from millstream.spark.write import staging
-from millstream.spark.write.commit import Publisher
+from millstream.spark.write.publish import PiecePublisher
 from millstream.spark.write.sink import settle, stage
 from support.clock import own_clock
 from support.clusters import Three
@@ -233,14 +233,14 @@ def test_a_stream_that_can_have_no_neighbour_is_refused(three: Three, client: An
 def test_the_sink_follows_a_slot(three: Three, client: Any, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """Moved between tasks and commit, and between two pieces of the commit: each row once."""
     monkeypatch.setattr(staging, "PIECE_ROWS", 3)
-    real, due = Publisher._step, [three.move] if step == "published" else []
+    real, due = PiecePublisher._step, [three.move] if step == "published" else []
 
-    def act(self: Publisher, part: Any, number: int, *rest: Any) -> Any:
+    def act(self: PiecePublisher, part: Any, number: int, *rest: Any) -> Any:
         if part.stream == "{a}" and number == 2 and due:
             due.pop()("{a}")
         return real(self, part, number, *rest)
 
-    monkeypatch.setattr(Publisher, "_step", act)
+    monkeypatch.setattr(PiecePublisher, "_step", act)
     message = staged(three.url, 0, 60)
     if step == "staged":
         three.move("{a}")
@@ -254,10 +254,10 @@ def test_the_sink_follows_a_slot(three: Three, client: Any, monkeypatch: pytest.
 def test_the_sink_waits_while_a_slot_is_being_moved(three: Three, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys of one transaction may be apart for a moment: it goes on when the slot has arrived, each row once."""
     monkeypatch.setattr(staging, "PIECE_ROWS", 3)
-    real, moving = Publisher._step, list[Any]()
+    real, moving = PiecePublisher._step, list[Any]()
     sleeps = Counter[str]()
 
-    def act(self: Publisher, part: Any, number: int, *rest: Any) -> Any:
+    def act(self: PiecePublisher, part: Any, number: int, *rest: Any) -> Any:
         if part.stream == "{a}" and number == 2 and not moving:
             moving.append(three.begin_move("{a}"))
         return real(self, part, number, *rest)
@@ -267,9 +267,9 @@ def test_the_sink_waits_while_a_slot_is_being_moved(three: Three, client: Any, m
         if sleeps["waited"] == 3:  # whoever waits has been sent away more than once
             three.end_move(moving[0])
 
-    monkeypatch.setattr(Publisher, "_step", act)
+    monkeypatch.setattr(PiecePublisher, "_step", act)
     message = staged(three.url, 0, 60)
-    for module in ("asking", "publishing", "wire"):  # each sends again what it asked
+    for module in ("connection.router", "write.publish", "connection.retry"):  # each sends again what it asked
         own_clock(monkeypatch, f"millstream.spark.{module}", sleep=arrive)
     commit(three.url, 0, message)
     monkeypatch.undo()

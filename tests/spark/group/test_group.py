@@ -14,10 +14,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from millstream.errors import ConfigError, UsageError
 from millstream.spark import dispatch
-from millstream.spark.connection.pipeline import Asker
+from millstream.spark.connection.router import Router
 from millstream.spark.group import pending
 from millstream.spark.group.pending import Holdings
-from millstream.spark.group.renewal import Keeper
+from millstream.spark.group.renewal import LeaseRenewal
 from millstream.spark.group.source import GroupReader
 from millstream.spark.model.claims import Claim, Run, dump, joined, load, number, parts
 from millstream.spark.model.offsets import DataLossError, Id
@@ -252,7 +252,7 @@ def test_a_foreign_claimer_is_told_and_changes_no_batch(
     reader = reading()
     start = reader.initialOffset()
     end = following(reader, start)
-    claim(client, "thief", ids[:3])
+    claim(client, "other", ids[:3])
     client.xack("s", "g", ids[5])
     assert rows(reader, start, end) == ids
     with caplog.at_level(logging.WARNING, "millstream.spark"):
@@ -263,7 +263,7 @@ def test_a_foreign_claimer_is_told_and_changes_no_batch(
         "4 entries of batch lake-1 were claimed by others while it ran (now held by thief: 3; 1 pending no more)"
         in told
     )
-    assert held(client) == {"thief": 0}
+    assert held(client) == {"other": 0}
     assert following(reader, end) == end
     assert reader.reportLatestOffset() == {"taken": 4, "waiting": {"s": 0}}
 
@@ -292,17 +292,17 @@ def test_a_reply_that_is_lost_is_found_on_the_server(
     """The connection breaks when a page is claimed and its reply is not read: the page is in the batch all the same."""
     client.xgroup_create("s", "g", "0", mkstream=True)
     ids = fill(client, "s", 30)
-    sent = Asker.once
+    sent = Router.once
     broken = []
 
-    def once(self: Asker, commands: Any) -> Any:
+    def once(self: Router, commands: Any) -> Any:
         replies = sent(self, commands)
         if commands[0][0] == "XREADGROUP" and not broken:
             broken.append(True)
             raise ConnectionResetError("the reply is lost")
         return replies
 
-    monkeypatch.setattr(Asker, "once", once)
+    monkeypatch.setattr(Router, "once", once)
     reader = reading()
     start = reader.initialOffset()
     end = following(reader, start, cap=20)
@@ -330,21 +330,21 @@ def test_what_a_driver_claims_too_late_is_not_lost(client: redis.Redis, reading:
 
 
 def test_a_batch_is_renewed_while_it_runs(server: ServerProcess, client: redis.Redis) -> None:
-    """What the batch holds looks alive; what a thief has taken is left to it, and what is gone is no error."""
+    """What the batch holds looks alive; what another has taken is left to it, and what is gone is no error."""
     client.xgroup_create("s", "g", "0", mkstream=True)
     ids = fill(client, "s", 10)
     client.xreadgroup("g", "lake-1", {"s": ">"}, count=10)
-    for consumer, some, idle in (("lake-1", ids[:8], 60_000), ("thief", ids[8:9], 60_000)):
+    for consumer, some, idle in (("lake-1", ids[:8], 60_000), ("other", ids[8:9], 60_000)):
         claim(client, consumer, some, "IDLE", idle, "JUSTID")
-    keeper = Keeper(server.url, "g", min_idle_ms=150)
-    keeper.keep("lake-1", ["gone", "s"])
+    renewal = LeaseRenewal(server.url, "g", min_idle_ms=150)
+    renewal.keep("lake-1", ["gone", "s"])
     try:
         eventually(lambda: all(row["time_since_delivered"] < 30_000 for row in mine(client)), what="all are renewed")
     finally:
-        keeper.stop()
+        renewal.stop()
     assert len(mine(client)) == 9
     (stolen,) = client.xpending_range("s", "g", ids[8], ids[8], 1)
-    assert stolen["consumer"] == "thief"
+    assert stolen["consumer"] == "other"
     assert stolen["time_since_delivered"] >= 60_000
     assert {row["times_delivered"] for row in mine(client)} == {1}
 
@@ -364,7 +364,7 @@ def test_the_highest_id_may_end_a_page(
         client.xadd("s", {"n": 1}, id=ident)
     client.xgroup_create("s", "g", "0")
     client.xreadgroup("g", "c", {"s": ">"})
-    asker = Asker(server.url)
+    asker = Router(server.url)
     assert [len(page) for page in Holdings(asker, "s", "g").pending("c")] == [2]
     asker.close()
 
@@ -382,7 +382,7 @@ def test_a_consumer_that_was_given_something_is_not_deleted_with_it(server: Serv
             """Nothing yet."""
             return {"lake-1": 0}
 
-    asker = Asker(server.url)
+    asker = Router(server.url)
     Holdings(asker, "s", "g").remove("lake-1")
     assert held(client) == {"lake-1": 3}
     Late(asker, "s", "g").remove("lake-1")

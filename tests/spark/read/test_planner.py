@@ -11,7 +11,7 @@ import redis
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from millstream.errors import ConfigError, UsageError
-from millstream.spark.arrow.decode import Want
+from millstream.spark.arrow.page import Want
 from millstream.spark.model.offsets import DataLossError, Id
 from millstream.spark.read.pages import Pages
 from millstream.spark.source import BatchReader, MillstreamSource, StreamReader

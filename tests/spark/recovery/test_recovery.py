@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import hiredis
 import pytest
 import redis
 from click.testing import CliRunner
@@ -19,8 +18,8 @@ from millstream.cli.main import main
 from millstream.client.dead_letter.letter import unpack
 from millstream.errors import ConfigError, UsageError
 from millstream.spark import recover
-from millstream.spark.connection.pipeline import Asker
-from millstream.spark.connection.socket import Wire
+from millstream.spark.connection.connection import BlockingConnection, pack
+from millstream.spark.connection.router import Router
 from millstream.spark.recovery import recover as recovery
 from millstream.spark.recovery.recover import Recovery, _checked_decisions
 from millstream.spark.recovery.settle import EntryDecision, RecoveryCounts
@@ -258,10 +257,10 @@ def test_an_entry_is_buried_once_whoever_else_buries(
 ) -> None:
     """Another writer of the dead-letter stream breaks the transaction; a reply that is lost is looked up."""
     ids = leave(client, 120)
-    sent = Asker.once
+    sent = Router.once
     seen: list[str] = []
 
-    def once(self: Asker, commands: Any) -> Any:
+    def once(self: Router, commands: Any) -> Any:
         burying = commands[0] == ("MULTI",) and commands[1][0] == "XADD"
         if burying and not seen:
             client.xadd("s:dead", {"another": "writer"}, id="1-1")
@@ -272,7 +271,7 @@ def test_an_entry_is_buried_once_whoever_else_buries(
                 raise ConnectionResetError("the reply is lost")
         return replies
 
-    monkeypatch.setattr(Asker, "once", once)
+    monkeypatch.setattr(Router, "once", once)
     assert recover(None, server.url, "s", "g", "30m", verdict="dead", reason="old") == RecoveryCounts(dead=120)
     client.xdel("s:dead", "1-1")
     assert buried(client) == [ident.decode() for ident in ids]
@@ -349,22 +348,21 @@ def test_a_letter_that_is_refused_in_its_transaction_loses_nothing(
     run(client, "ACL", "SETUSER", "judge", "reset", "on", ">pw", "+@all", "allkeys")
     ids = leave(client, 20)
     before = pending(client)
-    sent = Wire.send
+    asked = BlockingConnection.ask
     reached: list[str] = []
 
-    def send(self: Wire, commands: Any) -> None:
+    def ask(self: BlockingConnection, commands: Any) -> list[Any]:
         if commands[0] != ("MULTI",) or commands[1][0] != "XADD" or reached:
-            sent(self, commands)
-            return
+            return asked(self, commands)
         reached.append(kind)
         if moment == "before EXEC":
-            self._socket.sendall(b"".join(hiredis.pack_command(words) for words in commands[:-1]))
+            self.send(pack(*commands[:-1]))
             eventually(lambda: {str(len(commands) - 2)} & {row.get("multi") for row in client.client_list()})
         getattr(hindered, kind)()
-        sent(self, commands if moment == "before MULTI" else commands[-1:])
-        self._replies = len(commands) + 1
+        self.send(pack(*(commands if moment == "before MULTI" else commands[-1:])))
+        return self.receive(len(commands))
 
-    monkeypatch.setattr(Wire, "send", send)
+    monkeypatch.setattr(BlockingConnection, "ask", ask)
     url = server.url.replace("://", "://judge:pw@")
     try:
         with pytest.raises(UsageError):

@@ -10,7 +10,7 @@ import pytest
 
 from millstream.errors import ConfigError
 from millstream.spark import session as make_session
-from millstream.spark.session.local import java_options, java_problem, worker_python
+from millstream.spark.sessions.local import java_options, java_problem, worker_python
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,7 @@ from pyspark import TaskContext
 
 import millstream.spark
 from millstream.spark.options.read import Options
-from millstream.spark.session.local import java_options
+from millstream.spark.sessions.local import java_options
 from millstream.spark.source import MillstreamSource, StreamReader
 from millstream.spark.write import staging
 from millstream.spark.write.sink import Staged, StreamSink

@@ -118,7 +118,7 @@ def cluster(folder: Path) -> Iterator[str]:
     """A master and two workers of one core on 127.0.0.1 and 127.0.0.2; the master's URL."""
     import pyspark
 
-    from millstream.spark.session.local import worker_python
+    from millstream.spark.sessions.local import worker_python
 
     env = os.environ | {"PYSPARK_PYTHON": worker_python(), "SPARK_HOME": str(Path(pyspark.__file__).parent)}
     env["SPARK_WORKER_DIR"] = str(folder / "work")

@@ -14,11 +14,11 @@ from redis.crc import key_slot
 
 from millstream.errors import ConfigError, UsageError
 from millstream.spark.arrow.encode_rows import RowLayout
-from millstream.spark.connection.command_line import Line
-from millstream.spark.model import keys as ledgerkeys
+from millstream.spark.connection.connection import BlockingConnection
+from millstream.spark.model import keys
 from millstream.spark.options.write import SinkOptions
 from millstream.spark.write import staging
-from millstream.spark.write.commit import Publisher
+from millstream.spark.write.publish import PiecePublisher
 from millstream.spark.write.sink import BatchSink, Staged, StreamSink, settle, stage, withdraw
 from millstream.spark.write.staging import Part
 from support.servers import ServerProcess, redis_server
@@ -93,16 +93,16 @@ class Killed(BaseException):
 @contextlib.contextmanager
 def before_piece(number: int, act: Callable[[], object]) -> Iterator[None]:
     """``act`` is called before the driver first sends the piece of this number."""
-    real = Publisher._step
+    real = PiecePublisher._step
     due = [act]
 
-    def step(self: Publisher, part: Part, at: int, *rest: Any) -> Any:
+    def step(self: PiecePublisher, part: Part, at: int, *rest: Any) -> Any:
         if at == number and due:
             due.pop()()
         return real(self, part, at, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Publisher, "_step", step)
+        patch.setattr(PiecePublisher, "_step", step)
         yield
 
 
@@ -115,15 +115,15 @@ def kill() -> None:
 def dying(monkeypatch: pytest.MonkeyPatch, at: int, error: type[BaseException], where: str) -> Iterator[None]:
     """The connection's ``at``-th sending or receiving ends the driver, or the connection."""
     calls = itertools.count()
-    real = getattr(Line, where)
+    real = getattr(BlockingConnection, where)
 
-    def call(self: Line, argument: Any) -> Any:
+    def call(self: BlockingConnection, argument: Any) -> Any:
         if next(calls) == at:
             raise error("here")
         return real(self, argument)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Line, where, call)
+        patch.setattr(BlockingConnection, where, call)
         yield
 
 
@@ -336,7 +336,7 @@ def test_each_row_to_its_stream(both: ServerProcess, both_client: redis.Redis) -
 @pytest.mark.parametrize("stream", ["orders", "{a}b", "a{b}{c}", "{}x{", "naïve"])
 def test_rows_wait_in_the_slot_of_their_stream(stream: str) -> None:
     """In a Cluster a transaction stays within one slot."""
-    key = ledgerkeys.staged(stream, "query", "token:0")
+    key = keys.staged(stream, "query", "token:0")
     if stream != "{}x{":  # no tag, and a brace that would end one: it can have no neighbour
         assert key_slot(key.encode()) == key_slot(stream.encode())
 

@@ -17,8 +17,8 @@ from pydantic import BaseModel
 from millstream.client.dead_letter.letter import DeadLetter, pack, unpack
 from millstream.errors import ConfigError
 from millstream.worker.handlers import envelope
-from millstream.worker.handlers.binding import Binder, PayloadError, encode
-from millstream.worker.handlers.message import Message
+from millstream.worker.handlers.binding import Binder, encode
+from millstream.worker.handlers.message import Message, PayloadError
 
 NOTHING = object()
 """Stands for a None that is expected, where None is a refusal."""

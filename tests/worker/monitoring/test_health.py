@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from millstream import App, Reject, Retry, StreamSub
 from millstream.worker.monitoring.health import HealthError, serving
 from millstream.worker.registry import protocol
-from millstream.worker.subscriber import loop as loop_module
+from millstream.worker.subscriber import intake
 from support.groups import all_done, pending
 from support.ports import free_port
 from support.servers import ServerProcess
@@ -66,7 +66,7 @@ async def test_a_worker_is_ready_while_it_reads_and_alive_while_it_tries(own_ser
         """Nothing."""
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop_module, "_SILENT_MS", 300)
+        patch.setattr(intake, "_SILENT_MS", 300)
         async with serving(app, "127.0.0.1", 0) as port:
             assert (await aget(port, "/readyz"))[0] == 503
             assert (await aget(port, "/healthz"))[0] == 200
@@ -104,8 +104,8 @@ async def test_a_loop_that_does_not_move_on_is_unhealthy(server: ServerProcess) 
                 await hang.wait()
                 return []
 
-            patch.setattr(loop_module, "_STUCK_MS", 200)
-            patch.setattr(loop._reading, "read", read)
+            patch.setattr(intake, "_STUCK_MS", 200)
+            patch.setattr(loop.fetcher, "read", read)
             _, body = await aeventually(lambda: _is(port, "/healthz", 503))
             assert json.loads(body)["subscribers"][0]["doing"] == "stuck"
         hang.set()
@@ -119,8 +119,8 @@ async def test_long_jobs_and_pauses_are_no_illness(
     server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All lanes busy for longer than any limit: alive and ready; paused: the same; told to be quiet: not ready."""
-    monkeypatch.setattr(loop_module, "_SILENT_MS", 100)
-    monkeypatch.setattr(loop_module, "_STUCK_MS", 100)
+    monkeypatch.setattr(intake, "_SILENT_MS", 100)
+    monkeypatch.setattr(intake, "_STUCK_MS", 100)
     monkeypatch.setattr(protocol, "BEAT", 0.05)
     app, go = App(server.url), asyncio.Event()
 
@@ -135,7 +135,7 @@ async def test_long_jobs_and_pauses_are_no_illness(
         client.hset(protocol.CONTROL, protocol.pause_field("jobs", "g"), '{"reason":"r","by":"b","at_ms":1}')
         await aeventually(lambda: _doing(app, "paused", 500))
         assert [(await aget(port, path))[0] for path in ("/healthz", "/readyz")] == [200, 200]
-        client.hset(protocol.CONTROL, protocol.order_field(app._attendance.id), "quiet")
+        client.hset(protocol.CONTROL, protocol.order_field(app._heartbeat.id), "quiet")
         await aeventually(lambda: app.state == "quiet")
         assert [(await aget(port, path))[0] for path in ("/healthz", "/readyz")] == [200, 503]
         go.set()

@@ -8,7 +8,7 @@ import redis
 
 from millstream import App
 from millstream.errors import ConfigError
-from millstream.worker.process.run import find_app
+from millstream.worker.child import find_app
 from support.servers import ServerProcess
 from support.waiting import eventually
 

@@ -317,7 +317,7 @@ async def test_whoever_waits_for_a_drained_worker_is_told_that_it_goes_on(
         await aeventually(lambda: pending(client, "jobs", "g") and registry_facts(client))
         waits = asyncio.create_task(arun(server, "drain", "--all", "--wait"))
         await aeventually(lambda: app.state == "draining")
-        assert (await arun(server, "resume", app._attendance.id)).exit_code == 0
+        assert (await arun(server, "resume", app._heartbeat.id)).exit_code == 0
         ended = await waits
         assert (ended.exit_code, "told to go on meanwhile" in ended.stderr) == (1, True)
         go.set()

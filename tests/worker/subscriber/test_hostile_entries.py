@@ -17,14 +17,15 @@ from millstream import App, BatchError, Message, Middleware, Retry, StreamSub
 from millstream.client.dead_letter.letter import DeadLetter, pack, parse_history, returning, take_history, unpack
 from millstream.worker import testing
 from millstream.worker.handlers import envelope
-from millstream.worker.handlers.binding import Binder, PayloadError
+from millstream.worker.handlers.binding import Binder
+from millstream.worker.handlers.message import PayloadError
 from millstream.worker.middlewares.logging import LogContext
 from millstream.worker.middlewares.tracing import Tracing
 from millstream.worker.model.lifecycle import State
 from millstream.worker.registry import facts, protocol
 from millstream.worker.settlement.consumer import Held, hold
 from millstream.worker.settlement.failure_log import _parse as parse_record
-from millstream.worker.subscriber.key_ordering import KeyLanes
+from millstream.worker.subscriber.key_ordering import KeyOrdering
 from support import campaign
 from support.groups import all_done
 from support.servers import ServerProcess
@@ -140,7 +141,7 @@ async def test_the_same_id_twice_behind_one_key() -> None:
         await gate.wait()
         ran.append(held)
 
-    lanes = KeyLanes("k", message=Message, run=run, unfit=lambda held, error: None, moved=lambda: None)
+    lanes = KeyOrdering("k", message=Message, run=run, unfit=lambda held, error: None, moved=lambda: None)
     entries = [Held(entry, [b"k", b"1"], 1, 0) for entry in (b"1-1", b"2-1", b"2-1")]
     tasks = [asyncio.create_task(lanes.run(held)) for held in entries]
     await asyncio.sleep(0)

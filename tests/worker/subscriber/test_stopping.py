@@ -68,7 +68,7 @@ async def test_a_cancelled_lane_hands_back_what_it_had_not_begun(server: ServerP
     go.set()
     await aeventually(lambda: loop.buffered == 0, what="the lane has taken it, and asks")
     stop = asyncio.create_task(app.stop(grace=0))
-    await aeventually(loop._lanes[0].done, what="the lane is cancelled")
+    await aeventually(loop.lanes.tasks[0].done, what="the lane is cancelled")
     client.client_unpause()
     await stop
     client.xautoclaim("s", "g", "other", HOUR)
@@ -96,9 +96,9 @@ async def test_a_word_that_came_before_the_read_it_is_to_end_is_repeated(
 
     async with app.running():
         (loop,) = app.loops
-        await aeventually(lambda: loop._reading.blocked_until)
-        sent = loop._reader_line.calls
-        loop._reading._sweep_at = loop.member.clock.now().mono + 2 * HOUR  # no other reason to wake up
+        await aeventually(lambda: loop.fetcher.blocked_until)
+        sent = loop.fetcher.line.calls
+        loop.fetcher._sweep_at = loop.member.clock.now().mono + 2 * HOUR  # no other reason to wake up
 
         def calls(commands: Any, **options: Any) -> Any:
             if late.is_set() or not any("BLOCK" in command for command in commands):
@@ -112,7 +112,7 @@ async def test_a_word_that_came_before_the_read_it_is_to_end_is_repeated(
 
             return asyncio.ensure_future(send())
 
-        loop._reader_line.calls = calls  # type: ignore[method-assign] # that a slow network is in between
+        loop.fetcher.line.calls = calls  # type: ignore[method-assign] # that a slow network is in between
         client.xadd("s", {"x": 1})
         await aeventually(all_done(client, "s", "g"))
     assert runs == [1, 2]
@@ -163,7 +163,7 @@ async def test_a_process_that_only_reads_new_entries_keeps_no_list_of_retries(
             client.xadd("s", {"x": number})
         await aeventually(lambda: app.stats()["handle"]["retried"] == 10)
         await aeventually(lambda: not app.loops[0].busy)
-        assert app.loops[0]._ledger.retries_due == []
+        assert app.loops[0].common.acks.retries_due == []
     assert sorted(runs) == list(range(10))
 
 

@@ -19,9 +19,12 @@ def ask(url: str | None, work: "Callable[[Line], Awaitable[T]]") -> T:
     Raises:
         Disconnected: it cannot be reached, or went away; the text names the server.
     """
-    from millstream.client.line import open_line  # noqa: PLC0415 - help does not need it
-    from millstream.client.url import check_shared, find_url  # noqa: PLC0415 - as above
-    from millstream.client.urltext import unreached  # noqa: PLC0415 - as above
+    from millstream.client.open import open_line  # noqa: PLC0415 - help does not need it
+    from millstream.client.url import (  # noqa: PLC0415 - as above
+        check_shared,
+        find_url,
+        unreached,
+    )
 
     found = check_shared(find_url(url))
 

@@ -11,7 +11,7 @@ from millstream.errors import UsageError
 from millstream.paths import local_path
 
 if TYPE_CHECKING:
-    from millstream.spark.archive.replay import Done, Replay
+    from millstream.spark.archiving.replay import Done, Replay
 
 HELP = """Write entries of an archive or a stream into a stream again, each once.
 
@@ -73,7 +73,7 @@ def replay(  # noqa: PLR0917 - click passes every option by name
 ) -> None:
     """See ``HELP``."""
     with exits("millstream replay"):
-        from millstream.spark.archive.replay import Replay  # noqa: PLC0415 - help does not wait for Arrow
+        from millstream.spark.archiving.replay import Replay  # noqa: PLC0415 - help does not wait for Arrow
 
         if ids == "keep" and id_field is not None:
             raise UsageError("--id-field is for --ids new: with --ids keep the entries have the ids they had")
@@ -110,7 +110,7 @@ def replay(  # noqa: PLR0917 - click passes every option by name
 
 
 def _run(what: "Replay", output: Output) -> "Done":
-    from millstream.spark.archive.replay import replay as run  # noqa: PLC0415 - help does not wait for Arrow
+    from millstream.spark.archiving.replay import replay as run  # noqa: PLC0415 - help does not wait for Arrow
 
     with ended_by_signal() as ended, output.progress({"replayed": "replaying"}, unit="entries") as tell:
         return run(what, ended, tell)

@@ -42,7 +42,7 @@ def sql(query: str, url: str | None, stream: str | None, stream_pattern: str | N
     from millstream.client.url import find_url  # noqa: PLC0415 - help does not need it
 
     with exits("millstream sql"):
-        from millstream.spark.session.sql import run  # noqa: PLC0415 - as above
+        from millstream.spark.sessions.sql import run  # noqa: PLC0415 - as above
 
         options = {"url": find_url(url)}
         if stream is not None:

@@ -16,7 +16,8 @@ from millstream.errors import MillstreamError, UsageError
 
 if TYPE_CHECKING:
     from millstream.client.line import Line
-    from millstream.worker.registry.protocol import Order, Pause
+    from millstream.worker.model.pause import HandlerPause
+    from millstream.worker.registry.protocol import Order
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -369,7 +370,7 @@ async def _reap(line: "Line", stream: str, group: str | None, idle_ms: int) -> l
     return found
 
 
-async def _everything(line: "Line") -> "tuple[list[dict[str, Any]], list[str], list[Pause]]":
+async def _everything(line: "Line") -> "tuple[list[dict[str, Any]], list[str], list[HandlerPause]]":
     from millstream.worker.registry import protocol  # noqa: PLC0415 - help does not need it
 
     return *await protocol.census(line), await protocol.pauses(line)

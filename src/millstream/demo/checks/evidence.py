@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from millstream.demo.flights import receipts
 from millstream.demo.flights.pipeline import TABLES
-from millstream.demo.flights.settings import Settings
+from millstream.demo.flights.settings import DemoSettings
 from millstream.demo.running.incidents import Incidents
 from millstream.demo.running.sample import look
 
@@ -54,7 +54,7 @@ class Evidence:
     survived: list[int]
 
 
-def gather(client: "redis.Redis", settings: Settings, incidents: Incidents) -> Evidence:
+def gather(client: "redis.Redis", settings: DemoSettings, incidents: Incidents) -> Evidence:
     """Read it all.
 
     Args:

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from millstream.demo.checks.compare import Check
-from millstream.demo.flights.settings import Settings
+from millstream.demo.flights.settings import DemoSettings
 from millstream.demo.running.sample import Happening, Sample
 
 
@@ -26,7 +26,7 @@ class Result:
         seconds: how long each part took, in order.
     """
 
-    settings: Settings
+    settings: DemoSettings
     rows: int
     server: str
     checks: list[Check]

@@ -32,7 +32,7 @@ FIELDS = (
 MISSING = ("", "NA")
 
 
-class Event(NamedTuple):
+class FlightEvent(NamedTuple):
     """One flight on its way into the stream.
 
     Attributes:
@@ -78,7 +78,7 @@ def read_lines() -> tuple[list[str], list[str]]:
     return names, lines
 
 
-def events(rows: int | None = None) -> Iterator[Event]:
+def events(rows: int | None = None) -> Iterator[FlightEvent]:
     """The flights in the order of their scheduled departure; flights of one minute stay in file order.
 
     Args:
@@ -96,7 +96,7 @@ def events(rows: int | None = None) -> Iterator[Event]:
         sequence = sequence + 1 if key == previous else 0
         previous = key
         fields = {name: value for name, at in wanted if (value := row[at]) not in MISSING}
-        yield Event(f"{_milliseconds(key)}-{sequence}", fields)
+        yield FlightEvent(f"{_milliseconds(key)}-{sequence}", fields)
 
 
 def _instant_key(line: str) -> str:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import redis
 
-from millstream.client.url import sync_client
+from millstream.client.connect import sync_client
 from millstream.demo.flights import rules
 from millstream.demo.flights.producer import as_pair, last_id
 
@@ -47,7 +47,7 @@ def say(event: str, **details: Any) -> None:
     sys.stdout.flush()
 
 
-class Pipeline:
+class FlightPipeline:
     """The query and what it does with each batch.
 
     Args:
@@ -187,7 +187,7 @@ def await_server(url: str) -> None:
             return
 
 
-def drive(pipeline: Pipeline, url: str, finish: threading.Event) -> None:
+def drive(pipeline: FlightPipeline, url: str, finish: threading.Event) -> None:
     """Keep the query going until ``finish`` is set and nothing is left; a query that lost its server goes on later."""
     from pyspark.errors import StreamingQueryException  # noqa: PLC0415 - Spark is imported only where it runs
 
@@ -237,7 +237,7 @@ def main() -> None:
     zoned = {"spark__sql__parquet__outputTimestampType": "TIMESTAMP_MICROS"}
     spark = millstream.spark.session("millstream demo", quick=args.quick, quiet=False, **zoned)
     say("session")
-    pipeline = Pipeline(spark, args)
+    pipeline = FlightPipeline(spark, args)
     drive(pipeline, os.environ["MILLSTREAM_URL"], finish)
     pipeline.finish()
     say("done")

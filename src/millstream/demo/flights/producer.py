@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, cast
 
 import redis
 
-from millstream.client.url import sync_client
-from millstream.demo.flights.data import Event
+from millstream.client.connect import sync_client
+from millstream.demo.flights.data import FlightEvent
 from millstream.errors import MillstreamError
 
 CHUNK = 500
@@ -50,7 +50,7 @@ class Producer(threading.Thread):
         gate: the thread waits before the event of this number until :meth:`allow` moves the gate.
     """
 
-    def __init__(self, url: str, stream: str, events: Iterable[Event], gate: int) -> None:
+    def __init__(self, url: str, stream: str, events: Iterable[FlightEvent], gate: int) -> None:
         super().__init__(name="producer", daemon=True)
         self._url = url
         self._stream = stream
@@ -96,7 +96,7 @@ class Producer(threading.Thread):
         except Exception as error:  # noqa: BLE001 - the watching thread raises it again
             self.error = error
 
-    def _chunks(self) -> Iterator[list[Event]]:
+    def _chunks(self) -> Iterator[list[FlightEvent]]:
         while True:
             with self._moved:
                 self._moved.wait_for(lambda: self._stopped or self.published < self._gate)
@@ -108,7 +108,7 @@ class Producer(threading.Thread):
                 return
             yield chunk
 
-    def _publish(self, client: "redis.Redis", chunk: list[Event]) -> None:
+    def _publish(self, client: "redis.Redis", chunk: list[FlightEvent]) -> None:
         deadline = time.monotonic() + PATIENCE
         while chunk and not self._stopped:
             try:
@@ -122,11 +122,11 @@ class Producer(threading.Thread):
                 self._note(chunk)
                 chunk = []
 
-    def _note(self, chunk: list[Event]) -> None:
+    def _note(self, chunk: list[FlightEvent]) -> None:
         self.acknowledged = chunk[-1].id
         self.published += len(chunk)
 
-    def _resume(self, client: "redis.Redis", chunk: list[Event], deadline: float) -> list[Event]:
+    def _resume(self, client: "redis.Redis", chunk: list[FlightEvent], deadline: float) -> list[FlightEvent]:
         """Wait for the server and find out what is still to send."""
         found = self._last_id(client, deadline)
         limit = as_pair(found)

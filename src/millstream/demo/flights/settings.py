@@ -34,7 +34,7 @@ class Keys:
 
 
 @dataclass(frozen=True)
-class Settings:
+class DemoSettings:
     """One run.
 
     Attributes:

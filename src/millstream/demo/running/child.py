@@ -134,7 +134,7 @@ class Child:
             os.killpg(self.pid, number)
 
 
-class Server:
+class DemoServer:
     """An embedded ``millstream serve`` on a data directory.
 
     Args:

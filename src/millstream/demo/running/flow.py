@@ -6,12 +6,12 @@ from dataclasses import replace
 import redis
 
 from millstream.demo.flights.producer import Producer
-from millstream.demo.flights.settings import Settings
+from millstream.demo.flights.settings import DemoSettings
 from millstream.demo.running.child import DemoError
 from millstream.demo.running.crash import WorkerCrash, pending_of
 from millstream.demo.running.incidents import Incidents
 from millstream.demo.running.processes import Processes
-from millstream.demo.running.progress import Board
+from millstream.demo.running.progress import ProgressBoard
 from millstream.demo.running.sample import Happening, Sample, look
 
 TICK = 0.2
@@ -37,12 +37,12 @@ class Flow:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: DemoSettings,
         rows: int,
         processes: Processes,
         client: "redis.Redis",
         producer: Producer,
-        screen: Board,
+        screen: ProgressBoard,
     ) -> None:
         self._settings = settings
         self._rows = rows

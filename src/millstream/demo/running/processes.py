@@ -5,8 +5,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 from millstream.demo.flights import rules
-from millstream.demo.flights.settings import Settings
-from millstream.demo.running.child import Child, Server
+from millstream.demo.flights.settings import DemoSettings
+from millstream.demo.running.child import Child, DemoServer
 
 FEW = 50_000
 """Up to so many events Spark's start takes longer than its work."""
@@ -19,9 +19,9 @@ class Processes:
         settings: the run.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: DemoSettings) -> None:
         self._settings = settings
-        self.server = None if settings.url else Server(settings.data, settings.logs)
+        self.server = None if settings.url else DemoServer(settings.data, settings.logs)
         self.url = settings.url or ""
         self.workers: dict[str, Child] = {}
         self._pipeline: Child | None = None

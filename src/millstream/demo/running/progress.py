@@ -18,7 +18,7 @@ SAME_EVERY = 15.0
 """The same while no figure moves."""
 
 
-class Board(Protocol):
+class ProgressBoard(Protocol):
     """Where progress is shown."""
 
     def __enter__(self) -> Self: ...
@@ -121,7 +121,7 @@ class BarBoard:
         self._progress.console.print(f"[dim]{elapsed:6.1f} s[/dim]  {escape(text)}", highlight=False)
 
 
-def board(console: Console, totals: Sample) -> Board:
+def board(console: Console, totals: Sample) -> ProgressBoard:
     """The board that suits where ``console`` writes to.
 
     Args:

@@ -8,7 +8,8 @@ from typing import Any
 import redis
 
 from millstream.client.capabilities import Capabilities, find_sync
-from millstream.client.url import check_remote, sync_client
+from millstream.client.connect import sync_client
+from millstream.client.url import check_remote
 from millstream.maintenance.health.findings import Finding, Level
 
 _TIMEOUT = 10.0  # seconds for one reply

@@ -5,10 +5,16 @@ processor in every worker process that Spark starts, which is most of what a sma
 """
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+
+from millstream.errors import UsageError
+
+MOST_BYTES = 2**31 - 1
+"""Arrow's strings are found by 32 bits."""
 
 Numbers = np.ndarray[Any, np.dtype[np.int32]]
 
@@ -21,6 +27,32 @@ def integers(values: Numbers) -> pa.Array:
 def strings_in(data: pa.Buffer, bounds: Numbers) -> pa.Array:
     """``pa.string`` of what lies between each bound and the next one, in bytes from the beginning of ``data``."""
     return pa.StringArray.from_buffers(len(bounds) - 1, pa.py_buffer(bounds), data)
+
+
+def strings(values: Sequence[bytes]) -> pa.Array:
+    """``pa.string`` of the bytes as they are, UTF-8 or not.
+
+    Raises:
+        UsageError: they are more than such an array can hold.
+    """
+    return _strings(values, None)
+
+
+def optional_strings(values: Sequence[bytes | None]) -> pa.Array:
+    """The same, null where there is no value."""
+    if None not in values:
+        return _strings(values, None)  # type: ignore[arg-type] # none of them is None
+    present = np.packbits([value is not None for value in values], bitorder="little")
+    return _strings([value or b"" for value in values], pa.py_buffer(present))
+
+
+def _strings(values: Sequence[bytes], present: pa.Buffer | None) -> pa.Array:
+    bounds = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, values), np.int64, len(values)), out=bounds[1:])
+    if bounds[-1] > MOST_BYTES:
+        raise UsageError(f"entries of one page hold {bounds[-1]} bytes, and Arrow's strings end at {MOST_BYTES}")
+    data = (pa.py_buffer(bounds.astype(np.int32)), pa.py_buffer(b"".join(values)))
+    return pa.StringArray.from_buffers(len(values), *data, present)
 
 
 def moments(micros: "np.ndarray[Any, np.dtype[np.int64]]") -> pa.Array:

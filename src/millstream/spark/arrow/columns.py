@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from millstream.errors import ConfigError, UsageError
 from millstream.spark.arrow import arrays
-from millstream.spark.arrow.decode import LISTED, Page, Want
+from millstream.spark.arrow.page import LISTED, Page, Want
 from millstream.spark.arrow.parse_values import convert
 from millstream.spark.options.names import CORRUPT, FIELDS, ID, STREAM_COLUMN, TIMESTAMP, column_of_an_entry
 

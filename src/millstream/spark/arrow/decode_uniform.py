@@ -5,7 +5,7 @@ values and the lengths before them. What is the same (the *template*, taken from
 block; what differs is walked through for all entries of the page at once: the length before each entry's first value
 says where each entry's second one begins, and so on to the end of each entry, which has to be where the next one
 begins. So every header is followed as a parser would, from the first byte on, and whatever bytes the values hold, line
-breaks and all, the reading is the right one. Where anything differs :func:`regular` declines.
+breaks and all, the reading is the right one. Where anything differs :func:`decode_uniform` declines.
 """
 
 from dataclasses import dataclass
@@ -14,17 +14,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from millstream.spark.arrow.arrays import again, every_second, integers, strings_in
-from millstream.spark.arrow.decode import Page, Want, listed
+from millstream.spark.arrow.arrays import MOST_BYTES, again, every_second, integers, strings_in
+from millstream.spark.arrow.page import Page, Times, Want, listed_array
 from millstream.spark.model.offsets import Id, parse_id
 
 _CR, _LF, _STAR, _DASH, _ZERO = 13, 10, 42, 45, 48
 _PAIR = b"*2\r\n"
 """Before each entry: it is an id and a list of fields."""
 _MS_DIGITS = 13
-"""Digits of the milliseconds in an id from 2001 to 2286; other pages are for the other ways."""
-_MOST_BYTES = 2**31 - 1
-"""Arrow's strings are found by 32 bits."""
+"""Digits of the milliseconds in an id from 2001 to 2286; other pages are for the other way."""
 _MOST_DIGITS = 9
 _LEAST_DIGITS = 4
 """A length before a value may have so many digits, or one more than the first entry's has."""
@@ -50,13 +48,13 @@ class _Template:
     digits: tuple[int, ...]
 
 
-def regular(raw: bytes, want: Want) -> tuple[Page, int] | None:
+def decode_uniform(raw: bytes, want: Want) -> tuple[Page, int] | None:
     """The page of the XRANGE reply at the beginning of ``raw``, and that reply's length in bytes.
 
     None if its entries are not alike, or it is no whole reply.
     """
     head = raw.find(b"\r\n")
-    if not 0 < head < _MOST_DIGITS or len(raw) > _MOST_BYTES or raw[:1] != b"*" or not raw[1:head].isdigit():
+    if not 0 < head < _MOST_DIGITS or len(raw) > MOST_BYTES or raw[:1] != b"*" or not raw[1:head].isdigit():
         return None
     rows = int(raw[1:head])
     template = _template(raw, head + 2) if rows else None
@@ -217,7 +215,7 @@ class _Reply:
         good &= (self._bytes[begins - 2] == _CR) & (self._bytes[begins - 1] == _LF)
         return (begins, begins + size) if good.all() else None
 
-    def times(self, ids: Ends) -> "np.ndarray[Any, np.dtype[np.uint64]] | None":
+    def times(self, ids: Ends) -> Times | None:
         """The milliseconds of the ids; None if they are not of the usual length."""
         begins, ends = ids
         if int((ends - begins).min()) <= _MS_DIGITS:
@@ -227,7 +225,7 @@ class _Reply:
             return None
         digits = text - np.uint8(_ZERO)
         high, low = _number(digits[:, :4]), _number(digits[:, 4:_MS_DIGITS])  # each fits in 32 bits: half the work
-        found: np.ndarray[Any, np.dtype[np.uint64]] = high.astype(np.uint64) * np.uint64(10**9) + low
+        found: Times = high.astype(np.uint64) * np.uint64(10**9) + low
         return found
 
     def ident(self, ids: Ends, row: int) -> Id:
@@ -268,7 +266,7 @@ def _page(
     template: _Template,
     want: Want,
     parts: tuple[Ends, list[Ends]],
-    times: "np.ndarray[Any, np.dtype[np.uint64]]",
+    times: Times,
 ) -> Page:
     ids, values = parts
     rows, width = len(times), len(values)
@@ -284,5 +282,5 @@ def _page(
         pairs=pa.MapArray.from_arrays(offsets, names, every) if want.pairs else None,
         first=reply.ident(ids, 0),
         last=reply.ident(ids, -1),
-        listed=listed(offsets, names, every) if want.listed else None,
+        listed=listed_array(offsets, names, every) if want.listed else None,
     )

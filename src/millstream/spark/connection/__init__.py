@@ -1,1 +1,14 @@
-"""How drivers and tasks talk to servers: sockets, pipelines, routing in clusters, reading in bulk."""
+"""How drivers and tasks talk to servers: one blocking connection, one router over it, and bulk reads for Arrow.
+
+Read ``connection`` (one socket, packed commands out and replies in), ``raw_connection`` (the same for replies that are
+not parsed), ``routing`` (which server has a key), ``router`` (commands to whoever has their keys), ``bulk_reader`` (a
+task's pages, from a replica too), ``retry`` (what counts as a server that is away).
+
+What each user needs of them:
+
+- the planner, group mode, views and recovery: ``Router``, which retries, routes by slot, and keeps WATCH and its
+  transaction on one connection;
+- a task that reads: ``BulkReader``, raw replies over a connection that outlives the task;
+- a task that writes: ``write.send_window``, commands sent ahead of their replies over a router's connections;
+- the driver of the sink: ``Router``, and its connection where a transaction is sent as bytes.
+"""

@@ -1,4 +1,4 @@
-"""Raw replies about one stream from whichever server has it; connections outlive their tasks.
+"""Large reads of one stream as bytes of replies, from whichever server has it; connections outlive their tasks.
 
 Reading changes nothing, so whatever was asked for and did not come is asked for again: where the connection broke, and
 where the server says that another one has the key now.
@@ -10,12 +10,14 @@ import os
 import random
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
-
-import hiredis
+from typing import NamedTuple
 
 from millstream.client.url import CLUSTERS
-from millstream.spark.connection import routing, socket
+from millstream.spark.connection import routing
+from millstream.spark.connection.connection import Command, ErrorReply, Reply
+from millstream.spark.connection.raw_connection import RawConnection, parsed
+from millstream.spark.connection.retry import lost_contact, retrying
+from millstream.spark.connection.router import pairs
 from millstream.spark.model.offsets import Id, parse_id
 
 logger = logging.getLogger("millstream.spark")
@@ -23,10 +25,8 @@ logger = logging.getLogger("millstream.spark")
 REPLICA_SECONDS = 5.0
 """How long a task waits for a replica that has all of its range; then it reads the range from the primary."""
 
-Command = tuple[bytes | str | int, ...]
 
-
-class Place(NamedTuple):
+class ReadFrom(NamedTuple):
     """A server, and what it is read as.
 
     Attributes:
@@ -40,30 +40,30 @@ class Place(NamedTuple):
     readonly: bool = False
 
 
-_idle: dict[tuple[int, Place], socket.Wire] = {}
+_idle: dict[tuple[int, ReadFrom], RawConnection] = {}
 """Connections kept between the tasks of one worker process, by process id (workers are forked)."""
 
 
-def borrow(place: Place) -> socket.Wire:
+def borrow(server: ReadFrom) -> RawConnection:
     """A connection, one that an earlier task left if there is one."""
-    kept = _idle.pop((os.getpid(), place), None)
+    kept = _idle.pop((os.getpid(), server), None)
     if kept is not None:
         return kept
-    if place.replica:
-        return socket.Wire(place.url, readonly=place.readonly, patience=REPLICA_SECONDS)
-    return socket.Wire(place.url)
+    if server.replica:
+        return RawConnection(server.url, readonly=server.readonly, patience=REPLICA_SECONDS)
+    return RawConnection(server.url)
 
 
-def give_back(place: Place, found: socket.Wire) -> None:
+def give_back(server: ReadFrom, found: RawConnection) -> None:
     """Keep the connection for the next task, unless replies are still on their way or another is kept already."""
-    mine = (os.getpid(), place)
+    mine = (os.getpid(), server)
     if found.waiting or mine in _idle:
         found.close()
     else:
         _idle[mine] = found
 
 
-class Bulk:
+class BulkReader:
     """Large reads of one stream.
 
     Args:
@@ -78,8 +78,8 @@ class Bulk:
         self._key = key
         self._until = until
         self._sent: Sequence[Command] = ()
-        self._wire: socket.Wire | None = None
-        self._place = Place("")
+        self._connection: RawConnection | None = None
+        self._server = ReadFrom("")
         self._deadline: float | None = None
 
     @property
@@ -90,11 +90,11 @@ class Bulk:
     def send(self, commands: Sequence[Command]) -> None:
         """Ask for something, without waiting for it."""
         self._sent = tuple(commands)
-        socket.retrying(self._send)
+        retrying(self._send)
 
     def receive(self) -> bytes:
         """The replies to what was sent last."""
-        return socket.retrying(self._receive)
+        return retrying(self._receive)
 
     def last_id(self) -> Id | None:
         """The stream's last-generated-id, as the server says that was read from last; None where it has no stream.
@@ -102,7 +102,7 @@ class Bulk:
         Raises:
             OSError: that connection is no more.
         """
-        if self._wire is None:
+        if self._connection is None:
             raise ConnectionError("the connection is no more")
         try:
             return _last_id(self._ask_now())
@@ -110,56 +110,54 @@ class Bulk:
             self.drop()
             raise
 
-    def _ask_now(self) -> Any:
+    def _ask_now(self) -> Reply:
         self._sent = (("XINFO", "STREAM", self._key),)
         self._send()
-        return _parsed(self._receive())[0]
+        return parsed(self._receive())[0]
 
     def _send(self) -> None:
-        if self._wire is None:
+        if self._connection is None:
             self._open()
-        assert self._wire is not None
+        assert self._connection is not None
         try:
-            self._wire.send(self._sent)
+            self._connection.request(self._sent)
         except OSError:
-            self.drop()
-            routing.forget(self._url)
+            self._lost()
             raise
 
     def _receive(self) -> bytes:
-        if self._wire is None:
+        if self._connection is None:
             self._send()
-        assert self._wire is not None
+        assert self._connection is not None
         try:
-            raw = self._wire.receive()
+            raw = self._connection.receive_raw()
         except OSError:
-            self.drop()
-            routing.forget(self._url)
+            self._lost()
             raise
-        refusal = _refusal(raw)
-        where = None if refusal is None else routing.redirection(self._url, refusal)
+        error = _error_in(raw)
+        where = None if error is None else routing.redirection(self._url, error)
         if where is None:
             return raw
         if where:
             return self._asking(where)
         self.drop()
-        raise routing.Redirected(str(refusal))
+        raise routing.Redirected(str(error))
 
     def _asking(self, where: str) -> bytes:
         """The replies from the node to which the slot is being moved, where the key has arrived."""
-        there = borrow(Place(where))
+        there = borrow(ReadFrom(where))
         found = []
         try:
             for command in self._sent:
-                there.send([("ASKING",), command])
-                raw = there.receive().removeprefix(b"+OK\r\n")
+                there.request([("ASKING",), command])
+                raw = there.receive_raw().removeprefix(b"+OK\r\n")
                 if raw.startswith(b"-"):
                     raise routing.Redirected(raw[:100].decode(errors="replace").strip())
                 found.append(raw)
         except OSError:
             there.close()
             raise
-        give_back(Place(where), there)
+        give_back(ReadFrom(where), there)
         return b"".join(found)
 
     # --- connections -------------------------------------------------------------------------------------------------
@@ -173,9 +171,9 @@ class Bulk:
                 self._key, self._until, REPLICA_SECONDS,
             )  # fmt: skip
             self._until = None
-        self._place = Place(routing.home(self._url, self._key))
+        self._server = ReadFrom(routing.server_of(self._url, self._key))
         try:
-            self._wire = borrow(self._place)
+            self._connection = borrow(self._server)
         except Exception:
             routing.forget(self._url)
             raise
@@ -190,72 +188,64 @@ class Bulk:
             for url in there:
                 if self._has(url, until):
                     return True
-            if not there or time.monotonic() + routing.PAUSE > self._deadline:
+            if not there or time.monotonic() + routing.MOVE_PAUSE > self._deadline:
                 return False
-            time.sleep(routing.PAUSE)  # it is behind, or away; nothing tells when it is not
+            time.sleep(routing.MOVE_PAUSE)  # it is behind, or away; nothing tells when it is not
 
     def _replicas(self) -> list[str]:
         try:
             return routing.replicas(self._url, self._key)
         except Exception as reason:
-            if not socket.lost_contact(reason):
+            if not lost_contact(reason):
                 raise
             routing.forget(self._url)
             return []
 
     def _has(self, url: str, until: Id) -> bool:
         """Whether a replica is there and has everything up to an id; if so it is read from."""
-        self._place = Place(url, replica=True, readonly=self._url.startswith(CLUSTERS))
+        self._server = ReadFrom(url, replica=True, readonly=self._url.startswith(CLUSTERS))
         try:
-            self._wire = borrow(self._place)
-            self._wire.send([("XINFO", "STREAM", self._key)])
-            last = _last_id(_parsed(self._wire.receive())[0])
+            self._connection = borrow(self._server)
+            self._connection.request([("XINFO", "STREAM", self._key)])
+            last = _last_id(parsed(self._connection.receive_raw())[0])
         except Exception as reason:
-            if not socket.lost_contact(reason):
+            if not lost_contact(reason):
                 raise
-            self.drop()
-            routing.forget(self._url)
+            self._lost()
             return False
         if last is not None and last >= until:
             return True
         self.close()
         return False
 
+    def _lost(self) -> None:
+        """Whoever has the stream now is asked for anew, over another connection."""
+        self.drop()
+        routing.forget(self._url)
+
     def drop(self) -> None:
         """Break the connection off; the next question makes another one."""
-        if self._wire is not None:
-            self._wire.close()
-            self._wire = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     def close(self) -> None:
         """Keep the connection for the next task if nothing is under way on it."""
-        if self._wire is not None:
+        if self._connection is not None:
             with contextlib.suppress(OSError):
-                give_back(self._place, self._wire)
-            self._wire = None
+                give_back(self._server, self._connection)
+            self._connection = None
 
 
-def _parsed(raw: bytes) -> list[Any]:
-    reader = hiredis.Reader()
-    reader.feed(raw)
-    found = []
-    while (reply := reader.gets()) is not False:
-        found.append(reply)
-    return found
-
-
-def _refusal(raw: bytes) -> Any:
+def _error_in(raw: bytes) -> Reply:
     """The error among the replies, if one begins or ends them: where one is sent elsewhere, so are those after it."""
     last_line = raw[raw.rfind(b"\r\n", 0, -2) + 2 :] if b"\r\n" in raw[:-2] else raw
     if not raw.startswith(b"-") and not last_line.startswith(b"-"):
         return None
-    replies = _parsed(raw)  # the last line may be that of a value
-    return next((reply for reply in (replies[0], replies[-1]) if isinstance(reply, hiredis.ReplyError)), None)
+    replies = parsed(raw)  # the last line may be that of a value
+    return next((reply for reply in (replies[0], replies[-1]) if isinstance(reply, ErrorReply)), None)
 
 
-def _last_id(reply: Any) -> Id | None:
+def _last_id(reply: Reply) -> Id | None:
     """From the reply to XINFO STREAM."""
-    if isinstance(reply, hiredis.ReplyError):
-        return None
-    told = dict(zip(reply[::2], reply[1::2], strict=True))
-    return parse_id(told[b"last-generated-id"].decode())
+    return None if isinstance(reply, ErrorReply) else parse_id(pairs(reply)[b"last-generated-id"].decode())

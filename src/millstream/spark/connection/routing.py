@@ -1,73 +1,88 @@
-"""Which server has a key: the one seam between what Spark's part asks and what a URL names.
+"""Which server has a key: the one place where Spark's part knows what a URL names.
 
 A plain URL names one server. One of Sentinels is asked for the primary at every new connection (by redis-py), and a
-cluster's nodes say which of them has which slot; that is kept for the process, mended by every redirection, and asked
-again when a node cannot be reached. Whoever opens a connection asks here where; whoever reads a reply asks here whether
-it sends elsewhere.
+cluster's nodes say which of them has which slot; that is kept for the process, corrected by every redirection, and
+asked again when a node cannot be reached. Whoever opens a connection asks here where; whoever reads a reply asks here
+whether it sends elsewhere. The facts of slots and of a cluster's URL are the client's.
 """
 
 import os
 import threading
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import closing
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-import hiredis
+from redis.exceptions import RedisError
 
-from millstream.client.slots import slot_of
-from millstream.client.url import CLUSTERS, SENTINELS, sync_client
-from millstream.errors import ConfigError
+from millstream.client.discovery import cluster as cluster_urls
+from millstream.client.discovery import sentinel
+from millstream.client.slots import Address, Slots, key_of, shown_key, slot_of
+from millstream.client.url import CLUSTERS, SENTINELS
+from millstream.errors import ConfigError, UsageError
+from millstream.spark.connection.connection import BlockingConnection, Command, ErrorReply, Reply
 
-if TYPE_CHECKING:
-    from millstream.client.cluster import Address, Cluster, Slots
-
-PAUSE = 0.05
+MOVE_PAUSE = 0.05
 """Seconds until a command is sent again to where its slot is said to be, while a slot is on its way."""
 
 _PASSING = ("TRYAGAIN", "CLUSTERDOWN")
-_PATIENCE = 10
+"""Errors of a cluster whose slots are on their way, or without a node for a moment."""
+_SLOTS_SECONDS = 2.0
+"""For one node to say who has which slot; a dead one must not keep us from the next."""
+_ROLE_SECONDS = 10
 
 
 class Redirected(ConnectionError):  # noqa: N818 - a state of the cluster, not a fault of the caller
     """The server did not run a command because another one has its key now, or soon will: ask again where."""
 
 
-class _Map:
-    """What this process knows of one cluster; its threads share it.
+class _ClusterMap:
+    """Who has which slot of one cluster, as far as this process knows; its threads share it.
 
     Args:
         url: of the cluster.
     """
 
     def __init__(self, url: str) -> None:
-        from millstream.client.cluster import parse_cluster  # noqa: PLC0415 - only its users load it
-
-        self.cluster: Cluster = parse_cluster(url)
+        self.cluster = cluster_urls.parse_cluster(url)
         self._slots: Slots | None = None
         self._moved: dict[int, Address] = {}
+        self._known: tuple[Address, ...] = ()
         self._lock = threading.Lock()
 
-    def slots(self) -> "Slots":
-        from millstream.client.cluster import ask_slots  # noqa: PLC0415 - as above
-
+    def slots(self) -> Slots:
         with self._lock:
             if self._slots is None or not self._slots.ranges:
-                self._slots = ask_slots(self.cluster, self._seen)
+                self._slots = self._ask()
                 self._moved = {}
-                self._seen = tuple(self._slots.primaries)
+                self._known = tuple(self._slots.primaries)
             return self._slots
 
-    _seen: "tuple[Address, ...]" = ()
+    def _ask(self) -> Slots:
+        """What the first node says that answers; those that were seen last are asked before those of the URL.
 
-    def primary(self, key: str | bytes) -> "Address":
+        Raises:
+            ConnectionError: no node answers.
+        """
+        reason: object = None
+        for address in dict.fromkeys((*self._known, *self.cluster.nodes)):
+            try:
+                rows = _ask_once(self.cluster.url(address), ("CLUSTER", "SLOTS"), _SLOTS_SECONDS)
+            except (RedisError, OSError, UsageError) as error:
+                reason = error
+            else:
+                return Slots.of_reply(rows, address)
+        raise ConnectionError(f"no node of the cluster answers: {reason}")
+
+    def primary(self, key: str | bytes) -> Address:
         slots, moved = self.slots(), self._moved.get(slot_of(key))
         nodes = (moved,) if moved is not None else slots.nodes(key)
         if not nodes:
             self.forget()
-            raise ConnectionError(f"no node of the cluster has slot {slot_of(key)}, of key {_text(key)!r}")
+            raise ConnectionError(f"no node of the cluster has slot {slot_of(key)}, of key {shown_key(key)!r}")
         return nodes[0]
 
-    def move(self, slot: int, address: "Address") -> None:
+    def move(self, slot: int, address: Address) -> None:
         self._moved[slot] = address
 
     def forget(self) -> None:
@@ -75,15 +90,28 @@ class _Map:
             self._slots = None
 
 
-_maps: dict[tuple[int, str], _Map] = {}
+_maps: dict[tuple[int, str], _ClusterMap] = {}
 """By process id (workers are forked) and URL."""
 
 
-def _map(url: str) -> _Map:
-    return _maps.setdefault((os.getpid(), url), _Map(url))
+def _map(url: str) -> _ClusterMap:
+    return _maps.setdefault((os.getpid(), url), _ClusterMap(url))
 
 
-def home(url: str, key: str | bytes) -> str:
+def _ask_once(server: str, command: Command, patience: float) -> Reply:
+    """The reply of one server, over a connection of its own.
+
+    Raises:
+        UsageError: the server refused.
+    """
+    with closing(BlockingConnection(server, patience=patience)) as connection:
+        (reply,) = connection.ask([command])
+    if isinstance(reply, ErrorReply):
+        raise UsageError(f"the server refused {command[0]!s}: {reply}")
+    return reply
+
+
+def server_of(url: str, key: str | bytes) -> str:
     """The URL to connect to for a key: of the cluster's node that has it, or the given one itself.
 
     Raises:
@@ -95,7 +123,7 @@ def home(url: str, key: str | bytes) -> str:
     return found.cluster.url(found.primary(key))
 
 
-def spread(url: str, commands: Sequence[Sequence[Any]], last: str = "") -> dict[str, list[int]]:
+def by_server(url: str, commands: Sequence[Command], last: str = "") -> dict[str, list[int]]:
     """By the URL to connect to, which commands go there, by their number.
 
     On a cluster one that names no key (TIME, MULTI) goes with the next that does, or else with the one before.
@@ -107,10 +135,8 @@ def spread(url: str, commands: Sequence[Sequence[Any]], last: str = "") -> dict[
     """
     if not url.startswith(CLUSTERS):
         return {url: list(range(len(commands)))}
-    from millstream.client.cluster import key_of  # noqa: PLC0415 - only its users load it
-
     keys = [key_of(command) for command in commands]
-    where = [None if key is None else home(url, key) for key in keys]
+    where = [None if key is None else server_of(url, key) for key in keys]
     following: str | None = None
     for at in reversed(range(len(where))):
         following = where[at] = where[at] or following
@@ -140,13 +166,13 @@ def forget(url: str) -> None:
 # --- replies that send elsewhere -------------------------------------------------------------------------------------
 
 
-def redirection(url: str, reply: Any) -> str | None:
+def redirection(url: str, reply: Reply) -> str | None:
     """What a reply says of where its key is: ``""`` if it is to be asked for again, None if nothing.
 
     Otherwise the URL of the node at which this one command is to be tried, after ASKING: its slot is being moved there,
     and the key has arrived.
     """
-    if not isinstance(reply, hiredis.ReplyError):
+    if not isinstance(reply, ErrorReply):
         return None
     code, _, rest = str(reply).partition(" ")
     if url.startswith(SENTINELS):
@@ -169,7 +195,7 @@ def redirection(url: str, reply: Any) -> str | None:
     return ""
 
 
-def heed(url: str, replies: Iterable[Any]) -> None:
+def raise_if_redirected(url: str, replies: Iterable[Any]) -> None:
     """Raise if one of the replies sends elsewhere.
 
     Raises:
@@ -180,7 +206,7 @@ def heed(url: str, replies: Iterable[Any]) -> None:
             raise Redirected(f"the server did not run it: {reply}")
 
 
-def one_of_many(reply: Any) -> ConfigError | None:
+def single_node_error(reply: Reply) -> ConfigError | None:
     """The error to raise where a plain URL turns out to name one node of a cluster."""
     if str(reply).split(" ", 1)[0] not in ("MOVED", "ASK", "CROSSSLOT"):
         return None
@@ -199,7 +225,7 @@ def replicas(url: str, key: str | bytes | None = None) -> list[str]:
     Raises:
         ConfigError: the URL is of a kind that has none.
         OSError: nobody answers who could say.
-        RedisError: likewise.
+        RedisError: no Sentinel answers.
     """
     if url.startswith(CLUSTERS):
         found = _map(url)
@@ -208,32 +234,15 @@ def replicas(url: str, key: str | bytes | None = None) -> list[str]:
             return [found.cluster.url(address) for address in slots.nodes(key)[1:]]
         return sorted({found.cluster.url(address) for _, _, nodes in slots.ranges for address in nodes[1:]})
     if url.startswith(SENTINELS):
-        from millstream.client import sentinel  # noqa: PLC0415 - only its users load it
-
         return sentinel.replicas(url)
     parts = urlsplit(url)
     if parts.scheme == "unix":
         raise ConfigError("option 'readFrom' is 'replica', and option 'url' is a socket of this machine: name a port")
     account = f"{parts.netloc.rpartition('@')[0]}@" if "@" in parts.netloc else ""
-    role = _role(url)
+    role = _ask_once(url, ("ROLE",), _ROLE_SECONDS)
     there = role[2] if role and role[0] == b"master" else []
     hosts = [(row[0].decode(), row[1].decode()) for row in there]
     return [
         urlunsplit(parts._replace(netloc=f"{account}{f'[{host}]' if ':' in host else host}:{port}"))
         for host, port in hosts
     ]
-
-
-def _role(url: str) -> Any:
-    with sync_client(url, protocol=2, socket_timeout=_PATIENCE, socket_connect_timeout=_PATIENCE) as client:
-        connection = client.connection_pool.make_connection()
-        try:
-            connection.connect()
-            connection.send_command("ROLE")
-            return connection.read_response(disable_decoding=True)
-        finally:
-            connection.disconnect()
-
-
-def _text(key: str | bytes) -> str:
-    return key.decode(errors="replace") if isinstance(key, bytes) else key

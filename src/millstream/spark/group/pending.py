@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from millstream import failpoints
 from millstream.client.ranges import behind
 from millstream.errors import ConfigError
-from millstream.spark.connection.pipeline import Asker, Command, absent, checked, pairs
+from millstream.spark.connection.router import Router, absent, checked, pairs
 from millstream.spark.model.claims import Run, joined
 from millstream.spark.model.offsets import Id, parse_id
-from millstream.spark.read.stream_info import Survey
+from millstream.spark.read.stream_info import StreamInfo
 
 if TYPE_CHECKING:
+    from millstream.spark.connection.connection import Command
     from millstream.spark.group.source import GroupOptions
 
 PAGE = 1000
@@ -54,7 +55,7 @@ class Holdings:
         group: the group.
     """
 
-    def __init__(self, asker: Asker, key: str, group: str) -> None:
+    def __init__(self, asker: Router, key: str, group: str) -> None:
         self._asker = asker
         self.key = key
         self.group = group
@@ -144,7 +145,7 @@ def held_parts(options: "GroupOptions") -> list[tuple[str, tuple[Run, ...], tupl
         ConfigError: there is no such server, stream or group.
     """
     _check_there(options)
-    asker = Asker(options.parsed.url)
+    asker = Router(options.parsed.url)
     found = []
     with closing(asker):
         for key in options.parsed.streams:
@@ -160,7 +161,7 @@ def held_parts(options: "GroupOptions") -> list[tuple[str, tuple[Run, ...], tupl
 
 def _check_there(options: "GroupOptions") -> None:
     """Raise unless every stream has the group: a misspelled one must not look like one that holds nothing."""
-    with closing(Survey(options.parsed)) as survey:
+    with closing(StreamInfo(options.parsed)) as survey:
         states = survey.states(options.parsed.streams)
         for key, state in states.items():
             if state is None:

@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 from millstream import failpoints
 from millstream.errors import ConfigError, UsageError
-from millstream.spark.connection import socket
-from millstream.spark.connection.pipeline import Asker, Command, absent, checked, pairs
+from millstream.spark.connection.retry import lost_contact
+from millstream.spark.connection.router import Router, absent, checked, pairs
 from millstream.spark.group.pending import RUN_MOST, Holdings
-from millstream.spark.group.renewal import Keeper
+from millstream.spark.group.renewal import LeaseRenewal
 from millstream.spark.model import claims, offsets
 from millstream.spark.model.claims import Claim, Run
 from millstream.spark.model.offsets import Id, StreamState, parse_id
 from millstream.spark.read.pages import PAGE_BYTES
-from millstream.spark.read.stream_info import Survey
+from millstream.spark.read.stream_info import StreamInfo
 
 if TYPE_CHECKING:
+    from millstream.spark.connection.connection import Command
     from millstream.spark.group.source import GroupOptions
 
 logger = logging.getLogger("millstream.spark")
@@ -42,9 +43,9 @@ class GroupPlanner:
     def __init__(self, options: "GroupOptions") -> None:
         self._options = options
         self._plain = options.parsed
-        self._survey = Survey(options.parsed)
-        self._asker = Asker(options.parsed.url)
-        self._keeper = Keeper(options.parsed.url, options.group, options.min_idle_ms)
+        self._survey = StreamInfo(options.parsed)
+        self._asker = Router(options.parsed.url)
+        self._renewal = LeaseRenewal(options.parsed.url, options.group, options.min_idle_ms)
         self._holdings = {key: Holdings(self._asker, key, options.group) for key in self._plain.streams}
         self._looked = False  # whether entries claimed by an earlier driver have been looked for
         self._settled = 0  # number of the last batch that was acknowledged
@@ -66,7 +67,7 @@ class GroupPlanner:
 
     def close(self) -> None:
         """Give the connections back. What is claimed stays claimed: whether its batch was committed is not known."""
-        self._keeper.stop()
+        self._renewal.stop()
         self._survey.close()
         self._asker.close()
 
@@ -107,7 +108,7 @@ class GroupPlanner:
         """Acknowledge a batch that is known to be committed, and remove its consumer."""
         if claim.seq <= self._settled:
             return
-        self._keeper.rest()
+        self._renewal.rest()
         for key, runs in claim.runs.items():
             self._tell(key, claim, Holdings(self._asker, key, self._options.group).settle(claim.consumer, runs))
         failpoints.reach("acked")
@@ -129,7 +130,7 @@ class GroupPlanner:
             "stream %r, group %r: %d entries of batch %s were claimed by others while it ran (%s), so they may be "
             "processed twice; let the others claim only what is idle for longer than a batch takes (this query renews "
             "what it holds every %.3g s)",
-            key, self._options.group, count, claim.consumer, "; ".join(told), self._keeper.period,
+            key, self._options.group, count, claim.consumer, "; ".join(told), self._renewal.plan.period,
         )  # fmt: skip
 
     # --- the next one ------------------------------------------------------------------------------------------------
@@ -159,7 +160,7 @@ class GroupPlanner:
         try:
             runs = self._claim(fresh.consumer, cap)
         except Exception as reason:
-            if not socket.lost_contact(reason):
+            if not lost_contact(reason):
                 raise
             # Whether a page was claimed whose reply was lost is known to the server alone.
             self._asker.close()
@@ -287,5 +288,5 @@ class GroupPlanner:
             return []
         failpoints.reach("logged")
         self._mine = end.seq
-        self._keeper.keep(end.consumer, list(end.runs))
+        self._renewal.keep(end.consumer, list(end.runs))
         return claims.parts(end, self._plain.min_partitions, self._plain.max_per_partition)

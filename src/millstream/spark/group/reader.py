@@ -10,9 +10,9 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from millstream import failpoints
-from millstream.spark.arrow.decode import Page, Want, fast, general, parse_replies
-from millstream.spark.arrow.decode_uniform import regular
-from millstream.spark.connection.bulk_reader import Bulk, Command
+from millstream.spark.arrow.decode import decode
+from millstream.spark.connection.bulk_reader import BulkReader
+from millstream.spark.connection.connection import Command
 from millstream.spark.model.claims import Run
 from millstream.spark.model.offsets import DataLossError
 from millstream.spark.options import names
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from millstream.spark.arrow.columns import Layout
+    from millstream.spark.arrow.page import Page
     from millstream.spark.group.source import ClaimPartition
     from millstream.spark.options.read import Options
 
@@ -42,13 +43,13 @@ def read_claim(options: "Options", layout: "Layout", part: "ClaimPartition") -> 
         DataLossError: entries were deleted after they were claimed.
     """
     asked = list(_together(part.runs))
-    with closing(Bulk(options.url, part.key)) as source:
+    with closing(BulkReader(options.url, part.key)) as source:
         source.send(_asked_for(part.key, asked[0]))
         for at, runs in enumerate(asked):
             raw = source.receive()
             if at + 1 < len(asked):
                 source.send(_asked_for(part.key, asked[at + 1]))
-            page = _page(raw, layout.want)
+            page, _ = decode(raw, layout.want)
             _check(options, part, runs, page)
             if page is not None:
                 yield layout.batch(part.key, page)
@@ -66,14 +67,7 @@ def _together(runs: Sequence[Run]) -> Iterator[list[Run]]:
     yield portion
 
 
-def _page(raw: bytes, want: Want) -> Page | None:
-    found = regular(raw, want) or fast(raw, want)
-    if found is not None and found[1] == len(raw):
-        return found[0]
-    return general([entry for reply in parse_replies(raw) for entry in reply], want)
-
-
-def _check(options: "Options", part: "ClaimPartition", runs: Sequence[Run], page: Page | None) -> None:
+def _check(options: "Options", part: "ClaimPartition", runs: Sequence[Run], page: "Page | None") -> None:
     claimed, there = sum(run.n for run in runs), len(page.ids) if page is not None else 0
     if claimed == there:
         return

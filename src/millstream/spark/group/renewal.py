@@ -1,35 +1,39 @@
-"""Keeps what a consumer holds from looking abandoned while a batch runs, in a thread beside it."""
+"""Lease renewal of Spark's driver: while a batch runs, a thread beside it renews the entries that the batch holds.
+
+When is for :mod:`millstream.client.leases` to say. A round asks the server which entries have been idle for a while, so
+that nothing has to be known of how many there are; what another has claimed is not ours, and not asked for.
+"""
 
 import logging
 import threading
 from collections.abc import Callable, Sequence
 
+from millstream.client.leases import LeasePlan
 from millstream.client.ranges import behind
-from millstream.spark.connection import socket
-from millstream.spark.connection.pipeline import Asker, Refusal, absent
+from millstream.spark.connection.connection import CONNECT_SECONDS, ErrorReply
+from millstream.spark.connection.router import Router, absent
 
 logger = logging.getLogger("millstream.spark")
 
-DEFAULT_SECONDS = 10.0
 _PAGE = 1000
 
 
-class Keeper:
+class LeaseRenewal:
     """Renews entries by resetting their idle time, as long as nobody else has claimed them.
 
     Args:
         url: of the server.
         group: the group.
-        min_idle_ms: after how long others claim; a third of it is the time between two rounds. None is ten seconds.
+        min_idle_ms: milliseconds after which others claim; None where nobody said, see :mod:`millstream.client.leases`.
         beside: called in every round, with the thread's own connection.
     """
 
     def __init__(
-        self, url: str, group: str, min_idle_ms: int | None = None, beside: Callable[[Asker], None] | None = None
+        self, url: str, group: str, min_idle_ms: int | None = None, beside: Callable[[Router], None] | None = None
     ) -> None:
         self._url = url
         self._group = group
-        self.period = DEFAULT_SECONDS if min_idle_ms is None else max(0.05, min_idle_ms / 3000)
+        self.plan = LeasePlan.asked(min_idle_ms)
         self._beside = beside
         self._held: tuple[str, Sequence[str]] | None = None
         self._wake = threading.Event()
@@ -40,7 +44,7 @@ class Keeper:
         """From now on renew what this consumer holds of these streams, and nothing else."""
         self._held = (consumer, tuple(keys))
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="millstream-keeper", daemon=True)
+            self._thread = threading.Thread(target=self._run, name="millstream-renewal", daemon=True)
             self._thread.start()
 
     def rest(self) -> None:
@@ -52,12 +56,12 @@ class Keeper:
         self._stopped = True
         self._wake.set()
         if self._thread is not None:
-            self._thread.join(socket.CONNECT_SECONDS)
+            self._thread.join(CONNECT_SECONDS)
             self._thread = None
 
     def _run(self) -> None:
-        asker = Asker(self._url)
-        while not self._wake.wait(self.period):
+        asker = Router(self._url)
+        while not self._wake.wait(self.plan.period):
             held = self._held
             if held is None:
                 continue
@@ -69,14 +73,14 @@ class Keeper:
                 logger.warning("group %r: what %s holds could not be renewed: %s", self._group, held[0], reason)
         asker.close()
 
-    def round(self, asker: Asker, consumer: str, keys: Sequence[str]) -> None:
-        """Renew once. Only entries that are idle for a while, which what a thief has just claimed is not."""
-        old = int(self.period * 500)
+    def round(self, asker: Router, consumer: str, keys: Sequence[str]) -> None:
+        """Renew once. Only entries that are idle for a while, which those that another has just claimed are not."""
+        old = self.plan.renew_after_ms
         for key in keys:
             start: str | None = "-"
             while start is not None and not self._stopped and self._held is not None:
                 (rows,) = asker.once([("XPENDING", key, self._group, "IDLE", old, start, "+", _PAGE, consumer)])
-                if isinstance(rows, Refusal):
+                if isinstance(rows, ErrorReply):
                     if not absent(rows):
                         raise rows
                     break

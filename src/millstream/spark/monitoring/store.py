@@ -19,8 +19,7 @@ import redis
 
 from millstream.client.connect import connect
 from millstream.client.jsontext import parse_record
-from millstream.client.url import check_remote, find_url
-from millstream.client.urltext import unreached
+from millstream.client.url import check_remote, find_url, unreached
 from millstream.errors import MillstreamError
 
 logger = logging.getLogger("millstream.spark")

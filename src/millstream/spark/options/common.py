@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from millstream import times
-from millstream.client import urltext
-from millstream.client.urltext import without_password, wrong
+from millstream.client import url as url_text
+from millstream.client.url import without_password, wrong
 from millstream.errors import ConfigError
 
 T = TypeVar("T")
@@ -108,7 +108,7 @@ def find_url(given: Mapping[str, str]) -> str:
     Raises:
         ConfigError: it is of a kind that several processes cannot share.
     """
-    url = urltext.find_url(given.get("url", "").strip())
+    url = url_text.find_url(given.get("url", "").strip())
     if url.startswith(("memory://", "file://")):
         raise ConfigError(
             f"option 'url' is {url!r}, which lives in one process, and Spark works in several: run "
@@ -124,7 +124,7 @@ def find_url(given: Mapping[str, str]) -> str:
 
 
 def _check_many(url: str) -> None:
-    from millstream.client import cluster, sentinel  # noqa: PLC0415 - heavy, and only their users pay for it
+    from millstream.client.discovery import cluster, sentinel  # noqa: PLC0415 - heavy, and only their users pay for it
 
     try:
         if url.startswith(CLUSTERS):

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from millstream import times
 from millstream.client.jsontext import TooDeepError
 from millstream.client.jsontext import parse as parse_json
-from millstream.client.urltext import without_password
+from millstream.client.url import without_password
 from millstream.errors import ConfigError
 from millstream.glob import matcher
 from millstream.paths import local_path

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from millstream.client.urltext import without_password
+from millstream.client.url import without_password
 from millstream.errors import ConfigError
 from millstream.spark.model.offsets import parse_id
 from millstream.spark.options import common as opts

@@ -1,10 +1,8 @@
 """A range of a stream page by page: pages sized by bytes, asked for again when the server was away."""
 
-import gc
-
-from millstream.spark.arrow.decode import Page, Want, fast, general, parse_replies
-from millstream.spark.arrow.decode_uniform import regular
-from millstream.spark.connection.bulk_reader import Bulk
+from millstream.spark.arrow.decode import decode
+from millstream.spark.arrow.page import Page, Want
+from millstream.spark.connection.bulk_reader import BulkReader
 from millstream.spark.model.offsets import DataLossError, Id, parse_id
 
 FIRST_COUNT = 1000
@@ -32,7 +30,7 @@ class Pages:
     """
 
     def __init__(self, url: str, key: str, start: Id, end: Id, *, replica: bool = False) -> None:
-        self._bulk = Bulk(url, key, end if replica else None)
+        self._bulk = BulkReader(url, key, end if replica else None)
         self._key = key
         self._end = end
         self._count = FIRST_COUNT
@@ -62,14 +60,14 @@ class Pages:
 
         Moves the cursor past the page and sets ``done`` after the last one.
         """
-        page, first = _decode(raw, want)
+        page, (head,) = decode(raw, want, more=1)
         rows = len(page.ids) if page else 0
         if page is not None:
             self.cursor = page.last
             self._count = max(1, min(MOST_COUNT, PAGE_BYTES * rows // len(raw)))
         self.done = self.cursor >= self._end or (rows < self._asked and self._proved())
         self.doubtful = rows < self._asked and not self.done
-        return page, first
+        return page, parse_id(head[0][0].decode()) if head else None
 
     def _proved(self) -> bool:
         """Whether a page that came short of the end did so because there is no more.
@@ -108,23 +106,3 @@ class Pages:
     def close(self) -> None:
         """Keep the connection for the next range if nothing is under way on it."""
         self._bulk.close()
-
-
-def _decode(raw: bytes, want: Want) -> tuple[Page | None, Id | None]:
-    found = regular(raw, want) or fast(raw, want)
-    if found is not None:
-        page, size = found
-        (head,) = parse_replies(raw[size:])
-        return page, _first(head)
-    collecting = gc.isenabled()
-    gc.disable()  # a page is hundreds of thousands of objects, none of them in a cycle
-    try:
-        entries, head = parse_replies(raw)
-        return general(entries, want), _first(head)
-    finally:
-        if collecting:
-            gc.enable()
-
-
-def _first(head: list[list[bytes]]) -> Id | None:
-    return parse_id(head[0][0].decode()) if head else None

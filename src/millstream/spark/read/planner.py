@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from millstream.errors import ConfigError
 from millstream.spark.model import offsets
 from millstream.spark.model.offsets import DataLossError, Id, Index, Offset, Position, Range, StreamState
-from millstream.spark.read.stream_info import Survey
+from millstream.spark.read.stream_info import StreamInfo
 
 if TYPE_CHECKING:
     from millstream.spark.options.read import Options, Where
@@ -29,7 +29,7 @@ class Planner:
 
     def __init__(self, options: "Options") -> None:
         self._options = options
-        self._survey = Survey(options)
+        self._survey = StreamInfo(options)
         self._indexes: dict[str, Index] = {}
         self._joined: list[str] = []
         self._scan_due = 0.0

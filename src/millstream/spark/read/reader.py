@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from millstream.spark.model.offsets import DataLossError, Id, Range, StreamState
 from millstream.spark.read.pages import Pages
-from millstream.spark.read.stream_info import Survey
+from millstream.spark.read.stream_info import StreamInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from millstream.spark.arrow.columns import Layout
-    from millstream.spark.arrow.decode import Page
+    from millstream.spark.arrow.page import Page
     from millstream.spark.options.read import Options
 
 logger = logging.getLogger("millstream.spark")
@@ -59,7 +59,7 @@ def overtaken(whole: Range, cursor: Id, page: "Page | None", first: Id | None) -
 
 def report(options: "Options", whole: Range, *, warn: bool) -> None:
     """Find out what happened to the batch's first entries: raise if they were trimmed, warn if deleted one by one."""
-    survey = Survey(options)
+    survey = StreamInfo(options)
     try:
         state = survey.states([whole.key])[whole.key]
     finally:

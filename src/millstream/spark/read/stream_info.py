@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from millstream.errors import ConfigError, UsageError
 from millstream.spark.connection import routing
-from millstream.spark.connection.pipeline import Asker, Command, checked, pairs
-from millstream.spark.connection.socket import retrying
+from millstream.spark.connection.connection import Command, ErrorReply
+from millstream.spark.connection.raw_connection import refused_all
+from millstream.spark.connection.retry import retrying
+from millstream.spark.connection.router import Router, checked, pairs
 from millstream.spark.model.offsets import Id, StreamState, parse_id
 from millstream.spark.read.pages import Pages
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Survey:
+class StreamInfo:
     """The connections of the driver and the questions asked over them, always of who has the original.
 
     Args:
@@ -26,12 +28,12 @@ class Survey:
 
     def __init__(self, options: "Options") -> None:
         self._options = options
-        self._asker = Asker(options.url)
+        self._router = Router(options.url)
         self._met = False
 
     def _ask(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands in one round trip; errors of single commands come back as values."""
-        return self._contact(lambda: self._asker.once(commands))
+        return self._contact(lambda: self._router.once(commands))
 
     def _contact(self, work: Callable[[], T]) -> T:
         if self._met:
@@ -39,14 +41,15 @@ class Survey:
         import redis  # noqa: PLC0415 - planning only; looking up the source must stay cheap
 
         try:
+            self._check_echo()
             found = work()
             self._check_replicas()
         except ConfigError:
             raise
         except UsageError as reason:  # it answered
-            told = str(reason).removeprefix("option 'url': ")
+            info = str(reason).removeprefix("option 'url': ")
             raise ConfigError(
-                f"option 'url': cannot talk to {self._options.shown_url} ({told}): correct its user, or the server"
+                f"option 'url': cannot talk to {self._options.shown_url} ({info}): correct its user, or the server"
             ) from None
         except (redis.RedisError, OSError) as reason:
             raise ConfigError(
@@ -54,6 +57,12 @@ class Survey:
             ) from None
         self._met = True
         return found
+
+    def _check_echo(self) -> None:
+        """Find out at the driver what would fail every task: they know the end of replies by an ECHO."""
+        (reply,) = self._router.once([("ECHO", "millstream")])
+        if isinstance(reply, ErrorReply):
+            raise refused_all(reply)
 
     def _check_replicas(self) -> None:
         if self._options.from_replica and not routing.replicas(self._options.url):
@@ -64,7 +73,7 @@ class Survey:
 
     def close(self) -> None:
         """Give the connections back."""
-        self._asker.close()
+        self._router.close()
 
     def keys(self, pattern: str | None = None, *, sure: bool = True) -> list[str]:
         """The streams of this read that are there: those named, or those that match the pattern (or another) now.
@@ -87,7 +96,7 @@ class Survey:
             cursor: Any = None
             while cursor is None or int(cursor):
                 words = ("SCAN", cursor or 0, "MATCH", pattern, "COUNT", 1000, "TYPE", "stream")
-                cursor, page = checked(self._asker.once_at(url, [words])[0])
+                cursor, page = checked(self._router.once_at(url, [words])[0])
                 found.update(page)
         return found
 
@@ -105,21 +114,21 @@ class Survey:
                 raise ConfigError(
                     f"option 'stream': {key!r} holds no stream on {self._options.shown_url}: name another key"
                 )
-            raise routing.one_of_many(answer) or UsageError(
+            raise routing.single_node_error(answer) or UsageError(
                 f"stream {key!r}: the server refused XINFO STREAM: {answer}"
             )
-        told = pairs(answer)
-        if b"entries-added" not in told:
+        info = pairs(answer)
+        if b"entries-added" not in info:
             raise UsageError(
                 f"the server at {self._options.shown_url} does not count the entries of a stream (XINFO STREAM has no "
                 "entries-added): it is older than Redis 7.0"
             )
-        first = told[b"first-entry"]
+        first = info[b"first-entry"]
         return StreamState(
-            last=parse_id(_text(told[b"last-generated-id"])),
-            added=int(told[b"entries-added"]),
-            length=int(told[b"length"]),
-            max_deleted=parse_id(_text(told[b"max-deleted-entry-id"])),
+            last=parse_id(_text(info[b"last-generated-id"])),
+            added=int(info[b"entries-added"]),
+            length=int(info[b"length"]),
+            max_deleted=parse_id(_text(info[b"max-deleted-entry-id"])),
             first=parse_id(_text(first[0])) if first else None,
         )
 
@@ -171,13 +180,13 @@ class Survey:
         for key, answer in zip(names, self._ask([("XINFO", "GROUPS", key) for key in names]), strict=True):
             if isinstance(answer, Exception):  # no such stream yet: it joins later
                 continue
-            told = _named(group, answer)
-            if told is None:
+            info = _named(group, answer)
+            if info is None:
                 self._ask([("XGROUP", "CREATE", key, group, "0", "ENTRIESREAD", 0)])
-            elif int(told[b"consumers"]) or int(told[b"pending"]):
+            elif int(info[b"consumers"]) or int(info[b"pending"]):
                 raise ConfigError(
-                    f"option 'group': {group!r} of stream {key!r} is in use ({told[b'consumers']} consumers, "
-                    f"{told[b'pending']} pending), and this query would move its cursor: give it a group of its own"
+                    f"option 'group': {group!r} of stream {key!r} is in use ({info[b'consumers']} consumers, "
+                    f"{info[b'pending']} pending), and this query would move its cursor: give it a group of its own"
                 )
 
     def group_places(self, group: str, keys: Iterable[str]) -> dict[str, tuple[Id, int | None] | None]:
@@ -185,11 +194,11 @@ class Survey:
         names = list(keys)
         found: dict[str, tuple[Id, int | None] | None] = {}
         for key, answer in zip(names, self._ask([("XINFO", "GROUPS", key) for key in names]), strict=True):
-            told = _named(group, checked(answer))
+            info = _named(group, checked(answer))
             found[key] = None
-            if told is not None:
-                read = told[b"entries-read"]
-                found[key] = parse_id(_text(told[b"last-delivered-id"])), None if read is None else int(read)
+            if info is not None:
+                read = info[b"entries-read"]
+                found[key] = parse_id(_text(info[b"last-delivered-id"])), None if read is None else int(read)
         return found
 
     def publish(self, group: str, places: Mapping[str, tuple[Id, int]]) -> list[str]:
@@ -206,7 +215,7 @@ def _step(passed: int, stride: int, most: int | None) -> int:
 
 
 def _named(group: str, answer: Any) -> dict[bytes, Any] | None:
-    return next((told for told in map(pairs, answer) if told[b"name"] == group.encode()), None)
+    return next((info for info in map(pairs, answer) if info[b"name"] == group.encode()), None)
 
 
 def _text(value: bytes | str) -> str:

@@ -20,13 +20,13 @@ from millstream.client.slots import beside, slot_of, tag_of
 from millstream.client.url import CLUSTERS
 from millstream.errors import ConfigError, UsageError
 from millstream.spark.connection import routing
-from millstream.spark.connection.pipeline import Asker, absent, checked
-from millstream.spark.connection.socket import lost_contact
+from millstream.spark.connection.retry import lost_contact
+from millstream.spark.connection.router import Router, absent, checked
 from millstream.spark.group.pending import PAGE, Holdings
-from millstream.spark.group.renewal import Keeper
+from millstream.spark.group.renewal import LeaseRenewal
 from millstream.spark.model.offsets import parse_id
 from millstream.spark.options import common, read
-from millstream.spark.read.stream_info import Survey
+from millstream.spark.read.stream_info import StreamInfo
 from millstream.spark.recovery.settle import WORDS, EntryDecision, RecoveryCounts, Settler
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class Recovery:
     def __init__(
         self, url: str, stream: str, group: str, min_idle: int, *, name: str, slice_size: int, dead: str | None
     ) -> None:
-        self._asker = Asker(url)
+        self._asker = Router(url)
         self._holdings = Holdings(self._asker, stream, group)
         self._min_idle = min_idle
         self._name = name
@@ -162,10 +162,10 @@ class Recovery:
         self._cursor_key = beside(stream, "recover", f"{group}:{name}")
         self._lock_key = f"{self._cursor_key}:lock"
         self._token = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}".encode()
-        self._keeper = Keeper(url, group, min(min_idle, _LOCK_MS), self._renew_lock)
+        self._renewal = LeaseRenewal(url, group, min(min_idle, _LOCK_MS), self._renew_lock)
         if dead == stream:
             raise ConfigError(f"dead={dead!r} is the stream itself, whose consumers would be given its dead letters")
-        survey = Survey(read.parse({"url": url, "stream": stream}))
+        survey = StreamInfo(read.parse({"url": url, "stream": stream}))
         survey.states([stream])  # the first contact, which says what is wrong with the URL or the key
         survey.close()
         if url.startswith(CLUSTERS) and slot_of(dead or dead_key(stream)) != slot_of(stream):
@@ -181,7 +181,7 @@ class Recovery:
 
     def close(self) -> None:
         """Give the connections back."""
-        self._keeper.stop()
+        self._renewal.stop()
         self._asker.close()
 
     def run(self, decide: Decide, progress: Progress | None = None) -> RecoveryCounts:
@@ -292,11 +292,11 @@ class Recovery:
     def _alone(self) -> Iterator[None]:
         """Hold the lock of this name, and renew what is claimed."""
         self._lock()
-        self._keeper.keep(self._name, [self._holdings.key])
+        self._renewal.keep(self._name, [self._holdings.key])
         try:
             yield
         finally:
-            self._keeper.stop()
+            self._renewal.stop()
             if self._asker.ask([("GET", self._lock_key)])[0] == self._token:
                 self._asker.ask([("DEL", self._lock_key)])
 
@@ -317,7 +317,7 @@ class Recovery:
                 continue
         raise UsageError(f"several recoveries named {self._name!r} began at the same time: leave one")
 
-    def _renew_lock(self, asker: Asker) -> None:
+    def _renew_lock(self, asker: Router) -> None:
         (owner,) = asker.once([("GET", self._lock_key)])
         if owner in (None, self._token):
             asker.once([("SET", self._lock_key, self._token, "PX", _LOCK_MS)])

@@ -7,7 +7,7 @@ by :func:`millstream.client.dead_letter.transaction.by_transaction`, as the work
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from millstream import failpoints
 from millstream.client import emulate
@@ -23,10 +23,14 @@ from millstream.client.dead_letter.transaction import (
 )
 from millstream.client.slots import beside
 from millstream.errors import UsageError
-from millstream.spark.connection import routing, socket
-from millstream.spark.connection.pipeline import Asker, Reply, checked
+from millstream.spark.connection import routing
+from millstream.spark.connection.retry import lost_contact
+from millstream.spark.connection.router import Router, checked
 from millstream.spark.group.pending import PAGE, Holdings
 from millstream.spark.model.offsets import parse_id
+
+if TYPE_CHECKING:
+    from millstream.spark.connection.connection import Reply
 
 WORDS = ("ack", "release", "dead")
 """What may be decided, as ``recover(verdict=)`` and the function's column ``verdict`` say it."""
@@ -93,7 +97,7 @@ class Settler:
         dead: the dead-letter stream.
     """
 
-    def __init__(self, asker: Asker, holdings: Holdings, consumer: str, capabilities: Capabilities, dead: str) -> None:
+    def __init__(self, asker: Router, holdings: Holdings, consumer: str, capabilities: Capabilities, dead: str) -> None:
         self._asker = asker
         self._holdings = holdings
         self._consumer = consumer
@@ -196,7 +200,7 @@ class Settler:
             except LettersRefusedError as refused:
                 raise self._explained(refused, len(entries)) from None
             except Exception as lost:
-                if not socket.lost_contact(lost):
+                if not lost_contact(lost):
                     raise
         raise UsageError(f"{self._route.dead} changed {_TRIES} times before its letters could be written; try again")
 
@@ -230,7 +234,7 @@ class Settler:
                 f"{dead}: the server refused {refused.failed} of {letters} letters, whose entries stay pending: "
                 f"{refused}"
             )
-        return routing.one_of_many(refused.reply) or UsageError(f"the server refused a command: {refused}")
+        return routing.single_node_error(refused.reply) or UsageError(f"the server refused a command: {refused}")
 
     def _letter(self, ident: bytes, flat: list[bytes], deliveries: int, reason: str) -> DeadLetter:
         fields, history = take_history(flat)

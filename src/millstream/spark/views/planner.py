@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 from millstream.client.dead_letter.letter import SUFFIX, dead_key
 from millstream.errors import ConfigError
-from millstream.spark.connection.pipeline import Asker, absent, checked, pairs
+from millstream.spark.connection.router import Router, absent, checked, pairs
 from millstream.spark.model import offsets
 from millstream.spark.model.offsets import Range, parse_id
-from millstream.spark.read.stream_info import Survey
+from millstream.spark.read.stream_info import StreamInfo
 from millstream.spark.views.source import ViewPartition
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def plan(kind: str, parsed: "Options") -> list[ViewPartition]:
     Raises:
         ConfigError: a stream that was named does not exist, or a key is none.
     """
-    survey, asker = Survey(parsed), Asker(parsed.url)
+    survey, asker = StreamInfo(parsed), Router(parsed.url)
     try:
         if kind == "dead":
             keys = _graves(survey, parsed)
@@ -53,7 +53,7 @@ def plan(kind: str, parsed: "Options") -> list[ViewPartition]:
         asker.close()
 
 
-def _graves(survey: Survey, parsed: "Options") -> list[str]:
+def _graves(survey: StreamInfo, parsed: "Options") -> list[str]:
     """The dead-letter streams of the streams that are named, or of all that the pattern matches."""
     keys = survey.keys()
     if parsed.pattern is not None and not parsed.pattern.endswith(SUFFIX):
@@ -62,7 +62,7 @@ def _graves(survey: Survey, parsed: "Options") -> list[str]:
     return sorted({dead_key(key) for key in keys})
 
 
-def _pending(asker: Asker, keys: Sequence[str]) -> Iterator[tuple[bytes, Range]]:
+def _pending(asker: Router, keys: Sequence[str]) -> Iterator[tuple[bytes, Range]]:
     """Each group with pending entries, and the ids they lie between."""
     groups: list[tuple[str, bytes]] = []
     for key, told in zip(keys, asker.ask([("XINFO", "GROUPS", key) for key in keys]), strict=True):

@@ -8,9 +8,11 @@ import pyarrow as pa
 
 from millstream.client.dead_letter.letter import DeadLetter, unpack
 from millstream.client.ranges import behind
+from millstream.spark.arrow.arrays import optional_strings
 from millstream.spark.arrow.columns import moments
-from millstream.spark.arrow.decode import Want, general, strings
-from millstream.spark.connection.pipeline import Asker, absent, checked, pairs
+from millstream.spark.arrow.decode import decode_parsed
+from millstream.spark.arrow.page import Want
+from millstream.spark.connection.router import Router, absent, checked, pairs
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -36,7 +38,7 @@ def read(kind: str, parsed: "Options", schema: "StructType", part: "ViewPartitio
     target = to_arrow_schema(schema, timezone="UTC")
     names = list(COLUMNS[kind])
     places = [names.index(name) for name in target.names]
-    with closing(Asker(parsed.url)) as asker:
+    with closing(Router(parsed.url)) as asker:
         for rows in _READERS[kind](asker, part):
             if rows:
                 columns = list(zip(*rows, strict=True))
@@ -46,13 +48,13 @@ def read(kind: str, parsed: "Options", schema: "StructType", part: "ViewPartitio
 
 def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if pa.types.is_string(kind):
-        return strings(
+        return optional_strings(
             [value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value for value in values]
         )
     if pa.types.is_timestamp(kind):
         return moments(values)
     if pa.types.is_map(kind):
-        page = general([(b"0-0", value) for value in values], Want(pairs=True))
+        page = decode_parsed([(b"0-0", value) for value in values], Want(pairs=True))
         assert page is not None
         return page.pairs
     # A letter may claim any number of deliveries; one that fits no column is not known.
@@ -60,7 +62,7 @@ def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     return pa.array([value if value is None or -most <= value < most else None for value in values], kind)
 
 
-def _groups(asker: Asker, part: "ViewPartition") -> Iterator[Rows]:
+def _groups(asker: Router, part: "ViewPartition") -> Iterator[Rows]:
     told = asker.ask([("XINFO", "GROUPS", key) for key in part.keys])
     for key, answer in zip(part.keys, told, strict=True):
         if absent(answer):
@@ -74,7 +76,7 @@ def _groups(asker: Asker, part: "ViewPartition") -> Iterator[Rows]:
         ]  # fmt: skip
 
 
-def _consumers(asker: Asker, part: "ViewPartition") -> Iterator[Rows]:
+def _consumers(asker: Router, part: "ViewPartition") -> Iterator[Rows]:
     for page in _groups(asker, part):
         places = [(row[0], row[1]) for row in page]
         told = asker.ask([("XINFO", "CONSUMERS", key, group) for key, group in places])
@@ -85,7 +87,7 @@ def _consumers(asker: Asker, part: "ViewPartition") -> Iterator[Rows]:
             yield [(key, group, row[b"name"], row[b"pending"], row[b"idle"], row.get(b"inactive")) for row in rows]
 
 
-def _pending(asker: Asker, part: "ViewPartition") -> Iterator[Rows]:
+def _pending(asker: Router, part: "ViewPartition") -> Iterator[Rows]:
     (key,) = part.keys
     start: str | None = f"({part.start}"
     while start is not None:
@@ -101,7 +103,7 @@ def _pending(asker: Asker, part: "ViewPartition") -> Iterator[Rows]:
         start = behind(rows[-1][0]) if len(rows) == PAGE else None
 
 
-def _dead(asker: Asker, part: "ViewPartition") -> Iterator[Rows]:
+def _dead(asker: Router, part: "ViewPartition") -> Iterator[Rows]:
     (key,) = part.keys
     start: str | None = f"({part.start}"
     while start is not None:

@@ -1,18 +1,16 @@
-"""What the server keeps of a writer of the sink: its last batch, and what of it is left to publish."""
+"""The commit record of a writer, as the server keeps it: its last batch, and what of it is left to publish."""
 
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
-import hiredis
-
 from millstream.client.jsontext import parse
 from millstream.errors import UsageError
-from millstream.spark.connection import routing, socket
-from millstream.spark.connection.command_line import Line
+from millstream.spark.connection.connection import Command, Reply
+from millstream.spark.connection.router import Router
 from millstream.spark.model import keys
-from millstream.spark.write.server_errors import refused
+from millstream.spark.write.server_errors import raise_refused
 from millstream.spark.write.staging import Part
 
 if TYPE_CHECKING:
@@ -23,7 +21,7 @@ _MANY = 500
 
 
 @dataclass(frozen=True)
-class Record:
+class CommitRecord:
     """What is known of a writer's last batch.
 
     Attributes:
@@ -40,7 +38,7 @@ class Record:
         return json.dumps({"version": self.version, "parts": parts})
 
     @classmethod
-    def unpacked(cls, text: bytes) -> "Record":
+    def unpacked(cls, text: bytes) -> "CommitRecord":
         """The record of a text.
 
         Raises:
@@ -70,111 +68,83 @@ def _number(value: Any) -> int:
     return value
 
 
-class Calls:
-    """Commands of the driver: sent again when the server was away, refusals as errors that say what to do.
+class SinkRouter(Router):
+    """The driver's commands: refusals are errors that say what to do.
 
     Args:
         options: of the write.
     """
 
     def __init__(self, options: "SinkOptions") -> None:
+        super().__init__(options.url)
         self._options = options
-        self._lines: dict[str, Line] = {}
-        self._last = ""
 
-    def close(self) -> None:
-        """Close the connections."""
-        for line in self._lines.values():
-            line.close()
-        self._lines = {}
-
-    def lost(self) -> None:
-        """A connection broke: others are made, to whoever has the keys then."""
-        self.close()
-        routing.forget(self._options.url)
-
-    def line_to(self, key: str) -> Line | None:
-        """The connection to the server that has a key, if there is one."""
-        return self._lines.get(routing.home(self._options.url, key))
-
-    def ask(self, commands: Sequence[tuple[bytes | str | int, ...]]) -> list[Any]:
-        """Replies to commands that may be sent again, errors among them; waits for a server that is away."""
-        return socket.retrying(lambda: self._once(commands))
-
-    def _once(self, commands: Sequence[tuple[bytes | str | int, ...]]) -> list[Any]:
-        replies: list[Any] = [None] * len(commands)
-        try:
-            for where, part in routing.spread(self._options.url, commands, self._last).items():
-                if where not in self._lines:
-                    self._lines[where] = Line(self._options.url, where)
-                self._last = where
-                for at, reply in zip(part, self._lines[where].ask(*(commands[at] for at in part)), strict=True):
-                    replies[at] = reply
-        except routing.Redirected:
-            self.close()
-            raise
-        except Exception:
-            self.lost()
-            raise
-        return replies
-
-    def all(self, commands: Sequence[tuple[bytes | str | int, ...]]) -> list[Any]:
-        """Replies to any number of commands.
+    def ask_all(self, commands: Sequence[Command]) -> list[Reply]:
+        """Replies to any number of commands that may be repeated.
 
         Raises:
             UsageError: one of them was refused.
+            OSError: the server was away for too long.
         """
-        found: list[Any] = []
+        found: list[Reply] = []
         for start in range(0, len(commands), _MANY):
             found += self.ask(commands[start : start + _MANY])
         self.check(found)
         return found
 
-    def check(self, replies: Iterable[Any]) -> None:
-        """Raise for an error among the replies."""
-        for reply in replies:
-            if isinstance(reply, hiredis.ReplyError):
-                self.close()
-                raise refused(reply, self._options)
+    def check(self, replies: Iterable[Reply]) -> None:
+        """Raise for an error among the replies, and close: its connection may be in the midst of a transaction.
+
+        Raises:
+            UsageError: there is one.
+        """
+        try:
+            raise_refused(replies, self._options)
+        except UsageError:
+            self.close()
+            raise
 
 
-class Ledger:
-    """The record of one writer.
+class CommitRecordStore:
+    """Where the commit record of one writer is kept.
 
     Args:
-        calls: to the server.
+        router: to the server.
         writer: whose.
+
+    Attributes:
+        key: of the record.
     """
 
-    def __init__(self, calls: Calls, writer: str) -> None:
-        self._calls = calls
-        self._watching: Line | None = None
+    def __init__(self, router: SinkRouter, writer: str) -> None:
+        self._router = router
         self.key = keys.record(writer)
 
-    def known(self) -> Record | None:
-        """What is known now; the next :meth:`swap` writes only if that has not changed."""
-        text = self._calls.all([("WATCH", self.key), ("GET", self.key)])[1]
-        self._watching = self._calls.line_to(self.key)
+    def read(self) -> CommitRecord | None:
+        """The record as it is now; the next :meth:`replace` writes only if that has not changed.
+
+        Raises:
+            UsageError: what is there is no such record.
+        """
+        text = self._router.ask_all([("WATCH", self.key), ("GET", self.key)])[1]
         try:
-            return None if text is None else Record.unpacked(text)
+            return None if text is None else CommitRecord.unpacked(text)
         except ValueError as reason:
             raise UsageError(
                 f"what is kept of this writer's last batch in {self.key} was changed by somebody else: {reason}. Its "
                 f"rows may be there or not; DEL {self.key} to have the batch written anew"
             ) from None
 
-    def swap(self, record: Record) -> bool:
-        """Write the record unless it has changed since it was looked at; False if it was not, as far as is known."""
-        line, self._watching = self._watching, None
-        if line is None or line is not self._calls.line_to(self.key):  # a new connection watches nothing
-            return False
+    def replace(self, record: CommitRecord) -> bool:
+        """Write the record unless it has changed since it was read; False if it was not, as far as is known.
+
+        Raises:
+            UsageError: the server refused.
+        """
         try:
-            replies = line.ask(("MULTI",), ("SET", self.key, record.packed()), ("EXEC",))
-        except routing.Redirected:
-            self._calls.close()
+            replies = self._router.once([("MULTI",), ("SET", self.key, record.packed()), ("EXEC",)])
+        except OSError as reason:  # perhaps it was written: whoever reads it again sees that
+            self._router.drop(reason)
             return False
-        except OSError:
-            self._calls.lost()
-            return False
-        self._calls.check(replies)
+        self._router.check(replies)
         return replies[-1] is not None

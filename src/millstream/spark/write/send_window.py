@@ -1,14 +1,12 @@
 """Commands sent ahead of their replies, to each server that has some of the keys, up to a limit on the way."""
 
 from collections import deque
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
-import hiredis
-
-from millstream.spark.connection import routing, socket
-from millstream.spark.connection.command_line import Line, pack
-from millstream.spark.write.server_errors import refused
+from millstream.spark.connection.connection import Command, Reply, pack
+from millstream.spark.connection.retry import retrying
+from millstream.spark.connection.router import Router
+from millstream.spark.write.server_errors import raise_refused
 
 if TYPE_CHECKING:
     from millstream.spark.options.write import SinkOptions
@@ -17,24 +15,15 @@ ON_THE_WAY = 8 << 20
 """Bytes sent and not yet confirmed, at most: then a task waits for the server."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Letter:
-    """Commands about one key, packed."""
+class _Packed(NamedTuple):
+    """Commands about one key as they travel, and how many replies they will have."""
 
     key: str
-    packed: bytes
-    count: int
+    data: bytes
+    replies: int
 
 
-@dataclass(slots=True)
-class _Lane:
-    """A connection, and what went over it and is not confirmed."""
-
-    line: Line
-    letters: deque[_Letter] = field(default_factory=deque)
-
-
-class Mail:
+class SendWindow:
     """Commands sent ahead of their replies; all must be such as may be sent twice, in any order.
 
     Args:
@@ -43,86 +32,81 @@ class Mail:
 
     def __init__(self, options: "SinkOptions") -> None:
         self._options = options
-        self._lanes: dict[str, _Lane] = {}
-        self._unsent: deque[_Letter] = deque()
+        self._router = Router(options.url)
+        self._unconfirmed: dict[str, deque[_Packed]] = {}  # by server, in the order in which its replies come
+        self._unsent: deque[_Packed] = deque()
         self._size = 0
 
-    def send(self, key: str, *commands: tuple[bytes | str | int, ...]) -> None:
+    def send(self, key: str, *commands: Command) -> None:
         """Send some commands about a key in a row; waits while too much is on its way.
 
         Raises:
             UsageError: the server refused an earlier command.
             OSError: the server was away for too long.
         """
-        self.post(key, pack(*commands), len(commands))
+        self.send_packed(key, pack(*commands), len(commands))
 
-    def post(self, key: str, packed: bytes, count: int) -> None:
-        """The same of commands that are packed already, so many of them."""
-        letter = _Letter(key, packed, count)
-        self._unsent.append(letter)
-        self._size += len(letter.packed)
-        socket.retrying(self._deliver)
+    def send_packed(self, key: str, packed: bytes, count: int) -> None:
+        """The same of commands that are packed already.
+
+        Args:
+            key: that all of them are about.
+            packed: the commands.
+            count: how many they are.
+
+        Raises:
+            UsageError: the server refused an earlier command.
+            OSError: the server was away for too long.
+        """
+        self._unsent.append(_Packed(key, packed, count))
+        self._size += len(packed)
+        retrying(self._send_all)
         while self._size > ON_THE_WAY:
             self._confirm()
 
-    def settle(self) -> None:
+    def confirm_all(self) -> None:
         """Wait for every reply."""
-        while self._unsent or any(lane.letters for lane in self._lanes.values()):
+        while self._size:
             self._confirm()
 
     def forget(self) -> None:
         """Drop the connections and what was on its way."""
         self.close()
+        self._unconfirmed.clear()
         self._unsent.clear()
         self._size = 0
 
     def close(self) -> None:
         """Close the connections."""
-        for lane in self._lanes.values():
-            lane.line.close()
-        self._lanes = {}
+        self._router.close()
 
-    def _deliver(self) -> None:
+    def _send_all(self) -> None:
         """Send what was not sent, or went over a connection that is no more."""
         while self._unsent:
-            letter = self._unsent[0]
-            where = routing.home(self._options.url, letter.key)
+            server = self._router.server_of(self._unsent[0].key)
             try:
-                if where not in self._lanes:
-                    self._lanes[where] = _Lane(Line(self._options.url, where))
-                self._lanes[where].line.send(letter.packed)
-            except Exception:
-                self._lost(where)
-                routing.forget(self._options.url)
+                self._router.connect(server).send(self._unsent[0].data)
+            except Exception as reason:
+                self._lost(server, reason)
                 raise
-            self._lanes[where].letters.append(self._unsent.popleft())
+            self._unconfirmed.setdefault(server, deque()).append(self._unsent.popleft())
 
-    def _lost(self, where: str) -> None:
+    def _lost(self, server: str, reason: Exception) -> None:
         """Have everything that is not confirmed sent again: it may have to go elsewhere."""
-        lane = self._lanes.pop(where, None)
-        if lane is not None:
-            lane.line.close()
-            self._unsent.extend(lane.letters)
+        self._router.drop(reason, [server])
+        self._unsent.extend(self._unconfirmed.pop(server, ()))
 
     def _confirm(self) -> None:
-        replies = socket.retrying(self._receive)
-        for reply in replies:
-            if isinstance(reply, hiredis.ReplyError):
-                raise refused(reply, self._options)
+        raise_refused(retrying(self._receive), self._options)
 
-    def _receive(self) -> list[Any]:
+    def _receive(self) -> list[Reply]:
         """Read the replies to what was sent first over the connection with the most on its way."""
-        self._deliver()
-        where = max(self._lanes, key=lambda where: len(self._lanes[where].letters))
-        lane = self._lanes[where]
+        self._send_all()
+        server = max(self._unconfirmed, key=lambda server: len(self._unconfirmed[server]))
         try:
-            replies = lane.line.receive(lane.letters[0].count)
-        except routing.Redirected:
-            self._lost(where)
+            replies = self._router.receive(self._router.connect(server), self._unconfirmed[server][0].replies)
+        except Exception as reason:
+            self._lost(server, reason)
             raise
-        except Exception:
-            self._lost(where)
-            routing.forget(self._options.url)
-            raise
-        self._size -= len(lane.letters.popleft().packed)
+        self._size -= len(self._unconfirmed[server].popleft().data)
         return replies

@@ -1,8 +1,10 @@
 """What a server's refusal of a write means, and what to do about it, in one line."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from millstream.errors import ConfigError, UsageError
+from millstream.spark.connection.connection import ErrorReply, Reply
 
 if TYPE_CHECKING:
     from millstream.spark.options.write import SinkOptions
@@ -26,11 +28,34 @@ _CURES = {
 }
 
 
-def refused(reason: BaseException, options: "SinkOptions") -> UsageError:
+def refused(reason: Reply, options: "SinkOptions") -> UsageError:
     """The error to raise for an error reply: a ``ConfigError`` if an option is to be changed."""
-    told = str(reason)
-    cure = _CURES.get(told.split(" ", 1)[0])
+    text = str(reason)
+    cure = _CURES.get(text.split(" ", 1)[0])
     if cure is None:
-        return UsageError(f"the server at {options.shown_url} refused a write: {told}")
+        return UsageError(f"the server at {options.shown_url} refused a write: {text}")
     kind = ConfigError if cure.startswith(("option", "correct")) else UsageError
-    return kind(f"the server at {options.shown_url} refused a write ({told}): {cure}")
+    return kind(f"the server at {options.shown_url} refused a write ({text}): {cure}")
+
+
+def raise_refused(replies: Iterable[Reply], options: "SinkOptions") -> None:
+    """Raise for the first error among replies.
+
+    Raises:
+        UsageError: there is one; see :func:`refused`.
+    """
+    for reply in replies:
+        if isinstance(reply, ErrorReply):
+            raise refused(reply, options)
+
+
+def wrong_type(stream: str, kind: bytes, options: "SinkOptions") -> ConfigError:
+    """The error for a target that is no stream.
+
+    Args:
+        stream: the target.
+        kind: what TYPE says it is.
+        options: of the write.
+    """
+    what = f"{stream!r} on {options.shown_url} is a {kind.decode()} and no stream"
+    return ConfigError(f"option 'stream': {what}: name another key, or delete that one")

@@ -1,6 +1,6 @@
 """``writeStream.format("millstream")`` and ``write.format("millstream")`` as Spark sees them.
 
-Tasks stage their rows (``staging``), the driver publishes them (``publishing``). A streaming query's batches are known
+Tasks stage their rows (``staging``), the driver makes them visible (``commit``). A streaming query's batches are known
 by the query's id, which Spark gives to its tasks as a local property, and by the batch's number; the property's name is
 internal to Spark, and a test pins it. What is wrong with the rows does not fail the task, which Spark would repeat and
 report amid Java's frames: it travels with the task's message, and the commit raises it.
@@ -14,19 +14,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-import hiredis
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from millstream.errors import ConfigError, UsageError
 from millstream.spark.arrow.encode_rows import RowLayout
-from millstream.spark.connection import routing
-from millstream.spark.connection.command_line import Line
+from millstream.spark.connection.connection import ErrorReply
+from millstream.spark.connection.router import Router
 from millstream.spark.model import keys
 from millstream.spark.options.write import SinkOptions
-from millstream.spark.write.commit import Publisher, wrong_type
-from millstream.spark.write.server_errors import refused
+from millstream.spark.write.commit import SinkCommit
+from millstream.spark.write.server_errors import refused, wrong_type
 from millstream.spark.write.staging import Part, Staging
 
 if TYPE_CHECKING:
@@ -87,26 +86,26 @@ def settle(
     Raises:
         UsageError: a task found something wrong with its rows, or they cannot be published.
     """
-    publisher = Publisher(options, writer, lasting=lasting, in_order=in_order)
+    sink_commit = SinkCommit(options, writer, lasting=lasting, in_order=in_order)
     try:
         problem = next((message.problem for message in messages if message.problem is not None), None)
         if problem is not None:
-            publisher.discard()
+            sink_commit.discard()
             raise problem
-        publisher.commit(version, [part for message in messages for part in message.parts])
+        sink_commit.commit(version, [part for message in messages for part in message.parts])
     finally:
-        publisher.close()
+        sink_commit.close()
 
 
 def withdraw(options: SinkOptions, writer: str, *, lasting: bool) -> None:
     """The driver's work after a failure: what tasks have staged is removed, as far as the server is there."""
-    publisher = Publisher(options, writer, lasting=lasting)
+    sink_commit = SinkCommit(options, writer, lasting=lasting)
     try:
-        publisher.discard()
+        sink_commit.discard()
     except (UsageError, OSError) as reason:
         logger.warning("rows that were not committed stay until their time is up: %s", reason)
     finally:
-        publisher.close()
+        sink_commit.close()
 
 
 def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
@@ -130,17 +129,16 @@ def check_server(options: SinkOptions) -> None:
     # Of streams that each row names nothing is known yet: any key will do to reach a server.
     key = options.stream or keys.PREFIX
     try:
-        line = Line(options.url, routing.home(options.url, key))
-        with contextlib.closing(line):
-            (kind,) = line.ask(("TYPE", key))
-    except (redis.RedisError, OSError, ValueError) as reason:
+        with contextlib.closing(Router(options.url)) as router:
+            (kind,) = router.once([("TYPE", key)])
+    except (UsageError, redis.RedisError, OSError, ValueError) as reason:
         raise ConfigError(
             f"option 'url': cannot talk to {options.shown_url} ({reason}): start the server or correct it"
         ) from None
-    if isinstance(kind, hiredis.ReplyError):
+    if isinstance(kind, ErrorReply):
         raise refused(kind, options)
     if options.stream is not None and kind not in (b"stream", b"none"):
-        raise ConfigError(wrong_type(str(options.stream), kind.decode(), options))
+        raise wrong_type(options.stream, kind, options)
     _seen.add((options.url, options.stream))
 
 

@@ -14,10 +14,11 @@ from millstream.client.slots import slot_of
 from millstream.client.url import CLUSTERS
 from millstream.errors import UsageError
 from millstream.spark.arrow.encode_rows import Commands, RowLayout, encode
-from millstream.spark.connection.command_line import pack, pack_long
-from millstream.spark.model import keys as ledgerkeys
+from millstream.spark.connection.connection import pack
+from millstream.spark.model import keys
 from millstream.spark.model.offsets import Id
-from millstream.spark.write.send_window import Mail
+from millstream.spark.write.pieces import pack_piece
+from millstream.spark.write.send_window import SendWindow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -83,7 +84,7 @@ class Staging:
         self._token = os.urandom(12).hex()
         self._waiting: dict[str, _Waiting] = {}
         self._gathered = 0
-        self._mail = Mail(options)
+        self._window = SendWindow(options)
 
     @property
     def parts(self) -> list[Part]:
@@ -101,22 +102,22 @@ class Staging:
             for commands in encode(batch, layout):
                 self._add(commands)
         self._flush_all()
-        self._mail.settle()
+        self._window.confirm_all()
 
     def discard(self) -> None:
         """Remove what was kept; what cannot be removed now goes with the next commit, or by its time to live."""
-        keys = [part.key for part in self.parts]
-        if keys:
-            self._mail.forget()
-            for key in keys:
-                self._mail.send(key, ("UNLINK", key))
-            register = ledgerkeys.register(self._writer)
-            self._mail.send(register, ("SREM", register, *keys))
-            self._mail.settle()
+        staged = [part.key for part in self.parts]
+        if staged:
+            self._window.forget()
+            for key in staged:
+                self._window.send(key, ("UNLINK", key))
+            register = keys.register(self._writer)
+            self._window.send(register, ("SREM", register, *staged))
+            self._window.confirm_all()
 
     def close(self) -> None:
         """Close the connection."""
-        self._mail.close()
+        self._window.close()
 
     def _add(self, commands: Commands) -> None:
         if commands.targets is None:
@@ -137,7 +138,7 @@ class Staging:
         """Take the rows for one stream, and pass on every whole piece."""
         waiting = self._waiting.get(stream)
         if waiting is None:
-            key = ledgerkeys.staged(stream, self._writer, f"{self._token}:{len(self._waiting)}")
+            key = keys.staged(stream, self._writer, f"{self._token}:{len(self._waiting)}")
             if self._options.url.startswith(CLUSTERS) and slot_of(key) != slot_of(stream):
                 raise UsageError(
                     f"stream {stream!r} cannot be written on a cluster: no other key can be in the slot of a name with "
@@ -189,16 +190,15 @@ class Staging:
         part = waiting.part
         if part.pieces == 0:
             # Before the rows: what is not registered is only removed by its time to live.
-            register = ledgerkeys.register(self._writer)
-            self._mail.send(register, ("SADD", register, part.key), ("PEXPIRE", register, self._options.staging_ms))
+            register = keys.register(self._writer)
+            self._window.send(register, ("SADD", register, part.key), ("PEXPIRE", register, self._options.staging_ms))
         if waiting.first is not None:
             part.first = part.first or str(waiting.first)
             part.last = str(waiting.last)
-        head = b"%d %s\n" % (waiting.rows, str(waiting.first or "").encode())
-        kept = pack_long(("HSET", part.key, part.pieces), [head, *waiting.data])
+        kept = pack_piece(("HSET", part.key, part.pieces), waiting.rows, waiting.first, waiting.data)
         # One step, so that nothing without a time to live stays behind when the task dies between the two.
         ends = pack(("PEXPIRE", part.key, self._options.staging_ms), ("EXEC",))
-        self._mail.post(part.key, b"".join([pack(("MULTI",)), *kept, ends]), 4)
+        self._window.send_packed(part.key, b"".join((pack(("MULTI",)), *kept, ends)), 4)
         part.pieces += 1
         part.rows += waiting.rows
         self._gathered -= waiting.size

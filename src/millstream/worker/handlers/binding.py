@@ -19,16 +19,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, get_args, get_origin, get_type_hints
 
 from millstream.client.jsontext import TooDeepError
-from millstream.errors import ConfigError, MillstreamError
+from millstream.errors import ConfigError
 from millstream.worker.handlers import envelope
 from millstream.worker.handlers.convert import Convert, admits_none, as_text, builder, from_json, is_structured
-from millstream.worker.handlers.message import Message
+from millstream.worker.handlers.message import Message, PayloadError
 
 _JSON_FIELD = b"data"
-
-
-class PayloadError(MillstreamError):
-    """An entry does not fit the handler's annotations; the text names the parameter."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -176,20 +172,6 @@ def unwrap(fields: Sequence[bytes]) -> Any:
     return {
         name.decode("utf-8", "surrogateescape"): value for name, value in zip(fields[::2], fields[1::2], strict=True)
     }
-
-
-def headers(fields: Sequence[bytes]) -> dict[str, str]:
-    """The headers of FastStream's envelope, or none.
-
-    Raises:
-        PayloadError: the envelope is damaged.
-    """
-    if len(fields) != 2 or fields[0] != envelope.FIELD:
-        return {}
-    try:
-        return envelope.parse(fields[1]).headers
-    except ValueError as error:
-        raise PayloadError(str(error)) from error
 
 
 def encode(content: Any) -> list[bytes]:

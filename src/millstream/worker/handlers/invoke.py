@@ -22,7 +22,7 @@ from millstream.worker.settlement.consumer import Held
 Call: TypeAlias = Callable[[Held], Awaitable[None]]
 
 
-class Calls:
+class HandlerCalls:
     """Makes the calls of one subscriber.
 
     Args:
@@ -96,7 +96,7 @@ class Calls:
         """
         return self._binder.bind(message.raw, message)
 
-    async def batch(self, entries: "Entries") -> None:
+    async def batch(self, entries: "BatchMessages") -> None:
         """One call for many entries; what the handler returns is a list, each item of which is published."""
         await self._around_batch(entries)
 
@@ -125,7 +125,7 @@ class Calls:
 
     async def _innermost_batch(self, messages: Sequence[Message]) -> Any:
         # a middleware may have passed on a list of its own
-        each = messages.arguments if isinstance(messages, Entries) else [self.bind(one) for one in messages]
+        each = messages.arguments if isinstance(messages, BatchMessages) else [self.bind(one) for one in messages]
         arguments = {name: [one[name] for one in each] for name in each[0]}
         return await self._injected_call((), None, arguments)
 
@@ -153,7 +153,7 @@ class Calls:
             await publisher.publish(result)
 
 
-class Entries(list[Message]):
+class BatchMessages(list[Message]):
     """The messages of a batch, with the arguments that were made from each of them.
 
     Attributes:

@@ -5,15 +5,28 @@ import math
 import sys
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import Protocol, TypeVar
 
 from millstream import times
 from millstream.errors import ConfigError, MillstreamError, UsageError
+from millstream.worker.handlers import envelope
 from millstream.worker.model.lifecycle import State
+from millstream.worker.settlement.acks import PendingAcks
+from millstream.worker.settlement.consumer import Held, Membership
 
-if TYPE_CHECKING:
-    from millstream.worker.handlers.outcomes import Outcomes
-    from millstream.worker.settlement.consumer import Held
+
+class Settles(Protocol):
+    """What a message needs to be settled by hand: whose entry it is, where outcomes go, and what a failure means.
+
+    A protocol, since the policy behind it knows the exceptions of this module.
+    """
+
+    member: Membership
+    acks: PendingAcks
+    loop: asyncio.AbstractEventLoop
+
+    def failed(self, held: Held, error: BaseException) -> None:
+        """The run ended in this error, or is to be treated as if it had."""
 
 
 class Nack(MillstreamError):  # noqa: N818 - said by the handler, not a fault
@@ -35,6 +48,10 @@ class Reject(MillstreamError):  # noqa: N818 - said by the handler, not a fault
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
+
+
+class PayloadError(MillstreamError):
+    """An entry does not fit the handler's annotations; the text names the parameter."""
 
 
 class EntryLostError(MillstreamError):
@@ -66,7 +83,7 @@ class Message:
 
     __slots__ = ("_held", "_outcomes", "fields")
 
-    def __init__(self, held: "Held", outcomes: "Outcomes") -> None:
+    def __init__(self, held: Held, outcomes: Settles) -> None:
         self._held = held
         self._outcomes = outcomes
         self.fields: dict[str, bytes] = {
@@ -116,9 +133,13 @@ class Message:
         Raises:
             PayloadError: the envelope is damaged.
         """
-        from millstream.worker.handlers.binding import headers  # noqa: PLC0415 - payload imports this module
-
-        return headers(self._held.fields)
+        fields = self._held.fields
+        if len(fields) != 2 or fields[0] != envelope.FIELD:
+            return {}
+        try:
+            return envelope.parse(fields[1]).headers
+        except ValueError as error:
+            raise PayloadError(str(error)) from error
 
     @property
     def origin(self) -> str:

@@ -7,9 +7,8 @@ import asyncio
 
 from millstream.client.dead_letter.letter import ERROR_LIMIT, DeadLetter
 from millstream.logs import logger
-from millstream.worker.handlers.binding import PayloadError
 from millstream.worker.handlers.frames import users_part
-from millstream.worker.handlers.message import Nack, Reject
+from millstream.worker.handlers.message import Nack, PayloadError, Reject
 from millstream.worker.model.error_text import describe, loggable, shown, summarize
 from millstream.worker.model.lifecycle import Event
 from millstream.worker.model.retry import Decision, Failure, Retry, decide, tries

@@ -7,7 +7,8 @@ from millstream.client.capabilities import Capabilities
 from millstream.client.line import Command
 from millstream.errors import ConfigError, UsageError
 from millstream.worker.handlers import envelope
-from millstream.worker.handlers.binding import PayloadError, encode, to_body
+from millstream.worker.handlers.binding import encode, to_body
+from millstream.worker.handlers.message import PayloadError
 
 #: Begins the producer's name in XADD IDMP: ids of one application are compared with each other and with no others.
 PRODUCER = "millstream"

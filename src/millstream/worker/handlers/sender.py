@@ -22,7 +22,8 @@ from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
 
 from millstream import times
 from millstream.client.capabilities import Capabilities, find
-from millstream.client.line import Command, Line, open_line, passes
+from millstream.client.line import Command, Line, passes
+from millstream.client.open import open_line
 from millstream.client.slots import beside
 from millstream.errors import Disconnected, UsageError
 from millstream.worker.handlers.publish import PRODUCER, xadd

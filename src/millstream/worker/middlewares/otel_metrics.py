@@ -10,8 +10,7 @@ from collections.abc import Iterator
 
 from opentelemetry import metrics
 
-from millstream.worker.handlers.binding import PayloadError
-from millstream.worker.handlers.message import Nack, Reject
+from millstream.worker.handlers.message import Nack, PayloadError, Reject
 
 #: Value of ``messaging.system``: the streams are Redis's, whoever serves them.
 SYSTEM = "redis"

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from millstream.errors import ConfigError
-from millstream.worker.handlers.binding import PayloadError
-from millstream.worker.handlers.message import Message, Nack, Reject
+from millstream.worker.handlers.message import Message, Nack, PayloadError, Reject
 from millstream.worker.handlers.middleware import Middleware, Publication, Publish, Run, RunBatch
 
 try:

@@ -1,25 +1,21 @@
-"""One worker process: signals in, exit code out; and how an app is found by its name."""
+"""One worker process: signals in, exit code out."""
 
 import asyncio
-import importlib
 import logging
 import os
 import signal
-import sys
-from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 from millstream.client.line import AccessDenied, Disconnected
-from millstream.client.urltext import without_password
+from millstream.client.url import without_password
 from millstream.ending import Ending
 from millstream.errors import ConfigError, MillstreamError
 from millstream.logs import logger
-from millstream.worker.monitoring.health import HealthError, serving
-from millstream.worker.process.start import start_patiently
-
-if TYPE_CHECKING:
-    from millstream.worker.app import App
+from millstream.worker.handlers.subscription import Subscription
+from millstream.worker.monitoring.health import HealthError, Watched, serving
+from millstream.worker.pipelines import Pipeline
+from millstream.worker.process.start import Startable, start_patiently
 
 log = logger("millstream.worker")
 
@@ -34,48 +30,34 @@ EXIT_CONFIG = 78  # sysexits.h: configuration error; starting again cannot help
 CONNECT_SECONDS = 10.0
 
 
-def find_app(target: str, folder: str | None = None) -> "App":
-    """The app that ``module:name`` means, or that ``module:make_app()`` returns.
+READY = b"ready\n"
+PIPELINES = b"pipelines\n"
+"""What a worker process says to its supervisor: that it reads, and that its app has pipelines to be run beside it."""
 
-    Args:
-        target: as on the command line.
-        folder: searched first; the working directory unless given.
 
-    Raises:
-        ConfigError: there is none; the text says which part of the name is wrong.
-    """
-    from millstream.worker.app import App  # noqa: PLC0415 - app imports this module
+class RunnableApp(Watched, Startable, Protocol):
+    """What is run here: an app, of which this module need not know more."""
 
-    module_name, colon, attribute = target.removesuffix("()").partition(":")
-    if not colon or not module_name or not attribute or not module_name.replace(".", "_").isidentifier():
-        raise ConfigError(f"{target!r} is no app: write module:name, for example orders:app for app in orders.py")
-    here = str(Path(folder or "").resolve())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # the module is there, but something it imports is not: its traceback says more than we can
-        raise ConfigError(f"there is no module {error.name!r} in {here} or on the Python path") from None
-    found: object = module
-    for name in attribute.split("."):
-        if not hasattr(found, name):
-            apps = [key for key, value in vars(module).items() if isinstance(value, App)]
-            hint = f"; its apps: {', '.join(apps)}" if apps else ""
-            raise ConfigError(f"module {module_name!r} has no {attribute!r}{hint}")
-        found = getattr(found, name)
-    if target.endswith("()"):
-        if not callable(found):
-            raise ConfigError(f"{target} cannot be called: {attribute} is a {type(found).__name__}")
-        found = found()
-    if not isinstance(found, App):
-        raise ConfigError(f"{target} is a {type(found).__name__}, not a millstream.App")
-    return found
+    @property
+    def subscriptions(self) -> Sequence[Subscription]:
+        """What it reads."""
+
+    @property
+    def pipelines(self) -> Sequence[Pipeline]:
+        """What it has for Spark."""
+
+    async def wait(self) -> None:
+        """Wait until a subscriber cannot go on."""
+
+    async def dismissed(self) -> None:
+        """Wait until the control channel has told the process to end."""
+
+    async def stop(self) -> bool:
+        """Finish or hand back everything; False when something could not be finished."""
 
 
 def run_in_process(
-    app: "App",
+    app: RunnableApp,
     *,
     lifeline: int | None = None,
     ready: Callable[[], None] | None = None,
@@ -97,7 +79,7 @@ def run_in_process(
 
 
 async def _run_watched(
-    app: "App",
+    app: RunnableApp,
     lifeline: int | None,
     ready: Callable[[], None] | None,
     health: tuple[str, int] | None,
@@ -114,7 +96,7 @@ async def _run_watched(
         return EXIT_CONFIG
 
 
-async def _run(app: "App", lifeline: int | None, ready: Callable[[], None] | None) -> int:
+async def _run(app: RunnableApp, lifeline: int | None, ready: Callable[[], None] | None) -> int:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -154,7 +136,7 @@ async def _run(app: "App", lifeline: int | None, ready: Callable[[], None] | Non
         return EXIT_FATAL
 
 
-async def _start(app: "App", stopping: asyncio.Event) -> int | None:
+async def _start(app: RunnableApp, stopping: asyncio.Event) -> int | None:
     """Connect, trying for a while; an exit code if that was the end of it."""
     try:
         return None if await start_patiently(app, CONNECT_SECONDS, stopping) else EXIT_CLEAN
@@ -163,7 +145,7 @@ async def _start(app: "App", stopping: asyncio.Event) -> int | None:
         return EXIT_UNREACHABLE
 
 
-async def _until_stopped(app: "App", stopping: asyncio.Event, *, supervised: bool) -> int:
+async def _until_stopped(app: RunnableApp, stopping: asyncio.Event, *, supervised: bool) -> int:
     waits = [asyncio.create_task(wait) for wait in (stopping.wait(), app.wait(), app.dismissed())]
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     fatal: BaseException | None = None

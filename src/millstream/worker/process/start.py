@@ -3,14 +3,11 @@
 import asyncio
 import contextlib
 import time
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from millstream.client.urltext import without_password
+from millstream.client.url import without_password
 from millstream.errors import Disconnected
 from millstream.logs import logger
-
-if TYPE_CHECKING:
-    from millstream.worker.app import App
 
 log = logger("millstream.worker")
 
@@ -18,7 +15,18 @@ log = logger("millstream.worker")
 _PAUSE = 0.25
 
 
-async def start_patiently(app: "App", patience: float | None, stopping: asyncio.Event | None = None) -> bool:
+class Startable(Protocol):
+    """An app, as far as starting it goes."""
+
+    @property
+    def url(self) -> str:
+        """Its server."""
+
+    async def start(self) -> None:
+        """Try once."""
+
+
+async def start_patiently(app: Startable, patience: float | None, stopping: asyncio.Event | None = None) -> bool:
     """Start an app, again and again while its server cannot be reached; False if it was to stop meanwhile.
 
     Args:

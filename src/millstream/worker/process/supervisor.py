@@ -18,8 +18,14 @@ from dataclasses import dataclass, field
 
 from millstream.ending import Ending
 from millstream.logs import logger
-from millstream.worker.process.child import PIPELINES, READY
-from millstream.worker.process.run import EXIT_CONFIG, EXIT_DISMISSED, EXIT_FATAL, EXIT_UNREACHABLE
+from millstream.worker.process.run import (
+    EXIT_CONFIG,
+    EXIT_DISMISSED,
+    EXIT_FATAL,
+    EXIT_UNREACHABLE,
+    PIPELINES,
+    READY,
+)
 
 log = logger("millstream.run")
 
@@ -31,7 +37,7 @@ _KILL_AFTER = 10.0
 _DRIVER = 0
 """The slot of the process that runs the pipelines; workers are numbered from 1."""
 
-_MODULE = "millstream.worker.process.child"
+_MODULE = "millstream.worker.child"
 
 
 @dataclass(slots=True)

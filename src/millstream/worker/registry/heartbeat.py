@@ -1,8 +1,8 @@
-"""A worker's side of the registry: it says what it does, and does what it is told, every few seconds.
+"""The heartbeat of a worker process: every few seconds it writes to the registry what it does, and reads its orders.
 
-Nothing here may harm the work: a server that refuses the keys is told of once in the log, and then left alone. What
-runs and since when is seen at the beats, so it costs the handlers nothing; a job's beginning is known to the length of
-a beat.
+Nothing here may harm the work: a server that refuses the keys is named once in the log, and then left alone. What
+runs and since when is looked up at the beats, so it costs the handlers nothing; a job's beginning is known to the
+length of a beat. The keys and their values are in :mod:`millstream.worker.registry.protocol`.
 """
 
 import asyncio
@@ -12,19 +12,22 @@ import os
 import secrets
 import socket
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from redis.exceptions import NoPermissionError, ResponseError
 
 from millstream._version import __version__
 from millstream.client.line import Disconnected, Line
 from millstream.clock import Clock
+from millstream.worker.handlers.subscription import Subscription
 from millstream.worker.model.lifecycle import State
+from millstream.worker.model.pause import HandlerPause
+from millstream.worker.model.stats import Stats
 from millstream.worker.registry import protocol
-from millstream.worker.registry.protocol import Order, Pause
+from millstream.worker.registry.protocol import Order
 from millstream.worker.registry.reaper import ReapError, reap
 from millstream.worker.registry.watchdog import Watchdog
-from millstream.worker.subscriber.loop import SubscriberLoop
+from millstream.worker.settlement.consumer import Membership
 
 log = logging.getLogger("millstream.worker")
 
@@ -34,23 +37,56 @@ JOBS_SHOWN = 20
 _REFUSALS = ("WRONGTYPE", "unknown command", "ERR unknown command")
 
 
-class Attendance:
+class ListedSubscriber(Protocol):
+    """What a heartbeat needs of a subscriber: facts to report, and the two switches that orders turn.
+
+    A protocol, since the subscriber's package imports what is below it and knows nothing of the registry.
+    """
+
+    subscription: Subscription
+    member: Membership
+    paused: HandlerPause | None
+
+    @property
+    def stats(self) -> Stats:
+        """Its counters."""
+
+    @property
+    def buffered(self) -> int:
+        """Entries read and not begun."""
+
+    @property
+    def busy(self) -> bool:
+        """True while it holds anything that is not settled."""
+
+    @property
+    def last_error(self) -> dict[str, Any] | None:
+        """Its last failed run."""
+
+    def quieten(self, quiet: bool) -> None:
+        """Read nothing more, or go on."""
+
+    def pause(self, pause: HandlerPause | None) -> None:
+        """Run nothing until resumed, or go on."""
+
+
+class Heartbeat:
     """Registers one process and obeys the control channel.
 
     Args:
         line: shared with the subscribers.
         loops: the subscribers.
         clock: where time comes from.
-        listed: False keeps out of the registry; then only the reaper is at work.
+        listed: False keeps the process out of the registry; then only the reaper is at work.
         reap_after: seconds after which idle and empty consumers of our groups are removed; None never.
         url: of the server, for the watchdog's own connection.
-        blocked_after: seconds after which an event loop that stands still is told of; None never.
+        blocked_after: seconds after which an event loop that stands still is reported; None never.
     """
 
     def __init__(
         self,
         line: Line,
-        loops: Sequence[SubscriberLoop],
+        loops: Sequence[ListedSubscriber],
         clock: Clock,
         *,
         listed: bool = True,
@@ -161,7 +197,7 @@ class Attendance:
             self.dismissed.set()
         return True
 
-    def _pause(self, loop: SubscriberLoop, pause: Pause | None) -> bool:
+    def _pause(self, loop: ListedSubscriber, pause: HandlerPause | None) -> bool:
         if pause == loop.paused:
             return False
         if pause is not None:
@@ -216,7 +252,7 @@ class Attendance:
         return found
 
     @staticmethod
-    def _subscriber(loop: SubscriberLoop, running: list[tuple[int, bytes, int]]) -> dict[str, Any]:
+    def _subscriber(loop: ListedSubscriber, running: list[tuple[int, bytes, int]]) -> dict[str, Any]:
         subscription, stats = loop.subscription, loop.stats
         return {
             "handler": subscription.name,
@@ -264,7 +300,7 @@ class Attendance:
                     names.update(subscriber["consumer"] for subscriber in worker["subscribers"])
         return sorted(names)
 
-    async def _reap_group(self, loop: SubscriberLoop, after: float, alive: list[str]) -> None:
+    async def _reap_group(self, loop: ListedSubscriber, after: float, alive: list[str]) -> None:
         stream, group = loop.subscription.sub.stream, loop.subscription.group
         removed = await reap(self._line, stream, group, idle_ms=round(after * 1000), alive=alive)
         loop.stats.reaped += len(removed)

@@ -16,7 +16,6 @@ only finds it. Pauses have no time to live: they hold until somebody resumes, wh
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from redis.exceptions import ResponseError
@@ -24,6 +23,7 @@ from redis.exceptions import ResponseError
 from millstream.client.jsontext import parse_record
 from millstream.client.line import Command, Line, Reply
 from millstream.errors import MillstreamError
+from millstream.worker.model.pause import HandlerPause
 from millstream.worker.registry import facts
 
 PREFIX = "millstream:"
@@ -49,25 +49,6 @@ Fate = Literal["there", "resumed", "ended", "vanished"]
 
 class RegistryError(MillstreamError):
     """The registry cannot be read or written; the text is the server's."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """A handler that is to run nothing, in all workers.
-
-    Attributes:
-        stream: key of its stream.
-        group: its group.
-        reason: why, in words.
-        by: who.
-        at_ms: since when, wall milliseconds.
-    """
-
-    stream: str
-    group: str
-    reason: str
-    by: str
-    at_ms: int
 
 
 def worker_key(worker: str) -> str:
@@ -117,15 +98,15 @@ def parse_order(value: bytes | None) -> Order | None:
     return next((order for order in ORDERS if order == text), None)
 
 
-def parse_pause(stream: str, group: str, value: bytes | None) -> Pause | None:
+def parse_pause(stream: str, group: str, value: bytes | None) -> HandlerPause | None:
     """The pause of a handler; one whose value cannot be read is a pause all the same."""
     if value is None:
         return None
     try:
         told = parse_record(value)
-        return Pause(stream, group, str(told["reason"]), str(told["by"]), int(told["at_ms"]))
+        return HandlerPause(stream, group, str(told["reason"]), str(told["by"]), int(told["at_ms"]))
     except (ValueError, TypeError, KeyError, OverflowError):
-        return Pause(stream, group, value.decode(errors="replace"), "", 0)
+        return HandlerPause(stream, group, value.decode(errors="replace"), "", 0)
 
 
 # -- the other side: whoever looks and commands ------------------------------------------------------------------------
@@ -193,7 +174,7 @@ async def fates(line: Line, ids: Sequence[str]) -> dict[str, Fate]:
     return found
 
 
-async def pauses(line: Line) -> list[Pause]:
+async def pauses(line: Line) -> list[HandlerPause]:
     """Every pause there is. A field that names no handler pauses none, and is passed over."""
     found = []
     for name, value in await _control(line):

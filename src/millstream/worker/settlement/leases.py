@@ -1,4 +1,6 @@
-"""Keeping what we hold: entries that run or wait their turn are renewed at a third of the time others wait to claim.
+"""Lease renewal of a worker: entries that run or wait their turn are renewed, so that nobody claims them.
+
+When is for :mod:`millstream.client.leases` to say: at a third of the time that others wait before they claim.
 
 A process that was frozen (a stopped container, a swapped-out host) must not go on as if nothing happened. So each
 entry remembers when it was surely ours, and once that is too long ago it is renewed before it is begun: the fence
@@ -13,6 +15,7 @@ from redis.exceptions import ResponseError
 
 from millstream import failpoints
 from millstream.client import emulate
+from millstream.client.leases import LeasePlan
 from millstream.client.line import Disconnected
 from millstream.worker.model.lifecycle import LEASED, State
 from millstream.worker.settlement.consumer import Held, Membership
@@ -21,30 +24,29 @@ from millstream.worker.settlement.fence import Fence, Step
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_HEARTBEAT_LIMIT_MS = 1_000
-
 
 class Leases:
-    """Renews the entries one consumer holds, and those it keeps waiting for a distant retry."""
+    """Renews the entries one consumer holds, and those it keeps waiting for a distant retry.
+
+    Args:
+        member: whose entries.
+        fence: refuses to renew what is another's by now.
+    """
 
     def __init__(self, member: Membership, fence: Fence) -> None:
         self._member = member
         self._fence = fence
+        self._plan = LeasePlan.known(member.min_idle)
         # retries further away than min_idle, and the monotonic ms when each is due
         self._parked: dict[Held, int] = {}
         self._looked_at = 0
-        #: told of entries whose handler returned a while ago without an outcome; they are not renewed
+        #: called with entries whose handler returned a while ago without an outcome; they are not renewed
         self.on_left: Callable[[Held], None] | None = None
-
-    @property
-    def period(self) -> float:
-        """Seconds between two rounds."""
-        return max(min(self._member.min_idle / 3, _HEARTBEAT_LIMIT_MS), 5) / 1000
 
     async def run(self) -> None:
         """Renew for ever; a round that cannot reach the server is left to the next."""
         while True:
-            await asyncio.sleep(self.period)
+            await asyncio.sleep(self._plan.period)
             with contextlib.suppress(Disconnected):
                 await self.round()
 
@@ -54,17 +56,17 @@ class Leases:
         now = member.clock.now().mono
         if member.no_ack:
             return
-        third = member.min_idle // 3
-        left = [held for held in member.held.values() if held.state is State.LEFT and now - held.leased >= third]
+        due = [held for held in member.held.values() if self._plan.is_due(now, held.leased)]
+        left = [held for held in due if held.state is State.LEFT]
         if self.on_left is not None:
             for held in left:
                 self.on_left(held)
-        await self.renew([held for held in member.held.values() if held.state in LEASED and now - held.leased >= third])
+        await self.renew([held for held in due if held.state in LEASED])
         await self._advance_parked(now)
         await self._look_after([held for held in left if now - held.leased >= member.min_idle], now)
 
     async def _look_after(self, left: list[Held], now: int) -> None:
-        """Forget those that others may have claimed and did, once in a ``min_idle``: nobody will say a word of them."""
+        """Forget those that others may have claimed and did, once in a ``min_idle``: nobody here will settle them."""
         member = self._member
         if not left or now - self._looked_at < member.min_idle:
             return

@@ -1,4 +1,4 @@
-"""Handlers that take many entries at once, with an outcome for each of them.
+"""Batch handlers: they take many entries at once, and each entry has an outcome of its own.
 
 * The handler returns: all are acked.
 * It raises :class:`BatchError`: the entries it names have failed, each with the error given for it, the rest is acked.
@@ -15,13 +15,13 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from millstream import failpoints
 from millstream.errors import MillstreamError, UsageError
-from millstream.worker.handlers.invoke import Calls, Entries
-from millstream.worker.handlers.message import Message, Nack, Reject
-from millstream.worker.handlers.outcomes import Outcomes
-from millstream.worker.model.error_text import loggable
+from millstream.worker.handlers.invoke import BatchMessages, HandlerCalls
 from millstream.worker.model.lifecycle import Event, State
-from millstream.worker.settlement.consumer import Held, Membership
-from millstream.worker.subscriber.isolation_run import Solitude
+from millstream.worker.settlement.consumer import Held
+from millstream.worker.subscriber.buffer import Buffer
+from millstream.worker.subscriber.isolation import IsolationGate
+from millstream.worker.subscriber.parts import Common, Part
+from millstream.worker.subscriber.runs import AfterRun, is_being_cancelled
 
 log = logging.getLogger("millstream.worker")
 
@@ -48,77 +48,57 @@ class BatchError(MillstreamError):
         self.failed = dict(failed)
 
 
-class Batches:
-    """Runs the batches of one subscriber.
+class BatchRuns(Part):
+    """Runs a handler that takes many entries.
 
     Args:
-        member: whose entries.
+        common: what the subscriber's parts share.
         calls: of the handler.
-        outcomes: where failures go.
-        solitude: told of each run.
-        more: takes up to so many entries that were never delivered before from the buffer.
-        returned: what a run without error means for an entry.
-        interrupted: what the end of the grace time means for one.
-        size: most entries of a batch.
+        after: settles entries.
+        gate: counts runs.
+        buffer: where the rest of a batch comes from.
+
+    Attributes:
+        call: runs the handler; may be put into something that measures it.
     """
 
     def __init__(
         self,
-        *,
-        member: Membership,
-        calls: Calls,
-        outcomes: Outcomes,
-        solitude: Solitude,
-        more: Callable[[int], list[Held]],
-        returned: Callable[[Held], None],
-        interrupted: Callable[[Held], None],
-        size: int,
+        common: Common,
+        calls: HandlerCalls,
+        after: AfterRun,
+        gate: IsolationGate,
+        buffer: Buffer,
     ) -> None:
-        self._member = member
+        self.call: Callable[[BatchMessages], Awaitable[None]] = calls.batch
         self._calls = calls
-        #: runs the handler; may be put into something that measures it
-        self.run: Callable[[Entries], Awaitable[None]] = calls.batch
-        self._outcomes = outcomes
-        self._solitude = solitude
-        self._more = more
-        self._returned = returned
-        self._interrupted = interrupted
-        self._size = size
+        super().__init__(common)
+        self._after = after
+        self._gate = gate
+        self._buffer = buffer
+        self._size = self._subscription.batch_size
+        self._each = self._subscription.ack == "each" and not self._member.no_ack
 
-    async def start(self, first: Held) -> list[Held]:
-        """Run a batch that begins with ``first``; what was in it."""
+    async def start(self, first: Held) -> None:
+        """Run a batch that begins with ``first``."""
         batch = [first]
         if first.deliveries == 1:
-            batch += self._more(self._size - 1)
+            batch += self._buffer.take_fresh(self._size - 1)
         else:
             self._member.stats.suspects += 1
         failpoints.reach("before_handler")
-        fitting, entries = self._prepare(batch)
-        if not fitting:
-            return []
-        self._solitude.began()
-        try:
-            await self.run(entries)
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                for held in fitting:
-                    self._interrupted(held)
-                raise
-            self._failed(fitting, error)  # the handler cancelled something of its own and let it out
-        except BatchError as error:
-            self._some_failed(fitting, error)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a handler raises is an outcome of its entries
-            self._failed(fitting, error)
-        else:
-            self._done(fitting)
-        finally:
-            self._solitude.ended()
-        return fitting
+        fitting, messages = self._prepare(batch)
+        if fitting:
+            await self._run(fitting, messages)
+        if self._each:
+            for held in fitting:
+                if held.state is not State.LEFT:
+                    await self._acks.stored(held)
 
-    def _prepare(self, batch: list[Held]) -> tuple[list[Held], Entries]:
-        fitting: list[Held] = []
-        messages: list[Message] = []
+    def _prepare(self, batch: list[Held]) -> tuple[list[Held], BatchMessages]:
+        """Start every entry and bind it; the entries that fit the handler's annotations, with their messages."""
+        fitting = []
+        messages = []
         arguments = []
         for held in batch:
             held.step(Event.START)
@@ -130,13 +110,30 @@ class Batches:
             else:
                 fitting.append(held)
                 messages.append(message)
-        return fitting, Entries(messages, arguments)
+        return fitting, BatchMessages(messages, arguments)
+
+    async def _run(self, entries: list[Held], messages: BatchMessages) -> None:
+        self._gate.began()
+        try:
+            await self.call(messages)
+        except BatchError as error:
+            self._some_failed(entries, error)
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            if is_being_cancelled(error):
+                for held in entries:
+                    self._after.interrupted(held)
+                raise
+            self._failed(entries, error)
+        else:
+            self._done(entries)
+        finally:
+            self._gate.ended()
 
     def _done(self, entries: list[Held]) -> None:
         failpoints.reach("after_handler")
         self._member.stats.handled += len(entries)
         for held in entries:
-            self._returned(held)
+            self._after.returned(held)
 
     def _some_failed(self, entries: list[Held], error: BatchError) -> None:
         strange = sorted(set(error.failed) - set(range(len(entries))))
@@ -145,17 +142,9 @@ class Batches:
             self._failed(entries, error)
             return
         for place, why in error.failed.items():
-            self._failed([entries[place]], why)
+            self._after.raised(entries[place], why)
         self._done([held for place, held in enumerate(entries) if place not in error.failed])
 
     def _failed(self, entries: list[Held], error: BaseException) -> None:
         for held in entries:
-            if held.state in (State.RUNNING, State.LOST):
-                self._outcomes.failed(held, error)
-            elif not isinstance(error, Nack | Reject):
-                log.warning(
-                    "%s: a handler raised after it had settled its entry",
-                    self._member.stream,
-                    exc_info=loggable(error),
-                    extra=self._member.about(held),
-                )
+            self._after.raised(held, error)

@@ -15,12 +15,10 @@ from redis.exceptions import ResponseError
 
 from millstream import failpoints
 from millstream.client.line import Command, Line, Reply
-from millstream.worker.handlers.subscription import Subscription
 from millstream.worker.model.lifecycle import Event, State
 from millstream.worker.model.retry import share
-from millstream.worker.settlement.acks import PendingAcks
-from millstream.worker.settlement.consumer import Held, Membership, hold
-from millstream.worker.settlement.failure_log import FailureLog
+from millstream.worker.settlement.consumer import Held, hold
+from millstream.worker.subscriber.parts import Common, Part
 
 log = logging.getLogger("millstream.worker")
 
@@ -34,25 +32,17 @@ class GroupMissing(Exception):  # noqa: N818 - a state of the server
     """The group, or the stream with it, does not exist (any more)."""
 
 
-class Reading:
+class Fetcher(Part):
     """Reads for one subscriber.
 
     Args:
-        subscription: what is wanted.
-        member: who reads.
-        ledger: knows which retries are due.
-        records: tell what to make of entries that were delivered before.
+        common: what the subscriber's parts share.
         line: a connection of its own, since reads block.
     """
 
-    def __init__(
-        self, subscription: Subscription, member: Membership, ledger: PendingAcks, records: FailureLog, line: Line
-    ) -> None:
-        self._subscription = subscription
-        self._member = member
-        self._ledger = ledger
-        self._records = records
-        self._line = line
+    def __init__(self, common: Common, line: Line) -> None:
+        super().__init__(common)
+        self.line = line
         self._cursor = _FIRST_CURSOR
         self._sweep_at = 0
         self._turn = False
@@ -76,7 +66,7 @@ class Reading:
         try:
             found = await self._find(room)
             if self._again:
-                await self._records.look_up(self._again, self._rows, self._line)
+                await self._failures.look_up(self._again, self._rows, self.line)
         except BaseException:
             self._let_go()
             raise
@@ -114,8 +104,8 @@ class Reading:
         soonest = now + min(self._subscription.polling_interval, max(self._member.min_idle // 2, 1))
         if self._subscription.claims:
             soonest = min(soonest, self._sweep_at)
-            if self._ledger.retries_due and not self._native:
-                soonest = min(soonest, self._ledger.retries_due[0][0])
+            if self._acks.retries_due and not self._native:
+                soonest = min(soonest, self._acks.retries_due[0][0])
         return max(soonest - now, 1)
 
     @property
@@ -137,7 +127,7 @@ class Reading:
         self._asked_at = self._member.clock.now().mono
         self.blocked_until = self._asked_at + wait if wait else 0
         try:
-            replies = await self._line.calls(commands, timeout=wait / 1000 + 10)
+            replies = await self.line.calls(commands, timeout=wait / 1000 + 10)
         finally:
             self.blocked_until = 0
         failpoints.reach("after_read")
@@ -183,7 +173,7 @@ class Reading:
 
     async def _claim_due(self, now: int, room: int) -> list[Held]:
         """Claim, by id, retries that this process sent away and that are due."""
-        due = self._ledger.retries_due
+        due = self._acks.retries_due
         if self._native:
             due.clear()  # the server wakes us
             return []
@@ -217,7 +207,7 @@ class Reading:
         gone = len(reply[2]) if len(reply) > 2 else 0
         if gone:
             member.stats.lost += gone
-            await self._line.calls(self._records.forget(reply[2]))
+            await self.line.calls(self._failures.forget(reply[2]))
             log.warning("%s: %d pending entries were trimmed or deleted unread", member.stream, gone)
         found = await self._claimed(reply[1], ordered=True)
         self._sweep_at = now + self._pause(found)
@@ -247,14 +237,14 @@ class Reading:
         first, last = ids[0], ids[-1]
         most = len(ids) + len(member.held)
         look = ("XPENDING", member.stream, member.group, first, last, most, member.consumer)
-        counts, record = await self._line.calls((look, self._records.question(ids)))
+        counts, record = await self.line.calls((look, self._failures.question(ids)))
         deliveries = {row[0]: row[3] for row in _checked(counts)}
         if not isinstance(record, ResponseError):  # else look_up asks again, and says what it means
             self._rows.update(zip(ids, record, strict=True))
         # others of our name may stand between: what an earlier process of a fixed name had, what a broken read brought
         crowded_out = [entry for entry in ids if entry not in deliveries]
         if crowded_out:
-            replies = await self._line.calls(
+            replies = await self.line.calls(
                 [("XPENDING", member.stream, member.group, entry, entry, 1, member.consumer) for entry in crowded_out]
             )
             deliveries |= {row[0]: row[3] for reply in replies for row in _checked(reply)}
@@ -267,7 +257,7 @@ class Reading:
         return found
 
     async def _ask(self, *command: bytes | str | int) -> Reply:
-        return (await self._line.calls((command,)))[0]
+        return (await self.line.calls((command,)))[0]
 
     def _hold(self, entry: bytes, fields: list[bytes], deliveries: int, *, claimed: bool) -> Held | None:
         """Take one delivered entry into our hands; None if we have it and its run goes on."""

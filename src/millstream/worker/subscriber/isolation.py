@@ -1,6 +1,12 @@
-"""Entries that run alone: they wait here, uncharged, and are run one by one with nothing beside them.
+"""Poison-message isolation: an entry that may have killed a process runs with nothing beside it.
 
-While a suspect waits, its delivery is taken back on the server (:meth:`FailureLog.look_up`), so that a crash of
+When a process dies, everything it had in hand was delivered once more, and nobody can tell which entry was the cause.
+Which of them must run in isolation, :func:`millstream.worker.model.retry.course` says. Such an entry waits in
+:class:`IsolatedRuns`; when its turn comes, :class:`IsolationGate` stops everything else in the process: what has not
+begun is handed back uncharged, what runs is awaited, nothing is read. If the process dies now, it died of this entry;
+if it lives, the entry is cleared.
+
+While an entry waits here its delivery is taken back on the server (:meth:`FailureLog.look_up`), so that a crash of
 whatever runs meanwhile is not charged to it. It is charged again, and that is confirmed, right before its own run.
 """
 
@@ -8,54 +14,121 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from millstream.client.line import Disconnected
 from millstream.worker.model.lifecycle import State
-from millstream.worker.settlement.acks import PendingAcks
-from millstream.worker.settlement.consumer import Held, Membership
-from millstream.worker.settlement.failure_log import FailureLog
-from millstream.worker.subscriber.isolation_run import Solitude
+from millstream.worker.settlement.consumer import Held
+from millstream.worker.subscriber.parts import Common, Part
 
 log = logging.getLogger("millstream.worker")
 
-#: Seconds suspects run in a row before others get a turn as long, so that many of them do not starve new entries.
+#: Seconds an entry waits for what runs, and for a read that is under way, to end; then it runs beside it.
+PATIENCE = 5.0
+
+#: Seconds isolated entries run in a row before others get a turn as long, so that many of them do not starve new ones.
 SLICE = 0.1
 
+#: Seconds in which outcomes are to be stored before and after an isolated run.
+_STORED_WITHIN = 1.0
 
-class Suspects:
-    """The suspects of one subscriber.
+
+class IsolationGate:
+    """Shared by all subscribers of an app: open for everybody, or closed but for one isolated entry."""
+
+    def __init__(self) -> None:
+        self._open = asyncio.Event()
+        self._open.set()
+        self._changed = asyncio.Event()
+        self._running = 0
+        self._members: dict[Callable[[], None], Callable[[], None]] = {}
+        #: True while an entry runs in isolation or waits to: nothing else may be started or kept
+        self.wanted = False
+
+    def join(self, make_way: Callable[[], None], go_on: Callable[[], None]) -> None:
+        """Take part.
+
+        Args:
+            make_way: hands back what waits; called again and again until nothing runs.
+            go_on: called when the isolated run is over.
+        """
+        self._members[make_way] = go_on
+
+    def leave(self, make_way: Callable[[], None]) -> None:
+        """Take part no more."""
+        self._members.pop(make_way, None)
+
+    async def opened(self) -> None:
+        """Wait until the gate is open."""
+        await self._open.wait()
+
+    def began(self) -> None:
+        """A run, or a read, begins."""
+        self._running += 1
+
+    def ended(self) -> None:
+        """A run, or a read, has ended."""
+        self._running -= 1
+        if self.wanted:
+            self._changed.set()
+
+    @contextlib.asynccontextmanager
+    async def alone(self) -> AsyncIterator[bool]:
+        """Inside this block nothing else runs; False if something did not end in time. Not while ``wanted``."""
+        assert not self.wanted
+        self._open.clear()
+        self.wanted = True
+        try:
+            self._make_way()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(PATIENCE):
+                    while self._running:
+                        await self._change()
+                        self._make_way()
+            yield not self._running
+        finally:
+            self.wanted = False
+            self._open.set()
+            for go_on in self._members.values():
+                go_on()
+
+    def _make_way(self) -> None:
+        for make_way in list(self._members):
+            make_way()
+
+    async def _change(self) -> None:
+        """Wait until something has ended, or a moment: a read may begin to wait just after it was told not to."""
+        self._changed.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await self._changed.wait()
+
+
+class IsolatedRuns(Part):
+    """The entries of one subscriber that run in isolation: they wait here, and are run one by one.
 
     Args:
-        member: whose entries.
-        ledger: drained before and after each run.
-        records: where charges and marks are stored.
-        solitude: the gate.
+        common: what the subscriber's parts share. Outcomes are stored before and after each run, so that a crash
+            costs none of others.
+        gate: shared by the app's subscribers.
         start: runs an entry.
     """
 
     def __init__(
         self,
-        member: Membership,
-        ledger: PendingAcks,
-        records: FailureLog,
-        solitude: Solitude,
+        common: Common,
+        gate: IsolationGate,
         start: Callable[[Held], Awaitable[None]],
     ) -> None:
-        self._member = member
-        self._ledger = ledger
-        self._records = records
-        self._solitude = solitude
+        super().__init__(common)
+        self.gate = gate
         self._start = start
         self._queue: deque[Held] = deque()
         self._changed = asyncio.Event()
         self._stopping = False
 
-    def __len__(self) -> int:
-        return len(self._queue)
-
     def add(self, held: Held) -> None:
-        """Run it alone when its turn comes."""
+        """Run it in isolation when its turn comes."""
         self._queue.append(held)
         self._changed.set()
 
@@ -66,21 +139,21 @@ class Suspects:
         self.hand_back()
 
     def hand_back(self) -> None:
-        """What waits is anybody's, uncharged as it is."""
+        """Let anybody have what waits, uncharged as it is."""
         while self._queue:
             held = self._queue.popleft()
             if held.state is State.BUFFERED:
-                self._ledger.give_back(held)
+                self._acks.give_back(held)
                 self._member.stats.released += 1
 
     async def run(self) -> None:
-        """Run suspects as they come, until the stop."""
+        """Run entries as they come, until the stop."""
         while not self._stopping:
             if not self._queue:
                 self._changed.clear()
                 await self._changed.wait()
-            elif self._solitude.wanted:
-                await self._solitude.opened()
+            elif self.gate.wanted:
+                await self.gate.opened()
             else:
                 await self._session()
                 if self._queue:
@@ -89,17 +162,18 @@ class Suspects:
                         await asyncio.wait_for(self._changed.wait(), SLICE)
 
     async def _session(self) -> None:
+        """Close the gate and run for one slice of time."""
         loop = asyncio.get_running_loop()
-        async with self._solitude.alone() as alone:
+        async with self.gate.alone() as alone:
             end = loop.time() + SLICE
-            await self._ledger.drain(1.0)
+            await self._acks.drain(_STORED_WITHIN)
             while self._queue and not self._stopping:
                 held = self._queue.popleft()
                 try:
                     await self._run(held, alone=alone)
                 except asyncio.CancelledError:
                     if held.state is State.BUFFERED:
-                        self._ledger.give_back(held)
+                        self._acks.give_back(held)
                     raise
                 if loop.time() > end:
                     break
@@ -108,7 +182,7 @@ class Suspects:
         if held.state is not State.BUFFERED:
             return
         try:
-            ours = await self._records.charge(held, alone=alone)
+            ours = await self._failures.charge(held, alone=alone)
         except Disconnected:
             ours = False
         if not ours:
@@ -122,4 +196,4 @@ class Suspects:
             extra=self._member.about(held),
         )
         await self._start(held)
-        await self._ledger.drain(1.0)
+        await self._acks.drain(_STORED_WITHIN)

@@ -9,14 +9,14 @@ import heapq
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from typing import TypeAlias
 
-from millstream.worker.handlers.binding import PayloadError, unwrap
-from millstream.worker.handlers.message import Message
+from millstream.worker.handlers.binding import unwrap
+from millstream.worker.handlers.message import Message, PayloadError
 from millstream.worker.settlement.consumer import Held
 
 _Queue: TypeAlias = list[tuple[tuple[int, int], int, Held]]
 
 
-class KeyLanes:
+class KeyOrdering:
     """Lets each key's entries through one at a time.
 
     Args:

@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import ConfigError, MillstreamError, UsageError
 from millstream.paths import local_path
-from millstream.spark.archive.directory import MANIFEST, SCRATCH
-from millstream.spark.archive.files import MADE, SOURCE_SCHEMA, write_batches
-from millstream.spark.archive.manifest import DataFile, Place
-from millstream.spark.archive.store import Keeper, Progress, Settings
+from millstream.spark.archiving.directory import MANIFEST, SCRATCH
+from millstream.spark.archiving.files import MADE, SOURCE_SCHEMA, write_batches
+from millstream.spark.archiving.manifest import DataFile, Place
+from millstream.spark.archiving.store import Keeper, Progress, Settings
 from millstream.spark.model.offsets import ZERO, Offset, StreamState, load, parse_id
 from millstream.spark.monitoring.error_text import last_words
 from millstream.spark.options import read as opts
-from millstream.spark.read.stream_info import Survey
-from millstream.spark.session.local import session
+from millstream.spark.read.stream_info import StreamInfo
+from millstream.spark.sessions.local import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,7 +64,7 @@ def archive(
         to: the archive's directory, on this machine: a path, or a ``file:`` URL.
         spark: the session; a local one is made unless given.
         stop: as in :func:`run`.
-        settings: others of :class:`millstream.spark.archive.store.Settings`; ``once`` is true unless given.
+        settings: others of :class:`millstream.spark.archiving.store.Settings`; ``once`` is true unless given.
 
     Returns:
         What it came to, by stream.
@@ -128,7 +128,7 @@ def look(settings: Settings) -> list[Outlook]:
     if (settings.to / MANIFEST).exists():
         keeper.manifest = keeper.folder.read()
     which = {"streamPattern": settings.pattern} if settings.pattern else {"stream": ",".join(settings.streams)}
-    survey = Survey(opts.parse(which | {"url": settings.url}))
+    survey = StreamInfo(opts.parse(which | {"url": settings.url}))
     try:
         states = survey.states(survey.keys())
         keeper.check(states)
@@ -138,7 +138,7 @@ def look(settings: Settings) -> list[Outlook]:
     return found
 
 
-def _outlook(settings: Settings, keeper: Keeper, survey: Survey, stream: str, state: StreamState | None) -> Outlook:
+def _outlook(settings: Settings, keeper: Keeper, survey: StreamInfo, stream: str, state: StreamState | None) -> Outlook:
     archive = waiting(keeper, stream, state)
     assert state is not None
     found = keeper.look(stream, Place(state.last, state.added))
@@ -217,7 +217,7 @@ class _Run:
             "maxEntriesPerTrigger": str(settings.per_batch),
             "failOnDataLoss": "false" if settings.skip_lost else "true",
         }
-        survey = Survey(opts.parse(common | {"url": settings.url}))
+        survey = StreamInfo(opts.parse(common | {"url": settings.url}))
         try:
             there = survey.keys()
             states = survey.states(there)

@@ -15,9 +15,9 @@ import redis.asyncio
 from redis.asyncio.sentinel import Sentinel as AsyncSentinel
 from redis.sentinel import MasterNotFoundError, Sentinel
 
+from millstream.client.url import SENTINELS
 from millstream.errors import ConfigError
 
-SCHEME = "redis+sentinel://"
 _PORT = 26379
 #: Seconds for one Sentinel to answer; a dead one must not keep us from the next.
 _PATIENCE = 1.0
@@ -54,7 +54,7 @@ def parse_service(url: str) -> Service:
     options: dict[str, Any] = {key: value for key, value in words if value}
     secrets = {key: asked.pop(f"sentinel_{key}") for key in ("username", "password") if f"sentinel_{key}" in asked}
     if not hosts or not name or asked or (db and not db.isdigit()):
-        raise ConfigError(f"{url!r}: a service is given as {SCHEME}host:port,host:port/SERVICE or .../SERVICE/DB")
+        raise ConfigError(f"{url!r}: a service is given as {SENTINELS}host:port,host:port/SERVICE or .../SERVICE/DB")
     options["db"] = int(db or 0)
     return Service(tuple(map(_address, hosts.split(","))), unquote(name), options, secrets)
 

@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from millstream.spark.archive.directory import Folder, hour_folder, inside
-from millstream.spark.archive.manifest import DataFile
-from millstream.spark.arrow.decode import LISTED, Page, Want, mapped
+from millstream.spark.archiving.directory import Folder, hour_folder, inside
+from millstream.spark.archiving.manifest import DataFile
+from millstream.spark.arrow.decode import mapped
+from millstream.spark.arrow.page import LISTED, Page, Want
 from millstream.spark.model.offsets import Id
 
 SCHEMA = pa.schema([("id_ms", pa.uint64()), ("id_seq", pa.uint64()), ("fields", LISTED)])

@@ -17,8 +17,8 @@ from urllib.parse import quote
 
 from millstream.errors import ConfigError, StorageError
 from millstream.failpoints import reach
-from millstream.spark.archive import manifest as manifests
-from millstream.spark.archive.manifest import Manifest
+from millstream.spark.archiving import manifest as manifests
+from millstream.spark.archiving.manifest import Manifest
 
 MANIFEST = "_manifest.json"
 LOCK = "_lock"

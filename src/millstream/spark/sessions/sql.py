@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import UsageError
 from millstream.spark.dispatch import VIEWS
-from millstream.spark.session.local import session
+from millstream.spark.sessions.local import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,173 +1,30 @@
-"""Redis Cluster: which node has which slot, a line to the node that has a key, and one line for all of them.
+"""Asyncio connections to a cluster: a line to the node that has a key, and one line for all nodes.
 
-``redis+cluster://[user:password@]host:port,host:port``, some of the nodes. A stream lives on one node: what a worker
-does with it goes over lines of its own to that node, which ask anew who has the slot at every connection. When the slot
-moves, or its node dies, such a line breaks like one to a server that is down, and is made again to the new owner.
+A stream lives on one node: what a worker does with it goes over lines of its own to that node, which ask anew who has
+the slot at every connection. When the slot moves, or its node dies, such a line breaks like one to a server that is
+down, and is made again to the new owner.
 """
 
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
 
-import redis
-import redis.asyncio
-from redis.backoff import NoBackoff
 from redis.exceptions import AskError, ClusterDownError, RedisError, TryAgainError
-from redis.retry import Retry
 
-from millstream.client.line import Command, Disconnected, Line, Reply
-from millstream.client.slots import slot_of
-from millstream.client.url import CLUSTERS, async_client, sync_client
-from millstream.errors import ConfigError, UsageError
+from millstream.client.connect import async_client
+from millstream.client.discovery.cluster import parse_cluster
+from millstream.client.line import Command, Line, Reply
+from millstream.client.slots import Address, Slots, key_of, shown_key, slot_of
+from millstream.errors import Disconnected, UsageError
 
-_PORT = 6379
 #: Seconds for one node to say who has which slot; a dead one must not keep us from the next.
 _PATIENCE = 2.0
 #: How often a command is sent to where its slot is said to be, and the seconds between: a slot that moves is nowhere
 #: for a moment.
 _TRIES = 20
 _PAUSE = 0.1
-_KEY_AT = {"EVAL": 3, "EVALSHA": 3, "XINFO": 2, "XGROUP": 2, "OBJECT": 2, "MEMORY": 2}
-_KEYLESS = frozenset(
-    {
-        "MULTI",
-        "EXEC",
-        "UNWATCH",
-        "SCAN",
-        "CLIENT",
-        "COMMAND",
-        "INFO",
-        "CONFIG",
-        "DISCARD",
-        "TIME",
-        "ROLE",
-        "PING",
-        "ECHO",
-    }
-)
-
-Address = tuple[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """What a URL names.
-
-    Attributes:
-        nodes: addresses of some of the nodes, asked in this order.
-        username: for all nodes; None where the URL has none.
-        password: likewise.
-    """
-
-    nodes: tuple[Address, ...]
-    username: str | None
-    password: str | None
-
-    def url(self, address: Address) -> str:
-        """The URL of one node."""
-        host, port = address
-        account = ""
-        if self.password is not None:
-            account = f"{quote(self.username or '', safe='')}:{quote(self.password, safe='')}@"
-        return f"redis://{account}{f'[{host}]' if ':' in host else host}:{port}/0"
-
-
-def parse_cluster(url: str) -> Cluster:
-    """Read a URL.
-
-    Raises:
-        ConfigError: it is not of the form above.
-    """
-    parts = urlsplit(url)
-    account, _, hosts = parts.netloc.rpartition("@")
-    username, _, password = account.partition(":")
-    if not hosts or parts.path.strip("/") not in ("", "0") or parts.query:
-        raise ConfigError(
-            f"{url!r}: a cluster is given as {CLUSTERS}host:port,host:port, some of its nodes; it has one database, 0, "
-            "and TLS is not supported here"
-        )
-    return Cluster(tuple(map(_address, hosts.split(","))), unquote(username) or None, unquote(password) or None)
-
-
-@dataclass(frozen=True, slots=True)
-class Slots:
-    """Who has which slot, as a node said.
-
-    Attributes:
-        ranges: first slot, last slot, and the nodes that have them: the primary, then its replicas.
-    """
-
-    ranges: tuple[tuple[int, int, tuple[Address, ...]], ...] = ()
-
-    @classmethod
-    def of_reply(cls, rows: Any, asked: Address) -> "Slots":
-        """Read a reply to CLUSTER SLOTS; an empty host in it means the node that was asked."""
-        return cls(
-            tuple(
-                (row[0], row[1], tuple(((node[0] or b"").decode() or asked[0], node[1]) for node in row[2:]))
-                for row in rows
-            )
-        )
-
-    @property
-    def primaries(self) -> list[Address]:
-        """Every node that has slots of its own."""
-        return sorted({nodes[0] for _, _, nodes in self.ranges})
-
-    def nodes(self, key: str | bytes) -> tuple[Address, ...]:
-        """The primary that has a key, then its replicas; empty where nobody has its slot."""
-        slot = slot_of(key)
-        return next((nodes for first, last, nodes in self.ranges if first <= slot <= last), ())
-
-
-def ask_slots(cluster: Cluster, known: Sequence[Address] = ()) -> Slots:
-    """Ask the first node that answers; blocks.
-
-    Args:
-        cluster: whose.
-        known: nodes that are asked before those of the URL.
-
-    Raises:
-        ConnectionError: no node answers.
-    """
-    reason: object = None
-    for address in dict.fromkeys((*known, *cluster.nodes)):
-        patience = {"socket_timeout": _PATIENCE, "socket_connect_timeout": _PATIENCE}
-        with sync_client(cluster.url(address), protocol=2, **patience) as client:
-            connection = client.connection_pool.make_connection()
-            try:
-                connection.connect()
-                connection.send_command("CLUSTER", "SLOTS")
-                return Slots.of_reply(connection.read_response(disable_decoding=True), address)
-            except (RedisError, OSError) as error:
-                reason = error
-            finally:
-                connection.disconnect()
-    raise ConnectionError(f"no node of the cluster answers: {reason}")
-
-
-def sync_cluster(url: str, **options: Any) -> "redis.RedisCluster":
-    """Redis-py's blocking client of the cluster; it follows slots that move by itself."""
-    cluster = parse_cluster(url)
-    nodes = [redis.cluster.ClusterNode(host, port) for host, port in cluster.nodes]  # type: ignore[no-untyped-call] # redis-py's gap
-    options = {"socket_timeout": None, "username": cluster.username, "password": cluster.password, **options}
-    options.setdefault("retry", Retry(NoBackoff(), 0))
-    return redis.RedisCluster(startup_nodes=nodes, **options)
-
-
-def async_cluster(url: str, **options: Any) -> "redis.asyncio.RedisCluster":
-    """The asyncio client."""
-    from redis.asyncio.retry import Retry as AsyncRetry  # noqa: PLC0415 - only asyncio users pay for it
-
-    cluster = parse_cluster(url)
-    nodes = [redis.asyncio.cluster.ClusterNode(host, port) for host, port in cluster.nodes]
-    options = {"socket_timeout": None, "username": cluster.username, "password": cluster.password, **options}
-    options.setdefault("retry", AsyncRetry(NoBackoff(), 0))
-    return redis.asyncio.RedisCluster(startup_nodes=nodes, **options)
 
 
 class Places:
@@ -196,7 +53,7 @@ class Places:
         """
         nodes = self._slots.nodes(key)
         if not nodes:
-            raise Disconnected(f"no node of the cluster has slot {slot_of(key)}, of key {_text(key)!r}")
+            raise Disconnected(f"no node of the cluster has slot {slot_of(key)}, of key {shown_key(key)!r}")
         return nodes[0]
 
     async def refresh(self) -> None:
@@ -388,18 +245,6 @@ class ClusterLine(Line):
         await super().close()
 
 
-def key_of(command: Command) -> str | bytes | None:
-    """The (first) key of a command; None where it names none."""
-    name = str(command[0]).upper()
-    at = _KEY_AT.get(name, 1)
-    if name == "XREADGROUP":
-        at = command.index("STREAMS") + 1
-    if name in _KEYLESS or len(command) <= at:
-        return None
-    key = command[at]
-    return key if isinstance(key, bytes) else str(key)
-
-
 def _key(command: Command) -> str | bytes:
     key = None if command[0] == "WATCH" else key_of(command)
     if key is None:
@@ -409,14 +254,3 @@ def _key(command: Command) -> str | bytes:
 
 def _redirects(reply: Reply) -> bool:
     return isinstance(reply, AskError | ClusterDownError | TryAgainError)  # MOVED is an ASK for redis-py
-
-
-def _address(text: str) -> Address:
-    host, _, port = text.rpartition(":") if not text.endswith("]") and ":" in text else (text, "", "")
-    if not host or (port and not port.isdigit()):
-        raise ConfigError(f"{text!r}: a node is given as host:port")
-    return host.strip("[]"), int(port or _PORT)
-
-
-def _text(key: str | bytes) -> str:
-    return key.decode(errors="replace") if isinstance(key, bytes) else key

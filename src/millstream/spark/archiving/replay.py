@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from millstream.client.url import CLUSTERS, SENTINELS
-from millstream.client.urltext import without_password
+from millstream.client.url import CLUSTERS, SENTINELS, without_password
 from millstream.errors import ConfigError, MillstreamError, UsageError
 from millstream.paths import local_path
-from millstream.spark.archive.directory import Folder
-from millstream.spark.archive.files import archived
-from millstream.spark.arrow.decode import Page, Want
+from millstream.spark.archiving.directory import Folder
+from millstream.spark.archiving.files import archived
+from millstream.spark.arrow.page import Page, Want
 from millstream.spark.connection import routing
-from millstream.spark.connection.socket import control_client, retrying
+from millstream.spark.connection.connection import control_client
+from millstream.spark.connection.retry import retrying
 from millstream.spark.model.offsets import MAX_PART, ZERO, Id, Range, before_time, parse_id
 from millstream.spark.options.common import SCHEMES, find_url
 from millstream.spark.options.read import parse as parse_options
@@ -513,7 +513,7 @@ class _Target:
     def _connected(self) -> "redis.Redis":
         """The client of the server that has the target, whoever that is when it is made."""
         if self._client is None:
-            self._client = control_client(routing.home(self._what.target, self._key))
+            self._client = control_client(routing.server_of(self._what.target, self._key))
         return self._client
 
     def _again(self, work: Callable[[], None]) -> None:

@@ -15,24 +15,24 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from millstream.errors import ConfigError
 from millstream.glob import matcher
-from millstream.spark.archive.bounds import Bounds, Filter, narrowed
-from millstream.spark.archive.directory import Folder, NoArchiveError
-from millstream.spark.archive.files import archived
-from millstream.spark.archive.manifest import DataFile, Manifest, Place
+from millstream.spark.archiving.bounds import Bounds, Filter, narrowed
+from millstream.spark.archiving.directory import Folder, NoArchiveError
+from millstream.spark.archiving.files import archived
+from millstream.spark.archiving.manifest import DataFile, Manifest, Place
 from millstream.spark.arrow.columns import Layout
 from millstream.spark.model import offsets
 from millstream.spark.model.offsets import MAX_PART, ZERO, DataLossError, Id, Position, Range, StreamState
 from millstream.spark.read.pages import Pages
 from millstream.spark.read.planner import Planner
 from millstream.spark.read.reader import overtaken, report
-from millstream.spark.read.stream_info import Survey
+from millstream.spark.read.stream_info import StreamInfo
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import Filter as SparkFilter
     from pyspark.sql.types import StructType
 
-    from millstream.spark.arrow.decode import Page, Want
+    from millstream.spark.arrow.page import Page, Want
     from millstream.spark.options.read import Options, Where
 
 logger = logging.getLogger("millstream.spark")
@@ -149,7 +149,7 @@ class _Plan:
         self._options = options
         self._folder = folder
         self._bounds = bounds
-        self._survey = Survey(options)
+        self._survey = StreamInfo(options)
         self._planner = Planner(options)
 
     def close(self) -> None:
@@ -327,7 +327,7 @@ def _caught_up(
 
 def _follows(options: "Options", whole: Range, place: Place) -> tuple[Id | None, DataLossError | None]:
     """The first entry of a range that begins at the archive's end, and why it does not follow on it."""
-    survey = Survey(options)
+    survey = StreamInfo(options)
     try:
         first = survey.firsts({whole.key: (whole.start, whole.end)})[whole.key]
         return first, gap(options, whole.key, place, survey.states([whole.key])[whole.key])

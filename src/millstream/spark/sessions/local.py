@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream.errors import ConfigError
-from millstream.spark.session.java_output import held_back
+from millstream.spark.sessions.java_output import held_back
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

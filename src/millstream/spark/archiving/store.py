@@ -13,10 +13,10 @@ from pathlib import Path
 
 from millstream.errors import UsageError
 from millstream.failpoints import reach
-from millstream.spark.archive.directory import Folder, inside
-from millstream.spark.archive.files import hour_of, merge
-from millstream.spark.archive.manifest import DataFile, Manifest, Place, mergeable
-from millstream.spark.archive.trim import Keep, Trimmed, Trimmer
+from millstream.spark.archiving.directory import Folder, inside
+from millstream.spark.archiving.files import hour_of, merge
+from millstream.spark.archiving.manifest import DataFile, Manifest, Place, mergeable
+from millstream.spark.archiving.trim import Keep, Trimmed, Trimmer
 from millstream.spark.model import offsets
 from millstream.spark.model.offsets import ZERO, Position, StreamState
 

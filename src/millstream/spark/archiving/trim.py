@@ -10,8 +10,9 @@ from typing import Any
 
 from millstream.errors import UsageError
 from millstream.failpoints import reach
-from millstream.spark.archive.manifest import Place
-from millstream.spark.connection.pipeline import Asker, Refusal
+from millstream.spark.archiving.manifest import Place
+from millstream.spark.connection.connection import ErrorReply
+from millstream.spark.connection.router import Router
 from millstream.spark.model.offsets import ZERO, Id, parse_id
 
 CHUNK = 100
@@ -138,7 +139,7 @@ class Trimmer:
     """
 
     def __init__(self, url: str, keep: Keep) -> None:
-        self._asker = Asker(url)
+        self._asker = Router(url)
         self._keep = keep
 
     def close(self) -> None:
@@ -170,7 +171,7 @@ class Trimmer:
         place = (str(archived.id), archived.n)
         # Said again after a lost reply it cuts what may be cut then, which is right as well.
         (answer,) = self._asker.ask([("EVAL", SCRIPT, 1, stream, *place, *floors, "1" if cut else "0", CHUNK)])
-        if isinstance(answer, Refusal):
+        if isinstance(answer, ErrorReply):
             raise UsageError(
                 f"stream {stream!r} was not trimmed, the server refused the script: {answer}. It needs EVAL and the "
                 "commands XINFO, XPENDING, XRANGE, XTRIM and TIME; --no-trim archives without trimming"

@@ -1,28 +1,23 @@
-"""What ``millstream run`` starts: ``python -m millstream.worker.process.child module:app``.
+"""What ``millstream run`` starts: ``python -m millstream.worker.child module:app``.
 
 Two file descriptors may come by the environment: ``MILLSTREAM_LIFELINE`` becomes readable when the parent is gone,
 ``MILLSTREAM_READY`` gets a line when reading begins, and one more if the app has pipelines; an app that has nothing
 else says only that, and its process ends.
 """
 
+import importlib
 import logging
 import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from millstream.client.url import check_remote
 from millstream.errors import ConfigError
+from millstream.worker.app import App
 from millstream.worker.monitoring.health import ALLOW_VARIABLE
-from millstream.worker.process.run import EXIT_CLEAN, EXIT_CONFIG, find_app, run_in_process
-
-if TYPE_CHECKING:
-    from millstream.worker.app import App
-
-
-READY = b"ready\n"
-PIPELINES = b"pipelines\n"
+from millstream.worker.process.run import EXIT_CLEAN, EXIT_CONFIG, PIPELINES, READY, run_in_process
 
 
 def main(target: str) -> int:
@@ -44,7 +39,7 @@ def main(target: str) -> int:
     )
 
 
-def prepared(target: str) -> "App | None":
+def prepared(target: str) -> App | None:
     """Logging set up and the app found, as the environment says; None after an error message."""
     level = os.environ.get("MILLSTREAM_LOG_LEVEL", "INFO")
     logging.basicConfig(format="%(asctime)s %(levelname)s [%(process)d] %(name)s: %(message)s", level=level.upper())
@@ -68,6 +63,44 @@ def prepared(target: str) -> "App | None":
         print(f"Error: {error}", file=sys.stderr)  # noqa: T201 - as above
         return None
     return app
+
+
+def find_app(target: str, folder: str | None = None) -> App:
+    """The app that ``module:name`` means, or that ``module:make_app()`` returns.
+
+    Args:
+        target: as on the command line.
+        folder: searched first; the working directory unless given.
+
+    Raises:
+        ConfigError: there is none; the text says which part of the name is wrong.
+    """
+    module_name, colon, attribute = target.removesuffix("()").partition(":")
+    if not colon or not module_name or not attribute or not module_name.replace(".", "_").isidentifier():
+        raise ConfigError(f"{target!r} is no app: write module:name, for example orders:app for app in orders.py")
+    here = str(Path(folder or "").resolve())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # the module is there, but something it imports is not: its traceback says more than we can
+        raise ConfigError(f"there is no module {error.name!r} in {here} or on the Python path") from None
+    found: object = module
+    for name in attribute.split("."):
+        if not hasattr(found, name):
+            apps = [key for key, value in vars(module).items() if isinstance(value, App)]
+            hint = f"; its apps: {', '.join(apps)}" if apps else ""
+            raise ConfigError(f"module {module_name!r} has no {attribute!r}{hint}")
+        found = getattr(found, name)
+    if target.endswith("()"):
+        if not callable(found):
+            raise ConfigError(f"{target} cannot be called: {attribute} is a {type(found).__name__}")
+        found = found()
+    if not isinstance(found, App):
+        raise ConfigError(f"{target} is a {type(found).__name__}, not a millstream.App")
+    return found
 
 
 def _health(environment: Mapping[str, str]) -> tuple[str, int] | None:

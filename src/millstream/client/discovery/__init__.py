@@ -1,0 +1,1 @@
+"""Servers that are found by asking others: a cluster's nodes, and the master that Sentinels name."""

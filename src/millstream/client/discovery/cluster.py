@@ -1,0 +1,87 @@
+"""What a cluster's URL names, and redis-py's clients of it, which follow slots that move by themselves.
+
+``redis+cluster://[user:password@]host:port,host:port``, some of the nodes: whichever answers first says who the others
+are. Which slot a key is in: ``millstream.client.slots``; connections of our own: ``millstream.client.cluster_line``.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+import redis
+import redis.asyncio
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from millstream.client.slots import Address
+from millstream.client.url import CLUSTERS
+from millstream.errors import ConfigError
+
+_PORT = 6379
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What a URL names.
+
+    Attributes:
+        nodes: addresses of some of the nodes, asked in this order.
+        username: for all nodes; None where the URL has none.
+        password: likewise.
+    """
+
+    nodes: tuple[Address, ...]
+    username: str | None
+    password: str | None
+
+    def url(self, address: Address) -> str:
+        """The URL of one node."""
+        host, port = address
+        account = ""
+        if self.password is not None:
+            account = f"{quote(self.username or '', safe='')}:{quote(self.password, safe='')}@"
+        return f"redis://{account}{f'[{host}]' if ':' in host else host}:{port}/0"
+
+
+def parse_cluster(url: str) -> Cluster:
+    """Read a URL.
+
+    Raises:
+        ConfigError: it is not of the form above.
+    """
+    parts = urlsplit(url)
+    account, _, hosts = parts.netloc.rpartition("@")
+    username, _, password = account.partition(":")
+    if not hosts or parts.path.strip("/") not in ("", "0") or parts.query:
+        raise ConfigError(
+            f"{url!r}: a cluster is given as {CLUSTERS}host:port,host:port, some of its nodes; it has one database, 0, "
+            "and TLS is not supported here"
+        )
+    return Cluster(tuple(map(_address, hosts.split(","))), unquote(username) or None, unquote(password) or None)
+
+
+def sync_cluster(url: str, **options: Any) -> "redis.RedisCluster":
+    """Redis-py's blocking client of the cluster; it follows slots that move by itself."""
+    cluster = parse_cluster(url)
+    nodes = [redis.cluster.ClusterNode(host, port) for host, port in cluster.nodes]  # type: ignore[no-untyped-call] # redis-py's gap
+    options = {"socket_timeout": None, "username": cluster.username, "password": cluster.password, **options}
+    options.setdefault("retry", Retry(NoBackoff(), 0))
+    return redis.RedisCluster(startup_nodes=nodes, **options)
+
+
+def async_cluster(url: str, **options: Any) -> "redis.asyncio.RedisCluster":
+    """The asyncio client."""
+    from redis.asyncio.retry import Retry as AsyncRetry  # noqa: PLC0415 - only asyncio users pay for it
+
+    cluster = parse_cluster(url)
+    nodes = [redis.asyncio.cluster.ClusterNode(host, port) for host, port in cluster.nodes]
+    options = {"socket_timeout": None, "username": cluster.username, "password": cluster.password, **options}
+    options.setdefault("retry", AsyncRetry(NoBackoff(), 0))
+    return redis.asyncio.RedisCluster(startup_nodes=nodes, **options)
+
+
+def _address(text: str) -> Address:
+    host, _, port = text.rpartition(":") if not text.endswith("]") and ":" in text else (text, "", "")
+    if not host or (port and not port.isdigit()):
+        raise ConfigError(f"{text!r}: a node is given as host:port")
+    return host.strip("[]"), int(port or _PORT)

@@ -1,0 +1,24 @@
+"""The asyncio line to whatever a URL names: one server, or a cluster."""
+
+from collections.abc import Sequence
+
+from millstream.client.cluster_line import ClusterLine, NearLine
+from millstream.client.line import Command, Line
+from millstream.client.url import CLUSTERS
+
+
+def open_line(url: str, *, near: str | None = None, greet: Sequence[Command] = (), redial: bool = False) -> Line:
+    """A line to what a URL names.
+
+    Args:
+        url: of a server, or of a cluster.
+        near: on a cluster, the key whose node is meant; None for a line that sends each command to its key's node.
+        greet: see :class:`Line`; only with ``near``.
+        redial: see :class:`Line`; a cluster's line that is near no key always does.
+
+    Raises:
+        ConfigError: the URL is invalid.
+    """
+    if not url.startswith(CLUSTERS):
+        return Line(url, greet=greet, redial=redial)
+    return ClusterLine(url) if near is None else NearLine(url, near, greet=greet)

@@ -1,0 +1,114 @@
+"""A connection for large reads: whole replies as the bytes that came, to become columns without an object a value."""
+
+import os
+from collections.abc import Sequence
+
+import hiredis
+
+from millstream.errors import UsageError
+from millstream.spark.connection.connection import (
+    ANSWER_SECONDS,
+    NOT_READY,
+    BlockingConnection,
+    Command,
+    ErrorReply,
+    Reply,
+    pack,
+)
+
+_CHUNK = 1 << 20
+_FIRST_BUFFER = 1 << 18
+_KEPT_BUFFER = 8 << 20
+"""Bytes of memory that an idle connection keeps at most; a usual page is half of it."""
+_ERROR_BYTES = 200
+"""An error reply is found in so many bytes."""
+_PASSING = (*NOT_READY, "CLUSTERDOWN", "TRYAGAIN")
+"""Errors that go away by themselves."""
+
+
+class RawConnection(BlockingConnection):
+    """One connection for large reads, one request at a time.
+
+    The last command of every request is an ECHO of a word that nobody else knows, so the end of the replies is seen
+    without parsing them, whatever bytes the entries hold.
+
+    Args:
+        url: of the server.
+        readonly: as for :class:`BlockingConnection`.
+        patience: seconds for which the server may say nothing.
+
+    Attributes:
+        waiting: replies are still on their way.
+    """
+
+    def __init__(self, url: str, *, readonly: bool = False, patience: float = ANSWER_SECONDS) -> None:
+        super().__init__(url, readonly=readonly, patience=patience)
+        word = os.urandom(16).hex().encode()
+        self._echo = pack((b"ECHO", word))
+        self._end = b"$%d\r\n%s\r\n" % (len(word), word)
+        self._buffer = bytearray(_FIRST_BUFFER)
+        self._replies = 0
+        self.waiting = False
+
+    def request(self, commands: Sequence[Command]) -> None:
+        """Send commands; :meth:`receive_raw` must fetch their replies before the next are sent."""
+        assert not self.waiting
+        self.waiting = True
+        self._replies = len(commands) + 1
+        self.send(pack(*commands) + self._echo)
+
+    def receive_raw(self) -> bytes:
+        """The replies to what was sent last, one after the other.
+
+        Raises:
+            OSError: the server went away, is still loading its data, or did not answer in time.
+            UsageError: it refuses every command, for want of a password for instance.
+        """
+        size = 0
+        end = len(self._end)
+        while size < end or self._buffer[size - end : size] != self._end:
+            if size == len(self._buffer):
+                self._buffer += bytes(size)  # as much again
+            with memoryview(self._buffer) as view:
+                got = self._socket.recv_into(view[size : size + _CHUNK])
+                if not got:
+                    raise ConnectionResetError("the server closed the connection")
+                size += got
+                tail = bytes(view[max(0, size - _ERROR_BYTES) : size])
+                if tail.endswith(b"\r\n") and tail.rpartition(b"\r\n-")[2].count(b"\r\n") == 1:
+                    _check_refused(bytes(view[:size]), self._replies)
+        self.waiting = False
+        with memoryview(self._buffer) as view:
+            raw = bytes(view[: size - end])
+        if len(self._buffer) > _KEPT_BUFFER:
+            self._buffer = bytearray(_FIRST_BUFFER)
+        return raw
+
+
+def parsed(raw: bytes) -> list[Reply]:
+    """The whole replies in some bytes as objects, errors among them as values."""
+    reader = hiredis.Reader()
+    reader.feed(raw)
+    found = []
+    while (reply := reader.gets()) is not False:
+        found.append(reply)
+    return found
+
+
+def _check_refused(raw: bytes, expected: int) -> None:
+    """Raise if even the last command, an ECHO, was refused: a server that loads or wants a password refuses all.
+
+    Else the word that ends the replies would be waited for in vain.
+    """
+    replies = parsed(raw)
+    if len(replies) == expected and isinstance(replies[-1], ErrorReply):
+        raise refused_all(replies[-1])
+
+
+def refused_all(reply: Reply) -> Exception:
+    """The error to raise where a server refused an ECHO, which no command before it can be the reason for."""
+    if str(reply).startswith(_PASSING):
+        return ConnectionError(f"the server refuses every command: {reply}")
+    if str(reply).startswith("NOPERM"):
+        return UsageError(f"the user needs +echo, by which the end of replies is known: {reply}")
+    return UsageError(f"the server refuses every command: {reply}")

@@ -1,0 +1,41 @@
+"""Trying again while a server is away: what counts as away, and for how long.
+
+A restart or a failover must not end a query, so whatever may be repeated is repeated for half a minute. What the server
+refused is never repeated: the second answer would be the same.
+"""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+RETRY_SECONDS = 30.0
+"""How long a server that was there before may be away: a restart, a failover."""
+
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 1.0
+"""Seconds between two tries; the pause doubles, so that a server that comes up is not kept busy by those who wait."""
+
+
+def lost_contact(reason: BaseException) -> bool:
+    """Whether an error means that the server is away or not ready, rather than that it refused a command."""
+    import redis  # noqa: PLC0415 - only on the error path
+
+    if isinstance(reason, redis.AuthenticationError):  # for redis-py a kind of ConnectionError
+        return False
+    return isinstance(reason, OSError | redis.ConnectionError | redis.TimeoutError | redis.BusyLoadingError)
+
+
+def retrying(work: Callable[[], T], seconds: float = RETRY_SECONDS) -> T:
+    """Call ``work``, and again while the server is away, for at most ``seconds``: only for what may be repeated."""
+    deadline = time.monotonic() + seconds
+    pause = _FIRST_PAUSE
+    while True:
+        try:
+            return work()
+        except Exception as reason:
+            if not lost_contact(reason) or time.monotonic() + pause > deadline:
+                raise
+        time.sleep(pause)  # the server is away; a task has nothing else to do than to try again
+        pause = min(_LONGEST_PAUSE, pause * 2)

@@ -1,0 +1,184 @@
+"""Commands to whoever has their keys: one round trip to each server, redirections followed, error replies as values."""
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from millstream.errors import UsageError
+from millstream.spark.connection import routing
+from millstream.spark.connection.connection import BlockingConnection, Command, ErrorReply, Reply
+from millstream.spark.connection.retry import RETRY_SECONDS, retrying
+
+
+class Router:
+    """Connections that are made when they are first needed, each to a server that has keys that were asked about.
+
+    On a cluster a command goes to the node that has its key; one that names none (TIME, MULTI) goes with the next that
+    does, or with the one before. What a call asks about one key keeps its order.
+
+    A WATCH ties what follows to its connection: a transaction is refused on any other, since a new connection watches
+    nothing.
+
+    Args:
+        url: of the server, or of all of them.
+
+    Attributes:
+        received: bytes of the last replies.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._connections: dict[str, BlockingConnection] = {}
+        self._last = ""
+        self._watching: BlockingConnection | None = None
+        self.received = 1
+
+    def ask(self, commands: Sequence[Command]) -> list[Reply]:
+        """The replies to commands that may be repeated: sent again for a while when the server is away."""
+        return retrying(lambda: self.once(commands)) if commands else []
+
+    def once(self, commands: Sequence[Command]) -> list[Reply]:
+        """The replies to commands that are sent once; what was not run since it was sent elsewhere is sent there.
+
+        Raises:
+            OSError: the connection broke; whether they ran is unknown.
+        """
+        names = {command[0] for command in commands}
+        guard = self._watching if "MULTI" in names else None
+        deadline = time.monotonic() + RETRY_SECONDS
+        try:
+            while True:
+                try:
+                    return self._sent(commands, whole=bool(names & {"WATCH", "MULTI"}), guard=guard)
+                except routing.Redirected:
+                    if guard is not None or time.monotonic() > deadline:
+                        raise
+                time.sleep(routing.MOVE_PAUSE)  # no node tells when a slot has arrived
+        finally:
+            if "WATCH" in names:
+                self._watching = self._connections.get(self._last)
+            elif names & {"EXEC", "UNWATCH"}:
+                self._watching = None
+
+    def once_at(self, server: str, commands: Sequence[Command]) -> list[Reply]:
+        """The replies of one server, whatever the commands are about.
+
+        Args:
+            server: its URL, as :mod:`~millstream.spark.connection.routing` gives it.
+            commands: what to send, once.
+
+        Raises:
+            OSError: the connection broke; whether they ran is unknown.
+        """
+        try:
+            connection = self.connect(server)
+            replies = connection.ask(commands)
+        except BaseException:
+            self.close()
+            routing.forget(self._url)
+            raise
+        self.received = connection.received
+        return replies
+
+    def _sent(self, commands: Sequence[Command], *, whole: bool, guard: BlockingConnection | None) -> list[Reply]:
+        """The replies to all commands.
+
+        Args:
+            commands: all.
+            whole: they are one step, so that none of them is to be run elsewhere alone.
+            guard: the connection that watches, over which alone they may be sent.
+
+        Raises:
+            Redirected: one of them was not run.
+        """
+        replies: list[Reply] = [None] * len(commands)
+        for server, part in routing.by_server(self._url, commands, self._last).items():
+            self._last = server
+            if guard is not None and self._connections.get(server) is not guard:
+                raise routing.Redirected(
+                    "the connection that watched is no more, or no longer the right one: look again"
+                )
+            for at, reply in zip(part, self.once_at(server, [commands[at] for at in part]), strict=True):
+                replies[at] = reply
+        lost = None
+        for at, reply in enumerate(replies):
+            where = routing.redirection(self._url, reply)
+            if where and not whole:
+                replies[at] = self.once_at(where, [("ASKING",), commands[at]])[1]
+                where = routing.redirection(self._url, replies[at])
+            lost = reply if where is not None else lost
+        if lost is not None:
+            self.close()
+            raise routing.Redirected(f"the server did not run it: {lost}")
+        return replies
+
+    # --- connections, for those who send ahead of their replies ------------------------------------------------------
+
+    def server_of(self, key: str) -> str:
+        """The URL of the server that has a key now."""
+        return routing.server_of(self._url, key)
+
+    def connect(self, server: str) -> BlockingConnection:
+        """The connection to a server, made if there is none."""
+        if server not in self._connections:
+            self._connections[server] = BlockingConnection(server)
+        return self._connections[server]
+
+    def connection_of(self, key: str) -> BlockingConnection | None:
+        """The connection to the server that has a key, if there is one."""
+        return self._connections.get(self.server_of(key))
+
+    def receive(self, connection: BlockingConnection, count: int) -> list[Reply]:
+        """The next replies over a connection, none of which sends elsewhere.
+
+        Args:
+            connection: one of this router's.
+            count: how many commands were sent over it.
+
+        Raises:
+            Redirected: a command was not run there.
+            OSError: the connection broke.
+        """
+        replies = connection.receive(count)
+        routing.raise_if_redirected(self._url, replies)
+        return replies
+
+    def drop(self, reason: BaseException, servers: Iterable[str] | None = None) -> None:
+        """Close connections after an error; others are made, to whoever has the keys then.
+
+        Args:
+            reason: the error. A redirection has said where the key is now; after any other the cluster is asked.
+            servers: whose connections; None for all.
+        """
+        for server in list(self._connections if servers is None else servers):
+            if (found := self._connections.pop(server, None)) is not None:
+                found.close()
+        if not isinstance(reason, routing.Redirected):
+            routing.forget(self._url)
+
+    def close(self) -> None:
+        """Close the connections; the next command makes others."""
+        for one in self._connections.values():
+            one.close()
+        self._connections = {}
+
+
+def checked(reply: Reply) -> Reply:
+    """The reply itself.
+
+    Raises:
+        UsageError: the server refused the command.
+    """
+    if isinstance(reply, ErrorReply):
+        raise routing.single_node_error(reply) or UsageError(f"the server refused a command: {reply}")
+    return reply
+
+
+def absent(reply: Reply) -> bool:
+    """Whether a command was refused because its stream or its group is not there."""
+    return isinstance(reply, ErrorReply) and ("no such key" in str(reply).lower() or str(reply).startswith("NOGROUP"))
+
+
+def pairs(flat: Reply) -> dict[bytes, Any]:
+    """A reply of names and values in turn."""
+    return dict(zip(flat[::2], flat[1::2], strict=True))

@@ -1,0 +1,80 @@
+"""A piece of staged rows: a line that says how many rows and the first one's id, then the XADDs as they travel.
+
+Staged are commands as they travel, and they are sent as they are, so a piece is checked before: with the rights of the
+sink's user whatever others wrote there would run, and one reply too many or too few would be taken for another
+command's. Pure.
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import hiredis
+
+from millstream.spark.connection.connection import pack_long
+from millstream.spark.model.offsets import Id, parse_id
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.spark.connection.connection import Command
+
+
+class Piece(NamedTuple):
+    """A piece that was read back.
+
+    Attributes:
+        rows: how many XADDs it is.
+        first: id of the first one; None when the server gives ids.
+        commands: the XADDs, packed.
+    """
+
+    rows: int
+    first: Id | None
+    commands: memoryview
+
+
+def pack_piece(
+    command: "Command", rows: int, first: Id | None, data: "Sequence[bytes | memoryview]"
+) -> "list[bytes | memoryview]":
+    """The command that keeps a piece, as bytes to be joined once: a piece may be a megabyte.
+
+    Args:
+        command: HSET with its key and field, to which the piece is the value.
+        rows: how many there are.
+        first: id of the first row; None when the server gives ids.
+        data: the rows as packed XADDs.
+    """
+    head = b"%d %s\n" % (rows, str(first or "").encode())
+    return pack_long(command, [head, *data])
+
+
+def read_piece(kept: bytes, stream: str) -> Piece:
+    """A piece as it was staged.
+
+    Args:
+        kept: what the server has.
+        stream: the target of its rows.
+
+    Raises:
+        ValueError: it is not so many XADDs to this stream and nothing else.
+    """
+    begin = kept.index(b"\n") + 1
+    count, _, ident = kept[: begin - 1].partition(b" ")
+    rows = int(count)
+    if rows < 1:
+        raise ValueError(f"{rows} rows are none")
+    _check_commands(kept, begin, rows, stream)
+    return Piece(rows, parse_id(ident.decode()) if ident else None, memoryview(kept)[begin:])
+
+
+def _check_commands(kept: bytes, begin: int, rows: int, stream: str) -> None:
+    reader, key = hiredis.Reader(), stream.encode()
+    reader.feed(kept, begin)
+    for _ in range(rows):
+        try:
+            words = reader.gets()
+        except hiredis.ProtocolError as problem:
+            raise ValueError(str(problem)) from None
+        if not isinstance(words, list) or words[:2] != [b"XADD", key] or set(map(type, words)) != {bytes}:
+            raise ValueError("a command that is no XADD to its stream")
+    if reader.has_data():
+        raise ValueError("more than its rows")

@@ -1,0 +1,200 @@
+"""Publishing what a batch was decided to be: its staged rows become entries, piece by piece, each once.
+
+A piece is added in one transaction that also counts it as done, over a connection that watches the count: whoever was
+faster, and whatever broke, the transaction then does nothing and the next look says how far things are. Each
+transaction carries the look at the next piece behind it, so that a piece costs one round trip.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from millstream.errors import UsageError
+from millstream.spark.connection.connection import BlockingConnection, Command, ErrorReply, Reply, pack
+from millstream.spark.connection.retry import RETRY_SECONDS
+from millstream.spark.connection.router import pairs
+from millstream.spark.connection.routing import MOVE_PAUSE, Redirected
+from millstream.spark.model.offsets import Id, parse_id
+from millstream.spark.write.commit_record import CommitRecord, CommitRecordStore, SinkRouter
+from millstream.spark.write.pieces import Piece, read_piece
+from millstream.spark.write.server_errors import refused
+from millstream.spark.write.staging import Part, not_increasing
+
+if TYPE_CHECKING:
+    from millstream.spark.options.write import SinkOptions
+
+_NEXT = "next"
+"""Field of staged rows that counts the pieces that were published."""
+
+_TRIES = 5
+"""How often a connection may break in the same piece."""
+
+_Step = tuple[Part, int]
+"""A piece by its part and its number there."""
+
+
+class PiecePublisher:
+    """Publishes the pieces of one writer's batches.
+
+    Args:
+        options: of the write.
+        writer: whose.
+        router: to the server.
+        records: where the writer's commit record is.
+    """
+
+    def __init__(self, options: "SinkOptions", writer: str, router: SinkRouter, records: CommitRecordStore) -> None:
+        self._options = options
+        self._writer = writer
+        self._router = router
+        self._records = records
+        self._watching: BlockingConnection | None = None
+        self._trim: tuple[Any, ...] = ()
+
+    def publish(self, record: CommitRecord) -> None:
+        """Publish the pieces that were not published yet, in their order.
+
+        Raises:
+            UsageError: staged rows are gone or were changed, ids do not grow, or the server refused.
+            OSError: the server was away for too long.
+        """
+        steps = [(part, number) for part in record.parts or () for number in range(part.pieces)]
+        self._trim = self._trim_words()
+        looked: list[Reply] | None = None
+        position = failures = 0
+        until = time.monotonic() + RETRY_SECONDS
+        while position < len(steps):
+            looked = self._look(steps[position]) if looked is None else looked
+            piece = self._checked(record, steps[position], looked)
+            if piece is None:
+                position, looked = position + 1, None
+                continue
+            try:
+                done, looked = self._step(*steps[position], piece, steps[position + 1 : position + 2])
+            except Redirected as reason:  # the slot is on its way to another node: nothing was done
+                self._router.drop(reason)
+                looked = None
+                if time.monotonic() > until:
+                    raise
+                time.sleep(MOVE_PAUSE)  # no node tells when a slot has arrived
+                continue
+            except OSError as reason:  # whether it was done is seen by looking again
+                self._router.drop(reason)
+                looked, failures = None, failures + 1
+                if failures > _TRIES:
+                    raise
+                continue
+            position, failures, until = position + done, 0, time.monotonic() + RETRY_SECONDS
+
+    def _look(self, step: _Step) -> list[Reply]:
+        """What is known of a piece, over the connection that watches it from now on."""
+        looked = self._router.ask(_look_at(*step))
+        self._watching = self._router.connection_of(step[0].key)
+        return looked
+
+    def _checked(self, record: CommitRecord, step: _Step, looked: list[Reply]) -> Piece | None:
+        """The piece if it is to be published now; None if it was already.
+
+        Raises:
+            UsageError: it is gone, is not what was staged, or its ids are not above those of the stream.
+        """
+        part, number = step
+        self._router.check(looked[:2])
+        kept_count, kept = looked[1]
+        try:
+            done = int(kept_count or 0)
+            piece = read_piece(kept, part.stream) if kept is not None and done <= number else None
+        except ValueError:
+            raise self._broken(
+                f"rows of batch {record.version} of writer {self._writer} that wait in {part.key} on "
+                f"{self._options.shown_url} were changed by somebody else"
+            ) from None
+        if done > number:
+            return None
+        if piece is None or done < number:
+            if self._records.read() != record:
+                return None  # another driver of the same query was faster, and has cleared up
+            raise self._broken(
+                f"batch {record.version} of writer {self._writer} was being published when rows of it were lost "
+                f"({part.key} on {self._options.shown_url}, piece {number} of {part.pieces} for stream {part.stream!r})"
+            )
+        if piece.first is not None and not isinstance(looked[2], ErrorReply):
+            last = last_generated(looked[2])
+            if piece.first <= last:
+                raise not_increasing(part.stream, last, piece.first)
+        return piece
+
+    def _broken(self, what: str) -> UsageError:
+        return UsageError(
+            f"{what}: DEL {self._records.key} to have the batch written anew; what was published of it stays, and will "
+            "be there twice"
+        )
+
+    def _step(
+        self, part: Part, number: int, piece: Piece, following: Sequence[_Step]
+    ) -> tuple[bool, list[Reply] | None]:
+        """Publish a piece; whether it was done, and the look at the following piece if it went along.
+
+        Args:
+            part: where the piece is from.
+            number: of the piece in it.
+            piece: its rows.
+            following: the next piece, if there is one.
+        """
+        trim: list[Command] = [("XTRIM", part.stream, *self._trim)] if self._trim else []
+        after: list[Command] = [*trim, ("HSET", part.key, _NEXT, number + 1)]
+        if number:
+            # This piece itself stays until the next one, to be put back if the server refuses to add it.
+            after.append(("HDEL", part.key, number - 1))
+        connection, self._watching = self._watching, None
+        if connection is None or connection is not self._router.connection_of(part.key):  # a new one watches nothing
+            return False, None
+        look: list[Command] = []
+        if following and self._router.connection_of(following[0][0].key) is connection:
+            look = _look_at(*following[0])
+        connection.send(b"".join((pack(("MULTI",)), piece.commands, pack(*after, ("EXEC",), *look))))
+        queued = piece.rows + len(after)
+        if not connection.passes(b"+OK\r\n" + b"+QUEUED\r\n" * queued):
+            self._router.check(self._router.receive(connection, 1 + queued))
+        (results,) = self._router.receive(connection, 1)
+        looked = self._router.receive(connection, len(look)) if look else None
+        self._watching = connection if look else None
+        self._router.check([results])
+        if results is None:
+            return False, None
+        self._check_added(part, number, results[: piece.rows])
+        return True, looked
+
+    def _check_added(self, part: Part, number: int, results: Sequence[Reply]) -> None:
+        """Raise if XADD failed inside the transaction, as it does when the key has become something else meanwhile."""
+        errors = [reply for reply in results if isinstance(reply, ErrorReply)]
+        if not errors:
+            return
+        if len(errors) == len(results):
+            self._router.ask([("HSET", part.key, _NEXT, number)])
+        raise refused(errors[0], self._options)
+
+    def _trim_words(self) -> tuple[Any, ...]:
+        """What trims a stream after rows were added, without its key; nothing if it is not to be trimmed."""
+        options = self._options
+        how = "~" if options.approximate else "="
+        if options.max_len is not None:
+            return ("MAXLEN", how, options.max_len)
+        if options.retention_ms is not None:
+            ((seconds, _),) = self._router.ask_all([("TIME",)])
+            return ("MINID", how, f"{max(0, int(seconds) * 1000 - options.retention_ms)}-0")
+        return () if options.min_id is None else ("MINID", how, options.min_id)
+
+
+def _look_at(part: Part, number: int) -> list[Command]:
+    """Asks for a piece and how far its part is, such that the next transaction fails if that changes."""
+    commands: list[Command] = [("WATCH", part.key), ("HMGET", part.key, _NEXT, number)]
+    if part.first is not None:
+        commands[0] = ("WATCH", part.key, part.stream)
+        commands.append(("XINFO", "STREAM", part.stream))
+    return commands
+
+
+def last_generated(reply: Reply) -> Id:
+    """The last id of a stream, from XINFO STREAM."""
+    return parse_id(pairs(reply)[b"last-generated-id"].decode())

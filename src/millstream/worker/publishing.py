@@ -1,0 +1,269 @@
+"""Publishing: how an app adds entries to streams, from coroutines and from programs without an event loop.
+
+Each event loop has a connection of its own, made on first use (:mod:`millstream.worker.handlers.sender`), and so has
+the thread behind ``publish_sync`` (:mod:`millstream.worker.background`).
+"""
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from redis.exceptions import ResponseError
+
+from millstream.client.connect import async_client
+from millstream.client.line import Line
+from millstream.client.url import check_shared, find_url
+from millstream.errors import UsageError
+from millstream.worker.background import Background
+from millstream.worker.handlers.middleware import Middleware, Publication, Publish, chain, checked
+from millstream.worker.handlers.publish import fields_of, need_idmp, trimming, xadd
+from millstream.worker.handlers.sender import How, Sender
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+Handler = TypeVar("Handler", bound=Callable[..., Any])
+
+
+class Publisher:
+    """Adds entries to one stream; as a decorator, adds what the handler returns (unless that is None).
+
+    It may stand above or below ``@app.subscriber``.
+    """
+
+    def __init__(self, app: "Publishing", stream: str, maxlen: int | None, headers: dict[str, str] | None) -> None:
+        self._app = app
+        self.stream = stream
+        self.maxlen = maxlen
+        self.headers = headers
+
+    async def publish(self, content: Any) -> str:
+        """Add one entry; see :meth:`millstream.App.publish`."""
+        headers = None if self.headers is None else dict(self.headers)
+        return await self._app.publish(self.stream, content, maxlen=self.maxlen, headers=headers)
+
+    def __call__(self, handler: Handler) -> Handler:
+        """Publish what ``handler`` returns."""
+        handler.__dict__.setdefault("__millstream_publish__", []).append(self)
+        return handler
+
+
+class Publishing:
+    """The part of an app that has connections and publishes.
+
+    Args:
+        url: the server; None for what the environment says.
+        middlewares: around every publish, the first outermost.
+
+    Raises:
+        ConfigError: a middleware is none.
+    """
+
+    def __init__(self, url: str | None, middlewares: Iterable[Middleware | Callable[..., Awaitable[Any]]]) -> None:
+        self._url = url
+        self.middlewares: Sequence[Middleware] = checked(middlewares)
+        self._client: Redis | None = None
+        self._senders: dict[asyncio.AbstractEventLoop, Sender] = {}
+        self._background = Background()
+
+    @property
+    def url(self) -> str:
+        """The server's URL.
+
+        Raises:
+            ConfigError: it cannot be a server's.
+        """
+        return check_shared(find_url(self._url))
+
+    @url.setter
+    def url(self, url: str) -> None:
+        self._url = url
+
+    @property
+    def client(self) -> "Redis":
+        """A redis-py client of the app's server (bytes), shared by all handlers, made on first use, closed at the stop.
+
+        A handler gets it by a parameter annotated ``redis.asyncio.Redis``.
+        """
+        if self._client is None:
+            self._client = async_client(self.url)
+        return self._client
+
+    def publisher(self, stream: str, *, maxlen: int | None = None, headers: dict[str, str] | None = None) -> Publisher:
+        """A publisher for one stream; ``maxlen`` trims it approximately, ``headers`` are those of its entries."""
+        return Publisher(self, stream, maxlen, headers)
+
+    async def publish(
+        self,
+        stream: str,
+        content: Any,
+        *,
+        maxlen: int | None = None,
+        minid: str | None = None,
+        idempotent: str | None = None,
+        headers: dict[str, str] | None = None,
+        retry: float | str | None = None,
+    ) -> str:
+        """Add one entry and return its id.
+
+        A connection that was closed while it was idle is made anew first.
+
+        Args:
+            stream: key of the stream.
+            content: a mapping of fields, a dataclass, a pydantic model, or a single value for the field ``data``.
+            maxlen: trim the stream to about this many entries.
+            minid: trim about what is older than this id.
+            idempotent: an id of the caller's: a second publish with it adds nothing and returns the first one's entry
+                id, for as long as the server remembers it (``XCFGSET IDMP-DURATION``, 100 s unless set). So a publish
+                that ended in :class:`~millstream.Disconnected` can be repeated.
+            headers: None writes plain fields; a mapping, also an empty one, writes FastStream's envelope.
+            retry: seconds, or a text such as ``"2m"``, for which it is sent again while no answer comes, or the server
+                cannot take it for now; it is added once all the same, see
+                :mod:`millstream.worker.handlers.sender`. None sends it once.
+
+        Raises:
+            PayloadError: the content has no form as an entry.
+            UsageError: ``idempotent`` on a server without XADD IDMP; ``retry`` on one that has neither that nor
+                scripts, so that it could not tell a repetition; nothing was added.
+            ResponseError: the server refused.
+            Disconnected: no answer came; unless its ``sent`` is False, the entry may or may not have been added.
+        """
+        how = How(trimming(maxlen, minid), idempotent, retry)
+        return await self._publish(self._sending(), Publication(stream, content, headers), how)
+
+    def publish_sync(
+        self,
+        stream: str,
+        content: Any,
+        *,
+        maxlen: int | None = None,
+        minid: str | None = None,
+        idempotent: str | None = None,
+        headers: dict[str, str] | None = None,
+        retry: float | str | None = None,
+    ) -> str:
+        """:meth:`publish` for programs without an event loop, such as Flask's and Django's views, from any thread.
+
+        The first call starts a thread with a connection for all of them; :meth:`close_sync`, or the end of the
+        process, ends it. Middlewares' publish hooks run in that thread.
+
+        Raises:
+            UsageError: also when an event loop runs in this thread, which would stand still meanwhile.
+        """
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            pass
+        else:
+            raise UsageError(
+                "publish_sync would keep the event loop of this thread waiting: use `await app.publish(...)` here, or "
+                "call it in a thread (`await asyncio.to_thread(app.publish_sync, ...)`)"
+            )
+        publication, how = Publication(stream, content, headers), How(trimming(maxlen, minid), idempotent, retry)
+        return self._background.run(self.url, lambda sender: self._publish(sender, publication, how))
+
+    async def _publish(self, sender: Sender, publication: Publication, how: How) -> str:
+        if how.idempotent is not None:
+            need_idmp(await sender.server())
+
+        async def send(publication: Publication) -> str:
+            return await sender.add(publication.stream, fields_of(publication.content, publication.headers), how)
+
+        around: Publish = chain(self.middlewares, "publish", send)
+        return await around(publication)
+
+    def close_sync(self) -> None:
+        """Disconnect what :meth:`publish_sync` uses; the next call connects again.
+
+        Calls that wait for their answer in other threads raise ``Disconnected``.
+        """
+        self._background.close()
+
+    async def publish_batch(
+        self,
+        stream: str,
+        contents: Iterable[Any],
+        *,
+        maxlen: int | None = None,
+        minid: str | None = None,
+        idempotent: Callable[[Any], str] | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> list[str]:
+        """Add many entries in one round trip and return their ids, in order.
+
+        Args:
+            stream: as for :meth:`publish`, like the others.
+            contents: of the entries.
+            maxlen: as for :meth:`publish`.
+            minid: as for :meth:`publish`.
+            idempotent: gives the id of each content.
+            headers: of every entry.
+
+        With a middleware that has a publish hook, each entry goes through it; hooks that wait may change the order.
+
+        Raises:
+            ResponseError: the server refused one; the others were added.
+            Disconnected: no answer came; some, all or none were added.
+        """
+        trim = trimming(maxlen, minid)
+        if idempotent is not None:
+            need_idmp(await self._sending().server())
+        if chain(self.middlewares, "publish", _plain) is not _plain:
+            one = functools.partial(self.publish, stream, maxlen=maxlen, minid=minid)
+            ids: list[str] = await asyncio.gather(
+                *(
+                    one(
+                        content,
+                        idempotent=idempotent and idempotent(content),
+                        headers=None if headers is None else dict(headers),
+                    )
+                    for content in contents
+                )
+            )
+            return ids
+        replies = await self._shared().calls(
+            [
+                xadd(stream, fields_of(content, headers), trim, idempotent and idempotent(content))
+                for content in contents
+            ]
+        )
+        for reply in replies:
+            if isinstance(reply, ResponseError):
+                raise reply
+        return [str(reply, "ascii") for reply in replies]
+
+    async def close(self) -> None:
+        """Disconnect a publisher that runs no subscribers."""
+        sender = self._senders.pop(asyncio.get_running_loop(), None)
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+        if sender is not None:
+            await sender.close()
+        if self._background.begun:
+            await asyncio.to_thread(self.close_sync)
+
+    async def __aenter__(self) -> Self:
+        """For publishing: nothing to open, the connection is made on first use."""
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Disconnect."""
+        await self.close()
+
+    def _sending(self) -> Sender:
+        """The publishing connection of the event loop that runs: frameworks may run each request on one of its own."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._senders:
+            for ended in [one for one in list(self._senders) if one.is_closed()]:
+                self._senders.pop(ended, None)  # it hung up with its loop
+            self._senders[loop] = Sender(self.url)
+        return self._senders[loop]
+
+    def _shared(self) -> Line:
+        return self._sending().line
+
+
+async def _plain(_: Publication) -> str:
+    raise AssertionError("only compared with")

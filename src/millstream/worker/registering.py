@@ -1,0 +1,245 @@
+"""Registering: what an app is to run, declared by decorators when its module is imported.
+
+Nothing happens here but checks, so that a mistake in a declaration is an error at the import and not at the first
+entry. Nothing is connected, and nothing of Spark is loaded.
+"""
+
+import dataclasses
+import logging
+from collections.abc import Awaitable, Callable, Hashable, Iterable
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from millstream.client.slots import slot_of, tag_of
+from millstream.errors import ConfigError
+from millstream.logs import logger
+from millstream.worker.handlers.dependencies import dependencies_of, new_provider
+from millstream.worker.handlers.message import Message
+from millstream.worker.handlers.middleware import Middleware, checked
+from millstream.worker.handlers.subscription import AckMode, OnAck, ReadMode, StreamSub, Subscription
+from millstream.worker.model.retry import Retry
+from millstream.worker.pipelines import OutputMode, Pipeline, Sink, Source, as_source
+from millstream.worker.settlement import failure_log
+
+if TYPE_CHECKING:
+    from fast_depends.dependencies import Provider
+
+log = logger("millstream.worker")
+
+Handler = TypeVar("Handler", bound=Callable[..., Any])
+Hook: TypeAlias = Callable[[], Awaitable[None] | None]
+
+
+class Registering:
+    """The part of an app that knows its subscribers, pipelines and hooks.
+
+    Args:
+        context: what annotations of handlers stand for beside the entry: a type, and what makes its value.
+        server: says at a pipeline's start what the app's URL is by then.
+    """
+
+    def __init__(self, context: dict[type, Callable[[], Any]], server: Callable[[], str]) -> None:
+        self._context = context
+        self._server = server
+        self._provider: Provider | None = None
+        self._subscriptions: list[Subscription] = []
+        self._pipelines: dict[str, Pipeline] = {}
+        self._on_startup: list[Hook] = []
+        self._after_startup: list[Hook] = []
+        self._after_shutdown: list[Hook] = []
+        self._on_shutdown: list[Hook] = []
+
+    @property
+    def subscriptions(self) -> tuple[Subscription, ...]:
+        """What was registered, in order."""
+        return tuple(self._subscriptions)
+
+    @property
+    def pipelines(self) -> tuple[Pipeline, ...]:
+        """What was registered for Spark, in order."""
+        return tuple(self._pipelines.values())
+
+    @property
+    def dependencies(self) -> "Provider":
+        """Fast-depends' provider of this app; its ``override`` and ``scope`` exchange dependencies in tests.
+
+        Raises:
+            ConfigError: fast-depends is not installed.
+        """
+        if self._provider is None:
+            self._provider = new_provider()
+        return self._provider
+
+    def subscriber(
+        self,
+        sub: StreamSub | str,
+        *,
+        retry: Retry | None = None,
+        concurrency: int = 10,
+        ack: AckMode = "auto",
+        read: ReadMode = "both",
+        dead: str | None = None,
+        middlewares: Iterable[Middleware | Callable[..., Awaitable[Any]]] = (),
+        batch: bool = False,
+        max_records: int | None = None,
+        key: str | Callable[[Message], Hashable] | None = None,
+        on_ack: OnAck = "keep",
+    ) -> Callable[[Handler], Handler]:
+        """Run a function, async or not, for each entry of a stream.
+
+        Args:
+            sub: the stream, or only its name.
+            retry: what failure means; five deliveries with growing delays when None.
+            concurrency: most runs at the same time in each process.
+            ack: who acks, and how; see :class:`~millstream.worker.handlers.subscription.Subscription`.
+            read: new entries, stale ones, or both.
+            dead: the dead-letter stream; ``<stream>:dead`` when None.
+            middlewares: around the runs of this handler, inside the app's.
+            batch: the handler takes lists; see :mod:`millstream.worker.subscriber.batching`.
+            max_records: the same as ``StreamSub(max_records=)``, and goes before it.
+            key: entries of one key run one after the other; see :mod:`millstream.worker.subscriber.key_ordering`.
+            on_ack: ``"delete"`` removes an acked entry from the stream once no group needs it any more.
+
+        Returns:
+            A decorator that registers the function and returns it unchanged.
+
+        Raises:
+            ConfigError: an option or an annotation of the function cannot be used.
+        """
+        where = StreamSub(sub) if isinstance(sub, str) else sub
+        if max_records is not None:
+            where = dataclasses.replace(where, max_records=max_records)
+        around = checked(middlewares)
+
+        def register(handler: Handler) -> Handler:
+            own_logger = logging.getLogger(getattr(handler, "__module__", None) or "millstream.handlers")
+            if dependencies_of(handler) and self._provider is None:
+                self._provider = new_provider()
+            self._subscriptions.append(
+                Subscription(
+                    where,
+                    handler,
+                    retry=retry or Retry(),
+                    concurrency=concurrency,
+                    ack=ack,
+                    read=read,
+                    dead=dead or "",
+                    middlewares=around,
+                    batch=batch,
+                    key=key,
+                    on_ack=on_ack,
+                    context={**self._context, logging.Logger: lambda: own_logger},
+                    provider=self._provider,
+                )
+            )
+            return handler
+
+        return register
+
+    def pipeline(
+        self,
+        *sources: Source | str,
+        sink: Sink | None = None,
+        checkpoint: str | None = None,
+        trigger: str | None = None,
+        output_mode: OutputMode = "append",
+        name: str | None = None,
+    ) -> Callable[[Callable[..., Any]], Pipeline]:
+        """Run a function over streaming DataFrames on Spark; ``millstream run`` does, in a process of its own.
+
+        Args:
+            sources: a stream's key, or a :class:`~millstream.worker.pipelines.Source`, for each DataFrame.
+            sink: where the rows go; without one the function starts its query itself.
+            checkpoint: folder in which Spark keeps how far the query is.
+            trigger: an interval, ``"availableNow"``, or None.
+            output_mode: ``append``, ``complete`` or ``update``.
+            name: of the query; the function's unless given.
+
+        Returns:
+            A decorator that registers the function and returns a :class:`~millstream.worker.pipelines.Pipeline`, whose
+            ``start(spark)`` runs it from a program of one's own.
+
+        Raises:
+            ConfigError: the declaration cannot be meant, or another pipeline has the name or the checkpoint.
+        """
+
+        def register(function: Callable[..., Any]) -> Pipeline:
+            made = Pipeline(
+                function,
+                tuple(map(as_source, sources)),
+                url=self._server,
+                sink=sink,
+                checkpoint=checkpoint,
+                trigger=trigger,
+                output_mode=output_mode,
+                name=name,
+            )
+            if made.name in self._pipelines:
+                raise ConfigError(f"two pipelines are named {made.name!r}: give one of them another name=")
+            for other in self._pipelines.values():
+                if made.folder is not None and made.folder == other.folder:
+                    raise ConfigError(
+                        f"pipelines {other.name!r} and {made.name!r} have the same checkpoint {made.checkpoint!r}, and "
+                        "Spark would stop the one to start the other: give each its own"
+                    )
+            self._pipelines[made.name] = made
+            return made
+
+        return register
+
+    def on_startup(self, hook: Hook) -> Hook:
+        """Run a function, async or not, before the first entry is read."""
+        self._on_startup.append(hook)
+        return hook
+
+    def after_startup(self, hook: Hook) -> Hook:
+        """Run a function, async or not, once the subscribers read."""
+        self._after_startup.append(hook)
+        return hook
+
+    def after_shutdown(self, hook: Hook) -> Hook:
+        """Run a function, async or not, after the app has disconnected."""
+        self._after_shutdown.append(hook)
+        return hook
+
+    def on_shutdown(self, hook: Hook) -> Hook:
+        """Run a function, async or not, after the last outcome was stored."""
+        self._on_shutdown.append(hook)
+        return hook
+
+    def check_slots(self) -> None:
+        """On a cluster, a stream and what is kept beside it are in one slot, or there could be no transaction.
+
+        Raises:
+            ConfigError: which is not, and what to call it.
+        """
+        for one in self._subscriptions:
+            stream = one.sub.stream
+            for key in (one.dead, failure_log.key(stream, one.group)):
+                if slot_of(key) != slot_of(stream):
+                    raise ConfigError(
+                        f"{one.name}: on a cluster {key!r} must be in the slot of {stream!r}: subscriber(dead="
+                        f"{'{' + tag_of(stream) + '}:dead'!r}), or put a hash tag into the stream's name, as in "
+                        f"{'{orders}'!r}"
+                    )
+
+
+async def run_all_hooks(hooks: list[Hook]) -> None:
+    """Run all, also when one fails, since each tidies up something of its own; then raise what the first raised."""
+    failures = []
+    for hook in hooks:
+        try:
+            await run_hooks([hook])
+        except Exception as error:  # noqa: BLE001 - it is raised below
+            failures.append(error)
+    for further in failures[1:]:
+        log.error("one more shutdown hook failed", exc_info=further)
+    if failures:
+        raise failures[0]
+
+
+async def run_hooks(hooks: list[Hook]) -> None:
+    """Run them in turn; the first that fails ends it."""
+    for hook in hooks:
+        result = hook()
+        if result is not None:
+            await result

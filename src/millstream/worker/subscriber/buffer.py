@@ -1,0 +1,136 @@
+"""What was read and has not begun: the bounded queue between the reader and the lanes that run handlers.
+
+The reader puts entries in and waits while there is no room; lanes take them out and wait while there are none. Since
+nothing in here has begun, all of it can be handed back to the server at any moment, uncharged.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from millstream.worker.model.lifecycle import State
+from millstream.worker.model.retry import resize
+from millstream.worker.settlement.consumer import Held
+from millstream.worker.subscriber.parts import Common, Part
+
+if TYPE_CHECKING:
+    from millstream.worker.subscriber.key_ordering import KeyOrdering
+
+
+class Buffer(Part):
+    """The read-ahead of one subscriber.
+
+    Its size adapts between two bounds: quick handlers get large reads, slow ones hold back little that another worker
+    could run.
+
+    Args:
+        common: what the subscriber's parts share.
+        lowest: fewest entries it is meant to hold, and its size at first.
+        highest: most entries it is meant to hold.
+
+    Attributes:
+        entries: in the order in which they were read.
+        by_key: holds further entries, which wait for an earlier one of their key; None where order is of no matter.
+        room: set when a place was freed, or when whoever waits for one is to look at something else.
+        closed: set when nothing more is to begin.
+    """
+
+    def __init__(self, common: Common, *, lowest: int, highest: int) -> None:
+        super().__init__(common)
+        self._lowest = lowest
+        self._highest = highest
+        self._target = lowest
+        self._fed_at = 0  # monotonic ms
+        self._idle: deque[asyncio.Future[None]] = deque()
+        self.entries: deque[Held] = deque()
+        self.by_key: KeyOrdering | None = None
+        self.room = asyncio.Event()
+        self.closed = asyncio.Event()
+
+    @property
+    def ahead(self) -> int:
+        """Entries in hand that have not begun."""
+        return len(self.entries) + (self.by_key.waiting if self.by_key is not None else 0)
+
+    # -- the reader's side ------------------------------------------------------------------------------------------
+
+    @property
+    def free(self) -> int:
+        """Places for a read; none before half of the buffer is free, since a read for each place would cost more."""
+        ahead = self.ahead
+        return self._target - ahead if ahead * 2 <= self._target else 0
+
+    def put(self, found: Sequence[Held]) -> None:
+        """Take in what was read, and wake as many lanes."""
+        now = self._member.clock.now().mono
+        if not self.entries and self._fed_at:
+            self._target = resize(self._target, self._lowest, self._highest, waited_ms=now - self._fed_at)
+        self._fed_at = now
+        self.entries.extend(found)
+        self._wake(len(found))
+
+    # -- the lanes' side --------------------------------------------------------------------------------------------
+
+    async def arrival(self) -> None:
+        """Wait until something is put in, or the buffer is closed."""
+        turn = asyncio.get_running_loop().create_future()
+        self._idle.append(turn)
+        await turn
+
+    def take(self) -> Held:
+        """The first entry; there must be one."""
+        held = self.entries.popleft()
+        if len(self.entries) * 2 <= self._target:
+            self.room.set()
+        return held
+
+    def take_fresh(self, limit: int) -> list[Held]:
+        """The first entries, as far as they were never delivered before and surely are ours.
+
+        Others must not get into a batch: what was delivered before runs alone, and what is stale is renewed first.
+        """
+        taken: list[Held] = []
+        entries = self.entries
+        while entries and len(taken) < limit and entries[0].deliveries == 1 and not self._member.stale(entries[0]):
+            held = entries.popleft()
+            if held.state is State.BUFFERED:
+                taken.append(held)
+        self.room.set()
+        return taken
+
+    # -- handing back -----------------------------------------------------------------------------------------------
+
+    def give_back(self, held: Held) -> None:
+        """Let anybody have an entry that has not begun, uncharged."""
+        if held.state is not State.BUFFERED:
+            return
+        if self._member.no_ack:
+            self._member.lose(held)  # read without a trace on the server: that is what no_ack means
+        else:
+            self._acks.release(held, charge=False)
+            self._member.stats.released += 1
+
+    def hand_back(self) -> None:
+        """Give back everything in here."""
+        while self.entries:
+            self.give_back(self.entries.popleft())
+        if self.by_key is not None:
+            for held in self.by_key.take_all():
+                self.give_back(held)
+
+    def close(self) -> None:
+        """Let nothing more begin. Lanes that wait are woken by :meth:`release_lanes`, once the last read has ended."""
+        self.closed.set()
+        self.room.set()
+
+    def release_lanes(self) -> None:
+        """Wake every lane that waits for an entry, so that it sees that the buffer is closed."""
+        self._wake(len(self._idle))
+
+    def _wake(self, count: int) -> None:
+        while count > 0 and self._idle:
+            turn = self._idle.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                count -= 1

@@ -1,0 +1,115 @@
+"""The consumer group a subscriber reads in: made at its start where there is none, and made anew when it has gone.
+
+Somebody may delete a stream or a group at any time, and a server may come back without its data. The subscriber then
+goes on as at its first start, from where its StreamSub says; only what makes that impossible ends it.
+"""
+
+import logging
+from collections.abc import Collection
+
+from redis.exceptions import ResponseError
+
+from millstream.client import capabilities
+from millstream.client.line import Line, Reply, passes
+from millstream.errors import MillstreamError
+from millstream.worker.settlement.fence import Fence
+from millstream.worker.subscriber.parts import Common, Part
+
+log = logging.getLogger("millstream.worker")
+
+#: Other groups of the stream that the warning of a new group names.
+_NAMES_SHOWN = 10
+
+
+class FatalError(MillstreamError):
+    """The subscriber cannot go on: wrong kind of key, no permission, wrong password."""
+
+
+class GroupSetup(Part):
+    """Finds out what the server can do, and sees to it that the group is there.
+
+    Args:
+        common: what the subscriber's parts share; what the server can do is noted in its member.
+        fence: asked whether scripts may be run, since that is the server's to say as well.
+        line: the connection the subscriber reads by.
+        siblings: groups of the same stream that belong to the app, and so are no sign of a renamed handler.
+    """
+
+    def __init__(self, common: Common, fence: Fence, line: Line, siblings: Collection[str]) -> None:
+        super().__init__(common)
+        self._fence = fence
+        self._line = line
+        self._siblings = siblings
+
+    async def prepare(self) -> None:
+        """At the start of the subscriber.
+
+        Raises:
+            Disconnected: the server cannot be reached.
+            FatalError: the group cannot be made, or the server lacks what ``on_ack="delete"`` needs.
+        """
+        member = self._member
+        member.capabilities = await capabilities.find(self._line, member.stream)
+        await self._make(again=False)
+        if member.no_ack:
+            return  # nothing is ever pending, so nothing is fenced
+        await self._fence.prepare(self._line)
+        refusal = self._fence.refusal
+        if refusal is not None and member.delete_acked and not member.capabilities.xackdel:
+            raise FatalError(f'{member.stream}: on_ack="delete" needs XACKDEL or the right to run scripts: {refusal}')
+
+    async def restore(self) -> None:
+        """After trouble: it may be another server by now, or the same one without the group.
+
+        Raises:
+            Disconnected: the server cannot be reached.
+            FatalError: the group cannot be made.
+        """
+        self._member.capabilities = await capabilities.find(self._line, self._member.stream)
+        await self._fence.prepare(self._line)
+        await self._make(again=True)
+
+    async def _make(self, *, again: bool) -> None:
+        member, start = self._member, self._subscription.sub.start
+        # the consumer as well, so that whoever looks sees a worker that has not got anything yet
+        reply, _, length, groups = await self._line.calls(
+            [
+                ("XGROUP", "CREATE", member.stream, member.group, start, "MKSTREAM"),
+                ("XGROUP", "CREATECONSUMER", member.stream, member.group, member.consumer),
+                ("XLEN", member.stream),
+                ("XINFO", "GROUPS", member.stream),
+            ]
+        )
+        if isinstance(reply, ResponseError):
+            if not str(reply).startswith("BUSYGROUP") and not passes(reply):
+                raise FatalError(f"cannot make group {member.group} of {member.stream}: {reply}")
+            return
+        member.stats.groups_created += 1
+        if again:
+            log.warning("%s: group %s was gone; made anew from %s", member.stream, member.group, start)
+        elif self._subscription.sub.group is None:
+            self._warn_of_new_group(length, groups)
+
+    def _warn_of_new_group(self, length: Reply, groups: Reply) -> None:
+        """A group was made under the handler's name: perhaps the handler was renamed, and all of it runs once more."""
+        if isinstance(length, ResponseError) or isinstance(groups, ResponseError):
+            return  # a user who may not ask
+        if not length:
+            return
+        stream, name, start = self._member.stream, self._subscription.name, self._subscription.sub.start
+        names = [dict(zip(row[::2], row[1::2], strict=True))[b"name"].decode(errors="replace") for row in groups]
+        others = [other for other in names if other not in self._siblings and other != self._member.group]
+        what = f"runs all {length} entries that {stream!r} holds" if start == "0" else f"begins at {start!r}"
+        hint = "its other groups: " + ", ".join(map(repr, others[:_NAMES_SHOWN])) if others else "it has no other group"
+        if others:
+            hint += f". If {name} was called {others[0]!r} before, write StreamSub({stream!r}, group={others[0]!r})"
+        log.warning(
+            "%s: MADE A NEW GROUP named %r, after the handler, since StreamSub names none: it %s; %s. To keep this "
+            "group when the handler is renamed, write StreamSub(%r, group=%r)",
+            stream,
+            self._member.group,
+            what,
+            hint,
+            stream,
+            self._member.group,
+        )

@@ -1,0 +1,257 @@
+"""The intake of a subscriber: the task that reads new and stale entries into the buffer while there is room for them.
+
+It waits where the buffer is full, where somebody paused the subscriber, and while an entry runs in isolation. What
+goes wrong with the server is met here: the read is tried again, ever more slowly, and the group is made anew if it is
+gone; only a server that will never let us read ends the subscriber.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable
+
+from redis.exceptions import ResponseError
+
+from millstream.client.dead_letter.letter import meant_for
+from millstream.client.line import AccessDenied, Disconnected, Reply, passes
+from millstream.worker.model.lifecycle import Event, State
+from millstream.worker.settlement.consumer import Held, Returned
+from millstream.worker.subscriber.buffer import Buffer
+from millstream.worker.subscriber.fetch import Fetcher, GroupMissing
+from millstream.worker.subscriber.group_setup import FatalError, GroupSetup
+from millstream.worker.subscriber.isolation import IsolatedRuns
+from millstream.worker.subscriber.parts import Common, Part
+
+log = logging.getLogger("millstream.worker")
+
+#: Milliseconds beyond the polling interval: without an answer, the server counts as unreachable; without even a try,
+#: the intake as stuck. The second is longer than any time a try may take.
+_SILENT_MS = 10_000
+_STUCK_MS = 75_000
+
+_GONE = "the group is gone"
+
+
+class Intake(Part):
+    """Reads for one subscriber.
+
+    Args:
+        common: what the subscriber's parts share.
+        group: made anew when it has gone.
+        fetcher: asks the server.
+        buffer: where entries go.
+        isolated: where entries go that must run alone.
+
+    Attributes:
+        task: the reader; None before the start.
+        held_up: True while nothing is to be read, since somebody paused the subscriber or its process.
+    """
+
+    def __init__(
+        self,
+        common: Common,
+        group: GroupSetup,
+        fetcher: Fetcher,
+        buffer: Buffer,
+        isolated: IsolatedRuns,
+    ) -> None:
+        super().__init__(common)
+        self._line = fetcher.line
+        self._group = group
+        self._fetcher = fetcher
+        self._buffer = buffer
+        self._isolated = isolated
+        self._gate = isolated.gate
+        self._nudges: set[asyncio.Future[None]] = set()
+        self._waiting = True  # for room
+        self._answered_at = self._turned_at = self._member.clock.now().mono
+        self.task: asyncio.Task[None] | None = None
+        self.held_up = False
+
+    # -- what is known of it ----------------------------------------------------------------------------------------
+
+    @property
+    def idle_ms(self) -> int:
+        """Milliseconds since the server last answered a read; never more than the polling interval if all is well."""
+        return self._member.clock.now().mono - self._answered_at
+
+    @property
+    def doing(self) -> str:
+        """``full``, ``paused``, ``stuck``, ``reading`` or ``unreachable``."""
+        polling = self._subscription.polling_interval
+        if self._waiting:
+            return "paused" if self.held_up else "full"
+        if self._member.clock.now().mono - self._turned_at > polling + _STUCK_MS:
+            return "stuck"
+        return "reading" if self.idle_ms <= polling + _SILENT_MS else "unreachable"
+
+    # -- start, pause, end ------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to read."""
+        self.task = asyncio.create_task(self._run())
+
+    def hold_up(self, held_up: bool) -> None:
+        """Read nothing more, and hand back what has not begun; or go on."""
+        self.held_up = held_up
+        self._buffer.room.set()
+        if held_up and self.task is not None:
+            if not self._member.no_ack:  # what was read without a trace on the server can only be run
+                self._buffer.hand_back()
+                self._isolated.hand_back()
+            self._unblock()
+
+    def make_way(self) -> None:
+        """An entry is to run in isolation: hand back what waits, and end the read that waits for more."""
+        self._buffer.hand_back()
+        self._buffer.room.set()
+        self._unblock()  # what it may still bring is handed back as it comes
+
+    def go_on(self) -> None:
+        """The isolated run is over: read again, and look for what was handed back."""
+        self._fetcher.sweep_soon()
+        self._buffer.room.set()
+
+    def expect(self, due: int) -> None:
+        """A retry of ours is due then (monotonic ms): do not sit in a read that ends later."""
+        wait = (due - self._member.clock.now().mono) / 1000
+        asyncio.get_running_loop().call_later(max(wait, 0), self._nudge, due)
+
+    async def end(self) -> None:
+        """End a blocked read by CLIENT UNBLOCK, so that nothing is delivered to a connection that is being closed."""
+        if self.task is None:
+            return
+        while not self.task.done():
+            reachable = False
+            with contextlib.suppress(Disconnected, TimeoutError):
+                await asyncio.wait_for(self._unblock(), 1.0)
+                reachable = True
+            await asyncio.wait([self.task], timeout=0.02)
+            if not reachable and not self.task.done():
+                self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+    def _nudge(self, due: int) -> None:
+        until = self._fetcher.blocked_until
+        if until > due:
+            self._nudges.add(nudge := asyncio.ensure_future(self._end_read(until)))
+            nudge.add_done_callback(self._nudges.discard)
+
+    async def _end_read(self, until: int) -> None:
+        """End the read that waits until then; a command that came before the read is repeated."""
+        with contextlib.suppress(Disconnected):
+            while self._fetcher.blocked_until == until:
+                (reply,) = await self._unblock()
+                if reply != 0:  # ended, or the server does not let us
+                    return
+                await asyncio.sleep(0.002)
+
+    def _unblock(self) -> Awaitable[list[Reply]]:
+        """End a read that waits, as if its time were up; where the server refuses, it waits that time out."""
+        greeting = self._line.greeting
+        number = greeting[0] if greeting and isinstance(greeting[0], int) else 0
+        return self._member.line.calls((("CLIENT", "UNBLOCK", number),))
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        failures = 0
+        while not self._buffer.closed.is_set():
+            self._waiting = True
+            room = await self._wait_for_room()
+            self._waiting = False
+            self._turned_at = self._member.clock.now().mono
+            if not room:
+                break
+            try:
+                found = await self._read(room)
+                if self._line.connects > 1 and failures:
+                    log.info("%s: reading again", self._member.stream)
+                failures = 0
+                self._answered_at = self._member.clock.now().mono
+                if not found and self._subscription.read == "claimed":
+                    await self._sleep(self._fetcher.wait_ms() / 1000)
+            except GroupMissing:
+                failures = await self._recover(failures, _GONE)
+            except Disconnected as error:
+                failures = await self._recover(failures, str(error))
+            except AccessDenied as error:
+                raise FatalError(f"{self._member.stream}: {error}") from error
+            except ResponseError as error:
+                if not passes(error):
+                    raise FatalError(f"{self._member.stream}: {error}") from error
+                failures = await self._recover(failures, str(error))
+
+    async def _wait_for_room(self) -> int:
+        """How many entries may be read now; waits for a pause and for isolated runs to end; 0 when stopping."""
+        buffer = self._buffer
+        while not buffer.closed.is_set():
+            if not self.held_up and not self._gate.wanted and (free := buffer.free):
+                return free
+            buffer.room.clear()
+            await buffer.room.wait()
+        return 0
+
+    async def _read(self, room: int) -> list[Held]:
+        """Read and put what came where it belongs; an entry that wants to run alone waits for the end of it."""
+        self._gate.began()
+        try:
+            found = self._pass_over(await self._fetcher.read(room))
+            if self._failures.alone:
+                found = self._isolate(found)
+            self._store(found)
+        finally:
+            self._gate.ended()
+        return found
+
+    def _pass_over(self, found: list[Held]) -> list[Held]:
+        """Acknowledge without a run what was put back for another group of the stream; the rest."""
+        stream, mine = self._member.stream, (None, self._member.group)
+        others = [held for held in found if isinstance(held, Returned) and meant_for(held.history, stream) not in mine]
+        for held in others:
+            log.info("%s %s: put back for another group, and not run in %s", stream, held.id.decode(), mine[1])
+            held.step(Event.START)
+            if self._member.no_ack:
+                self._member.drop(held)
+            else:
+                self._acks.ack(held)  # also where ack is manual: the handler never sees it
+        return [held for held in found if held not in others] if others else found
+
+    def _isolate(self, found: list[Held]) -> list[Held]:
+        """Send what must run alone to where it does; the rest."""
+        alone, self._failures.alone = {one for one in self._failures.alone if one.state is State.BUFFERED}, []
+        for held in alone:
+            self._isolated.add(held)
+        if self.held_up:
+            self._isolated.hand_back()
+        return [held for held in found if held not in alone]
+
+    def _store(self, found: list[Held]) -> None:
+        """Put what came into the buffer, or hand it back if it came too late to be run."""
+        if not found:
+            return
+        if self._gate.wanted or (self.held_up and not self._member.no_ack):
+            for held in found:
+                self._buffer.give_back(held)
+        else:
+            self._buffer.put(found)
+
+    async def _recover(self, failures: int, reason: str) -> int:
+        """Wait, then find out what server this is and make the group if need be; returns the failures so far."""
+        if self._buffer.closed.is_set():
+            return failures
+        if failures == 0:
+            log.warning("%s: %s; trying again", self._member.stream, reason)
+            self._member.stats.reconnects += reason != _GONE
+        failures += 1
+        if reason != _GONE or failures > 1:
+            await self._sleep(self._member.pause(failures))
+        self._turned_at = self._member.clock.now().mono
+        with contextlib.suppress(Disconnected):  # the next read fails as well and comes back here
+            await self._group.restore()
+        return failures
+
+    async def _sleep(self, seconds: float) -> None:
+        """Sleep, but not through a stop."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._buffer.closed.wait(), seconds)

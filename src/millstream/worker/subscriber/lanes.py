@@ -1,0 +1,145 @@
+"""The lanes of a subscriber: as many tasks as handlers may run at once, each running one entry after the other.
+
+A lane looks at an entry right before its run: is it still ours, and was it delivered before? What was is run as
+:func:`millstream.worker.model.retry.course` says: like any other, in isolation, or not at all.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from millstream.client.line import Disconnected
+from millstream.worker.handlers.outcomes import DeliveryLimitError
+from millstream.worker.model.lifecycle import State
+from millstream.worker.model.retry import Course
+from millstream.worker.settlement.consumer import Held
+from millstream.worker.subscriber.buffer import Buffer
+from millstream.worker.subscriber.isolation import IsolatedRuns
+from millstream.worker.subscriber.parts import Common, Part
+
+log = logging.getLogger("millstream.worker")
+
+#: Runs in a row after which a lane lets others go on: handlers that never wait must not keep them from running.
+_YIELD_EVERY = 64
+#: Seconds a cancelled handler has for tidying up.
+_AFTER_CANCEL = 3.0
+
+
+class Runs(Protocol):
+    """What runs a handler: for one entry (SingleRuns) or for a batch that begins with it (BatchRuns)."""
+
+    call: Any
+
+    async def start(self, held: Held) -> None:
+        """Run it to its end; the entry is settled, or left to the handler, when this returns."""
+
+
+class Lanes(Part):
+    """Runs what the buffer holds.
+
+    Args:
+        common: what the subscriber's parts share.
+        buffer: what is to run.
+        runs: run it.
+        isolated: where entries go that must run alone.
+    """
+
+    def __init__(self, common: Common, buffer: Buffer, runs: Runs, isolated: IsolatedRuns) -> None:
+        super().__init__(common)
+        self._buffer = buffer
+        self._runs = runs
+        self._isolated = isolated
+        self._gate = isolated.gate
+        #: the lanes, and the one that runs isolated entries
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin to work."""
+        work = [self._lane() for _ in range(self._subscription.concurrency)]
+        self.tasks = [asyncio.create_task(lane) for lane in (*work, self._isolated.run())]
+
+    async def end(self, grace: float) -> int:
+        """Let what runs finish; handlers that go on although they were cancelled.
+
+        Args:
+            grace: seconds after which running handlers are cancelled.
+        """
+        self._buffer.release_lanes()
+        if not self.tasks:
+            return 0
+        _, late = await asyncio.wait(self.tasks, timeout=grace)
+        return await self._cancel(late)
+
+    async def _cancel(self, late: Iterable[asyncio.Task[None]]) -> int:
+        """Cancel what runs beyond the grace time; a handler that goes on all the same cannot be waited for."""
+        for lane in late:
+            lane.cancel()
+        ended, deaf = await asyncio.wait(self.tasks, timeout=_AFTER_CANCEL)
+        await asyncio.gather(*ended, return_exceptions=True)
+        if deaf:
+            log.error(
+                "%s: %d handlers go on %g s after they were cancelled; their entries stay pending",
+                self._member.stream,
+                len(deaf),
+                _AFTER_CANCEL,
+            )
+        return len(deaf)
+
+    async def _lane(self) -> None:
+        """Run one entry after the other."""
+        buffer = self._buffer
+        entries = buffer.entries
+        run = self.run if buffer.by_key is None else buffer.by_key.run
+        count = 0
+        while True:
+            while not entries:
+                if buffer.closed.is_set():
+                    return
+                await buffer.arrival()
+            await run(buffer.take())
+            count += 1
+            if count % _YIELD_EVERY == 0:
+                await asyncio.sleep(0)
+
+    async def run(self, held: Held) -> None:
+        """Run one entry, unless it is not ours any more or must not run now."""
+        if held.state is not State.BUFFERED:
+            return
+        if self._member.stale(held) and not await self._still_ours(held):
+            return
+        if held.deliveries == 1 and not self._gate.wanted:
+            await self._runs.start(held)
+        else:
+            await self._run_again(held)
+
+    async def _run_again(self, held: Held) -> None:
+        """Run, or do not, what was delivered before, or what comes while another entry wants to be alone."""
+        course = self._failures.course(held)
+        if course is Course.DEAD:
+            limit = self._subscription.retry.max_deliveries
+            self._outcomes.failed(
+                held,
+                DeliveryLimitError(f"delivered {held.deliveries} times without an outcome, {limit} tries are allowed"),
+            )
+        elif course is Course.ALONE:
+            # claimed by ourselves while it waited: charged already
+            try:
+                await self._failures.uncharge(held)
+            except Disconnected:
+                self._member.lose(held)  # it stays pending, and is claimed when its time is up
+            self._isolated.add(held)
+        elif self._gate.wanted:
+            self._buffer.give_back(held)
+        else:
+            await self._runs.start(held)
+
+    async def _still_ours(self, held: Held) -> bool:
+        """Renew the lease of an entry that may have waited too long; False when it is not ours, or nobody knows."""
+        with contextlib.suppress(Disconnected):
+            await self._leases.renew([held])
+        if held.state is State.BUFFERED and self._member.stale(held):
+            # the server could not be asked; the entry stays pending and will be claimed
+            self._member.lose(held)
+        return held.state is State.BUFFERED

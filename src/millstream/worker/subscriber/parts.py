@@ -1,0 +1,37 @@
+"""What the parts of one subscriber have in common: whose entries they are, and where what becomes of them is stored."""
+
+from typing import NamedTuple
+
+from millstream.worker.handlers.outcomes import Outcomes
+from millstream.worker.handlers.subscription import Subscription
+from millstream.worker.settlement.acks import PendingAcks
+from millstream.worker.settlement.consumer import Membership
+from millstream.worker.settlement.failure_log import FailureLog
+from millstream.worker.settlement.leases import Leases
+
+
+class Common(NamedTuple):
+    """Made once for each subscriber.
+
+    Attributes:
+        subscription: what is read, how, and with which function.
+        member: the consumer, and the entries it has in hand.
+        leases: renew those, so that nobody claims them.
+        failures: the log that tells failures from crashes; says how to run what was delivered before.
+        acks: take what becomes of entries, and store it.
+        outcomes: take failed runs; the retry policy decides what they mean.
+    """
+
+    subscription: Subscription
+    member: Membership
+    leases: Leases
+    failures: FailureLog
+    acks: PendingAcks
+    outcomes: Outcomes
+
+
+class Part:
+    """Whatever reads, runs or hands back the entries of one subscriber."""
+
+    def __init__(self, common: Common) -> None:
+        self._subscription, self._member, self._leases, self._failures, self._acks, self._outcomes = common

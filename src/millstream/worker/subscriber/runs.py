@@ -1,0 +1,133 @@
+"""One run of a handler, from its start until its entry is settled by how the run ended.
+
+The rules are the same for one entry and for each entry of a batch (:mod:`millstream.worker.subscriber.batching`):
+
+* The handler returned: the entry is acked, unless ack is manual or the handler settled it itself.
+* It raised: the retry policy decides. An error after the entry was settled is only logged.
+* It was cancelled, since the grace time of a stop is over: the entry is handed back uncharged.
+"""
+
+import asyncio
+import logging
+
+from millstream import failpoints
+from millstream.worker.handlers.invoke import Call
+from millstream.worker.handlers.message import Nack, Reject
+from millstream.worker.model.error_text import loggable
+from millstream.worker.model.lifecycle import Event, State
+from millstream.worker.settlement.consumer import Held
+from millstream.worker.subscriber.isolation import IsolationGate
+from millstream.worker.subscriber.parts import Common, Part
+
+log = logging.getLogger("millstream.worker")
+
+
+class AfterRun(Part):
+    """Settles an entry by how its run ended.
+
+    Args:
+        common: what the subscriber's parts share.
+
+    Attributes:
+        unfinished: runs that go on beyond the stop, in threads or in handlers that ignore their cancellation; their
+            entries stay pending.
+    """
+
+    def __init__(self, common: Common) -> None:
+        super().__init__(common)
+        self.unfinished = 0
+
+    def returned(self, held: Held) -> None:
+        """The run ended without an error."""
+        if self._subscription.ack == "manual":
+            if held.state is State.RUNNING:
+                held.step(Event.LEAVE)
+        elif _unsettled(held):
+            if self._member.no_ack:
+                self._member.drop(held)
+            else:
+                self._acks.ack(held)
+
+    def raised(self, held: Held, error: BaseException) -> None:
+        """The run ended in an error."""
+        if _unsettled(held):
+            self._outcomes.failed(held, error)
+        elif not isinstance(error, Nack | Reject):
+            log.warning(
+                "%s: a handler raised after it had settled its entry",
+                self._member.stream,
+                exc_info=loggable(error),
+                extra=self._member.about(held),
+            )
+
+    def interrupted(self, held: Held) -> None:
+        """The grace time is over: what can be cancelled is handed back uncharged; a thread cannot, its entry stays."""
+        if not _unsettled(held):
+            return
+        if self._subscription.is_async:
+            self._acks.release(held, charge=False)
+            self._member.stats.released += 1
+        else:
+            self.unfinished += 1
+            log.error(
+                "%s %s: the handler did not end in time",
+                self._member.stream,
+                held.id.decode(),
+                extra=self._member.about(held),
+            )
+
+
+class SingleRuns(Part):
+    """Runs a handler that takes one entry.
+
+    Args:
+        common: what the subscriber's parts share.
+        call: of the handler.
+        after: settles entries.
+        gate: counts runs.
+
+    Attributes:
+        call: may be put into something that measures it.
+    """
+
+    def __init__(self, common: Common, call: Call, after: AfterRun, gate: IsolationGate) -> None:
+        self.call = call
+        super().__init__(common)
+        self._after = after
+        self._gate = gate
+        self._each = self._subscription.ack == "each" and not self._member.no_ack
+
+    async def start(self, held: Held) -> None:
+        """Run one entry to its end."""
+        if held.deliveries > 1:
+            self._member.stats.suspects += 1
+        held.step(Event.START)
+        failpoints.reach("before_handler")
+        self._gate.began()
+        try:
+            await self.call(held)
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            # SystemExit too: an entry must not end the process, with exit code 0 at that and all it has in hand
+            if is_being_cancelled(error):
+                self._after.interrupted(held)
+                raise
+            self._after.raised(held, error)
+        else:
+            failpoints.reach("after_handler")
+            self._member.stats.handled += 1
+            self._after.returned(held)
+            if self._each:
+                await self._acks.stored(held)
+        finally:
+            self._gate.ended()
+
+
+def is_being_cancelled(error: BaseException) -> bool:
+    """True for a cancellation from outside; False for one of the handler's own making that it let out."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+
+
+def _unsettled(held: Held) -> bool:
+    """True while nobody has said what becomes of the entry. One that was lost is settled by nobody: it is ignored."""
+    return held.state in (State.RUNNING, State.LOST)
