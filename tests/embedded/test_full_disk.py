@@ -86,7 +86,7 @@ def test_full_disk_holds_refuses_and_goes_on(held: Held) -> None:
         held.disk.full = True
         writer = threading.Thread(target=lambda: answers.append(client.append("word", "y")))
         writer.start()
-        eventually(lambda: held.store.node.is_holding)
+        eventually(lambda: held.store.node.journal.is_holding)
         with pytest.raises(redis.ResponseError, match=f"{REFUSED}No space left on device. Writes are turned away"):
             client.xadd("s", {"a": "b"})
         with pytest.raises(redis.ResponseError, match="has changes that wait for space"):
@@ -98,7 +98,7 @@ def test_full_disk_holds_refuses_and_goes_on(held: Held) -> None:
         held.disk.full = False
         writer.join()
         assert answers == [2]
-        eventually(lambda: held.store.node.outage is None)
+        eventually(lambda: held.store.node.journal.outage is None)
         assert client.get("word") == b"xy"
         assert client.xadd("s", {"a": "b"})
         assert client.info("persistence")["aof_last_write_status"] == "ok"
@@ -161,7 +161,7 @@ def test_closing_while_it_is_full_loses_only_what_was_not_acknowledged(held: Hel
         held.disk.full = True
         writer = threading.Thread(target=write)
         writer.start()
-        eventually(lambda: held.store.node.is_holding)
+        eventually(lambda: held.store.node.journal.is_holding)
         with pytest.raises(millstream.errors.DiskFullError, match="No space left on device; free some space there"):
             held.store.close()
         writer.join()

@@ -106,8 +106,8 @@ FAULTS = (
         "Nothing is written unasked while the disk takes nothing.",
         "node/node.py",
         "Node.tick",
-        "if self.outage is None and (not self.is_paused) and self.chores.is_due(now): ...",
-        "if not self.is_paused and self.chores.is_due(now): ...",
+        "if self.journal.outage is None and self._pause.ends is None and self._cron.is_due(now): ...",
+        "if self._pause.ends is None and self._cron.is_due(now): ...",
         f"{OUTAGE}::test_expired_keys_are_hidden_and_deleted_later",
     ),
     Fault(
@@ -115,8 +115,8 @@ FAULTS = (
         "A script is turned away at its first write.",
         "node/node.py",
         "Node.run_inside",
-        "if self.outage is not None and (line := self.outage.refusal(row, argv)) is not None: ...",
-        "if False and (line := self.outage.refusal(row, argv)) is not None: ...",
+        "if outage is not None and (line := outage.refusal(row, argv)) is not None: ...",
+        "if False and (line := outage.refusal(row, argv)) is not None: ...",
         f"{OUTAGE}::test_scripts",
     ),
 )

@@ -157,11 +157,11 @@ FAULTS = (
     Fault(
         "reply-before-durable",
         "A write's reply waits for its record.",
-        "node/node.py",
-        "Node._outcome",
-        "barrier = log_.appended if shows_soft else self._hard",
+        "node/clients/replies.py",
+        "Replies.outcome",
+        "barrier = journal.log.appended if shows_soft else journal.position",
         """
-        barrier = log_.appended if shows_soft else self._hard
+        barrier = journal.log.appended if shows_soft else journal.position
         barrier *= row is None or 'write' not in row.flags
         """,
         f"{SHOWN}[reply]",
@@ -169,11 +169,11 @@ FAULTS = (
     Fault(
         "read-before-durable",
         "Nobody reads a write that is not durable.",
-        "node/node.py",
-        "Node._outcome",
-        "barrier = log_.appended if shows_soft else self._hard",
+        "node/clients/replies.py",
+        "Replies.outcome",
+        "barrier = journal.log.appended if shows_soft else journal.position",
         """
-        barrier = log_.appended if shows_soft else self._hard
+        barrier = journal.log.appended if shows_soft else journal.position
         barrier *= row is None or row.name != 'xrange'
         """,
         f"{SHOWN}[read]",
@@ -181,8 +181,8 @@ FAULTS = (
     Fault(
         "wake-up-before-durable",
         "A waiting reader is not woken by a write that is not durable.",
-        "node/node.py",
-        "Node._send",
+        "node/clients/sessions.py",
+        "Sessions.send",
         "self.outbox.append((session, outcome))",
         "self.outbox.append((session, Outcome(outcome.buffers, 0)))",
         f"{SHOWN}[wake-up]",
@@ -194,10 +194,10 @@ FAULTS = (
         "Node._retry",
         """
         self._flush(now)
-        self._send(session, reply, row)
+        self.sessions.send(session, reply, row)
         """,
         """
-        self._send(session, reply, row)
+        self.sessions.send(session, reply, row)
         self._flush(now)
         """,
         f"{NODE_LOG}::test_a_woken_reader_waits_for_the_record_of_its_delivery",
@@ -205,30 +205,30 @@ FAULTS = (
     Fault(
         "event-before-durable",
         "A keyspace event does not tell of a write that is not durable.",
-        "node/node.py",
-        "Node._flush",
-        "(session, Outcome(encode(push, session.resp), self._hard))",
-        "(session, Outcome(encode(push, session.resp), self._hard * (b'__key' not in push.items[1])))",
+        "node/clients/sessions.py",
+        "Sessions.send_messages",
+        "(session, Outcome(encode(push, session.resp), barrier))",
+        "(session, Outcome(encode(push, session.resp), barrier * (b'__key' not in push.items[1])))",
         f"{SHOWN}[event]",
     ),
     Fault(
         "message-before-durable",
         "A published message comes behind the writes before it.",
-        "node/node.py",
-        "Node._flush",
-        "self.outbox.append((session, Outcome(encode(push, session.resp), self._hard)))",
-        "self.outbox.append((session, Outcome(encode(push, session.resp), self._hard * (b'__key' in push.items[1]))))",
+        "node/clients/sessions.py",
+        "Sessions.send_messages",
+        "self.outbox.append((session, Outcome(encode(push, session.resp), barrier)))",
+        "self.outbox.append((session, Outcome(encode(push, session.resp), barrier * (b'__key' in push.items[1]))))",
         f"{SHOWN}[message]",
     ),
     Fault(
         "messages-before-the-record",
         "An event waits for the record of its own command.",
-        "node/node.py",
-        "Node.publish",
-        "self._messages += told",
+        "node/clients/sessions.py",
+        "Sessions.publish",
+        "self._messages += found",
         """
-        for session, push in told:
-            self.outbox.append((session, Outcome(encode(push, session.resp), self._hard)))
+        for session, push in found:
+            self.outbox.append((session, Outcome(encode(push, session.resp), self._replies._journal.position)))
         """,
         f"{SHOWN}[event]",
     ),
@@ -239,8 +239,9 @@ FAULTS = (
         "Node.script_context",
         "return self._context(session, ctx.now, may_block=False)",
         """
+        note = self.journal.note
         return Context(
-            self, session, ctx.now, lambda step, _: self._journal(step, True), self._notify, may_block=False
+            self.host, session, ctx.now, lambda step, _: note(step, True), self.sessions.notify, may_block=False
         )
         """,
         f"{SHOWN}[script]",
@@ -248,11 +249,11 @@ FAULTS = (
     Fault(
         "transaction-before-durable",
         "EXEC's reply waits for what the transaction wrote.",
-        "node/node.py",
-        "Node._outcome",
-        "barrier = log_.appended if shows_soft else self._hard",
+        "node/clients/replies.py",
+        "Replies.outcome",
+        "barrier = journal.log.appended if shows_soft else journal.position",
         """
-        barrier = log_.appended if shows_soft else self._hard
+        barrier = journal.log.appended if shows_soft else journal.position
         barrier *= row is None or row.name != 'exec'
         """,
         f"{SHOWN}[transaction]",
@@ -264,10 +265,10 @@ FAULTS = (
         "Node.execute",
         """
         self._flush(now)
-        outcome = self._outcome(session, reply, row)
+        outcome = self.replies.outcome(session, reply, row)
         """,
         """
-        outcome = self._outcome(session, reply, row)
+        outcome = self.replies.outcome(session, reply, row)
         self._flush(now)
         """,
         f"{NODE_LOG}::test_a_write_waits_for_its_own_record",
@@ -275,18 +276,18 @@ FAULTS = (
     Fault(
         "xinfo-before-durable",
         "XINFO does not show a seen time that is not durable.",
-        "node/node.py",
-        "Node._outcome",
-        "barrier = log_.appended if shows_soft else self._hard",
-        "barrier = self._hard",
+        "node/clients/replies.py",
+        "Replies.outcome",
+        "barrier = journal.log.appended if shows_soft else journal.position",
+        "barrier = journal.position",
         f"{NODE_LOG}::test_a_consumer_seen_again_delays_only_those_who_look",
     ),
     Fault(
         "recovered-state-before-durable",
         "What was recovered counts as written.",
-        "node/node.py",
-        "Node.recover",
-        "if self._log is not None: ...",
+        "node/journal.py",
+        "Journal.recovered",
+        "if self.log is not None: ...",
         "",
         f"{NODE_LOG}::test_a_recovered_node_answers_behind_its_log",
     ),
@@ -295,9 +296,9 @@ FAULTS = (
         "A transaction is whole in the log or absent.",
         "node/node.py",
         "Node._exec",
-        "refused = self.refusal(session, row, argv, now, 'multi')",
+        "refused = self.admission.refusal(session, row, argv, now, 'multi')",
         """
-        refused = self.refusal(session, row, argv, now, 'multi')
+        refused = self.admission.refusal(session, row, argv, now, 'multi')
         self._flush(now)
         """,
         "tests/node/test_transactions.py::test_a_transaction_is_one_record",
@@ -309,7 +310,7 @@ FAULTS = (
         "Node._run",
         "log.exception('internal error in %s', row.name)",
         """
-        self._steps.clear()
+        self.journal._steps.clear()
         log.exception('internal error in %s', row.name)
         """,
         f"{NODE_LOG}::test_what_a_defect_left_behind_is_logged_all_the_same",
@@ -326,9 +327,9 @@ FAULTS = (
     Fault(
         "save-does-not-sync",
         "SAVE answers when everything is on the medium.",
-        "node/node.py",
-        "Node.save",
-        "self._log.sync()",
+        "node/journal.py",
+        "Journal.save",
+        "self.log.sync()",
         "",
         "tests/server/disk/test_shown.py::test_save_is_a_sync",
         which="2 of 2",
@@ -457,7 +458,7 @@ FAULTS = (
     Fault(
         "old-message-forgotten-at-once",
         "A stream remembers a message that is too old until the look that comes once a second.",
-        "node/chores.py",
+        "node/cron.py",
         "",
         "FORGETTING = 1000",
         "FORGETTING = 0",

@@ -138,8 +138,8 @@ class Store:
         except BaseException:
             log_.close()
             raise
-        disk_guard = DiskGuard(log_, node, lambda: config.disk_floor, self.clock)
-        rewriter = node.rewriter = Rewriter(log_, config, in_thread=be_helper)
+        disk_guard = DiskGuard(log_, node.journal, lambda: config.disk_floor, self.clock)
+        rewriter = node.host.rewriter = Rewriter(log_, config, in_thread=be_helper)
         commit = GroupCommit(log_, self.fsync, disk_guard, time.monotonic())
         self._durable = _Durable(log_, disk_guard, rewriter, commit, recovered)
         self.gate = commit.gate
@@ -263,8 +263,8 @@ class Store:
             for channel in again:
                 channel.run()
             self.empty_outbox()
-        if self.node.stopping:
-            self.node.stopping = False
+        if self.node.host.stopping:
+            self.node.host.stopping = False
             self._cut_all("SHUTDOWN")
         if self._commit() is not None:
             self._wake()

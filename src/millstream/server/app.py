@@ -166,7 +166,7 @@ class Server:
         guard = self.disk_guard = DiskGuard(self._log, _WriteSwitch(self, node), lambda: config.disk_floor, self.clock)
         self.committer = Committer(self._log, self.settings.fsync, guard, self.fail)
         self.gate = self.committer.gate
-        node.rewriter = self._rewriter = Rewriter(self._log, config, exclusively=self.committer.exclusively)
+        node.host.rewriter = self._rewriter = Rewriter(self._log, config, exclusively=self.committer.exclusively)
         return node
 
     async def _bind(self) -> None:
@@ -210,7 +210,7 @@ class Server:
         self.facts.started = self.clock.now().wall
         self.facts.run_id = secrets.token_hex(20)
         self.facts.event_loop = type(self.loop).__module__.partition(".")[0]
-        self.node.limits_replies = True
+        self.node.replies.are_limited = True
         around = self.node.surroundings
         around.shell = self.facts
         around.machine = self._read_machine
@@ -369,7 +369,7 @@ class Server:
             self.committer.poke()
         if self._rewriter is not None:
             self._rewriter.consider()
-        if self.node.stopping:
+        if self.node.host.stopping:
             self.stopping.set()
         self._schedule_tick()
 
@@ -435,12 +435,12 @@ class _WriteSwitch:
 
     def __init__(self, server: Server, node: Node) -> None:
         self._server = server
-        self.suspend = node.suspend
+        self.suspend = node.journal.suspend
         self._node = node
 
     def resume(self) -> None:
         """See :class:`millstream.node.durability.disk_guard.WriteSwitch`."""
-        self._node.resume()
+        self._node.journal.resume()
         self._server.after_commands()
 
 

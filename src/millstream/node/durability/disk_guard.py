@@ -56,7 +56,7 @@ class DiskGuard:
 
     Args:
         log: the log.
-        node: refuses commands.
+        switch: has writes refused.
         floor: returns how many bytes are to stay free; 0 for none.
         clock: where time comes from.
 
@@ -66,9 +66,9 @@ class DiskGuard:
         is_near: the floor is, or may be, so near that every write must be looked at.
     """
 
-    def __init__(self, log: "Log", node: WriteSwitch, floor: Callable[[], int], clock: "Clock") -> None:
+    def __init__(self, log: "Log", switch: WriteSwitch, floor: Callable[[], int], clock: "Clock") -> None:
         self._log = log
-        self._node = node
+        self._switch = switch
         self._floor = floor
         self._clock = clock
         self._tries = 0
@@ -101,7 +101,7 @@ class DiskGuard:
         held = self._log.held()
         self._change("full")
         cause = error.__cause__
-        self._node.suspend(Outage(cause.strerror or str(error) if isinstance(cause, OSError) else str(error), held))
+        self._switch.suspend(Outage(cause.strerror or str(error) if isinstance(cause, OSError) else str(error), held))
         log.error(
             "%s; writes are turned away, %d records that nobody was told of wait for space, reads of all else go on",
             error,
@@ -122,7 +122,7 @@ class DiskGuard:
         elif self.state != "low":
             self._change("low")
             why = f"less than {_size(floor)} are free on the disk (disk-free-floor)"
-            self._node.suspend(Outage(why))
+            self._switch.suspend(Outage(why))
             log.error("%s free in %s, %s; writes are turned away, reads go on", _size(free), self._log.directory, why)
 
     def _recover(self) -> None:
@@ -130,7 +130,7 @@ class DiskGuard:
             return
         seconds = (self._clock.now().wall - self.since) / 1000
         self._change("ok")
-        self._node.resume()
+        self._switch.resume()
         log.warning("there is space in %s again, after %.1f s: writes are taken", self._log.directory, seconds)
 
     def _change(self, state: State) -> None:
