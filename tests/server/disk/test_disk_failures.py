@@ -98,7 +98,7 @@ class Life:
 
         self.log.append = noted  # type: ignore[method-assign] # the ledger stands at the log's door
         self.node = Node(Config(), self.log)
-        self.guard = DiskGuard(self.log, self.node, lambda: 0, self.clock)
+        self.guard = DiskGuard(self.log, self.node.journal, lambda: 0, self.clock)
         self.committer = Committer(self.log, self.fsync, self.guard, self.fail)  # type: ignore[arg-type] # parametrised
         self.committer.begin()
         self.sessions = [self.node.open_session(self.clock.now()) for _ in range(2)]
