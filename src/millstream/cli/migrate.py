@@ -54,8 +54,6 @@ Exit code: 0 if the target has all streams, 1 if one is missing, behind or diffe
 if it could not be done, 2 for a command line that cannot be meant, 130 after Ctrl-C.
 """
 
-SETTINGS = {"max_content_width": 110}
-
 
 def _choices(command: Command) -> Command:
     """The options of both."""
@@ -87,7 +85,7 @@ def _choices(command: Command) -> Command:
     return output_option(command)
 
 
-@click.command("import", help=IMPORT + BOTH, context_settings=SETTINGS)
+@click.command("import", help=IMPORT + BOTH)
 @click.argument("source")
 @click.option("--to", "target", required=True, metavar="URL", help="Where to: redis://..., file:///DIR.")
 @_choices
@@ -113,7 +111,7 @@ def import_(  # noqa: PLR0917 - click passes every option by name
     sys.exit(0 if report.ok else 1)
 
 
-@click.command(help=EXPORT + BOTH, context_settings=SETTINGS)
+@click.command(help=EXPORT + BOTH)
 @click.argument("source")
 @click.argument("target")
 @click.option("--text", is_flag=True, help="A file of text, one command a line, instead of RESP.")

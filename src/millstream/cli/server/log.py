@@ -35,69 +35,8 @@ class DataDirectory(click.Path):
 
 
 _DIR = DataDirectory(path_type=Path)
-_WIDE = {"max_content_width": 110}
 _SHOWN_KEYS = 20
 _DOING = {"check": "Checking the log", "read": "Reading the records"}
-
-CHECK_HELP = """Say what is in a data directory, what is wrong with it, and what would be lost.
-
-Only reads, and takes no lock: a server may be running on DIR. A record that is just being written is no damage. Shown
-are the files, positions, records, times, the snapshot and the bytes kept aside by earlier cuts. Of damage: the file,
-the byte, the kind, the records behind it with their keys and entry ids as far as they can be read, and what to do next.
-
-\b
-Kinds of damage:
-  torn      an unfinished write at the end; a start cuts it, keeps it aside and says so
-  damaged   a record's checksum is wrong and records follow; a start is refused
-  missing   the manifest names a file that is not there
-  foreign   a file is another log's, or the manifest does not name it
-  manifest  the manifest is damaged or missing
-  snapshot  the snapshot is damaged
-  illegible a record is as it was written, but none that this Millstream can apply; a start is refused
-  newer     not damaged, but written by a newer Millstream, which alone can read it
-
-\b
-Examples:
-  millstream log check /var/lib/millstream
-  millstream log check data -o json | jq .problems
-
-Exit code: 0 nothing is wrong, 1 something is (or DIR cannot be read, or holds no log), 2 the command line cannot be
-meant so.
-"""
-
-DUMP_HELP = """Show the records of a log: position, time, and what each changed.
-
-A record is one command or one transaction. DIR is a data directory, in use or not, or a file that `millstream log cut`
-kept. Records before the snapshot are not in the log any more. Memory does not grow with the log.
-
-PLACE is a position (4711), a time (2026-03-01T12:00:00, UTC unless it names a zone), milliseconds since 1970, or '10m
-ago' (s, m, h, d).
-
-\b
-Examples:
-  millstream log dump data --from '10m ago'                what happened lately
-  millstream log dump data --key 'orders*' --streams       what happened to these streams
-  millstream log dump data --from 100 --to 200 -o jsonl    for a program
-  millstream log dump data --past-damage                   what can still be read of a damaged log
-
-Exit code: 0 all was shown, 1 the log is damaged (what stands before the damage was shown), 2 usage, 141 the reader of
-a pipe left.
-"""
-
-CUT_HELP = """End a damaged log at a place, on purpose, and keep what is cut beside it.
-
-A server refuses to start on a log that is damaged in the middle, since what follows had been acknowledged. `millstream
-log check` names the place; this shows every key that loses something, asks, and cuts. Nothing is removed: the bytes are
-kept in DIR in files named cut-..., which `millstream log dump` reads. Try a backup first (`millstream restore`).
-
-\b
-Examples:
-  millstream log cut data --at log-00000000000000000001.seg:5120          show the loss and ask
-  millstream log cut data --at log-00000000000000000001.seg:5120 --yes    for scripts
-
-Exit code: 0 it was cut, 1 it was not, 2 usage.
-"""
-
 
 _FILES = (
     Column("name"),
@@ -131,11 +70,36 @@ def log() -> None:
     """See ``help``."""
 
 
-@log.command(help=CHECK_HELP, context_settings=_WIDE)
+@log.command()
 @click.argument("directory", metavar="DIR", type=_DIR)
 @output_option
 def check(directory: Path, form: str) -> None:
-    """See ``CHECK_HELP``."""
+    """Say what is in a data directory, what is wrong with it, and what would be lost.
+
+    Only reads, and takes no lock: a server may be running on DIR. A record that is just being written is no damage.
+    Shown are the files, positions, records, times, the snapshot and the bytes kept aside by earlier cuts. Of damage:
+    the file, the byte, the kind, the records behind it with their keys and entry ids as far as they can be read, and
+    what to do next.
+
+    \b
+    Kinds of damage:
+      torn      an unfinished write at the end; a start cuts it, keeps it aside and says so
+      damaged   a record's checksum is wrong and records follow; a start is refused
+      missing   the manifest names a file that is not there
+      foreign   a file is another log's, or the manifest does not name it
+      manifest  the manifest is damaged or missing
+      snapshot  the snapshot is damaged
+      illegible a record is as it was written, but none that this Millstream can apply; a start is refused
+      newer     not damaged, but written by a newer Millstream, which alone can read it
+
+    \b
+    Examples:
+      millstream log check /var/lib/millstream
+      millstream log check data -o json | jq .problems
+
+    Exit code: 0 nothing is wrong, 1 something is (or DIR cannot be read, or holds no log), 2 the command line cannot
+    be meant so.
+    """
     with exits("millstream log check"):
         from millstream.maintenance.log.examine import advice, examine_directory  # noqa: PLC0415 - help does not need it
 
@@ -259,7 +223,7 @@ def _loss_sentence(losses: "Losses | None") -> str:
     return f"Behind the first: {count} (positions {losses.first} to {losses.last}{span})."
 
 
-@log.command(help=DUMP_HELP, context_settings=_WIDE)
+@log.command()
 @click.argument("directory", metavar="DIR", type=_DIR)
 @click.option("--from", "start", metavar="PLACE", help="The first record.")
 @click.option("--to", "end", metavar="PLACE", help="The last record.")
@@ -270,7 +234,24 @@ def _loss_sentence(losses: "Losses | None") -> str:
 def dump(  # noqa: PLR0917 - click passes every option by name
     directory: Path, start: str | None, end: str | None, key: str | None, streams: bool, past_damage: bool, form: str
 ) -> None:
-    """See ``DUMP_HELP``."""
+    """Show the records of a log: position, time, and what each changed.
+
+    A record is one command or one transaction. DIR is a data directory, in use or not, or a file that `millstream log
+    cut` kept. Records before the snapshot are not in the log any more. Memory does not grow with the log.
+
+    PLACE is a position (4711), a time (2026-03-01T12:00:00, UTC unless it names a zone), milliseconds since 1970, or
+    '10m ago' (s, m, h, d).
+
+    \b
+    Examples:
+      millstream log dump data --from '10m ago'                what happened lately
+      millstream log dump data --key 'orders*' --streams       what happened to these streams
+      millstream log dump data --from 100 --to 200 -o jsonl    for a program
+      millstream log dump data --past-damage                   what can still be read of a damaged log
+
+    Exit code: 0 all was shown, 1 the log is damaged (what stands before the damage was shown), 2 usage, 141 the reader
+    of a pipe left.
+    """
     with exits("millstream log dump"):
         from millstream.maintenance.log.dump import Choice  # noqa: PLC0415 - help does not need it
         from millstream.maintenance.log.dump import dump as found  # noqa: PLC0415 - as above
@@ -300,12 +281,25 @@ def _show_record(record: "Record") -> None:
         lead = " " * len(lead)
 
 
-@log.command(help=CUT_HELP, context_settings=_WIDE)
+@log.command()
 @click.argument("directory", metavar="DIR", type=_DIR)
 @click.option("--at", "place", metavar="FILE:OFFSET", required=True, help="Where the log is to end: a byte of a file.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def cut(directory: Path, place: str, yes: bool) -> None:
-    """See ``CUT_HELP``."""
+    """End a damaged log at a place, on purpose, and keep what is cut beside it.
+
+    A server refuses to start on a log that is damaged in the middle, since what follows had been acknowledged.
+    `millstream log check` names the place; this shows every key that loses something, asks, and cuts. Nothing is
+    removed: the bytes are kept in DIR in files named cut-..., which `millstream log dump` reads. Try a backup first
+    (`millstream restore`).
+
+    \b
+    Examples:
+      millstream log cut data --at log-00000000000000000001.seg:5120          show the loss and ask
+      millstream log cut data --at log-00000000000000000001.seg:5120 --yes    for scripts
+
+    Exit code: 0 it was cut, 1 it was not, 2 usage.
+    """
     with exits("millstream log cut"):
         from millstream.maintenance.log.cut import cut as make_cut  # noqa: PLC0415 - as above
         from millstream.maintenance.log.losses import losses_in  # noqa: PLC0415 - as above
