@@ -10,6 +10,7 @@ from rich.console import Console
 from millstream.cli.shared.output import FAILED, INTERRUPTED, OK, Output, exits
 from millstream.cli.shared.paths import LocalPath
 
+
 @click.command()
 @click.option("--rows", type=int, metavar="N", help="Only the first N flights of the year (1,000 or more).")
 @click.option("--url", metavar="URL", help="A running server (redis://, rediss://, unix://) instead of our own.")

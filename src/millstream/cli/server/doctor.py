@@ -26,6 +26,7 @@ _FINDINGS = (
 )
 _CODES = {"ok": OK, "note": OK, "warning": FAILED, "problem": PROBLEM}
 
+
 @click.command()
 @click.argument("target", required=False, metavar="[DIR|URL]")
 @click.option(
@@ -81,19 +82,19 @@ def doctor(target: str | None, pending_older: str, streams: int, form: str) -> N
 
 def _findings(target: str | None, pending_ms: int, streams: int, tell: "Tell") -> Iterator["Finding"]:
     if target is not None and "://" in target:
-        from millstream.maintenance.health.server import Limits, examine_server  # noqa: PLC0415 - only a URL needs a client
+        from millstream.maintenance.health.server import Limits, diagnose_server  # noqa: PLC0415 - only a URL needs a client
 
-        yield from examine_server(target, Limits(pending_ms, streams))
+        yield from diagnose_server(target, Limits(pending_ms, streams))
         return
-    from millstream.maintenance.health.machine import examine_machine  # noqa: PLC0415 - help does not need it
+    from millstream.maintenance.health.machine import diagnose_machine  # noqa: PLC0415 - help does not need it
 
-    yield from examine_machine()
+    yield from diagnose_machine()
     if target is not None:
-        from millstream.maintenance.health.directory import examine_place  # noqa: PLC0415 - as above
+        from millstream.maintenance.health.directory import diagnose_directory  # noqa: PLC0415 - as above
 
         if not target:
             raise UsageError("an empty name is no directory")
-        yield from examine_place(Path(target), tell)
+        yield from diagnose_directory(Path(target), tell)
 
 
 def _show(output: Output, findings: list["Finding"]) -> None:

@@ -14,9 +14,9 @@ from millstream.errors import UsageError
 
 if TYPE_CHECKING:
     from millstream.maintenance.log.cut import CutReport
+    from millstream.maintenance.log.data_loss import DataLoss
     from millstream.maintenance.log.examine import Examination
-    from millstream.maintenance.log.losses import Losses
-    from millstream.maintenance.log.records import Record
+    from millstream.maintenance.log.records import LogRecord
 
 
 class DataDirectory(click.Path):
@@ -168,8 +168,8 @@ def _lost_records(found: "Examination") -> int | None:
 def _files(found: "Examination") -> Table:
     rows = []
     for file in found.report.files:
-        verdict = file.verdict
-        row = (verdict.first, verdict.records, verdict.state.value, verdict.sealed) if verdict else (None,) * 4
+        result = file.result
+        row = (result.first, result.records, result.state.value, result.sealed) if result else (None,) * 4
         rows.append((file.name, _kind_of_file(file.name), file.bytes, *row))
     return Table("files", _FILES, rows, empty="No files.")
 
@@ -187,7 +187,7 @@ def _problems(found: "Examination") -> Table:
     return Table("problems", _PROBLEMS, rows, empty="Nothing is wrong.")
 
 
-def _lost_keys(losses: "Losses | None") -> Table:
+def _lost_keys(losses: "DataLoss | None") -> Table:
     rows = [
         (
             loss.db,
@@ -213,7 +213,7 @@ def _conclude(output: Output, found: "Examination", steps: list[str]) -> None:
         output.say(f"{number}. {step}")
 
 
-def _loss_sentence(losses: "Losses | None") -> str:
+def _loss_sentence(losses: "DataLoss | None") -> str:
     if losses is None or not losses.records:
         return "No whole record stands behind the first."
     span = ""
@@ -268,13 +268,13 @@ def dump(  # noqa: PLR0917 - click passes every option by name
         Output("jsonl").table(Table("records", columns, _rows(records)))
 
 
-def _rows(records: Iterator["Record"]) -> Iterator[tuple[object, ...]]:
+def _rows(records: Iterator["LogRecord"]) -> Iterator[tuple[object, ...]]:
     for record in records:
         changes = [{"op": c.op, "db": c.db, "key": c.key, "arguments": c.arguments} for c in record.changes]
         yield record.position, record.wall, record.size, changes
 
 
-def _show_record(record: "Record") -> None:
+def _show_record(record: "LogRecord") -> None:
     lead = f"{record.position:>10}  {time_text(record.wall)}  "
     for change in record.changes:
         click.echo(lead + in_one_line(change.sentence()))
@@ -302,18 +302,18 @@ def cut(directory: Path, place: str, yes: bool) -> None:
     """
     with exits("millstream log cut"):
         from millstream.maintenance.log.cut import cut as make_cut  # noqa: PLC0415 - as above
-        from millstream.maintenance.log.losses import losses_in  # noqa: PLC0415 - as above
-        from millstream.maintenance.log.walk import behind  # noqa: PLC0415 - as above
+        from millstream.maintenance.log.data_loss import data_loss_in  # noqa: PLC0415 - as above
+        from millstream.maintenance.log.walk import records_behind  # noqa: PLC0415 - as above
         from millstream.persistence.disk import RealDisk, disk_error  # noqa: PLC0415 - help does not need it
-        from millstream.persistence.frozen_view import Picture  # noqa: PLC0415 - as above
+        from millstream.persistence.frozen_view import FrozenView  # noqa: PLC0415 - as above
 
         name, colon, offset = place.rpartition(":")
         if not colon or not offset.isdecimal():
             raise UsageError(f"{place!r} is no place: give FILE:OFFSET as `millstream log check` shows it")
         output, directory = Output(), directory.absolute()
         try:
-            with Picture(RealDisk(), directory) as picture:
-                losses = losses_in(behind(picture, directory, Path(name).name, int(offset)))
+            with FrozenView(RealDisk(), directory) as view:
+                losses = data_loss_in(records_behind(view, directory, Path(name).name, int(offset)))
         except OSError as error:
             raise disk_error(f"cannot cut the log in {directory}", error) from error
         _show_loss(output, losses)
@@ -323,7 +323,7 @@ def cut(directory: Path, place: str, yes: bool) -> None:
         _show_cut(output, make_cut(directory, Path(name).name, int(offset)))
 
 
-def _show_loss(output: Output, losses: "Losses") -> None:
+def _show_loss(output: Output, losses: "DataLoss") -> None:
     output.say(f"Cutting there loses {losses.records} whole records. {_loss_sentence(losses)}")
     table = _lost_keys(losses)
     rows = list(table.rows)
@@ -333,7 +333,7 @@ def _show_loss(output: Output, losses: "Losses") -> None:
         output.say(f"and {len(rows) - _SHOWN_KEYS} more keys")
 
 
-def _agreed(losses: "Losses") -> bool:
+def _agreed(losses: "DataLoss") -> bool:
     """Whether a person has typed the number of records to be lost; nobody can be asked where input is no terminal."""
     if not sys.stdin.isatty():
         click.echo("millstream log cut: nobody can be asked here; say --yes to cut", err=True)

@@ -12,6 +12,7 @@ from millstream.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+
 @click.command()
 @click.argument("stream")
 @click.option("--group", required=True, help="Whose pending entries.")

@@ -5,6 +5,7 @@ import click
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option
 from millstream.cli.shared.printing import Kind
 
+
 @click.command()
 @click.argument("query")
 @click.option("--url", help="Server. Default: MILLSTREAM_URL, REDIS_URL, redis://127.0.0.1:6379/0.")
