@@ -1,4 +1,4 @@
-"""Faults in the worker: ways to lose a job, to run it for ever, or to bury it twice."""
+"""Faults in the worker: ways to lose a job, to run it for ever, or to write its dead letter twice."""
 
 from faults.planting import Fault
 
@@ -93,7 +93,7 @@ FAULTS = (
         "SCRIPT",
         "if type(allowed) == 'table' then return allowed end",
         "",
-        f"{FENCING}::test_a_burial_that_may_not_ack_writes_no_letter[redis]",
+        f"{FENCING}::test_a_worker_that_may_not_ack_writes_no_letter[redis]",
     ),
     Fault(
         "unlimited-retries",
@@ -142,7 +142,7 @@ FAULTS = (
     ),
     Fault(
         "suspects-are-charged-while-they-wait",
-        "A crash beside a suspect that waits to be alone is not charged to it.",
+        "A crash beside an entry that waits to be alone is not charged to it.",
         "worker/settlement/failure_log.py",
         "FailureLog._uncharging",
         "return [Step(emulate.recount(group, consumer, part[0].deliveries - 1), part) for part in by_count(entries)]",
