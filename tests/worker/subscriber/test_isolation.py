@@ -91,7 +91,7 @@ async def test_what_is_handled_the_first_time_needs_no_record(
 async def test_the_backlog_of_a_dead_consumer_runs_together_and_uncharged(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """After one crash all run at once, as if nothing had happened; before that, the server has it that none is charged."""
+    """After one crash all run at once, as if nothing had happened; first the server has it that none is charged."""
     ids, app, seen = crashed(client, 30), App(server.url), []
     together = asyncio.Barrier(5)
 
