@@ -20,7 +20,7 @@ PIP_OPTIONS := $(if $(CONSTRAINTS),-c $(CONSTRAINTS),--upgrade --upgrade-strateg
 .PHONY: help install demo test test-fast test-long test-newest newest newer-redis coverage constraints lint types docs fix clean check-python check-java
 
 help: ## list what can be made
-	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1~\2/p' Makefile | awk -F'~' '{ printf "%-18s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z][a-z0-9-]*\):.*## \(.*\)/  make \1~\2/p' Makefile | awk -F'~' '{ printf "%-18s %s\n", $$1, $$2 }'
 
 install: check-python $(STAMP) ## make .venv and install everything the demo and the tests need, as constraints.txt says
 
