@@ -35,7 +35,7 @@ FAULTS = (
         "dead-letter-in-two-steps",
         "A dead letter is written and its entry acknowledged in one step.",
         "client/dead_letter/transaction.py",
-        "by_script",
+        "DeadLetterTransaction.by_script",
         "before = set(unsure)",
         """
         before = set(unsure)

@@ -100,6 +100,7 @@ def moments(way: str) -> list[tuple[SimDisk, Ledger]]:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("crash", Crash, ids=lambda crash: crash.name)
+@pytest.mark.thorough
 def test_a_crash_after_any_operation_loses_nothing_durable(crash: Crash, way: str) -> None:
     """Bar A1: recovered is a prefix of what was appended that holds everything reported durable."""
     crash_everywhere(crash, range(2), way)
@@ -120,6 +121,7 @@ def test_a_crash_after_any_operation_with_many_seeds(crash: Crash, way: str) -> 
 
 
 @pytest.mark.parametrize("way", ["synced", "rewriting"])
+@pytest.mark.thorough
 def test_a_crash_at_any_operation_of_a_recovery_loses_nothing_durable(way: str) -> None:
     """Recovery itself writes (it cuts, keeps aside, makes files), and may be cut short at any operation too."""
     whole = SimDisk()
@@ -172,6 +174,7 @@ def fail_at(point: int, fault: Fault, crash: Crash, way: str) -> str:
 
 @pytest.mark.parametrize("way", ["synced", "rewriting"])
 @pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name)
+@pytest.mark.thorough
 def test_any_operation_may_fail_and_nothing_durable_is_lost(fault: Fault, way: str) -> None:
     """Bar A6: after an error nothing more is promised, and the next start finds all that was.
 
@@ -195,6 +198,7 @@ def test_any_operation_may_fail_and_nothing_durable_is_lost(fault: Fault, way: s
 
 
 @pytest.mark.parametrize("way", ["synced", "rewriting"])
+@pytest.mark.thorough
 def test_a_full_disk_refuses_and_goes_on_when_there_is_space(way: str) -> None:
     """At every size of disk: what was refused is kept in order, and nothing is half written or written twice."""
     disk = SimDisk()

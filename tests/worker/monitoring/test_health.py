@@ -87,7 +87,7 @@ async def _is(port: int, path: str, status: int) -> tuple[int, str] | None:
 
 
 async def test_a_loop_that_does_not_move_on_is_unhealthy(server: ServerProcess) -> None:
-    """A reader that ended, or hangs, is told at once: a PING would still be answered."""
+    """A reader that ended, or hangs, is reported at once: a PING would still be answered."""
     app = App(server.url)
 
     @app.subscriber(StreamSub("jobs", group="g", polling_interval=50))
@@ -118,7 +118,7 @@ async def test_a_loop_that_does_not_move_on_is_unhealthy(server: ServerProcess) 
 async def test_long_jobs_and_pauses_are_no_illness(
     server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All lanes busy for longer than any limit: alive and ready; paused: the same; told to be quiet: not ready."""
+    """All lanes busy for longer than any limit: alive and ready; paused: the same; ordered to be quiet: not ready."""
     monkeypatch.setattr(intake, "_SILENT_MS", 100)
     monkeypatch.setattr(intake, "_STUCK_MS", 100)
     monkeypatch.setattr(protocol, "BEAT", 0.05)

@@ -53,7 +53,7 @@ class Instruments:
 
     @contextlib.contextmanager
     def processing(self, stream: str, group: str, messages: int) -> Iterator[None]:
-        """Around one run of a handler; a Nack or Reject is its word and not an error."""
+        """Around one run of a handler; a Nack or Reject is a decision of the handler and not an error."""
         known = {**_place(stream, "process"), "messaging.consumer.group.name": group}
         self._consumed.add(messages, known)
         ended: dict[str, str] = {}

@@ -114,7 +114,7 @@ def _place(stream: str, operation: str) -> dict[str, str]:
 
 
 async def _told(span: "trace.Span", work: Any) -> Any:
-    """Await the run; what it raised is told to the span, a Nack or Reject as an attribute and not as a fault."""
+    """Await the run; what it raised is recorded on the span, a Nack or Reject as an attribute and not as a fault."""
     try:
         return await work
     except (Nack, Reject) as said:

@@ -1,6 +1,6 @@
 """What the server says about a stream and the groups that are read here, asked in one round trip or two.
 
-Everything asked costs the same however long the stream is (XINFO STREAM without FULL); only what is told of consumers
+Everything asked costs the same however long the stream is (XINFO STREAM without FULL); only what is said of consumers
 grows, with their number. What the server refuses to tell, or has no such thing, is None or lacks.
 """
 
@@ -74,7 +74,7 @@ async def ask(
     asked += [("XLEN", key) for key in dead]
     asked += [("XPENDING", stream, group) for group in groups]
     asked += [("XINFO", "CONSUMERS", stream, group) for group in groups if consumers]
-    replies = [_told(reply) for reply in await line.calls(asked, timeout=_PATIENCE)]
+    replies = [_unless_refused(reply) for reply in await line.calls(asked, timeout=_PATIENCE)]
     length, about, rows = replies[:3]
     waiting, further = replies[3 : 3 + len(dead)], replies[3 + len(dead) :]
     info = None if about is None else _record(about)
@@ -122,13 +122,13 @@ async def _undelivered(
     found = dict.fromkeys(delivered.keys() - behind, 0.0)
     asked: list[Command] = [("XRANGE", stream, b"(" + delivered[group], "+", "COUNT", 1) for group in behind]
     replies = await line.calls(asked, timeout=_PATIENCE) if asked else []
-    for group, entries in zip(behind, map(_told, replies), strict=True):
+    for group, entries in zip(behind, map(_unless_refused, replies), strict=True):
         if entries is not None:
             found[group] = _age(entries[0][0]) if entries else 0.0
     return found
 
 
-def _told(reply: Reply) -> Reply:
+def _unless_refused(reply: Reply) -> Reply:
     """The reply, None for a refusal."""
     return None if isinstance(reply, ResponseError) else reply
 

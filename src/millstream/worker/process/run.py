@@ -22,7 +22,7 @@ log = logger("millstream.worker")
 EXIT_CLEAN = 0
 EXIT_FATAL = 1
 EXIT_UNREACHABLE = 69  # sysexits.h: service unavailable
-EXIT_DISMISSED = 3  # told to end by the control channel; whoever supervises need not start it again
+EXIT_DISMISSED = 3  # ordered to end by the control channel; whoever supervises need not start it again
 EXIT_UNFINISHED = 70  # a thread would not end; its entry stays pending and will be claimed
 EXIT_CONFIG = 78  # sysexits.h: configuration error; starting again cannot help
 
@@ -50,7 +50,7 @@ class RunnableApp(Watched, Startable, Protocol):
         """Wait until a subscriber cannot go on."""
 
     async def dismissed(self) -> None:
-        """Wait until the control channel has told the process to end."""
+        """Wait until the control channel has ordered the process to end."""
 
     async def stop(self) -> bool:
         """Finish or hand back everything; False when something could not be finished."""

@@ -70,7 +70,7 @@ class Supervisor:
     _lifeline: int = field(default=-1, init=False)
 
     async def run(self) -> int:
-        """Run until told to stop; 0 when every worker stopped cleanly."""
+        """Run until the stop; 0 when every worker stopped cleanly."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled, number)
@@ -83,18 +83,18 @@ class Supervisor:
             said = await self._came_up(first, ready)
             if not said:
                 return self._code
-            keepers = self._keepers(first, said)
+            slots = self._slots(first, said)
             await self._stopping.wait()
             watcher.cancel()
             await asyncio.gather(watcher, return_exceptions=True)
-            await self._stop(keepers)
+            await self._stop(slots)
         finally:
             watcher.cancel()
             os.close(self._lifeline)
             os.close(ours)
         return self._code
 
-    def _keepers(self, first: asyncio.subprocess.Process, said: bytes) -> "list[asyncio.Task[None]]":
+    def _slots(self, first: asyncio.subprocess.Process, said: bytes) -> "list[asyncio.Task[None]]":
         """A task for each process there is to be, by what the first one said of the app."""
         started: dict[int, asyncio.subprocess.Process | None] = {}
         if READY in said:
@@ -170,7 +170,7 @@ class Supervisor:
         if self._stopping.is_set():
             self._send(signal.SIGTERM)
         code = await process.wait()
-        self._code = abs(_unless_told(code)) if self._stopping.is_set() else abs(code) or EXIT_FATAL
+        self._code = abs(_unless_terminated(code)) if self._stopping.is_set() else abs(code) or EXIT_FATAL
         return b""
 
     async def _keep(self, slot: int, process: asyncio.subprocess.Process | None) -> None:
@@ -184,7 +184,7 @@ class Supervisor:
             code = await process.wait()
             process = None
             if self._stopping.is_set():
-                if _unless_told(code):
+                if _unless_terminated(code):
                     log.error("%s ended with %s", _who(slot), _word(code))
                     self._code = self._code or EXIT_FATAL
                 return
@@ -226,7 +226,7 @@ class Supervisor:
             await self._changed.wait_for(lambda: self._edition != edition or self._stopping.is_set())
 
     def _dismiss(self, slot: int) -> None:
-        """A process ended because it was told to, or has no more to do; the last one ends us too."""
+        """A process ended because it was ordered to, or has no more to do; the last one ends us too."""
         log.info("%s has ended in order and is not started again", _who(slot))
         self._kept.discard(slot)
         if not self._kept:
@@ -242,22 +242,22 @@ class Supervisor:
         log.error("%s ended with %s; giving up", _who(slot), _word(code))
         self._stopping.set()
 
-    async def _stop(self, keepers: list["asyncio.Task[None]"]) -> None:
+    async def _stop(self, slots: list["asyncio.Task[None]"]) -> None:
         async with self._changed:
             self._changed.notify_all()
         self._send(signal.SIGTERM)
         patience = None if self.grace is None else self.grace + _KILL_AFTER
-        _, late = await asyncio.wait(keepers, timeout=patience)
+        _, late = await asyncio.wait(slots, timeout=patience)
         if late:
             log.error("%d workers did not stop in time; killing them", len(late))
             self._code = self._code or EXIT_FATAL
             self._send(signal.SIGKILL)
             await asyncio.wait(late)
-        for keeper in keepers:
-            keeper.result()
+        for slot_task in slots:
+            slot_task.result()
 
 
-def _unless_told(code: int) -> int:
+def _unless_terminated(code: int) -> int:
     """The exit code at a stop; a worker that SIGTERM met before it could listen had nothing in hand: it ended well."""
     return 0 if code == -signal.SIGTERM else code
 

@@ -18,7 +18,7 @@ from millstream.client.line import Command, Line, Reply
 from millstream.worker.model.lifecycle import Event, State
 from millstream.worker.model.retry import share
 from millstream.worker.settlement.consumer import Held, hold
-from millstream.worker.subscriber.parts import Common, Part
+from millstream.worker.subscriber.parts import Common, SubscriberPart
 
 log = logging.getLogger("millstream.worker")
 
@@ -32,7 +32,7 @@ class GroupMissing(Exception):  # noqa: N818 - a state of the server
     """The group, or the stream with it, does not exist (any more)."""
 
 
-class Fetcher(Part):
+class Fetcher(SubscriberPart):
     """Reads for one subscriber.
 
     Args:

@@ -24,7 +24,7 @@ class KeyOrdering:
             None, have no key and wait for nobody.
         message: makes the message of an entry.
         run: runs one entry to its end.
-        unfit: told of an entry whose key cannot be found out.
+        unfit: called with an entry whose key cannot be found out.
         moved: called when an entry has left the queue, so that there is room for another.
     """
 
