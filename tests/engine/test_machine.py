@@ -108,7 +108,7 @@ class StreamMachine(RuleBasedStateMachine):
     @rule(ms=st.sampled_from([1, 1, 10, 60, 1000, 150_000]))
     def pass_time(self, ms: int) -> None:
         self.world.clock.advance(ms)
-        is_look = self.world.node.chores.is_forgetting(self.world.clock.now())
+        is_look = self.world.node._cron.is_forgetting(self.world.clock.now())
         self.world.tick()
         self.follow()
         if is_look:

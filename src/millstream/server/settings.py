@@ -2,12 +2,10 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from millstream.commands.context.config import Config
+from millstream.node.durability.group_commit import Fsync
 from millstream.server.tls import Tls
-
-Fsync = Literal["always", "everysec", "no"]
 
 PROMISES: dict[str, str] = {
     "always": "every write is on disk before it is acknowledged",

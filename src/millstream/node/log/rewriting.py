@@ -15,12 +15,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Protocol, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from millstream.commands.admin.info import RewriteFacts
 from millstream.commands.context.config import Config
 from millstream.errors import StorageError
 from millstream.persistence.rewrite import Rewrite
+
+if TYPE_CHECKING:
+    from millstream.persistence.log import Log
 
 log = logging.getLogger("millstream.rewriting")
 
@@ -50,42 +53,6 @@ def niceness(last: int, grown: float) -> int:
         grown: seconds in which the log has grown since.
     """
     return STANDS_BACK if last >= 0 and grown >= CALM * max(last, 1) else 0
-
-
-class RewritableLog(Protocol):
-    """What a rewriting needs of a log; :class:`millstream.persistence.log.Log` is one."""
-
-    @property
-    def directory(self) -> Path:
-        """The data directory."""
-        ...
-
-    @property
-    def place(self) -> str:
-        """What tells it from every other directory, whatever its path."""
-        ...
-
-    @property
-    def total_bytes(self) -> int:
-        """Bytes of all files of the log."""
-        ...
-
-    @property
-    def snapshot_bytes(self) -> int:
-        """Bytes of its snapshot, 0 without one."""
-        ...
-
-    def seal_off(self) -> Rewrite | None:
-        """Go on in a new file; what can be rewritten then."""
-        ...
-
-    def adopt(self, rewrite: Rewrite) -> None:
-        """Let the snapshot take the place of what it was made from."""
-        ...
-
-    def sweep(self) -> None:
-        """Remove what is not needed."""
-        ...
 
 
 @dataclass(slots=True)
@@ -126,7 +93,7 @@ class Rewriter:
 
     def __init__(
         self,
-        log: RewritableLog,
+        log: "Log",
         config: Config,
         *,
         exclusively: Callable[[Callable[[], Any]], Any] = _at_once,
