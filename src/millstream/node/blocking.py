@@ -9,7 +9,7 @@ from millstream.clock import Now
 from millstream.commands.context.context import Blocked
 from millstream.commands.context.session import Session
 from millstream.engine.keyspace import Value
-from millstream.engine.waiting import Place, Waiting
+from millstream.engine.waiting import Place, WaitingLines
 from millstream.replies import NIL_ARRAY, Reply
 
 # Milliseconds between two looks at the wall clock while somebody waits for a claim to become due
@@ -51,7 +51,7 @@ class Waiter:
 class Waits:
     """Every wait of a node."""
 
-    lines: Waiting[Waiter] = field(default_factory=Waiting)
+    lines: WaitingLines[Waiter] = field(default_factory=WaitingLines)
     by_session: dict[int, Waiter] = field(default_factory=dict)
     _alarms: list[tuple[int, int, Waiter]] = field(default_factory=list)
     _serial: "count[int]" = field(default_factory=count)

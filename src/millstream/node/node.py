@@ -446,7 +446,7 @@ class Node:
         return self._run(ctx, row, argv)
 
     def weigh(self, size: int) -> None:
-        """See :class:`millstream.commands.context.context.Host`."""
+        """See :class:`millstream.commands.context.context.CommandHost`."""
         self.weight.add(size)
 
     def _no_longer(self, row: Command, denial: Denial) -> Error:
@@ -767,7 +767,7 @@ class Node:
         return None if self.rewriter is None else self.rewriter.start()
 
     def rebuild(self, *, from_log: bool) -> list[bytes] | None:
-        """DEBUG RELOAD and LOADAOF: see :class:`~millstream.commands.context.context.Host`."""
+        """DEBUG RELOAD and LOADAOF: see :class:`~millstream.commands.context.context.CommandHost`."""
         if not from_log:
             fresh = rebuilding.from_dumps(self.keyspace)
         elif self._log is None:

@@ -82,7 +82,7 @@ class ScriptHost(Protocol):
         ...
 
 
-class Host(Protocol):
+class CommandHost(Protocol):
     """What the node offers to commands that look at, or act on, the server itself."""
 
     config: "Config"
@@ -262,7 +262,7 @@ class Context:
 
     def __init__(
         self,
-        host: Host,
+        host: CommandHost,
         session: Session,
         now: Now,
         journal: Callable[[Transition, bool], None],
