@@ -12,12 +12,12 @@ Source: https://redis.io/docs/latest/commands/xgroup/ and, where it differs, the
 from millstream.commands.context.context import Context
 from millstream.commands.streams.write import create_stream
 from millstream.commands.table.args import bad_subcommand, entry_id, integer, is_sign, keyword, shown
-from millstream.commands.table.table import command, container
+from millstream.commands.table.table import command, container, help_for
 from millstream.engine import ids
 from millstream.engine.streams.group import UNKNOWN, Group
 from millstream.engine.streams.stream import Stream
 from millstream.errors import CommandError
-from millstream.replies import OK, Reply, Simple
+from millstream.replies import OK, Reply
 
 KEY_REQUIRED = (
     "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option "
@@ -229,28 +229,22 @@ def xgroup_delconsumer(ctx: Context, argv: list[bytes]) -> Reply:
     return dropped
 
 
-HELP = (
-    "XGROUP <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-    "CREATE <key> <groupname> <id|$> [option]",
-    "    Create a new consumer group. Options are:",
-    "    * MKSTREAM: create the empty stream if it does not exist.",
-    "    * ENTRIESREAD entries_read: set the group's entries_read counter (internal use).",
-    "CREATECONSUMER <key> <groupname> <consumer>",
-    "    Create a consumer in a group.",
-    "DELCONSUMER <key> <groupname> <consumer>",
-    "    Remove a consumer, and its pending entries, from a group.",
-    "DESTROY <key> <groupname>",
-    "    Remove a group.",
-    "SETID <key> <groupname> <id|$> [ENTRIESREAD entries_read]",
-    "    Set a group's last delivered id and, optionally, its entries_read counter.",
-    "HELP",
-    "    Print this help.",
+help_for(
+    "xgroup",
+    since="5.0.0",
+    group="stream",
+    lines=(
+        "CREATE <key> <groupname> <id|$> [option]",
+        "    Create a new consumer group. Options are:",
+        "    * MKSTREAM: create the empty stream if it does not exist.",
+        "    * ENTRIESREAD entries_read: set the group's entries_read counter (internal use).",
+        "CREATECONSUMER <key> <groupname> <consumer>",
+        "    Create a consumer in a group.",
+        "DELCONSUMER <key> <groupname> <consumer>",
+        "    Remove a consumer, and its pending entries, from a group.",
+        "DESTROY <key> <groupname>",
+        "    Remove a group.",
+        "SETID <key> <groupname> <id|$> [ENTRIESREAD entries_read]",
+        "    Set a group's last delivered id and, optionally, its entries_read counter.",
+    ),
 )
-
-
-@command(
-    "xgroup|help", 2, flags="loading stale", since="5.0.0", group="stream", summary="Tells the subcommands of XGROUP."
-)
-def xgroup_help(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """The subcommands and their arguments."""
-    return [Simple(line.encode()) for line in HELP]

@@ -14,12 +14,12 @@ from millstream.commands.streams.groups import group_of
 from millstream.commands.streams.read import array_of, collect, pending_row
 from millstream.commands.streams.write import existing_stream
 from millstream.commands.table.args import bad_subcommand, integer, keyword
-from millstream.commands.table.table import command, container
+from millstream.commands.table.table import command, container, help_for
 from millstream.engine import ids
 from millstream.engine.streams.group import UNKNOWN, Group
 from millstream.engine.streams.pending import Consumer, Pending
 from millstream.engine.streams.stream import Stream
-from millstream.replies import Buffer, Map, Raw, Reply, Simple
+from millstream.replies import Buffer, Map, Raw, Reply
 
 DEFAULT_FULL_COUNT = 10
 
@@ -215,22 +215,16 @@ def xinfo_consumers(ctx: Context, argv: list[bytes]) -> Reply:
     ]
 
 
-HELP = (
-    "XINFO <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-    "CONSUMERS <key> <groupname>",
-    "    List the consumers of a group.",
-    "GROUPS <key>",
-    "    List the groups of a stream.",
-    "STREAM <key> [FULL [COUNT <count>]]",
-    "    Tell the state of a stream; FULL with its entries, groups and consumers.",
-    "HELP",
-    "    Print this help.",
+help_for(
+    "xinfo",
+    since="5.0.0",
+    group="stream",
+    lines=(
+        "CONSUMERS <key> <groupname>",
+        "    List the consumers of a group.",
+        "GROUPS <key>",
+        "    List the groups of a stream.",
+        "STREAM <key> [FULL [COUNT <count>]]",
+        "    Tell the state of a stream; FULL with its entries, groups and consumers.",
+    ),
 )
-
-
-@command(
-    "xinfo|help", 2, flags="loading stale", since="5.0.0", group="stream", summary="Tells the subcommands of XINFO."
-)
-def xinfo_help(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """The subcommands and their arguments."""
-    return [Simple(line.encode()) for line in HELP]
