@@ -208,7 +208,7 @@ FAULTS = (
         "DeadLetterTransaction._ours",
         "look: list[Command] = [('WATCH', route.dead), ('TYPE', route.dead), ('XINFO', 'STREAM', route.dead)]",
         "look: list[Command] = [('PING',), ('TYPE', route.dead), ('XINFO', 'STREAM', route.dead)]",
-        "tests/spark/recovery/test_recovery.py::test_an_entry_is_buried_once_whoever_else_buries",
+        "tests/spark/recovery/test_recovery.py::test_an_entry_is_dead_once_whoever_else_writes",
     ),
     Fault(
         "sink-forgets-what-is-done",

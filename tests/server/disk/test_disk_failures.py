@@ -98,7 +98,7 @@ class Life:
         self.log.append = noted  # type: ignore[method-assign] # the ledger stands at the log's door
         self.node = Node(Config(), self.log)
         # the test says when it is tried again
-        self.guard = DiskGuard(self.log, self.node, lambda: 0, self.clock, tries=(1000.0, 1000.0))
+        self.guard = DiskGuard(self.log, self.node.journal, lambda: 0, self.clock, tries=(1000.0, 1000.0))
         self.committer = Committer(self.log, self.fsync, self.guard, self.fail)  # type: ignore[arg-type] # parametrised
         self.committer.begin()
         self.sessions = [self.node.open_session(self.clock.now()) for _ in range(2)]
