@@ -33,6 +33,41 @@ def test_project_keeps_the_habit(rule: Rule, project: dict[str, list[Module]]) -
     assert [line for folder in FOLDERS[rule] for line in rule(project[folder])] == []
 
 
+# Rooms whose public functions all explain their arguments; every other room is added when it is through.
+EXPLAINED = ("src/millstream/glob.py", "src/millstream/replies.py", "src/millstream/errors.py")
+
+
+def test_public_functions_explain_their_arguments(project: dict[str, list[Module]]) -> None:
+    """Who calls a function of three parameters reads its docstring, not its body."""
+    rooms = [module for module in project["src"] if module.place.startswith(EXPLAINED)]
+    assert habits.unexplained_arguments(rooms) == []
+
+
+# Names that several classes have; each with its reason, or until somebody renames one of them.
+SAME_NAME = {
+    "EmbeddedConnection": "for redis-py's two kinds of clients, the names of which differ by their module only too",
+    "EmbeddedPool": "the same",
+    "StreamSub": "FastStream's name for it, which compat has for users who come from there",
+    **dict.fromkeys(["Consumer", "Doing", "Group", "Host", "Manifest", "Outcome", "Part", "Place"], "not renamed yet"),
+    **dict.fromkeys(["Record", "Recovery", "Runner", "Settings", "State", "Stats", "Waiting"], "not renamed yet"),
+    **dict.fromkeys(["_Run", "_Source"], "not renamed yet"),
+}
+
+
+def test_a_class_has_a_name_of_its_own(project: dict[str, list[Module]]) -> None:
+    """One name for one thing: a traceback, a search and a conversation need no path beside it."""
+    found = habits.classes_of_one_name(project["src"])
+    assert [line for line in found if line.partition(":")[0] not in SAME_NAME] == []
+
+
+def test_rule_sees_two_classes_of_one_name(tmp_path: Path) -> None:
+    """Also where one is inside a function."""
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/x.py").write_text("class Record: ...\nclass Other: ...\n")
+    (tmp_path / "src/y.py").write_text("def f():\n    class Record: ...\n")
+    assert habits.classes_of_one_name(modules(tmp_path / "src")) == ["Record: src/x.py, src/y.py"]
+
+
 LATER = "# TO" + "DO: later"
 BARE = "# no" + "qa"
 IGNORE = "# type: " + "ignore"
@@ -62,6 +97,14 @@ PLANTED: list[tuple[Rule, str, int]] = [
     (habits.stopped_clocks, "def test_a(patch):\n    patch.setattr(module, 'time', f)\n", 0),
     (habits.given_away, "import socket\nsocket.socket().bind(('127.0.0.1', 0))\n", 1),
     (habits.given_away, "import socket\nsocket.create_server(('127.0.0.1', 0))\n", 0),
+    (habits.unexplained_arguments, "def f(a, b, c):\n    'Does it.'\n", 1),
+    (habits.unexplained_arguments, "class C:\n    def f(self, a, *, b, c):\n        'Does it.'\n", 1),
+    (habits.unexplained_arguments, "def f(a, b, c):\n    'Args: a: x, b: x.'\n", 1),
+    (habits.unexplained_arguments, "def f(a, b, c):\n    'Args: a, b: x, c: x.'\n", 0),
+    (habits.unexplained_arguments, "def f(a, b, c):\n    'Args: a, b, c.'\n    if a:\n        raise E()\n", 1),
+    (habits.unexplained_arguments, "def f(a, b, c):\n    'Args: a, b, c. Raises: E.'\n    raise E()\n", 0),
+    (habits.unexplained_arguments, "def _f(a, b, c): ...\nclass _C:\n    def f(self, a, b, c): ...\n", 0),
+    (habits.unexplained_arguments, "class C:\n    def f(self, a, b): ...\n", 0),
 ]
 
 

@@ -596,6 +596,7 @@ def sequences(number: int, *, random: bool) -> settings:
     )
 
 
+@pytest.mark.thorough
 def test_commands_answer_as_the_model_and_the_log_says_it_all() -> None:
     """Replies, state and replayed log equal the model's over random sequences (always the same ones)."""
     run_state_machine_as_test(StreamMachine, settings=sequences(400, random=False))

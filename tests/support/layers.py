@@ -4,7 +4,8 @@ Each function takes the modules of a source tree and returns one line for each v
 """
 
 import sys
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 
 from support.source import Import, Module, part_of
 
@@ -268,3 +269,57 @@ def connecting(modules: Iterable[Module]) -> list[str]:
         for name, call in module.calls
         if name.rpartition(".")[2] in CONNECTS
     ]
+
+
+MOST_MODULES = 15
+"""Modules a folder may have, ``__init__`` counted: a folder with more is two rooms."""
+
+
+def wide_folders(modules: Iterable[Module]) -> list[str]:
+    """Folders with more modules than a reader takes in."""
+    counts = Counter(module.place.rpartition("/")[0] for module in modules)
+    return [f"{folder}: {count} modules" for folder, count in sorted(counts.items()) if count > MOST_MODULES]
+
+
+def file_circles(modules: Iterable[Module]) -> list[str]:
+    """Modules that import each other, by whatever way round; types-only and deferred imports count."""
+    return _circles(_graph(modules, lambda name: name))
+
+
+def room_circles(modules: Iterable[Module]) -> list[str]:
+    """Rooms that import each other. A room is a folder below a part; what lies in a part itself is one of its own."""
+    every = list(modules)
+    inside = {each.name: each.name.rpartition(".")[0] for each in every if each.name.count(".") > 2}
+    return _circles(_graph(every, lambda name: inside.get(name, name)))
+
+
+def _graph(modules: Iterable[Module], room: Callable[[str], str]) -> dict[str, set[str]]:
+    """Who imports whom, by the rooms of the modules."""
+    every = list(modules)
+    known = {each.name for each in every}
+    graph: dict[str, set[str]] = {room(each.name): set() for each in every}
+    for each in every:
+        for found in each.imports:
+            target = found.name if found.name in known else found.name.rpartition(".")[0]
+            if target in known:
+                graph[room(each.name)].add(room(target))
+    return {name: targets - {name} for name, targets in graph.items()}
+
+
+def _circles(graph: dict[str, set[str]]) -> list[str]:
+    """Each group of nodes that reach one another, as one line."""
+    reached = {name: _reachable(graph, name) for name in graph}
+    groups = {tuple(sorted(other for other in far if name in reached[other])) for name, far in reached.items()}
+    return [" <-> ".join(group) for group in sorted(groups) if group]
+
+
+def _reachable(graph: dict[str, set[str]], start: str) -> set[str]:
+    """Where imports lead to from a node; the node itself only if they lead back to it."""
+    found: set[str] = set()
+    ahead = list(graph[start])
+    while ahead:
+        name = ahead.pop()
+        if name not in found:
+            found.add(name)
+            ahead += graph[name]
+    return found

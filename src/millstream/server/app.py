@@ -65,13 +65,6 @@ DENIED = (
     "on that machine), or, on a network where everybody may read and change all data, CONFIG SET protected-mode no."
 )
 
-# Seconds clients have, when the server stops, to take the replies they are owed.
-_FAREWELL = 2.0
-# Seconds until the next try after a defect in timed work.
-_TICK_AFTER_ERROR = 1.0
-# Seconds between looks at clients above the soft output limit.
-_SLOW_CHECK = 1.0
-
 
 class Server:
     """See the module's text.
@@ -159,8 +152,10 @@ class Server:
         self.report = recovery.report
         if exposure := exposed(directory):
             log.warning("%s", exposure)
-        if self.report.gone_back:
-            log.warning("%s; the log files it was made from are whole and are used in its place", self.report.gone_back)
+        if self.report.fallback_reason:
+            log.warning(
+                "%s; the log files it was made from are whole and are used in its place", self.report.fallback_reason
+            )
         if "disk-free-floor" not in self.settings.parameters:
             config.set([("disk-free-floor", str(default_floor(self._log.total())))])
         guard = self.disk_guard = DiskGuard(self._log, _WriteSwitch(self, node), lambda: config.disk_floor, self.clock)
@@ -293,7 +288,7 @@ class Server:
         if self._transports:
             self._none_open.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._none_open.wait(), _FAREWELL)
+                await asyncio.wait_for(self._none_open.wait(), self.settings.delays.farewell)
         for connection in list(self._transports):
             connection.abort()
 
@@ -406,14 +401,14 @@ class Server:
             log.exception("internal error in what is done from time to time")
             self.facts.internal_errors += 1
             self._timer_at = 0  # no earlier time is asked for until this one has come
-            self._timer = self.loop.call_later(_TICK_AFTER_ERROR, self._tick)
+            self._timer = self.loop.call_later(self.settings.delays.after_error, self._tick)
             return
         self.after_commands()
 
     def watch_slow(self, connection: Connection) -> None:
         """Look at this connection's output from time to time, until it is small again."""
         if not self._slow:
-            self.loop.call_later(_SLOW_CHECK, self._look_at_slow)
+            self.loop.call_later(self.settings.delays.slow_check, self._look_at_slow)
         self._slow[connection] = None
 
     def _look_at_slow(self) -> None:
@@ -422,7 +417,7 @@ class Server:
             if connection.slow_since is None:
                 self._slow.pop(connection, None)
         if self._slow:
-            self.loop.call_later(_SLOW_CHECK, self._look_at_slow)
+            self.loop.call_later(self.settings.delays.slow_check, self._look_at_slow)
 
 
 class _WriteSwitch:

@@ -17,7 +17,6 @@ import pytest
 from millstream.clock import ManualClock
 from millstream.commands.context.config import Config
 from millstream.errors import DiskError, DiskFullError, StorageError
-from millstream.node.durability import disk_guard
 from millstream.node.durability.disk_guard import DiskGuard
 from millstream.node.node import Node
 from millstream.node.outcome import Outcome
@@ -98,7 +97,8 @@ class Life:
 
         self.log.append = noted  # type: ignore[method-assign] # the ledger stands at the log's door
         self.node = Node(Config(), self.log)
-        self.guard = DiskGuard(self.log, self.node.journal, lambda: 0, self.clock)
+        # the test says when it is tried again
+        self.guard = DiskGuard(self.log, self.node.journal, lambda: 0, self.clock, tries=(1000.0, 1000.0))
         self.committer = Committer(self.log, self.fsync, self.guard, self.fail)  # type: ignore[arg-type] # parametrised
         self.committer.begin()
         self.sessions = [self.node.sessions.open(self.clock.now()) for _ in range(2)]
@@ -217,10 +217,9 @@ def one(fsync: str, operation: int, fault: Fault, seed: int) -> Life:
 
 
 @pytest.mark.parametrize("fsync", ["always", "everysec", "no"])
-def test_every_disk_operation_fails_once(fsync: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.thorough
+def test_every_disk_operation_fails_once(fsync: str) -> None:
     """EIO, ENOSPC, EDQUOT, EINTR and short writes, at every operation from the first of the start to the last."""
-    monkeypatch.setattr(disk_guard, "_FIRST_TRY", 1000.0)  # the test says when it is tried again
-    monkeypatch.setattr(disk_guard, "_LAST_TRY", 1000.0)
     count = one(fsync, 10**9, Fault.EIO, 0).disk.operations
     assert count > 50
     full = 0

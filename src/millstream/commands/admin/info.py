@@ -398,13 +398,13 @@ def _modules(facts: InfoFacts) -> Rows:  # noqa: ARG001 - all sections share one
 
 
 def _commandstats(facts: InfoFacts) -> Rows:
-    for name, told in facts.commands.items():
-        average = told.microseconds / told.calls if told.calls else 0.0
+    for name, counts in facts.commands.items():
+        average = counts.microseconds / counts.calls if counts.calls else 0.0
         yield (
             f"cmdstat_{name}",
             (
-                f"calls={told.calls},usec={told.microseconds:.0f},usec_per_call={average:.2f},"
-                f"rejected_calls={told.rejected},failed_calls={told.failed}"
+                f"calls={counts.calls},usec={counts.microseconds:.0f},usec_per_call={average:.2f},"
+                f"rejected_calls={counts.rejected},failed_calls={counts.failed}"
             ),
         )
 

@@ -20,7 +20,7 @@ def _change(ctx: Context, argv: list[bytes], kind: bytes) -> Reply:
     channels = ctx.host.patterns if by_pattern else ctx.host.channels
     mine = session.patterns if by_pattern else session.channels
     names: list[bytes] = argv[1:] or sorted(mine)
-    told: list[Reply] = []
+    replies: list[Reply] = []
     if by_pattern and joining:
         ctx.host.patterns.prepare(names)
     for name in names:
@@ -30,10 +30,10 @@ def _change(ctx: Context, argv: list[bytes], kind: bytes) -> Reply:
         else:
             mine.discard(name)
             channels.leave(session, name)
-        told.append(Push([kind, name, len(session.channels) + len(session.patterns)]))
-    if not told:
-        told.append(Push([kind, None, len(session.channels) + len(session.patterns)]))
-    return Many(told)
+        replies.append(Push([kind, name, len(session.channels) + len(session.patterns)]))
+    if not replies:
+        replies.append(Push([kind, None, len(session.channels) + len(session.patterns)]))
+    return Many(replies)
 
 
 @command(
@@ -138,10 +138,10 @@ def pubsub_channels(ctx: Context, argv: list[bytes]) -> Reply:
 )
 def pubsub_numsub(ctx: Context, argv: list[bytes]) -> Reply:
     """Name and number of listeners, for each channel asked for."""
-    told: list[Reply] = []
+    replies: list[Reply] = []
     for name in argv[2:]:
-        told += [name, ctx.host.channels.count(name)]
-    return told
+        replies += [name, ctx.host.channels.count(name)]
+    return replies
 
 
 @command("pubsub|numpat", 2, flags="pubsub loading stale", since="2.8.0", group="pubsub", summary="Counts patterns.")

@@ -107,7 +107,7 @@ def uses_of(row: Command, argv: list[bytes]) -> list[tuple[int, Use]]:
         places = places_of(row, argv)
     except CommandError:
         return []
-    return [(at, Use("access" in words, not _WRITING.isdisjoint(words))) for at, words in _told(row, argv, places)]
+    return [(at, Use("access" in words, not _WRITING.isdisjoint(words))) for at, words in _words_of(row, argv, places)]
 
 
 def flags_of_keys(row: Command, argv: list[bytes]) -> list[tuple[bytes, tuple[str, ...]]]:
@@ -116,10 +116,10 @@ def flags_of_keys(row: Command, argv: list[bytes]) -> list[tuple[bytes, tuple[st
     Raises:
         CommandError: the command has none, or the words do not suit it.
     """
-    return [(argv[at], words) for at, words in _told(row, argv, places_of(row, argv))]
+    return [(argv[at], words) for at, words in _words_of(row, argv, places_of(row, argv))]
 
 
-def _told(row: Command, argv: list[bytes], places: range) -> list[tuple[int, tuple[str, ...]]]:
+def _words_of(row: Command, argv: list[bytes], places: range) -> list[tuple[int, tuple[str, ...]]]:
     # A command forgotten in the table needs both permissions: it is refused too often, never too seldom
     uses = KEY_USES.get(row.name, (("RW", "access", "update"),))
     if row.name == "set":

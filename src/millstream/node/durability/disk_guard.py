@@ -30,8 +30,8 @@ LOOK_SECONDS = 0.05
 """How often free space is looked at where writes are not synced one by one, and there is plenty."""
 PLENTY = 256 * MIB
 """More than can be written between two such looks."""
-# Seconds until the first new try, and at most between two.
-_FIRST_TRY, _LAST_TRY = 0.1, 1.0
+TRIES = (0.1, 1.0)
+"""Seconds until the first new try, and at most between two."""
 
 
 def default_floor(total: int) -> int:
@@ -57,6 +57,7 @@ class DiskGuard:
         switch: has writes refused.
         floor: returns how many bytes are to stay free; 0 for none.
         clock: where time comes from.
+        tries: seconds until the first new try, and at most between two.
 
     Attributes:
         state: one of the three.
@@ -64,11 +65,20 @@ class DiskGuard:
         is_near: the floor is, or may be, so near that every write must be looked at.
     """
 
-    def __init__(self, log: "Log", switch: WriteSwitch, floor: Callable[[], int], clock: "Clock") -> None:
+    def __init__(
+        self,
+        log: "Log",
+        switch: WriteSwitch,
+        floor: Callable[[], int],
+        clock: "Clock",
+        *,
+        tries: tuple[float, float] = TRIES,
+    ) -> None:
         self._log = log
         self._switch = switch
         self._floor = floor
         self._clock = clock
+        self._first_try, self._last_try = tries
         self._tries = 0
         self._last_floor = 0
         self.state: State = "ok"
@@ -139,7 +149,7 @@ class DiskGuard:
     def delay(self) -> float:
         """Seconds until the next try, longer each time."""
         self._tries += 1
-        return min(_FIRST_TRY * self._tries**2, _LAST_TRY)
+        return min(self._first_try * self._tries**2, self._last_try)
 
 
 def _size(count: int) -> str:

@@ -1,0 +1,90 @@
+"""One vocabulary: the field's own words in names, comments, messages and documents, each rule shown able to fail."""
+
+from pathlib import Path
+
+import pytest
+
+from support import vocabulary
+from support.source import ROOT, modules
+
+# Where old words are left, one line for each part; it only gets shorter.
+NOT_YET: dict[str, str] = {
+    "src/millstream/cli/": "bury|cannot be meant|judge|picture|told|verdict",
+    "src/millstream/client/": "judge|told",
+    "src/millstream/demo/": "mail",
+    "src/millstream/embedded/": "keeper|told",
+    "src/millstream/maintenance/": "judge|picture|surveyed|verdict",
+    "src/millstream/migrate/": "cannot be meant|told|transfer",
+    "src/millstream/node/": "survey|told",
+    "src/millstream/persistence/": "judge|picture|survey|surveyed|told|verdict|verdicts",
+    "src/millstream/pipelines/": "bury|cannot be meant|told",
+    "src/millstream/server/": "told",
+    "src/millstream/spark/": "cannot be meant|graves|judge|keeper|survey|told|verdict|verdicts",
+    "src/millstream/worker/": "burial|buried|cannot be meant|judge|keeper|keepers|ledger|pardon|pardoned|pardons|solitude"
+    "|suspect|suspects|told",
+}
+
+# What the rule itself is written in, and what is not a metaphor there.
+PAGES_STAY = {
+    "CONTRIBUTING.md": frozenset(vocabulary.PHRASES) | {"picture"},
+    "docs/decisions/0034-the-demo-in-the-package.md": frozenset({"mail"}),
+}
+
+
+def allowed() -> dict[str, frozenset[str]]:
+    """What may stand where: the names that stay for good, and those that nobody has renamed yet."""
+    stays = {place: words for place, (words, _) in vocabulary.STAYS.items()}
+    for place, words in NOT_YET.items():
+        stays[place] = stays.get(place, frozenset()) | frozenset(words.split("|"))
+    return stays
+
+
+def test_source_speaks_the_fields_words() -> None:
+    """Names, comments, docstrings and messages, so also the output of the command line, need no glossary."""
+    assert vocabulary.of_source(modules(ROOT / "src"), allowed()) == []
+
+
+def test_documents_speak_the_fields_words() -> None:
+    """What a user reads has the words that other systems of the field have."""
+    pages = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+    assert vocabulary.of_pages(pages, ROOT, PAGES_STAY) == []
+
+
+PLANTED = [
+    ("class LetterJudge: ...", 1),
+    ("def told(): ...", 1),
+    ("x = 1  # buried alive", 1),
+    ("raise ValueError('a URL that cannot be meant')", 1),
+    ("print(f'the {number}. record')", 0),  # not one text: the parts of it are looked at
+    ("TEXT = 'the 5. record is invalid'", 1),
+    ("TEXT = b'no verdict'", 1),
+    ("x.settle(judge=1)", 1),
+    ("def courteous(mailbox): ...", 0),
+    ('def decide(): "What was told to the server."', 0),
+]
+
+
+@pytest.mark.parametrize(("text", "count"), PLANTED)
+def test_rule_sees_a_planted_word(tmp_path: Path, text: str, count: int) -> None:
+    """A word in a name is found inside it, one in a text only as a whole; ``told`` is a fault as a name only."""
+    (tmp_path / "src/millstream").mkdir(parents=True)
+    (tmp_path / "src/millstream/x.py").write_text(f"{text}\n")
+    assert len(vocabulary.of_source(modules(tmp_path / "src"), {})) == count
+
+
+def test_what_stays_is_left_alone(tmp_path: Path) -> None:
+    """A stored name is allowed where the list says, and nowhere else."""
+    (tmp_path / "src/millstream").mkdir(parents=True)
+    (tmp_path / "src/millstream/x.py").write_text("def recover(verdict): ...\n")
+    source = modules(tmp_path / "src")
+    assert vocabulary.of_source(source, {"src/millstream/x": frozenset({"verdict"})}) == []
+    assert vocabulary.of_source(source, {"src/millstream/y": frozenset({"verdict"})}) == [
+        "src/millstream/x.py: verdict"
+    ]
+
+
+def test_names_in_documents_are_not_prose(tmp_path: Path) -> None:
+    """An option may be called what it was called; the sentence around it may not."""
+    page = tmp_path / "page.md"
+    page.write_text("`verdict` is an option.\n```\nverdict: dead\n```\nThe verdict is final.\n")
+    assert vocabulary.of_pages([page], tmp_path, {}) == ["page.md: verdict"]

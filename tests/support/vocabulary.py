@@ -1,0 +1,117 @@
+"""The words of CONTRIBUTING.md: what is said in place of what, and the names that stay since they are stored or sent.
+
+Names in the code are taken apart at capitals and underscores, so that ``_LetterJudge`` is a judge. In prose (comments,
+docstrings, messages, documents) whole words count.
+"""
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from support.source import Module
+
+# The word, each of its forms -> what the field says.
+INSTEAD: dict[str, str] = {
+    "attendance attendances": "heartbeat",
+    "graveyard graveyards grave graves burial burials bury buries buried corpse corpses": "dead letter",
+    "solitude suspect suspects innocent innocents guilty pardon pardons pardoned": "poison-message isolation",
+    "verdict verdicts court courts judge judges judged judging": "decision, or settle",
+    "mail mails": "send window",
+    "survey surveys surveyed": "stream info",
+    "picture pictures": "frozen view",
+    "keeper keepers": "lease renewal",
+    "ledger ledgers": "pending acks, or commit record",
+    "upkeep": "maintenance",
+    "transfer transfers transferred": "migrate",
+    "nursery nurseries": "fork server",
+}
+# Plain words in a sentence, and metaphors as names.
+NAMES_ONLY: dict[str, str] = {"told": "the name of what was said", "twice": "commit record"}
+PHRASES: dict[str, str] = {
+    r"cannot be meant": "is invalid",
+    r"\bthe (?:\d+|%d|\{\w+\})\. (?:record|entry|row|column)": "record 5",
+    r"\bkill.point": "failpoint",
+}
+# Where a word is stored, sent, or the name of an option that users write: path -> words.
+STAYS: dict[str, tuple[frozenset[str], str]] = {}
+
+WORDS = {form: instead for forms, instead in INSTEAD.items() for form in forms.split()}
+_NAME = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_PROSE = re.compile(r"[A-Za-z]+")
+
+
+def forbidden_names(module: Module) -> Iterator[tuple[str, str]]:
+    """Words in what a module's author named: modules, classes, functions, arguments, variables, attributes."""
+    for name in {*_named(module.tree), *module.name.split(".")}:
+        for word in _NAME.findall(name):
+            if word.lower() in WORDS or word.lower() in NAMES_ONLY:
+                yield word.lower(), f"{module.place}: {name}"
+
+
+def _named(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name
+        elif isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.arg) or (isinstance(node, ast.keyword) and node.arg):
+            yield node.arg
+
+
+def forbidden_prose(place: str, text: str) -> Iterator[tuple[str, str]]:
+    """Words and phrases in a text for people."""
+    for word in _PROSE.findall(text):
+        if word.lower() in WORDS:
+            yield word.lower(), f"{place}: {word}"
+    for phrase in PHRASES:
+        for found in re.findall(phrase, text):
+            yield phrase, f"{place}: {found}"
+
+
+def texts(module: Module) -> Iterator[str]:
+    """What a module says to people: its comments, docstrings, and the texts in its code."""
+    for _, comment in module.comments:
+        yield comment
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
+            yield node.value if isinstance(node.value, str) else node.value.decode("latin-1")
+
+
+def of_source(modules: Iterable[Module], stays: dict[str, frozenset[str]]) -> list[str]:
+    """Forbidden words of modules, but for those that stay there.
+
+    Args:
+        modules: what is read.
+        stays: the beginning of a path -> words that are allowed below it.
+    """
+    broken = []
+    for module in modules:
+        found = set(forbidden_names(module))
+        for text in texts(module):
+            found |= set(forbidden_prose(module.place, text))
+        broken += [line for word, line in sorted(found) if word not in _allowed(module.place, stays)]
+    return broken
+
+
+def of_pages(pages: Iterable[Path], root: Path, stays: dict[str, frozenset[str]]) -> list[str]:
+    """The same of documents; what stands in backticks is a name, and is looked at where it is defined.
+
+    Args:
+        pages: files of Markdown.
+        root: what their places are relative to.
+        stays: as for the source.
+    """
+    broken = []
+    for page in pages:
+        place = page.relative_to(root).as_posix()
+        prose = re.sub(r"^```.*?^```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+        found = set(forbidden_prose(place, prose))
+        broken += [line for word, line in sorted(found) if word not in _allowed(place, stays)]
+    return broken
+
+
+def _allowed(place: str, stays: dict[str, frozenset[str]]) -> frozenset[str]:
+    return frozenset().union(*(words for start, words in stays.items() if place.startswith(start)))
