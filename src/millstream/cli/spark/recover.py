@@ -1,4 +1,4 @@
-"""``millstream recover``: what crashed workers left pending, settled by one verdict or by a function of the user's."""
+"""``millstream recover``: what crashed workers left pending, settled by one decision or by a function of the user's."""
 
 import sys
 from typing import TYPE_CHECKING, Any
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 HELP = """Settle entries that have been pending for too long: what crashed workers left.
 
 Every entry of GROUP that has been idle for --min-idle is claimed and then acknowledged, released (to whoever claims it
-next) or put into <stream>:dead, where `millstream dead` finds it. Give one verdict for all of them, or a function that
+next) or put into <stream>:dead, where `millstream dead` finds it. Give one --verdict for all of them, or a function that
 gives each its own: it gets the entries as a Spark DataFrame (stream, id, timestamp, fields, deliveries) and returns one
-with the columns id, verdict and, if it likes, reason. That needs Java. An entry without a verdict is released.
+with the columns id, verdict and, if it likes, reason. That needs Java. An entry without one is released.
 
 Interrupted or killed, run the same command again: it goes on where it stopped, and settles nothing twice. --min-idle
 must be longer than any living worker works on an entry without a sign.
@@ -26,16 +26,16 @@ must be longer than any living worker works on an entry without a sign.
 Examples:
   millstream recover orders --group billing --min-idle 10m --verdict release
   millstream recover orders --group billing --min-idle 2d --verdict dead --reason "left by the old cluster"
-  millstream recover orders --group billing --min-idle 10m --function triage:judge
+  millstream recover orders --group billing --min-idle 10m --function triage:decide
 
 \b
   # triage.py
   from pyspark.sql import functions as F
-  def judge(entries):
+  def decide(entries):
       bad = entries.fields["amount"].isNull() | (entries.deliveries > 5)
       return entries.select("id", F.when(bad, "dead").otherwise("release").alias("verdict"))
 
-Exit code: 0 done, 1 it could not be done, 2 the command line or the function's result cannot be meant, 130 interrupted.
+Exit code: 0 done, 1 it could not be done, 2 the command line or the function's result is invalid, 130 interrupted.
 """
 
 

@@ -81,7 +81,13 @@ class PendingAcks:
             self._timer = asyncio.get_running_loop().call_later(ACK_DELAY, self._ripe)
 
     def settle(self, settlement: Settlement) -> None:
-        """Anything but an ack: released, to be tried again, or dead."""
+        """Anything but an ack: released, to be tried again, or dead.
+
+        It is sent at once, unlike an ack: another process may be waiting for the entry.
+
+        Raises:
+            AlreadySettledError: the entry has an outcome already.
+        """
         held = settlement.held
         if held.step(settlement.event) is State.LOST:
             return
@@ -125,7 +131,11 @@ class PendingAcks:
         return not (self._acks or self._others or self._notes or self._dead or self._lock.locked())
 
     async def run(self) -> None:
-        """Flush whenever something is due, for ever."""
+        """Flush whenever something is due, for ever.
+
+        What a flush leaves is due again after a pause that grows: a server that is away, or refuses, must not be asked
+        a thousand times a second by everybody who waits for it.
+        """
         failures = 0
         while True:
             await self._due.wait()
@@ -135,7 +145,10 @@ class PendingAcks:
                 self._due.set()
 
     async def drain(self, seconds: float) -> bool:
-        """Store everything there is, trying for at most ``seconds``; True when nothing is left."""
+        """Store everything there is, trying for at most ``seconds``; True when nothing is left.
+
+        What is left stays pending on the server, and is delivered to others: late, and perhaps again, but not lost.
+        """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 failures = 0
@@ -160,12 +173,13 @@ class PendingAcks:
         Raises:
             Disconnected: nothing is known; everything is kept.
         """
-        async with self._lock:
+        async with self._lock:  # else a flush of drain() and one of run() send the same twice
             self._ripe_off()
             clean = await self._flush_outcomes()
             return await self._dead.flush() and clean
 
     async def _flush_outcomes(self) -> bool:
+        # taken off first: what handlers settle while we wait for the server goes with the next flush
         acks, self._acks = self._acks, []
         others, self._others = self._others, []
         notes, self._notes = self._notes, []
@@ -196,6 +210,7 @@ class PendingAcks:
             return True
         answers = await self._fence.take(steps)
         self._failures.heard(answers)
+        # every answer is looked at, also behind one that was refused: their entries are confirmed
         refused = [answer for answer in answers if not self._settled(answer)]
         if acks and any(held.state is State.ACKED for held in acks):
             failpoints.reach("after_ack")
@@ -226,14 +241,18 @@ class PendingAcks:
         return steps
 
     def _settled(self, answer: Answer) -> bool:
-        """Take note of one answer; False when the server refused for now."""
+        """Take note of one answer; False when the server refused for now.
+
+        An entry that the fence refused is another's; unless its settlement was sent before and the reply lost, and it
+        is now as that would have left it.
+        """
         member, reply = self._member, answer.reply
         if isinstance(reply, ResponseError):
             if not str(reply).startswith("NOGROUP"):
                 log.warning("%s: an outcome was refused and is kept: %s", member.stream, reply)
                 return False
             for held in answer.entries:
-                member.lose(held)
+                member.lose(held)  # the group is gone, and its pending list with it
             return True
         for held, owner, count in answer.refused:
             if held in self._unsure and _is_done(held, owner, count):
@@ -256,7 +275,7 @@ class PendingAcks:
         if held.state is not State.LOST and held.state is not State.ACKED:
             held.step(Event.CONFIRM)
         ours = self._member.held
-        if ours.get(held.id) is held:
+        if ours.get(held.id) is held:  # else it was released and is here again, as another delivery
             del ours[held.id]
 
     def _expect(self, others: Iterable[Settlement]) -> None:
@@ -273,6 +292,7 @@ class PendingAcks:
                 self._remind(held, one.delay_ms)
 
     def _remind(self, held: Held, delay_ms: int) -> None:
+        """Have the loop look when it is due: a server without blocking claims tells nobody of retries."""
         if self.on_due is None:
             return
         # a few milliseconds late, so that the server agrees that it is time
