@@ -65,7 +65,7 @@ FAULTS = (
         "target-replaced-unasked",
         "A stream that is at the target is compared, not copied over.",
         "migrate/run.py",
-        "_one",
+        "_move_stream",
         """
         if there: ...
         copied = copier.copy(key, replaces=choices.existing == 'replace')
@@ -105,7 +105,7 @@ FAULTS = (
         "Pending records whose entries are gone are carried too.",
         "migrate/copy_stream.py",
         "Copier._by_commands",
-        "self._do(wording.ghosts(temporary, missing, self.able))",
+        "self._do(build.orphaned_records(temporary, missing, self.supports))",
         "",
         f"{MOVING}::test_entries_added_meanwhile_are_fetched",
         which="1 of 3",
@@ -168,7 +168,7 @@ FAULTS = (
         "pattern-without-a-stream-passes",
         "A pattern that no stream matches is a failure.",
         "migrate/run.py",
-        "Report.ok",
+        "MigrationReport.ok",
         "return not self.unmatched and all((outcome.ok for outcome in self.streams))",
         "return all((outcome.ok for outcome in self.streams))",
         "tests/migrate/test_cli.py::test_a_pattern_that_matches_no_stream",

@@ -24,7 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sql": ("millstream.cli.spark.sql:sql", "SQL over entries, groups, consumers, pending entries and dead letters."),
     "recover": (
         "millstream.cli.spark.recover:recover",
-        "Settle what crashed workers left pending: ack, release or bury it.",
+        "Settle what crashed workers left pending: ack it, release it or dead-letter it.",
     ),
     "spark": ("millstream.cli.spark.queries:spark", "Spark queries: which run, which ran, how far they are."),
     "archive": ("millstream.cli.spark.archive:archive", "Move streams to Parquet, and trim what no group still needs."),
@@ -62,7 +62,7 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="millstream")
 def main() -> None:
     """Event streams in Python: Redis Streams server, claiming workers, Spark pipelines."""

@@ -152,8 +152,10 @@ class Server:
         self.report = recovery.report
         if exposure := exposed(directory):
             log.warning("%s", exposure)
-        if self.report.gone_back:
-            log.warning("%s; the log files it was made from are whole and are used in its place", self.report.gone_back)
+        if self.report.fallback_reason:
+            log.warning(
+                "%s; the log files it was made from are whole and are used in its place", self.report.fallback_reason
+            )
         if "disk-free-floor" not in self.settings.parameters:
             config.set([("disk-free-floor", str(default_floor(self._log.total())))])
         guard = self.disk_guard = DiskGuard(self._log, _WriteSwitch(self, node), lambda: config.disk_floor, self.clock)
@@ -332,7 +334,7 @@ class Server:
                 return DENIED
             keep_alive(transport.get_extra_info("socket"))
         path = self.settings.unixsocket
-        connection.session = self.node.open_session(
+        connection.session = self.node.sessions.open(
             self.clock.now(),
             addr=show_address(peer, path),
             laddr=show_address(transport.get_extra_info("sockname"), path),
@@ -346,7 +348,7 @@ class Server:
         self._connections.pop(connection.session.id, None)
         self._slow.pop(connection, None)
         self.gate.holders.pop(connection, None)
-        self.node.close_session(connection.session)
+        self.node.sessions.close(connection.session)
 
     def gone(self, connection: Connection) -> None:
         """A connection is closed."""

@@ -17,11 +17,11 @@ _Placed = tuple[Path, int, int | None, bytes]
 """A record's file, the byte where it begins, its position (none in a snapshot), and its payload."""
 
 
-def look_for_illegible(disk: Disk, report: CheckReport, manifest: Manifest, tell: Progress | None) -> None:
+def find_unreadable(disk: Disk, report: CheckReport, manifest: Manifest, tell: Progress | None) -> None:
     """Add to the report of a log found whole the first record that a start could not apply, if there is one.
 
     Args:
-        disk: a picture, if the log is in use.
+        disk: a frozen view, if the log is in use.
         report: of the directory; nothing is wrong in it yet.
         manifest: its manifest.
         tell: told how far it is, as ``"read"``.
@@ -35,7 +35,7 @@ def look_for_illegible(disk: Disk, report: CheckReport, manifest: Manifest, tell
             expect_record(position or 0, payload)
         except StorageError as error:
             where = f"the record at byte {offset}" if position is None else f"record {position}"
-            text = f"{path}: {where} is as it was written, but none that this program can apply: {error}"
+            text = f"{path}: {where} is as it was written, but this program cannot apply it: {error}"
             newer = isinstance(error, NewerRecordError)
             report.problems.append(Problem(str(path), offset, text, refuses=True, newer=newer))
             behind = [log.name for log in manifest.segments if position is None or log.name > path.name]
