@@ -21,7 +21,7 @@ from millstream.worker.settlement import ack_command
 from millstream.worker.settlement.consumer import Held, Membership
 from millstream.worker.settlement.dead_letter import DeadLetterWriter
 from millstream.worker.settlement.failure_log import FailureLog
-from millstream.worker.settlement.fence import Answer, Fence, Step, by_count
+from millstream.worker.settlement.fence import Answer, Fence, FenceStep, by_count
 from millstream.worker.settlement.leases import Leases
 from millstream.worker.settlement.settlement import DeadSettlement, Settlement
 
@@ -187,7 +187,7 @@ class PendingAcks:
             return True
         try:
             if notes:
-                steps = [Step(None, part, self._failures.rows(part)) for part in by_count(notes)]
+                steps = [FenceStep(None, part, self._failures.rows(part)) for part in by_count(notes)]
                 self._failures.heard(await self._fence.take(steps))
             clean = await self._send(acks, others)
         except (Disconnected, asyncio.CancelledError):
@@ -218,26 +218,26 @@ class PendingAcks:
         _reach("after", others)
         return not refused
 
-    def _steps(self, acks: list[Held], others: list[Settlement]) -> list[Step]:
+    def _steps(self, acks: list[Held], others: list[Settlement]) -> list[FenceStep]:
         """What one flush asks of the server; with it the failure log's rows are written or forgotten."""
         member, failures = self._member, self._failures
-        steps: list[Step] = []
+        steps: list[FenceStep] = []
         if acks:
             failpoints.reach("before_ack")
             self._ack_move = move = ack_command.move(member)
-            steps += [Step(move, part, failures.farewell(part)) for part in by_count(acks)]
+            steps += [FenceStep(move, part, failures.farewell(part)) for part in by_count(acks)]
         _reach("before", others)
         for charge in (True, False):
             released = (one.held for one in others if one.event is Event.RELEASE and one.charge is charge)
             for part in by_count(released):
                 move = emulate.release(member.capabilities, member.group, part[0].deliveries, charge=charge)
-                steps.append(Step(move, part, failures.rows(part)))
+                steps.append(FenceStep(move, part, failures.rows(part)))
         for one in others:
             if one.event is Event.RETRY:
                 move = emulate.delay(
                     member.group, deliveries=one.deliveries, delay_ms=one.delay_ms, min_idle_ms=member.min_idle
                 )
-                steps.append(Step(move, [one.held], failures.rows([one.held])))
+                steps.append(FenceStep(move, [one.held], failures.rows([one.held])))
         return steps
 
     def _settled(self, answer: Answer) -> bool:
