@@ -46,8 +46,8 @@ FAULTS = (
     Fault(
         "dead-letter-without-a-look",
         "An entry that another worker has by now is not dead.",
-        "client/dead_letter/transaction.py",
-        "SCRIPT",
+        "client/dead_letter/dead_letter.lua",
+        "",
         "elseif rows[1][2] ~= owner or rows[1][4] ~= count then",
         "elseif rows[1][4] < 0 then",
         f"{FENCING}::test_every_outcome_is_fenced[redis-dead]",
@@ -73,8 +73,8 @@ FAULTS = (
     Fault(
         "ack-although-the-letter-was-refused",
         "An entry whose dead letter cannot be written stays pending.",
-        "client/dead_letter/transaction.py",
-        "SCRIPT",
+        "client/dead_letter/dead_letter.lua",
+        "",
         """
         if type(added) == 'table' then
               found = added.err
@@ -89,8 +89,8 @@ FAULTS = (
     Fault(
         "letters-that-cannot-be-acked",
         "A worker that may not ack writes no letter.",
-        "client/dead_letter/transaction.py",
-        "SCRIPT",
+        "client/dead_letter/dead_letter.lua",
+        "",
         "if type(allowed) == 'table' then return allowed end",
         "",
         f"{FENCING}::test_a_worker_that_may_not_ack_writes_no_letter[redis]",
@@ -161,8 +161,8 @@ FAULTS = (
     Fault(
         "no-fencing",
         "A worker that lost its entry can no longer acknowledge it.",
-        "worker/settlement/fence_scripts.py",
-        "MOVE",
+        "worker/settlement/fence.lua",
+        "",
         "if row[2] == owner and (row[4] == count or count == 0) then",
         "if row[4] >= 0 then",
         f"{FENCING}::test_every_outcome_is_fenced[redis-ack]",
@@ -170,8 +170,8 @@ FAULTS = (
     Fault(
         "fence-by-name-alone",
         "A claim under the same consumer name is noticed.",
-        "worker/settlement/fence_scripts.py",
-        "MOVE",
+        "worker/settlement/fence.lua",
+        "",
         "if row[2] == owner and (row[4] == count or count == 0) then",
         "if row[2] == owner then",
         f"{FENCING}::test_a_claim_under_the_same_name_is_noticed[redis]",

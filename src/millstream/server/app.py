@@ -152,8 +152,10 @@ class Server:
         self.report = recovery.report
         if exposure := exposed(directory):
             log.warning("%s", exposure)
-        if self.report.gone_back:
-            log.warning("%s; the log files it was made from are whole and are used in its place", self.report.gone_back)
+        if self.report.fallback_reason:
+            log.warning(
+                "%s; the log files it was made from are whole and are used in its place", self.report.fallback_reason
+            )
         if "disk-free-floor" not in self.settings.parameters:
             config.set([("disk-free-floor", str(default_floor(self._log.total())))])
         guard = self.disk_guard = DiskGuard(self._log, _WriteSwitch(self, node), lambda: config.disk_floor, self.clock)

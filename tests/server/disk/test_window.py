@@ -130,7 +130,7 @@ async def until_power_is_lost(loop: JumpingLoop, disk: SlowDisk, seed: int) -> W
 
     loop.set_exception_handler(ends)
     log, _ = Log.open(HOME, disk, segment_bytes=2000)
-    guard = DiskGuard(log, Node(Config()), lambda: 0, SystemClock())
+    guard = DiskGuard(log, Node(Config()).journal, lambda: 0, SystemClock())
     committer = loop.committer = Committer(log, "everysec", guard, lambda error: over.set())
     writer = Writer(loop, log, committer, random.Random(seed))
     writing = asyncio.create_task(writer.write(over))

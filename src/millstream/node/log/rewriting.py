@@ -1,8 +1,8 @@
 """When the log is rewritten, and who does what: a child process makes the snapshot, a thread here waits for it.
 
 The thread does nothing that takes long and holds the interpreter: it starts and waits for a process, and asks the log
-for the two moments at which files change hands (:meth:`Log.seal_off`, :meth:`Log.adopt`). A rewriting that fails leaves
-the log as it is; another is tried later, ever more rarely if it goes on failing.
+for the two moments at which files change hands (:meth:`Log.begin_rewrite`, :meth:`Log.commit_rewrite`). A rewriting
+that fails leaves the log as it is; another is tried later, ever more rarely if it goes on failing.
 """
 
 import contextlib
@@ -175,16 +175,16 @@ class Rewriter:
         self._finish(failure)
 
     def _rewrite(self) -> None:
-        rewrite = self._exclusively(self._log.seal_off)
+        rewrite = self._exclusively(self._log.begin_rewrite)
         if rewrite is None:
             return
         before = self._log.total_bytes
         try:
             self._make(rewrite)
-            self._exclusively(lambda: self._log.adopt(rewrite))
+            self._exclusively(lambda: self._log.commit_rewrite(rewrite))
         finally:
             with contextlib.suppress(StorageError):  # harmless, and tried again at the next rewriting or start
-                self._log.sweep()
+                self._log.remove_obsolete()
         seconds = time.monotonic() - self._started
         log.info("the log was rewritten in %.1f s: %d bytes instead of %d", seconds, self._log.total_bytes, before)
 

@@ -20,13 +20,8 @@ import pyarrow as pa
 from millstream.errors import UsageError
 from millstream.spark.arrow.arrays import integers, optional_strings, strings
 from millstream.spark.arrow.decode_uniform import decode_uniform
-from millstream.spark.arrow.page import Page, Times, Want, listed_array
+from millstream.spark.arrow.page import Page, Want, listed_array
 from millstream.spark.model.offsets import parse_id
-
-_DASH, _ZERO = 45, 48
-_MS_DIGITS = 13
-"""Digits of the milliseconds in an id from 2001 to 2286; longer ones, of any size, are read one by one."""
-_TENS = np.array([10**place for place in reversed(range(_MS_DIGITS))], np.uint64)
 
 Fields = dict[bytes, bytes]
 Entry = Sequence[Any]
@@ -87,25 +82,13 @@ def decode_parsed(entries: Sequence[Entry], want: Want) -> Page | None:
     rows = [_by_name(entry[1]) for entry in entries] if want.by_name else []
     return Page(
         ids=strings(ids),
-        times=_times(ids),
+        times=np.array([int(ident.partition(b"-")[0]) for ident in ids], dtype=np.uint64),
         fields={name: optional_strings([row.get(name) for row in rows]) for name in want.fields},
         pairs=mapped(rows) if want.pairs else None,
         first=parse_id(ids[0].decode()),
         last=parse_id(ids[-1].decode()),
         listed=_listed([entry[1] for entry in entries]) if want.listed else None,
     )
-
-
-def _times(ids: Sequence[bytes]) -> Times:
-    """The milliseconds of the ids."""
-    first = ids[0].index(b"-")
-    text = np.frombuffer(b"".join(ids), np.uint8)
-    if text.size == len(ids) * len(ids[0]) and first <= _MS_DIGITS:  # of one length, as ids of one age are
-        digits = text.reshape(len(ids), -1)
-        if (digits[:, first] == _DASH).all():
-            found: Times = (digits[:, :first] - np.uint8(_ZERO)).astype(np.uint64) @ _TENS[-first:]
-            return found
-    return np.array([int(ident.partition(b"-")[0]) for ident in ids], dtype=np.uint64)
 
 
 def _by_name(flat: Sequence[bytes]) -> Fields:
