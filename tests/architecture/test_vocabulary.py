@@ -16,7 +16,6 @@ NOT_YET: dict[str, str] = {
     "src/millstream/migrate/": "cannot be meant|told|transfer",
     "src/millstream/node/": "survey|told",
     "src/millstream/persistence/": "judge|picture|survey|surveyed|told|verdict|verdicts",
-    "src/millstream/pipelines/": "bury|cannot be meant|told",
     "src/millstream/server/": "told",
     "src/millstream/spark/": "cannot be meant|graves|keeper|survey|told|verdict|verdicts",
     "src/millstream/worker/": "suspect|suspects|told",
