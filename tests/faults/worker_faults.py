@@ -129,7 +129,7 @@ FAULTS = (
         "course",
         "return Course.ALONE if counted == limit + 1 and crashes > 0 and (not known.alone) else Course.DEAD",
         "return Course.DEAD",
-        "tests/worker/subscriber/test_isolation.py::test_a_lost_record_costs_no_innocent_its_life",
+        "tests/worker/subscriber/test_isolation.py::test_a_lost_record_makes_no_other_entry_dead",
     ),
     Fault(
         "suspects-run-together",
@@ -264,7 +264,7 @@ FAULTS = (
         "Intake._end_read",
         "if reply != 0: ...",
         "if reply is not None: ...",
-        "tests/worker/subscriber/test_stopping.py::test_a_word_that_came_before_the_read_it_is_to_end_is_repeated[redis]",
+        "tests/worker/subscriber/test_stopping.py::test_a_command_that_came_before_the_read_it_is_to_end_is_repeated[redis]",
     ),
     Fault(
         "acked-without-a-letter",

@@ -291,8 +291,8 @@ async def test_what_the_server_does_not_tell_is_absent(server: ServerProcess, cl
         client.acl_deluser("blind")
 
 
-async def test_groups_of_one_stream_do_not_tell_it_twice(server: ServerProcess, client: redis.Redis) -> None:
-    """A scrape with the same series twice is refused as a whole by OpenMetrics; streams may share dead letters too."""
+async def test_groups_of_one_stream_give_its_series_once(server: ServerProcess, client: redis.Redis) -> None:
+    """A scrape that has a series a second time is refused whole by OpenMetrics; streams may share dead letters too."""
     app = App(server.url)
 
     for stream, group in (("jobs", "g"), ("jobs", "h"), ("more", "g")):

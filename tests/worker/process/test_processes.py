@@ -107,7 +107,7 @@ def test_a_worker_killed_anywhere_loses_nothing(
 def test_a_worker_killed_off_the_main_road_loses_nothing(
     server: ServerProcess, client: redis.Redis, tasks: Any, point: str
 ) -> None:
-    """The same while it leaves uncharged what another left, renews what runs, hands back, or is in a middleware."""
+    """The same while it takes back a charge, renews what runs, hands back at a stop, or is in a middleware."""
     publish(client, 40)
     if "uncharge" in point:
         client.xgroup_create("jobs", "g", "0")
@@ -352,7 +352,7 @@ async def work(x: int) -> None:
 """
 
 
-def test_innocents_do_not_pay_for_an_entry_that_kills_its_process(
+def test_other_entries_do_not_pay_for_one_that_kills_its_process(
     server: ServerProcess, client: redis.Redis, tasks: Any
 ) -> None:
     """One killer before forty-nine others, all in hand together: it is dead at the end, and none of the others is."""

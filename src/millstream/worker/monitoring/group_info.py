@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from redis.exceptions import ResponseError
 
 from millstream.client.line import Command, Line, Reply
+from millstream.client.ranges import order_of
 from millstream.clock import SystemClock
 
 _PATIENCE = 3.0
@@ -95,7 +96,7 @@ async def ask(
 
 def milliseconds(entry: bytes) -> int:
     """The first part of an entry's id."""
-    return _order(entry)[0]
+    return order_of(entry)[0]
 
 
 def _pending(summary: Reply) -> tuple[int | None, float | None]:
@@ -118,7 +119,7 @@ async def _undelivered(
         return {}
     last = info["last-entry"]
     delivered = {group: row["last-delivered-id"] for group, row in groups.items() if row is not None}
-    behind = [group for group, entry in delivered.items() if last and _order(last[0]) > _order(entry)]
+    behind = [group for group, entry in delivered.items() if last and order_of(last[0]) > order_of(entry)]
     found = dict.fromkeys(delivered.keys() - behind, 0.0)
     asked: list[Command] = [("XRANGE", stream, b"(" + delivered[group], "+", "COUNT", 1) for group in behind]
     replies = await line.calls(asked, timeout=_PATIENCE) if asked else []
@@ -139,11 +140,6 @@ def _records(rows: Reply) -> list[Record]:
 
 def _record(row: Sequence[Any]) -> Record:
     return {name.decode(): value for name, value in zip(row[::2], row[1::2], strict=True)}
-
-
-def _order(entry: bytes) -> tuple[int, int]:
-    ms, _, number = entry.partition(b"-")
-    return int(ms), int(number)
 
 
 def _age(entry: bytes) -> float:
