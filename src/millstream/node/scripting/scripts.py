@@ -212,9 +212,9 @@ class Scripts:
         except MemoryError:
             answer = (False, b"ERR not enough memory", None, None, False)
         except Exception as error:  # noqa: BLE001 - lupa's own errors; the runtime is not trusted afterwards
-            told = f"ERR {type(error).__name__} in Lua: {error}".encode("utf-8", "replace")
+            problem = f"ERR {type(error).__name__} in Lua: {error}".encode("utf-8", "replace")
             # The time may be over between two calls that Lua protects
-            answer = (False, self._stop_line() if self._is_over() else told, None, None, False)
+            answer = (False, self._stop_line() if self._is_over() else problem, None, None, False)
             self._drop()
         finally:
             ctx.dirty += inner.dirty
@@ -229,7 +229,7 @@ class Scripts:
         self._relax()
         ctx.failed = True
         *parts, counted = answer[1:]
-        line = _told(script, *parts)
+        line = _error_text(script, *parts)
         return Error(line) if counted else self._runner.refuse_inside(None, line)
 
     def _raise_fault(self) -> None:
@@ -240,7 +240,7 @@ class Scripts:
             raise fault
 
     def _relax(self) -> None:
-        """Collect what a large script left, rather than keep it until the next, which may have no room then."""
+        """Collect what a large script left, rather than keep it until the next, which may lack the memory then."""
         if self._lua is not None and self._lua.get_memory_used() > MEMORY // 4:
             self._lua.gccollect()
 
@@ -411,13 +411,13 @@ def _flags(line: str) -> set[str]:
     return flags
 
 
-def _told(script: Script, text: bytes, source: bytes | None = None, line: int | None = None) -> str:
+def _error_text(script: Script, text: bytes, source: bytes | None = None, line: int | None = None) -> str:
     """The error line of a script that failed."""
-    told = text.decode("utf-8", "surrogateescape")
+    said = text.decode("utf-8", "surrogateescape")
     if source is None or line is None or line < 1:  # a tail call of the script's own: its place is lost
-        return told
+        return said
     place = source.decode("utf-8", "surrogateescape")
-    return f"{told} script: {script.sha.decode()}, on {place}:{line}."
+    return f"{said} script: {script.sha.decode()}, on {place}:{line}."
 
 
 def _load(lua: Any, name: str) -> Any:
