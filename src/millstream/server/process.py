@@ -143,7 +143,13 @@ class RecoveryProgress:
         self._tasks: dict[str, int] = {}
 
     def tell(self, doing: str, done: int, total: int) -> None:
-        """How far it is."""
+        """How far it is.
+
+        Args:
+            doing: ``check`` or ``load``.
+            done: bytes so far.
+            total: bytes in all.
+        """
         if not self._shown or total < _PROGRESS_FROM:
             return
         if not self._tasks:

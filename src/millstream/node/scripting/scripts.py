@@ -60,7 +60,13 @@ class Runner(Protocol):
         """A context for a script's commands, sharing the log record of the command that runs the script."""
 
     def run_inside(self, ctx: Context, row: Command, argv: list[bytes]) -> Reply:
-        """Run one command of a script."""
+        """Run one command of a script.
+
+        Args:
+            ctx: of the script.
+            row: the command.
+            argv: its words.
+        """
 
     def refuse_inside(self, row: Command | None, line: str) -> Error:
         """Count an error of a script: of a command it may not run, or, without one, of its own."""
@@ -188,11 +194,33 @@ class Scripts:
     def run_source(
         self, ctx: Context, source: bytes, keys: list[bytes], args: list[bytes], *, read_only: bool
     ) -> Reply:
-        """EVAL."""
+        """EVAL.
+
+        Args:
+            ctx: of the command.
+            source: the script; it is compiled once and kept.
+            keys: KEYS, for the script.
+            args: ARGV, for the script.
+            read_only: EVAL_RO; a command that writes is refused.
+
+        Raises:
+            CommandError: it does not compile, or there is no Lua.
+        """
         return self._call(ctx, self._known(source), keys, args, read_only=read_only)
 
     def run_sha(self, ctx: Context, sha: bytes, keys: list[bytes], args: list[bytes], *, read_only: bool) -> Reply:
-        """EVALSHA."""
+        """EVALSHA.
+
+        Args:
+            ctx: of the command.
+            sha: SHA-1 in hexadecimal, in either case.
+            keys: KEYS, for the script.
+            args: ARGV, for the script.
+            read_only: EVALSHA_RO; a command that writes is refused.
+
+        Raises:
+            CommandError: no script of that SHA-1 is kept.
+        """
         script = self._scripts.get(sha.lower())
         if script is None:
             raise CommandError(NO_SCRIPT)
