@@ -17,10 +17,10 @@ PIP_OPTIONS := $(if $(CONSTRAINTS),-c $(CONSTRAINTS),--upgrade --upgrade-strateg
 .DEFAULT_GOAL := help
 # The checks must speak before the installation starts, under make -j too.
 .NOTPARALLEL:
-.PHONY: help install demo test test-fast test-long test-newest newest redis8 coverage constraints lint types docs fix clean check-python check-java
+.PHONY: help install demo test test-fast test-long test-newest newest newer-redis coverage constraints lint types docs fix clean check-python check-java
 
 help: ## list what can be made
-	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1~\2/p' Makefile | awk -F'~' '{ printf "%-18s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z][a-z0-9-]*\):.*## \(.*\)/  make \1~\2/p' Makefile | awk -F'~' '{ printf "%-18s %s\n", $$1, $$2 }'
 
 install: check-python $(STAMP) ## make .venv and install everything the demo and the tests need, as constraints.txt says
 
@@ -30,10 +30,10 @@ demo: check-java check-python $(DEMO_STAMP) ## the main job: a year of flights t
 # Bytecode is kept even where the environment says not to: the tests start hundreds of Python processes.
 test test-fast test-long coverage: export PYTHONDONTWRITEBYTECODE =
 
-test: check-java install ## every test but the long campaigns, three at a time (ARGS="tests/engine -x -n0" for some, one at a time)
-	$(BIN)/python -m pytest -m "not long" -n 3 --dist loadfile $(ARGS)
+test: check-java install ## every test but the long campaigns, four at a time (ARGS="tests/engine -x -n0" for some, one at a time)
+	$(BIN)/python -m pytest -m "not long" -n 4 --dist loadfile $(ARGS)
 
-test-fast: install ## the tests that start no process and no Spark, in a minute or so
+test-fast: install ## the tests that start no process and no Spark
 	$(BIN)/python -m pytest -m fast -n 2 --dist loadfile $(ARGS)
 
 test-long: check-java install ## only the long campaigns
@@ -42,7 +42,7 @@ test-long: check-java install ## only the long campaigns
 coverage: install ## which modules make test-fast leaves under 80 % (ARGS="-m 'not long'" for what all tests leave)
 	$(BIN)/python scripts/covered.py -m fast -n 2 --dist loadfile $(ARGS)
 
-redis8: ## put a Redis 8 into .servers, for the comparisons with a live server (SOURCE=... builds it from a checkout)
+newer-redis: ## put a Redis 8 into .servers, for the comparisons with a live server (SOURCE=... builds it from a checkout)
 	scripts/newer-redis.sh $(SOURCE)
 
 newest: ## make .venv-newest with the newest of each dependency, and say what is newer than constraints.txt has it

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs one extra of this package, with one line that says how far it is: scripts/install.sh PYTHON EXTRA PIP-OPTION...
-# pip itself is quiet but for warnings and errors; those stay.
+# pip itself says nothing but errors; those stay.
 set -eu
 
 python=$1 extra=$2
@@ -16,7 +16,7 @@ demo) what="what the demo needs (Spark is a large download)" ;;
 *) what="what the tests need" ;;
 esac
 [ -t 1 ] || printf 'Installing %s\n' "$what"
-"$python" -m pip install --quiet --disable-pip-version-check "$@" -e ".[$extra]" &
+"$python" -m pip install -qq --disable-pip-version-check "$@" -e ".[$extra]" &
 pip=$!
 trap 'kill "$pip" 2>/dev/null; exit 130' INT TERM
 while kill -0 "$pip" 2>/dev/null; do

@@ -1,5 +1,6 @@
 """Fixtures and rules for every test: what a marker demands of the machine, and real servers to talk to."""
 
+import gc
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Tests that start no process are marked so, before ``-m`` selects."""
     fast.mark([item])
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays until the end: looking through it for garbage took a tenth of the time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -114,7 +114,7 @@ PLANTED: list[tuple[Rule, str, str, int]] = [
     (layers.layering, "millstream/cli/worker/run.py", "from millstream.worker import app", 0),
     (layers.layering, "millstream/demo/x.py", "from millstream.node.node import Node", 1),
     (layers.layering, "millstream/clock.py", "from millstream import errors, engine", 1),
-    (layers.layering, "pyspark_millstream/__init__.py", "from millstream.client.url import sync_client", 1),
+    (layers.layering, "pyspark_millstream/__init__.py", "from millstream.client.connect import sync_client", 1),
     (
         layers.layering,
         "millstream/engine/x.py",

@@ -1,4 +1,4 @@
-"""Three processes share the tests so that none runs long alone at the end."""
+"""Four processes share the tests so that none runs long alone at the end."""
 
 from support import order
 from support.source import ROOT
@@ -12,16 +12,18 @@ def test_java_and_slow_files_are_begun_first() -> None:
 
 
 def test_files_with_java_are_two_units() -> None:
-    """Those of Spark's folder share a session, the others start programs; each other file stands for itself."""
+    """Those of Spark's folder share a session, but for those that start programs; each other file stands for itself."""
     assert (
         order.work_unit("tests/spark/test_spark.py")
         == order.work_unit("tests/spark/views/test_views.py")
         == order.SPARK
     )
     assert order.work_unit("tests/demo/test_run.py") == order.work_unit("tests/pipelines/test_run.py") == order.JAVA
+    assert order.work_unit("tests/spark/test_kills.py") == order.work_unit("tests/demo/test_run.py")
     assert order.work_unit("tests/demo/test_page.py") == "tests/demo/test_page.py"
 
 
 def test_slow_files_are_files() -> None:
     """One that was renamed would quietly be begun last again."""
+    assert {order.work_unit(file) for file in order.PROGRAMS} == {order.JAVA}
     assert [file for file in order.SLOW if order.work_unit(file) != file or not (ROOT / file).is_file()] == []

@@ -47,6 +47,29 @@ def test_what_is_missing_skips_at_home_and_fails_in_ci(
         need("no_such_thing")
 
 
+def test_a_newer_server_is_found_by_variable_by_path_and_in_the_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The variable decides, even when it names nothing: who sets it wants that one and no other."""
+    for folder in ("named", "path", "servers"):
+        (tmp_path / folder).mkdir()
+        program = tmp_path / folder / "redis-server-8"
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+    monkeypatch.delenv("MILLSTREAM_REDIS8", raising=False)
+    monkeypatch.setattr(needs, "SERVERS", tmp_path / "none")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert needs.found("redis8") is None
+    monkeypatch.setattr(needs, "SERVERS", tmp_path / "servers")
+    assert needs.found("redis8") == str(tmp_path / "servers" / "redis-server-8")
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    assert needs.found("redis8") == str(tmp_path / "path" / "redis-server-8")
+    monkeypatch.setenv("MILLSTREAM_REDIS8", str(tmp_path / "named" / "redis-server-8"))
+    assert needs.found("redis8") == str(tmp_path / "named" / "redis-server-8")
+    monkeypatch.setenv("MILLSTREAM_REDIS8", str(tmp_path / "nothing"))
+    assert needs.found("redis8") is None
+
+
 def test_no_test_is_skipped_in_ci_by_pytests_own_way() -> None:
     """``importorskip`` skips in CI too, and nobody sees that nothing was tested."""
     own = Path(__file__)

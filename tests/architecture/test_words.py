@@ -19,6 +19,14 @@ MADE = ("demo-out/",)
 BASES = ("", "src", "src/millstream", "src/millstream/engine", "src/millstream/client")
 
 
+# Words that only we would understand, where the field has its own: heartbeat, dead letter, isolation, decision, lease
+PRIVATE = re.compile(
+    r"attendance|graveyard|\bgraves?\b|burial|\bbur(?:y|ied)\b|corpse|solitude|suspects?\b|innocent|guilty|pardon|verdict|"
+    r"\bcourt\b|\bjudged?\b|nursery|upkeep|\bkeeper\b|ledger|cannot be meant|\bthe \d+\. ",
+    flags=re.IGNORECASE,
+)
+
+
 def links(page: Path) -> list[str]:
     """Relative links to other pages, without their anchors."""
     return re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
@@ -60,21 +68,27 @@ def missing_files(page: Path) -> list[str]:
     return missing
 
 
+def private_words(page: Path) -> list[str]:
+    """Words of our own making, outside of code and of the words that another page quotes."""
+    prose = re.sub(r"^```.*?^```|`[^`]*`|\"[^\"\n]*\"", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    return PRIVATE.findall(prose)
+
+
 def missing_targets(page: Path) -> list[str]:
     """``make`` targets that the Makefile does not have."""
     makefile = (ROOT / "Makefile").read_text()
-    targets = re.findall(r"(?:`|^)make ([a-z][a-z -]*[a-z])", page.read_text(), flags=re.MULTILINE)
+    targets = re.findall(r"(?:`|^)make ([a-z][a-z0-9 -]*[a-z0-9])", page.read_text(), flags=re.MULTILINE)
     words = {word for line in targets for word in line.split()}
     return [word for word in sorted(words) if not re.search(rf"^{word}:", makefile, flags=re.MULTILINE)]
 
 
 def missing_commands(page: Path) -> list[str]:
-    """Subcommands that ``.venv/bin/millstream`` does not have."""
-    named = set(re.findall(r"\.venv/bin/millstream ([a-z]+)", page.read_text()))
+    """Subcommands, at the beginning of a line of shell or of code in a sentence, that ``millstream`` does not have."""
+    named = set(re.findall(r"(?:^\$? ?|`)millstream ([a-z]+)", page.read_text(), flags=re.MULTILINE))
     return sorted(named - set(COMMANDS))
 
 
-CHECKS = [missing_links, missing_anchors, missing_files, missing_targets, missing_commands]
+CHECKS = [missing_links, missing_anchors, missing_files, missing_targets, missing_commands, private_words]
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -87,8 +101,15 @@ def test_page_names_only_what_exists(page: Path, check) -> None:
 def test_checks_see_what_is_missing(tmp_path: Path) -> None:
     """The checks above can fail."""
     page = tmp_path / "page.md"
-    page.write_text("[a](none.md) [b](#none) `engine/none.py` `make coffee` and .venv/bin/millstream sing\n")
-    assert [check(page) for check in CHECKS] == [["none.md"], ["none"], ["engine/none.py"], ["coffee"], ["sing"]]
+    page.write_text("[a](none.md) [b](#none) `engine/none.py` `make coffee` and `millstream sing`, a burial\n")
+    assert [check(page) for check in CHECKS] == [
+        ["none.md"],
+        ["none"],
+        ["engine/none.py"],
+        ["coffee"],
+        ["sing"],
+        ["burial"],
+    ]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -138,6 +159,29 @@ def test_a_decision_is_a_screen_with_its_reasons() -> None:
         text = path.read_text()
         assert re.findall(r"^## (.*)$", text, flags=re.MULTILINE) == ["Context", "Decision", "Consequences"], path.name
         assert len(text.splitlines()) <= 40, path.name
+
+
+def test_the_figures_of_the_readme_are_measured() -> None:
+    """Each rate that the README names is one of docs/benchmarks.md, which says how it was measured."""
+    section = (ROOT / "README.md").read_text().partition("## How fast it is")[2].partition("\n## ")[0]
+    figures = re.findall(r"\d+,\d{3}|\d\.\d\d", section)
+    assert len(figures) > 10
+    measured = (ROOT / "docs" / "benchmarks.md").read_text()
+    assert [figure for figure in figures if figure not in measured] == []
+
+
+def test_the_map_has_every_room() -> None:
+    """The rows of a part in the table name the folders in it, no more and no fewer."""
+    table = (ROOT / "ARCHITECTURE.md").read_text().partition("| its rooms |")[2].partition("\n\n")[0]
+    rooms_in: dict[str, set[str]] = {}
+    parts: list[str] = []
+    for first, *_, last in (line.strip("|").split("|") for line in table.splitlines() if line.startswith("| ")):
+        parts = re.findall(r"`(\w+)/`", first) or parts  # a row without one goes on with that before
+        for part in parts:
+            rooms_in.setdefault(part, set()).update(re.findall(r"`(\w+)`", last))
+    for part, rooms in rooms_in.items():
+        folders = {init.parent.name for init in (ROOT / "src/millstream" / part).glob("*/__init__.py")}
+        assert rooms == folders, part
 
 
 def test_the_map_fits_two_screens() -> None:

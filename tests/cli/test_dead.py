@@ -30,25 +30,25 @@ def letter(**changes: Any) -> DeadLetter:
     return DeadLetter(**{**values, **changes})
 
 
-def bury(client: redis.Redis, key: str | bytes, entry: str = "*", **changes: Any) -> str:
+def add_letter(client: redis.Redis, key: str | bytes, entry: str = "*", **changes: Any) -> str:
     made: Any = client.execute_command("XADD", key, entry, *pack(letter(**changes)))
     return str(made.decode())
 
 
 def test_a_dead_letter_stream_of_any_name_is_found(server: ServerProcess, client: redis.Redis) -> None:
     """`dead="failed-cd"`: listed, and found by its own name and by that of the stream its letters came from."""
-    grave = bury(client, "failed-cd")
+    stored = add_letter(client, "failed-cd")
     client.xadd("plain", {"n": 1})
     rows = json.loads(run(server, "ls", "-o", "json").stdout)
     assert [(row["key"], row["letters"], row["streams"]) for row in rows] == [("failed-cd", 1, ["orders"])]
     for name in ("orders", "failed-cd"):
-        assert [row["id"] for row in json.loads(run(server, "ls", name, "-o", "json").stdout)] == [grave]
-        assert run(server, "show", name, grave).exit_code == 0
-    bury(client, "failed-ef")
+        assert [row["id"] for row in json.loads(run(server, "ls", name, "-o", "json").stdout)] == [stored]
+        assert run(server, "show", name, stored).exit_code == 0
+    add_letter(client, "failed-ef")
     twice = run(server, "ls", "orders")
     assert (twice.exit_code, "failed-cd, failed-ef" in twice.stderr) == (2, True)
-    assert run(server, "retry", "orders", "--key", "failed-cd", grave).exit_code == 0
-    bury(client, "orders:dead", "7-7")  # the usual one is meant where there is one
+    assert run(server, "retry", "orders", "--key", "failed-cd", stored).exit_code == 0
+    add_letter(client, "orders:dead", "7-7")  # the usual one is taken where there is one
     assert "7-7" in run(server, "ls", "orders").stdout
 
 
@@ -65,7 +65,7 @@ def test_a_stream_that_is_not_there_is_an_error(
     assert (done.exit_code, done.stdout) == (2, ""), done.output
     assert "there is neither a stream 'nowhere' nor a dead-letter stream of it" in done.stderr
     client.xadd("orders", {"n": 1})
-    bury(client, "orders:dead", "5-5")
+    add_letter(client, "orders:dead", "5-5")
     if "1-0" in words:
         missing = run(server, command, "orders", *rest)
         assert missing.exit_code != 0
@@ -82,13 +82,13 @@ def test_a_stream_without_letters_has_none(server: ServerProcess, client: redis.
 def test_an_envelope_is_opened(server: ServerProcess, client: redis.Redis) -> None:
     """Headers and the payload's JSON, for people and programs; the fields as they are only for programs."""
     packed = envelope.build({"correlation_id": "c-1", "content-type": "application/json"}, b'{"item": "tea"}')
-    grave = bury(client, "orders:dead", fields=(b"__data__", packed, b"more", b"text"))
-    people = run(server, "show", "orders", grave).stdout
+    stored = add_letter(client, "orders:dead", fields=(b"__data__", packed, b"more", b"text"))
+    people = run(server, "show", "orders", stored).stdout
     assert '{"item": "tea"}' in people
     assert "correlation_id  c-1" in people
     assert "more" in people
     assert "BIN" not in people
-    facts = json.loads(run(server, "show", "orders", grave, "-o", "json").stdout)
+    facts = json.loads(run(server, "show", "orders", stored, "-o", "json").stdout)
     assert facts["payload"] == {"item": "tea"}
     assert {"name": "correlation_id", "value": "c-1"} in facts["headers"]
     assert [field["name"] for field in facts["fields"]] == ["__data__", "more"]
@@ -195,4 +195,4 @@ def test_what_is_no_letter_is_said_with_the_reason(server: ServerProcess, client
     for words in (("retry", "orders", "--reason", "overdue"), ("rm", "orders", "--error", "nothing")):
         done = run(server, *words)
         assert (done.exit_code, client.xlen("orders:dead")) == (0, 2)
-        assert "No letter of orders:dead is meant by these options" in done.stderr
+        assert "No letter of orders:dead is chosen by these options" in done.stderr

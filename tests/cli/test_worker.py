@@ -51,7 +51,7 @@ STRANGE += [json.dumps({**FACTS, "id": "web-2", **absurd}) for absurd in ABSURD]
 
 
 def test_a_record_that_no_worker_wrote_is_named_and_passed_over(server: ServerProcess, client: redis.Redis) -> None:
-    """The real worker is shown and can be told what to do, whatever lies beside it."""
+    """The real worker is shown and takes orders, whatever lies beside it."""
     enrol(client, "web-1", json.dumps(FACTS))
     for record in STRANGE:
         enrol(client, "web-2", record)

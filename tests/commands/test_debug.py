@@ -191,7 +191,7 @@ SAVES = [("SAVE", b"OK"), ("BGSAVE", b"Background saving started")]
 def test_saving_brings_the_log_to_the_disk(name: str, answer: bytes) -> None:
     """Written and synced when the answer comes; changes since the last save begin at 0 again."""
     found = World()
-    disk = found.node._log = Disk()
+    disk = found.node.journal.log = Disk()
     client = found.client()
     client.call("SET", "a", "x")
     assert client.call(name) == Simple(answer)

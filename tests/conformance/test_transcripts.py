@@ -60,6 +60,7 @@ def test_every_recorded_command_answers_the_same_in_process(runs: list[Run]) -> 
     assert not differences(runs, ask)
 
 
+@pytest.mark.thorough
 def test_every_recorded_command_answers_the_same_out_of_snapshots(runs: list[Run]) -> None:
     """The whole keyspace becomes a snapshot and comes back every 37 commands, and no reply tells."""
     world = World(logged=False)

@@ -89,7 +89,7 @@ import millstream
 from millstream.embedded import stores
 client = millstream.connect(sys.argv[1])
 client.xadd("s", {"a": "b"})
-log = next(iter(stores._process.open))._log
+log = next(iter(stores._process.open))._durable.log
 assert log.durable == 0
 """
     words = [sys.executable, "-W", "error", "-c", text, f"{url}?fsync=no"]

@@ -13,7 +13,7 @@ import millstream
 from millstream.embedded.place import parse_place
 from millstream.embedded.store import Store
 from millstream.embedded.stores import Lease
-from millstream.node.disk_guard import Room
+from millstream.node.durability.disk_guard import DiskGuard
 from millstream.persistence.disk import Data, RealDisk, RealFile
 from support.waiting import eventually
 
@@ -86,7 +86,7 @@ def test_full_disk_holds_refuses_and_goes_on(held: Held) -> None:
         held.disk.full = True
         writer = threading.Thread(target=lambda: answers.append(client.append("word", "y")))
         writer.start()
-        eventually(lambda: held.store.node.is_holding)
+        eventually(lambda: held.store.node.journal.is_holding)
         with pytest.raises(redis.ResponseError, match=f"{REFUSED}No space left on device. Writes are turned away"):
             client.xadd("s", {"a": "b"})
         with pytest.raises(redis.ResponseError, match="has changes that wait for space"):
@@ -98,7 +98,7 @@ def test_full_disk_holds_refuses_and_goes_on(held: Held) -> None:
         held.disk.full = False
         writer.join()
         assert answers == [2]
-        eventually(lambda: held.store.node.outage is None)
+        eventually(lambda: held.store.node.journal.outage is None)
         assert client.get("word") == b"xy"
         assert client.xadd("s", {"a": "b"})
         assert client.info("persistence")["aof_last_write_status"] == "ok"
@@ -124,7 +124,7 @@ def test_too_little_space_refuses_before_a_write_fails(held: Held) -> None:
 @FSYNC
 def test_a_floor_that_is_lowered_counts_at_once(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever sets it need not wait for the next look."""
-    monkeypatch.setattr(Room, "delay", lambda _: 1000.0)
+    monkeypatch.setattr(DiskGuard, "delay", lambda _: 1000.0)
     with millstream.connect(held.url) as client:
         held.disk.space = 1000
         eventually(lambda: refused(client))
@@ -161,7 +161,7 @@ def test_closing_while_it_is_full_loses_only_what_was_not_acknowledged(held: Hel
         held.disk.full = True
         writer = threading.Thread(target=write)
         writer.start()
-        eventually(lambda: held.store.node.is_holding)
+        eventually(lambda: held.store.node.journal.is_holding)
         with pytest.raises(millstream.errors.DiskFullError, match="No space left on device; free some space there"):
             held.store.close()
         writer.join()

@@ -2,6 +2,8 @@
 
 import gc
 import threading
+from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -249,3 +251,23 @@ def test_urls_that_mean_nothing_are_refused(url: str, match: str) -> None:
     """One sentence says what is wrong, before anything is opened."""
     with pytest.raises(ConfigError, match=match):
         millstream.connect(url)
+
+
+def test_a_thread_may_be_told_to_close_while_its_state_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The garbage collector may run at the allocation with which a new thread's state begins."""
+    done: list[str] = []
+
+    def collected() -> deque[Callable[[], None]]:
+        with Guard():
+            outside(lambda: done.append("closed"))
+        return deque()
+
+    def take() -> None:
+        with Guard():
+            done.append("inside")
+
+    monkeypatch.setattr(guard, "deque", collected)
+    thread = threading.Thread(target=take)
+    thread.start()
+    thread.join()
+    assert sorted(done) == ["closed", "inside"]

@@ -235,7 +235,9 @@ def change_text(text: str, anchor: Anchor) -> str:
 
 
 def change_lua(text: str, anchor: Anchor) -> str:
-    """Change the text of one Lua function at the top of a file."""
+    """Change the text of one Lua function at the top of a file, or of the file where no function is named."""
+    if not anchor.place:
+        return change_text(text, anchor)
     found = re.search(rf"^(local )?function {re.escape(anchor.place)}\(.*?^end$", text, re.MULTILINE | re.DOTALL)
     if found is None:
         raise Misplaced("no such function there")

@@ -61,9 +61,9 @@ FAULTS = (
         "registry-believed",
         "A record that no worker wrote is passed over.",
         "worker/registry/protocol.py",
-        "census",
-        "told = None if wrong_type else facts.parse(worker, _checked(reply))",
-        "told = None if wrong_type else json.loads(_checked(reply))",
+        "read_workers",
+        "record = None if wrong_type else facts.parse(worker, _checked(reply))",
+        "record = None if wrong_type else json.loads(_checked(reply))",
         "tests/cli/test_worker.py::test_a_record_that_no_worker_wrote_is_named_and_passed_over[real_server]",
     ),
     Fault(

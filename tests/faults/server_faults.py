@@ -31,7 +31,7 @@ FAULTS = (
     Fault(
         "dump-shows-times-before-durable",
         "DUMP, which tells when consumers were seen, waits for the disk like XINFO.",
-        "node/outage.py",
+        "node/durability/outage.py",
         "shows_times",
         "return row.name.startswith('xinfo') or row.name == 'dump'",
         "return row.name.startswith('xinfo')",
@@ -40,37 +40,36 @@ FAULTS = (
     Fault(
         "released-before-the-sync",
         "Under always a reply waits for the sync, not for the write.",
-        "server/committer.py",
-        "Committer._write_and_sync",
-        "self._log.write()",
-        "self._loop.call_soon_threadsafe(self._release, self._log.write())",
+        "node/durability/group_commit.py",
+        "GroupCommit.next_step",
+        "return Step.WRITE_AND_SYNC if self._policy == 'always' else Step.WRITE",
+        "return Step.WRITE",
         f"{COMMITTER}::test_always_releases_after_the_sync",
     ),
     Fault(
         "released-before-the-write",
         "Under everysec and no a reply waits for the write.",
-        "server/committer.py",
-        "Committer._turn",
-        "self._release(self._log.write())",
+        "node/durability/group_commit.py",
+        "GroupCommit.done",
+        "before = self.gate.released",
         """
-        self._release(self._log.appended)
-        self._log.write()
+        before = self.gate.released
+        if report.step is Step.WRITE:
+            self.gate.released = self._log.appended
         """,
         f"{COMMITTER}::test_others_release_nothing_that_is_not_written",
-        which="1 of 2",
     ),
     Fault(
         "failed-disk-releases",
         "After a failed sync no reply is released.",
-        "server/committer.py",
-        "Committer._done",
-        "self._fail(error)",
+        "node/durability/group_commit.py",
+        "GroupCommit.done",
+        "self.fail(report.error, now)",
         """
-        self._release(self._log.appended)
-        self._fail(error)
+        self.fail(report.error, now)
+        self.gate.released = self._log.appended
         """,
         f"{COMMITTER}::test_broken_disk_releases_nothing",
-        which="2 of 3",
     ),
     Fault(
         "failed-disk-goes-on",
@@ -85,28 +84,28 @@ FAULTS = (
     Fault(
         "everysec-never-syncs",
         "Under everysec what was written is synced by itself.",
-        "server/committer.py",
-        "Committer._turn",
-        "if self._policy == 'everysec' and self._timer is None: ...",
-        "if self._policy == 'never' and self._timer is None: ...",
+        "node/durability/group_commit.py",
+        "GroupCommit.done",
+        "if self._policy == 'everysec' and self.sync_at is None: ...",
+        "if self._policy == 'never' and self.sync_at is None: ...",
         f"{COMMITTER}::test_everysec_syncs_by_itself",
     ),
     Fault(
         "everysec-waits-for-the-loop",
         "Under everysec a command that keeps all others waiting does not keep what was acknowledged from the disk.",
         "server/committer.py",
-        "Committer._turn",
-        "self._jobs.put(_watch)",
+        "Committer._settle",
+        "self._steps.put(time.monotonic() + self._sync_seconds)",
         "pass",
         f"{COMMITTER}::test_everysec_syncs_while_one_command_keeps_the_loop",
     ),
     Fault(
         "everysec-syncs-once",
         "Under everysec no more than about a second of writes is ever unsynced.",
-        "server/committer.py",
-        "Committer._sync_due",
-        "self._timer = None",
-        "",
+        "node/durability/group_commit.py",
+        "GroupCommit.done",
+        "self.synced_at, self.sync_at = now, None",
+        "self.synced_at, self.sync_at = now, now + 1000",
         "tests/server/disk/test_window.py::test_everysec_loses_at_most_its_window",
     ),
     Fault(
@@ -114,17 +113,16 @@ FAULTS = (
         "A stop brings everything to the disk first.",
         "server/committer.py",
         "Committer.close",
-        "self._start(self._write_and_sync)",
+        "self._start(Step.WRITE_AND_SYNC)",
         "",
         f"{COMMITTER}::test_closing_leaves_nothing_behind_for_the_next_turn",
-        which="1 of 2",
     ),
     Fault(
         "stop-forgets-what-it-owes",
         "A stop sends the replies that waited for the disk.",
         "server/connection.py",
         "Connection._close_if_done",
-        "if self._ending and (not self._parked) and (not self._closed): ...",
+        "if self._ending and (not self._held) and (not self._closed): ...",
         "if self._ending and (not self._closed): ...",
         "tests/server/disk/test_shown.py::test_a_stop_sends_what_waited_for_the_disk",
         GONE,
@@ -132,19 +130,19 @@ FAULTS = (
     Fault(
         "replies-overtake",
         "A reply never overtakes an earlier one of its connection.",
-        "server/connection.py",
-        "Connection._send",
-        "if self._parked or (committer is not None and barrier > committer.released): ...",
-        "if committer is not None and barrier > committer.released: ...",
+        "node/durability/held_replies.py",
+        "HeldReplies.hold",
+        "if self._queue or barrier > self._gate.released: ...",
+        "if barrier > self._gate.released: ...",
         "tests/server/disk/test_shown.py::test_no_reply_overtakes_one_that_waits",
     ),
     Fault(
         "connection-ignores-barriers",
         "A reply waits for its barrier.",
-        "server/connection.py",
-        "Connection._send",
-        "if self._parked or (committer is not None and barrier > committer.released): ...",
-        "if self._parked: ...",
+        "node/durability/held_replies.py",
+        "HeldReplies.hold",
+        "if self._queue or barrier > self._gate.released: ...",
+        "if self._queue: ...",
         f"{SHOWN}[reply]",
     ),
     Fault(
@@ -159,11 +157,11 @@ FAULTS = (
     Fault(
         "reply-before-durable",
         "A write's reply waits for its record.",
-        "node/node.py",
-        "Node._outcome",
-        "barrier = log_.appended if shows_soft else self._hard",
+        "node/clients/replies.py",
+        "Replies.outcome",
+        "barrier = journal.log.appended if shows_soft else journal.position",
         """
-        barrier = log_.appended if shows_soft else self._hard
+        barrier = journal.log.appended if shows_soft else journal.position
         barrier *= row is None or 'write' not in row.flags
         """,
         f"{SHOWN}[reply]",
@@ -171,11 +169,11 @@ FAULTS = (
     Fault(
         "read-before-durable",
         "Nobody reads a write that is not durable.",
-        "node/node.py",
-        "Node._outcome",
-        "barrier = log_.appended if shows_soft else self._hard",
+        "node/clients/replies.py",
+        "Replies.outcome",
+        "barrier = journal.log.appended if shows_soft else journal.position",
         """
-        barrier = log_.appended if shows_soft else self._hard
+        barrier = journal.log.appended if shows_soft else journal.position
         barrier *= row is None or row.name != 'xrange'
         """,
         f"{SHOWN}[read]",
@@ -183,8 +181,8 @@ FAULTS = (
     Fault(
         "wake-up-before-durable",
         "A waiting reader is not woken by a write that is not durable.",
-        "node/node.py",
-        "Node._send",
+        "node/clients/sessions.py",
+        "Sessions.send",
         "self.outbox.append((session, outcome))",
         "self.outbox.append((session, Outcome(outcome.buffers, 0)))",
         f"{SHOWN}[wake-up]",
@@ -196,10 +194,10 @@ FAULTS = (
         "Node._retry",
         """
         self._flush(now)
-        self._send(session, reply, row)
+        self.sessions.send(session, reply, row)
         """,
         """
-        self._send(session, reply, row)
+        self.sessions.send(session, reply, row)
         self._flush(now)
         """,
         f"{NODE_LOG}::test_a_woken_reader_waits_for_the_record_of_its_delivery",
@@ -207,30 +205,30 @@ FAULTS = (
     Fault(
         "event-before-durable",
         "A keyspace event does not tell of a write that is not durable.",
-        "node/node.py",
-        "Node._flush",
-        "(session, Outcome(encode(push, session.resp), self._hard))",
-        "(session, Outcome(encode(push, session.resp), self._hard * (b'__key' not in push.items[1])))",
+        "node/clients/sessions.py",
+        "Sessions.send_messages",
+        "(session, Outcome(encode(push, session.resp), barrier))",
+        "(session, Outcome(encode(push, session.resp), barrier * (b'__key' not in push.items[1])))",
         f"{SHOWN}[event]",
     ),
     Fault(
         "message-before-durable",
         "A published message comes behind the writes before it.",
-        "node/node.py",
-        "Node._flush",
-        "self.outbox.append((session, Outcome(encode(push, session.resp), self._hard)))",
-        "self.outbox.append((session, Outcome(encode(push, session.resp), self._hard * (b'__key' in push.items[1]))))",
+        "node/clients/sessions.py",
+        "Sessions.send_messages",
+        "self.outbox.append((session, Outcome(encode(push, session.resp), barrier)))",
+        "self.outbox.append((session, Outcome(encode(push, session.resp), barrier * (b'__key' in push.items[1]))))",
         f"{SHOWN}[message]",
     ),
     Fault(
         "messages-before-the-record",
         "An event waits for the record of its own command.",
-        "node/node.py",
-        "Node.publish",
-        "self._messages += told",
+        "node/clients/sessions.py",
+        "Sessions.publish",
+        "self._messages += found",
         """
-        for session, push in told:
-            self.outbox.append((session, Outcome(encode(push, session.resp), self._hard)))
+        for session, push in found:
+            self.outbox.append((session, Outcome(encode(push, session.resp), self._replies._journal.position)))
         """,
         f"{SHOWN}[event]",
     ),
@@ -241,8 +239,9 @@ FAULTS = (
         "Node.script_context",
         "return self._context(session, ctx.now, may_block=False)",
         """
+        note = self.journal.note
         return Context(
-            self, session, ctx.now, lambda step, _: self._journal(step, True), self._notify, may_block=False
+            self.host, session, ctx.now, lambda step, _: note(step, True), self.sessions.notify, may_block=False
         )
         """,
         f"{SHOWN}[script]",
@@ -250,11 +249,11 @@ FAULTS = (
     Fault(
         "transaction-before-durable",
         "EXEC's reply waits for what the transaction wrote.",
-        "node/node.py",
-        "Node._outcome",
-        "barrier = log_.appended if shows_soft else self._hard",
+        "node/clients/replies.py",
+        "Replies.outcome",
+        "barrier = journal.log.appended if shows_soft else journal.position",
         """
-        barrier = log_.appended if shows_soft else self._hard
+        barrier = journal.log.appended if shows_soft else journal.position
         barrier *= row is None or row.name != 'exec'
         """,
         f"{SHOWN}[transaction]",
@@ -266,10 +265,10 @@ FAULTS = (
         "Node.execute",
         """
         self._flush(now)
-        outcome = self._outcome(session, reply, row)
+        outcome = self.replies.outcome(session, reply, row)
         """,
         """
-        outcome = self._outcome(session, reply, row)
+        outcome = self.replies.outcome(session, reply, row)
         self._flush(now)
         """,
         f"{NODE_LOG}::test_a_write_waits_for_its_own_record",
@@ -277,18 +276,18 @@ FAULTS = (
     Fault(
         "xinfo-before-durable",
         "XINFO does not show a seen time that is not durable.",
-        "node/node.py",
-        "Node._outcome",
-        "barrier = log_.appended if shows_soft else self._hard",
-        "barrier = self._hard",
+        "node/clients/replies.py",
+        "Replies.outcome",
+        "barrier = journal.log.appended if shows_soft else journal.position",
+        "barrier = journal.position",
         f"{NODE_LOG}::test_a_consumer_seen_again_delays_only_those_who_look",
     ),
     Fault(
         "recovered-state-before-durable",
         "What was recovered counts as written.",
-        "node/node.py",
-        "Node.recover",
-        "if self._log is not None: ...",
+        "node/journal.py",
+        "Journal.recovered",
+        "if self.log is not None: ...",
         "",
         f"{NODE_LOG}::test_a_recovered_node_answers_behind_its_log",
     ),
@@ -297,9 +296,9 @@ FAULTS = (
         "A transaction is whole in the log or absent.",
         "node/node.py",
         "Node._exec",
-        "refused = self.refusal(session, row, argv, now, 'multi')",
+        "refused = self.admission.refusal(session, row, argv, now, 'multi')",
         """
-        refused = self.refusal(session, row, argv, now, 'multi')
+        refused = self.admission.refusal(session, row, argv, now, 'multi')
         self._flush(now)
         """,
         "tests/node/test_transactions.py::test_a_transaction_is_one_record",
@@ -311,7 +310,7 @@ FAULTS = (
         "Node._run",
         "log.exception('internal error in %s', row.name)",
         """
-        self._steps.clear()
+        self.journal._steps.clear()
         log.exception('internal error in %s', row.name)
         """,
         f"{NODE_LOG}::test_what_a_defect_left_behind_is_logged_all_the_same",
@@ -328,9 +327,9 @@ FAULTS = (
     Fault(
         "save-does-not-sync",
         "SAVE answers when everything is on the medium.",
-        "node/node.py",
-        "Node.save",
-        "self._log.sync()",
+        "node/journal.py",
+        "Journal.save",
+        "self.log.sync()",
         "",
         "tests/server/disk/test_shown.py::test_save_is_a_sync",
         which="2 of 2",
@@ -338,7 +337,7 @@ FAULTS = (
     Fault(
         "writes-taken-by-a-full-disk",
         "While the disk is full every write is refused.",
-        "node/outage.py",
+        "node/durability/outage.py",
         "Outage.refusal",
         "if 'write' in row.flags: ...",
         "if 'write' in row.flags and self.held: ...",
@@ -361,14 +360,11 @@ FAULTS = (
         "A stop on a full disk releases nothing that is not on it.",
         "server/committer.py",
         "Committer.close",
+        "self._steps.put(None)",
         """
-        if self.failure is None and (not self._room.is_full):
-            self._release(self._synced)
-        """,
-        """
-        if self.failure is None:
-            self._synced = self._log.appended
-            self._release(self._synced)
+        self.gate.released = self._log.appended
+        self.gate.open()
+        self._steps.put(None)
         """,
         f"{COMMITTER}::test_closing_on_a_full_disk_releases_nothing",
     ),
@@ -462,7 +458,7 @@ FAULTS = (
     Fault(
         "old-message-forgotten-at-once",
         "A stream remembers a message that is too old until the look that comes once a second.",
-        "node/chores.py",
+        "node/cron.py",
         "",
         "FORGETTING = 1000",
         "FORGETTING = 0",

@@ -171,7 +171,7 @@ def test_every_fault_names_a_test_that_exists() -> None:
     """File and function are there."""
     missing = []
     for fault in FAULTS:
-        found = re.fullmatch(r"(tests/\w+/test_\w+\.py)::(test_\w+)(\[[\w -]+\])?", fault.caught_by)
+        found = re.fullmatch(r"(tests/[\w/]+/test_\w+\.py)::(test_\w+)(\[[\w -]+\])?", fault.caught_by)
         if not found or not (ROOT / found[1]).exists() or found[2] not in names_in(ROOT / found[1]):
             missing.append(fault)
     assert missing == []

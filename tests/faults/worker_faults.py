@@ -1,4 +1,4 @@
-"""Faults in the worker: ways to lose a job, to run it for ever, or to bury it twice."""
+"""Faults in the worker: ways to lose a job, to run it for ever, or to write its dead letter twice."""
 
 from faults.planting import Fault
 
@@ -35,7 +35,7 @@ FAULTS = (
         "dead-letter-in-two-steps",
         "A dead letter is written and its entry acknowledged in one step.",
         "client/dead_letter/transaction.py",
-        "by_script",
+        "DeadLetterTransaction.by_script",
         "before = set(unsure)",
         """
         before = set(unsure)
@@ -46,8 +46,8 @@ FAULTS = (
     Fault(
         "dead-letter-without-a-look",
         "An entry that another worker has by now is not dead.",
-        "client/dead_letter/transaction.py",
-        "SCRIPT",
+        "client/dead_letter/dead_letter.lua",
+        "",
         "elseif rows[1][2] ~= owner or rows[1][4] ~= count then",
         "elseif rows[1][4] < 0 then",
         f"{FENCING}::test_every_outcome_is_fenced[redis-dead]",
@@ -73,8 +73,8 @@ FAULTS = (
     Fault(
         "ack-although-the-letter-was-refused",
         "An entry whose dead letter cannot be written stays pending.",
-        "client/dead_letter/transaction.py",
-        "SCRIPT",
+        "client/dead_letter/dead_letter.lua",
+        "",
         """
         if type(added) == 'table' then
               found = added.err
@@ -89,11 +89,11 @@ FAULTS = (
     Fault(
         "letters-that-cannot-be-acked",
         "A worker that may not ack writes no letter.",
-        "client/dead_letter/transaction.py",
-        "SCRIPT",
+        "client/dead_letter/dead_letter.lua",
+        "",
         "if type(allowed) == 'table' then return allowed end",
         "",
-        f"{FENCING}::test_a_burial_that_may_not_ack_writes_no_letter[redis]",
+        f"{FENCING}::test_a_worker_that_may_not_ack_writes_no_letter[redis]",
     ),
     Fault(
         "unlimited-retries",
@@ -129,7 +129,7 @@ FAULTS = (
         "course",
         "return Course.ALONE if counted == limit + 1 and crashes > 0 and (not known.alone) else Course.DEAD",
         "return Course.DEAD",
-        "tests/worker/subscriber/test_isolation.py::test_a_lost_record_costs_no_innocent_its_life",
+        "tests/worker/subscriber/test_isolation.py::test_a_lost_record_makes_no_other_entry_dead",
     ),
     Fault(
         "suspects-run-together",
@@ -142,7 +142,7 @@ FAULTS = (
     ),
     Fault(
         "suspects-are-charged-while-they-wait",
-        "A crash beside a suspect that waits to be alone is not charged to it.",
+        "A crash beside an entry that waits to be alone is not charged to it.",
         "worker/settlement/failure_log.py",
         "FailureLog._uncharging",
         "return [Step(emulate.recount(group, consumer, part[0].deliveries - 1), part) for part in by_count(entries)]",
@@ -161,8 +161,8 @@ FAULTS = (
     Fault(
         "no-fencing",
         "A worker that lost its entry can no longer acknowledge it.",
-        "worker/settlement/fence_scripts.py",
-        "MOVE",
+        "worker/settlement/fence.lua",
+        "",
         "if row[2] == owner and (row[4] == count or count == 0) then",
         "if row[4] >= 0 then",
         f"{FENCING}::test_every_outcome_is_fenced[redis-ack]",
@@ -170,8 +170,8 @@ FAULTS = (
     Fault(
         "fence-by-name-alone",
         "A claim under the same consumer name is noticed.",
-        "worker/settlement/fence_scripts.py",
-        "MOVE",
+        "worker/settlement/fence.lua",
+        "",
         "if row[2] == owner and (row[4] == count or count == 0) then",
         "if row[2] == owner then",
         f"{FENCING}::test_a_claim_under_the_same_name_is_noticed[redis]",
@@ -264,7 +264,7 @@ FAULTS = (
         "Intake._end_read",
         "if reply != 0: ...",
         "if reply is not None: ...",
-        "tests/worker/subscriber/test_stopping.py::test_a_word_that_came_before_the_read_it_is_to_end_is_repeated[redis]",
+        "tests/worker/subscriber/test_stopping.py::test_a_command_that_came_before_the_read_it_is_to_end_is_repeated[redis]",
     ),
     Fault(
         "acked-without-a-letter",

@@ -46,11 +46,11 @@ def home(tmp_path: Path) -> Path:
 def rewritten(home: Path, snapshot: list[bytes] | None = None, more: bytes | None = None) -> None:
     """Twenty records, of which the first ten are in a snapshot; or something else is in it, or behind them all."""
     log = write_log(home, [xadd(number) for number in range(1, 11)], close=False)
-    disk, rewrite = RealDisk(), log.seal_off()
+    disk, rewrite = RealDisk(), log.begin_rewrite()
     assert rewrite is not None
     make_snapshot(disk, home, rewrite, contents(disk, home, rewrite) if snapshot is None else iter(snapshot))
-    log.adopt(rewrite)
-    log.sweep()
+    log.commit_rewrite(rewrite)
+    log.remove_obsolete()
     for record in [*map(xadd, range(11, 21)), *([] if more is None else [more])]:
         log.append(record)
         log.write()

@@ -16,7 +16,7 @@ from maintenance.test_cut import recovered
 from maintenance.test_examine import damage_middle
 from millstream.errors import DiskError, DiskFullError, LogCorruptError, LogLockedError, StorageError, UsageError
 from millstream.maintenance.backup import copying
-from millstream.maintenance.backup.backup import back_up, read_facts
+from millstream.maintenance.backup.backup import back_up, read_backup_info
 from millstream.maintenance.backup.copying import leftovers
 from millstream.maintenance.backup.exchange import exchange
 from millstream.maintenance.backup.restore import restore
@@ -45,7 +45,7 @@ def test_a_backup_of_a_log_in_use(home: Path, tmp_path: Path) -> None:
     assert content(home) == before
     assert (made.facts.records, made.facts.last, made.facts.last_ms) == (21, 21, START + 20 * STEP)
     assert made.left_out == 0
-    assert read_facts(RealDisk(), tmp_path / "backup") == made.facts
+    assert read_backup_info(RealDisk(), tmp_path / "backup") == made.facts
     assert examine_directory(tmp_path / "backup").report.ok
     assert {name for name, *_ in told} == {"copy", "check"}
     log.append(xadd(22))

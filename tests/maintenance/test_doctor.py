@@ -10,10 +10,10 @@ from click.testing import CliRunner
 from maintenance.conftest import content, flip, segments
 from millstream.cli.main import main
 from millstream.maintenance.health import directory, machine
-from millstream.maintenance.health.directory import examine_place, file_system, fsync_speed
+from millstream.maintenance.health.directory import diagnose_directory, file_system, fsync_speed
 from millstream.maintenance.health.findings import Finding, worst
-from millstream.maintenance.health.machine import examine_machine
-from millstream.maintenance.health.server import Limits, examine_server
+from millstream.maintenance.health.machine import diagnose_machine
+from millstream.maintenance.health.server import Limits, diagnose_server
 from millstream.printable import printable
 from support.ports import free_port
 from support.servers import ServerProcess, millstream_server, redis_server
@@ -35,18 +35,18 @@ def levels(findings: Iterator[Finding]) -> dict[str, str]:
 
 def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Versions, and what is missing or too low."""
-    found = by_check(examine_machine())
+    found = by_check(diagnose_machine())
     assert "redis " in found["libraries"].what
     assert found["uvloop"].level == "ok"
     monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (1024, 4096))
     monkeypatch.setitem(machine._USEFUL, "no-such-library", "why")
-    assert levels(examine_machine()) == {"no-such-library": "note", "descriptors": "warning"}
+    assert levels(diagnose_machine()) == {"no-such-library": "note", "descriptors": "warning"}
 
 
 def test_a_healthy_directory(home: Path) -> None:
     """Nothing to complain of, nothing changed, and the speed is a measurement."""
     before = content(home)
-    found = by_check(examine_place(home))
+    found = by_check(diagnose_directory(home))
     assert {finding.level for check, finding in found.items() if check not in DISK} == {"ok"}
     assert found.keys() >= DISK
     assert f"process {os.getpid()}, which has ended" in found["owner"].what
@@ -59,12 +59,12 @@ def test_a_damaged_log(home: Path) -> None:
     """A problem, with the loss and the way on; a torn end is a warning."""
     with segments(home)[-1].open("ab") as file:
         file.write(b"half a record")
-    assert {check: level for check, level in levels(examine_place(home)).items() if check not in DISK} == {
+    assert {check: level for check, level in levels(diagnose_directory(home)).items() if check not in DISK} == {
         "log": "warning"
     }
     (home / "torn-log-1.seg-5-0").write_bytes(b"x")
     flip(segments(home)[0], 80)
-    found = by_check(examine_place(home))
+    found = by_check(diagnose_directory(home))
     assert (found["log"].level, found["kept aside"].level) == ("problem", "note")
     assert "millstream log check" in found["log"].advice
     assert "whole records stand behind" in found["log"].why
@@ -75,10 +75,10 @@ def test_a_disk_in_trouble(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directory.RealDisk, "free", lambda *_: 1 << 30)
     monkeypatch.setattr(directory, "fsync_speed", lambda _: (25.0, 26.0))
     monkeypatch.setattr(directory, "file_system", lambda _: "nfs4")
-    assert levels(examine_place(home)) == {"file system": "warning", "disk space": "warning", "fsync": "warning"}
+    assert levels(diagnose_directory(home)) == {"file system": "warning", "disk space": "warning", "fsync": "warning"}
     monkeypatch.setattr(directory.RealDisk, "free", lambda *_: 1 << 20)
     monkeypatch.setattr(directory, "file_system", lambda _: "tmpfs")
-    assert levels(examine_place(home)) == {"file system": "problem", "disk space": "problem", "fsync": "warning"}
+    assert levels(diagnose_directory(home)) == {"file system": "problem", "disk space": "problem", "fsync": "warning"}
 
 
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="no memory file system to look at")
@@ -89,8 +89,8 @@ def test_memory_is_told_from_a_disk() -> None:
 
 def test_a_wrong_directory(tmp_path: Path) -> None:
     """Not an empty log."""
-    assert levels(examine_place(tmp_path / "wrong")) == {"directory": "problem"}
-    assert worst(examine_place(tmp_path / "wrong")) == "problem"
+    assert levels(diagnose_directory(tmp_path / "wrong")) == {"directory": "problem"}
+    assert worst(diagnose_directory(tmp_path / "wrong")) == "problem"
 
 
 @pytest.fixture(params=["redis", "millstream"])
@@ -112,7 +112,7 @@ def test_a_healthy_server(server: ServerProcess) -> None:
         client.xgroup_create("orders", "billing", 0)
         client.xreadgroup("billing", "anna", {"orders": ">"})
         before = client.xinfo_stream("orders", full=True)
-        assert levels(examine_server(server.url, Limits())).keys() <= {"capabilities"}
+        assert levels(diagnose_server(server.url, Limits())).keys() <= {"capabilities"}
         assert client.xinfo_stream("orders", full=True) == before
         assert client.dbsize() == 1
 
@@ -130,12 +130,12 @@ def test_streams_in_trouble(server: ServerProcess, monkeypatch: pytest.MonkeyPat
         client.xgroup_create("orders", "billing", 0)
         client.xreadgroup("billing", "anna", {"orders": ">"}, count=2)
         client.xclaim("orders", "billing", "anna", 0, ["2-0"], idle=7_200_000)
-    found = by_check(examine_server(server.url, Limits()))
+    found = by_check(diagnose_server(server.url, Limits()))
     assert found["pending"].what.startswith("orders billing: 2 pending; 2-0")
     assert found["lag unknown"].what.startswith("orders middle:")
     assert found["untrimmed"].what.startswith("grows: 5 entries")
     assert "dead consumer" not in found
-    found = by_check(examine_server(server.url, Limits(pending_ms=0)))
+    found = by_check(diagnose_server(server.url, Limits(pending_ms=0)))
     assert "orders billing anna" in found["dead consumer"].what
     assert "claim its entries" in found["dead consumer"].advice
 
@@ -150,7 +150,7 @@ def test_bytes_that_are_no_text(server: ServerProcess, monkeypatch: pytest.Monke
         client.execute_command("XADD", stream, "*", b"\xff", b"\xfe")
         client.xgroup_create(stream, group, 0)
         client.xreadgroup(group, consumer, {stream: ">"}, count=1)
-    found = by_check(examine_server(server.url, Limits(pending_ms=0)))
+    found = by_check(diagnose_server(server.url, Limits(pending_ms=0)))
     for check in ("untrimmed", "pending", "dead consumer"):
         assert "or\\xffders\\x1b[2J" in printable(found[check].what)
     assert "bil\\xfeling an\\xfdna: idle" in printable(found["dead consumer"].what)
@@ -166,18 +166,18 @@ def test_bytes_that_are_no_text(server: ServerProcess, monkeypatch: pytest.Monke
 def test_settings_that_lose_events(tmp_path: Path) -> None:
     """Eviction of any key, no append-only file, fsync now and then, memory nearly full."""
     with redis_server(tmp_path, "--maxmemory", "1gb", "--maxmemory-policy", "allkeys-lru") as server:
-        found = levels(examine_server(server.url, Limits()))
+        found = levels(diagnose_server(server.url, Limits()))
         assert found == {"capabilities": "note", "maxmemory-policy": "problem", "appendonly": "problem"}
         with server.client() as client:
             client.config_set("maxmemory-policy", "noeviction")
             client.config_set("appendonly", "yes")
             client.config_set("maxmemory", client.info("memory")["used_memory"])
-        found = levels(examine_server(server.url, Limits()))
+        found = levels(diagnose_server(server.url, Limits()))
         assert found == {"capabilities": "note", "memory": "warning", "appendfsync": "warning"}
         with server.client() as client:
             client.acl_setuser("eve", enabled=True, passwords=["+pw"], keys=["*"], commands=["+@all", "-config"])
         url = server.url.replace("redis://", "redis://eve:pw@")
-        assert by_check(examine_server(url, Limits()))["settings"].level == "note"
+        assert by_check(diagnose_server(url, Limits()))["settings"].level == "note"
 
 
 def test_memory_only_and_many_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +187,7 @@ def test_memory_only_and_many_streams(tmp_path: Path, monkeypatch: pytest.Monkey
             for number in range(30):
                 client.xadd(f"s{number}", {"n": 1})
         monkeypatch.setattr("millstream.maintenance.health.server._LARGE", 1)
-        findings = list(examine_server(server.url, Limits(streams=25)))
+        findings = list(diagnose_server(server.url, Limits(streams=25)))
     assert {f.check: f.level for f in findings}["appendonly"] == "problem"
     untrimmed = [finding.what for finding in findings if finding.check == "untrimmed"]
     assert (len(untrimmed), untrimmed[-1]) == (21, "and 5 more findings of this kind")
@@ -196,4 +196,4 @@ def test_memory_only_and_many_streams(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_server_that_does_not_answer() -> None:
     """One problem, and the next step."""
-    assert levels(examine_server(f"redis://127.0.0.1:{free_port()}", Limits())) == {"reachable": "problem"}
+    assert levels(diagnose_server(f"redis://127.0.0.1:{free_port()}", Limits())) == {"reachable": "problem"}

@@ -16,7 +16,7 @@ from maintenance.conftest import START, STEP, content, flip, rewritten, segments
 from millstream.errors import DiskError, StorageError
 from millstream.maintenance.backup.backup import back_up
 from millstream.maintenance.backup.restore import restore
-from millstream.maintenance.health.directory import examine_place
+from millstream.maintenance.health.directory import diagnose_directory
 from millstream.maintenance.log.cut import cut
 from millstream.maintenance.log.dump import Choice, dump
 from millstream.maintenance.log.examine import advice, examine_directory, kind_of
@@ -270,7 +270,7 @@ def test_a_directory_of_something_else(tmp_path: Path, files: tuple[str, ...]) -
         examine_directory(tmp_path)
     with pytest.raises(StorageError, match="holds no log"):
         list(dump(tmp_path, Choice()))
-    assert [(found.level, found.what) for found in examine_place(tmp_path) if found.check == "log"] == [
+    assert [(found.level, found.what) for found in diagnose_directory(tmp_path) if found.check == "log"] == [
         ("warning", f"{tmp_path} holds no log")
     ]
 
@@ -288,7 +288,7 @@ with path.open("ab", buffering=0) as file:
 
 
 def test_a_record_that_is_being_written_is_no_tear(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process is half-way through a write when the picture is made, and ends it while we look again."""
+    """Another process is half-way through a write when the view is made, and ends it while we look again."""
     whole = content(home)
     log, _ = Log.open(home)
     log.append(xadd(21))

@@ -19,7 +19,7 @@ def main(source: str, target: str, phase: str, nth: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     with Link(source) as one, Link(target) as other:
-        run.move(one, other, run.Choices(way="commands"), tell)
+        run.move(one, other, run.MigrationOptions(way="commands"), tell)
 
 
 if __name__ == "__main__":

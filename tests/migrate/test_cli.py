@@ -106,7 +106,7 @@ def test_a_pattern_that_matches_no_stream(
 
 def test_a_file_that_differs_is_said(filled: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it is, and what to do."""
-    monkeypatch.setattr(command_file.wording, "adding", lambda key, page: [])
+    monkeypatch.setattr(command_file.build, "adding", lambda key, page: [])
     result = typed("export", filled.url, str(tmp_path / "out"), "--db", "2")
     assert result.exit_code == 1
     assert f"is kept as {tmp_path}/out.differs" in result.stderr

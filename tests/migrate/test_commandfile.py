@@ -17,7 +17,7 @@ from millstream.client.connect import sync_client
 from millstream.migrate import command_file, run
 from millstream.migrate.capabilities import VERSIONS
 from millstream.migrate.connection import Link, pack
-from millstream.migrate.errors import TransferError
+from millstream.migrate.errors import MigrationError
 from support.needs import program
 from support.servers import ServerProcess
 
@@ -51,7 +51,7 @@ def test_redis_cli_loads_the_file(real_redis: ServerProcess, tmp_path: Path, for
         mine.xtrim(key, maxlen=200, approximate=False)
         mine.xgroup_create("empty", "g", mkstream=True)
         mine.pexpireat(key, 5_000_000_000_000)
-        report = run.to_file(link, path, form, VERSIONS["7.0"], run.Choices(), lambda *_: None)
+        report = run.to_file(link, path, form, VERSIONS["7.0"], run.MigrationOptions(), lambda *_: None)
         assert report.ok
         words = [program("redis-cli"), "-p", str(real_redis.port), *(["--pipe"] if form == "resp" else [])]
         with path.open("rb") as file:
@@ -73,10 +73,10 @@ def test_a_file_cut_off_is_refused(tmp_path: Path, form: str, is_packed: bool) -
     with Link("memory://cut") as link:
         for end in range(1, len(whole)):
             path.write_bytes(gzip.compress(whole[:end]) if is_packed else whole[:end])
-            with pytest.raises(TransferError):
+            with pytest.raises(MigrationError):
                 command_file.load(path, link)
         path.write_bytes(gzip.compress(whole)[:-3])
-        with pytest.raises(TransferError, match="cannot be read"):
+        with pytest.raises(MigrationError, match="cannot be read"):
             command_file.load(path, link)
         assert link.call("DBSIZE") == 0
 
@@ -88,7 +88,7 @@ def exported(path: Path, form: command_file.Form, keys: list[bytes]) -> bytes:
         for key in keys:
             mine.xadd(key, {"f": "1"}, id="1-1")
             mine.xadd(key, {"f": "2"}, id="2-1")
-        report = run.to_file(link, path, form, VERSIONS["8.8"], run.Choices(), lambda *_: None)
+        report = run.to_file(link, path, form, VERSIONS["8.8"], run.MigrationOptions(), lambda *_: None)
         assert report.ok
     return path.read_bytes()
 
@@ -104,7 +104,7 @@ def test_a_file_that_lost_commands_is_refused(tmp_path: Path, form: command_file
     without = whole[:middle] + whole[whole.index(begin, middle + 1) :]
     for cut in [*(whole[:end] for end in range(len(whole))), without]:
         path.write_bytes(gzip.compress(cut) if is_packed else cut)
-        with Link("memory://") as link, pytest.raises(TransferError):
+        with Link("memory://") as link, pytest.raises(MigrationError):
             command_file.load(path, link)
     path.write_bytes(gzip.compress(whole) if is_packed else whole)
     with Link("memory://") as link:
@@ -121,7 +121,7 @@ def test_exports_behind_each_other_are_one_file(tmp_path: Path) -> None:
         command_file.load(path, link)
         assert link.ask([("XLEN", b"a"), ("XLEN", b"b")]) == [2, 2]
     path.write_bytes(one + other[: other.index(b"PING")])
-    with Link("memory://") as link, pytest.raises(TransferError, match="cut off; export it again"):
+    with Link("memory://") as link, pytest.raises(MigrationError, match="cut off; export it again"):
         command_file.load(path, link)
 
 
@@ -132,7 +132,7 @@ def test_other_files_are_refused(tmp_path: Path, text: bytes) -> None:
     """Only commands that an export holds are run."""
     path = tmp_path / "file"
     path.write_bytes(text)
-    with Link("memory://") as link, pytest.raises(TransferError):
+    with Link("memory://") as link, pytest.raises(MigrationError):
         command_file.load(path, link)
 
 
@@ -140,7 +140,7 @@ def test_a_command_that_fails_is_named(tmp_path: Path) -> None:
     """By its number."""
     path = tmp_path / "file"
     path.write_bytes(b"XADD a 2-1 f v\nXADD a 1-1 f v\nPING millstream:export:end:2\n")
-    with Link("memory://") as link, pytest.raises(TransferError, match=r"command 2 \(XADD\)"):
+    with Link("memory://") as link, pytest.raises(MigrationError, match=r"command 2 \(XADD\)"):
         command_file.load(path, link)
 
 
@@ -151,9 +151,9 @@ def test_no_file_is_left_where_it_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), command_file.writing(path):
         raise RuntimeError
     assert path.read_bytes() == b"old"
-    with pytest.raises(TransferError, match="cannot be written"), command_file.writing(tmp_path / "no" / "file"):
+    with pytest.raises(MigrationError, match="cannot be written"), command_file.writing(tmp_path / "no" / "file"):
         pass
-    with pytest.raises(TransferError, match="is a directory"), command_file.writing(tmp_path):
+    with pytest.raises(MigrationError, match="is a directory"), command_file.writing(tmp_path):
         pytest.fail("it is said before anything is written")
     assert list(tmp_path.parent.glob(f"{tmp_path.name}.part")) == []
     with command_file.writing(path) as (file, part):
@@ -188,7 +188,7 @@ def test_a_wrong_file_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """
     path = tmp_path / "out"
     path.write_bytes(b"before")
-    true = command_file.wording.adding
+    true = command_file.build.adding
     spoils: list[Any] = [lambda page: page[1:], lambda page: [(page[0][0], [b"n", b"?"]), *page[1:]]]
     with sync_client("memory://spoiled") as mine, Link("memory://spoiled") as link:
         mine.flushall()
@@ -196,8 +196,8 @@ def test_a_wrong_file_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             raw(mine, "XADD", "a", f"{number}-1", "n", number)
         for spoil in spoils:
             with monkeypatch.context() as patch:
-                patch.setattr(command_file.wording, "adding", lambda key, page, spoil=spoil: true(key, spoil(page)))
-                report = run.to_file(link, path, "resp", VERSIONS["8.8"], run.Choices(), lambda *_: None)
+                patch.setattr(command_file.build, "adding", lambda key, page, spoil=spoil: true(key, spoil(page)))
+                report = run.to_file(link, path, "resp", VERSIONS["8.8"], run.MigrationOptions(), lambda *_: None)
             assert states(report) == {b"a": "failed"}
             assert report.different == tmp_path / "out.differs"
             assert report.different.exists()
@@ -212,7 +212,7 @@ def test_a_source_that_changes_while_the_file_is_compared(tmp_path: Path) -> Non
         for number in range(1, 3001):
             raw(mine, "XADD", "a", f"{number}-1", "n", number)
         change = at(1, "compared", lambda: mine.xdel("a", "2900-1"))
-        report = run.to_file(link, tmp_path / "out", "resp", VERSIONS["8.8"], run.Choices(), change)
+        report = run.to_file(link, tmp_path / "out", "resp", VERSIONS["8.8"], run.MigrationOptions(), change)
     assert states(report) == {b"a": "failed"}
     assert [path.name for path in tmp_path.iterdir()] == ["out.differs"]
 
@@ -225,7 +225,7 @@ def test_a_change_makes_the_export_start_again(tmp_path: Path) -> None:
             raw(mine, "XADD", "a", f"{number}-1", "n", number)
         change = at(2, "copied", lambda: mine.xdel("a", "5-1", "2900-1"))
         path = tmp_path / "out"
-        report = run.to_file(link, path, "resp", VERSIONS["8.8"], run.Choices(), change)
+        report = run.to_file(link, path, "resp", VERSIONS["8.8"], run.MigrationOptions(), change)
         assert states(report) == {b"a": "copied"}
         with sync_client("memory://again") as made, Link("memory://again") as other:
             made.flushall()

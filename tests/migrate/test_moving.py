@@ -17,10 +17,10 @@ from millstream.client.connect import sync_client
 from millstream.client.url import without_password
 from millstream.migrate import copy_stream
 from millstream.migrate import run as moving
-from millstream.migrate.capabilities import VERSIONS, abilities_of
+from millstream.migrate.capabilities import VERSIONS, find_features
 from millstream.migrate.connection import Link
 from millstream.migrate.copy_stream import TEMPORARY, Copier
-from millstream.migrate.errors import LinkError, RefusedError, TransferError
+from millstream.migrate.errors import LinkError, MigrationError, RefusedError
 from support.ports import free_port
 from support.servers import ServerProcess, redis_server
 from support.waiting import eventually
@@ -45,13 +45,15 @@ def source(real_redis: ServerProcess) -> Iterator[redis.Redis]:
         yield client
 
 
-def run(source: str, target: str, tell: Callable[[str, int, int], None] | None = None, **choices: Any) -> moving.Report:
+def run(
+    source: str, target: str, tell: Callable[[str, int, int], None] | None = None, **choices: Any
+) -> moving.MigrationReport:
     """Copy all streams."""
     with Link(source) as one, Link(target) as other:
-        return moving.move(one, other, moving.Choices(**choices), tell or (lambda *_: None))
+        return moving.move(one, other, moving.MigrationOptions(**choices), tell or (lambda *_: None))
 
 
-def states(report: moving.Report) -> dict[bytes, str]:
+def states(report: moving.MigrationReport) -> dict[bytes, str]:
     """What became of each stream."""
     return {each.key: each.state for each in report.streams}
 
@@ -279,9 +281,9 @@ def test_losses_are_told_and_refused_when_strict() -> None:
 def test_abilities_are_asked(real_redis: ServerProcess) -> None:
     """Redis 7.0 has neither XNACK nor XCFGSET; ours has all."""
     with Link(real_redis.url) as link:
-        assert abilities_of(link) == VERSIONS["7.0"]
+        assert find_features(link) == VERSIONS["7.0"]
     with Link("memory://") as link:
-        assert abilities_of(link) == VERSIONS["8.8"]
+        assert find_features(link) == VERSIONS["8.8"]
         assert link.call("DBSIZE") == 0
 
 
@@ -309,18 +311,18 @@ def test_missing_ends_are_said_without_their_passwords(real_redis: ServerProcess
         with pytest.raises(LinkError, match="does not let us in") as failed:
             Link(server.url.replace("127", "me:wrong@127", 1)).call("PING")
         assert "wrong" not in str(failed.value).replace("wrong number", "")
-        with Link(server.url) as link, Link("memory://") as other, pytest.raises(TransferError, match="password"):
-            moving.move(link, other, moving.Choices(), lambda *_: None)
+        with Link(server.url) as link, Link("memory://") as other, pytest.raises(MigrationError, match="password"):
+            moving.move(link, other, moving.MigrationOptions(), lambda *_: None)
     assert without_password("rediss://me:secret@host:1/2") == "rediss://me:***@host:1/2"
 
 
 def test_a_full_and_a_read_only_target_end_it(source: redis.Redis, real_redis: ServerProcess, tmp_path: Path) -> None:
     """Trouble that every stream would meet ends the transfer at once, with what to do."""
     full = redis_server(tmp_path / "full", "--maxmemory", "1mb")
-    with full, pytest.raises(TransferError, match=r"(?s)OOM.*make room"):
+    with full, pytest.raises(MigrationError, match=r"(?s)OOM.*make room"):
         run(real_redis.url, full.url)
     replica = redis_server(tmp_path / "replica", "--replicaof", "127.0.0.1", str(free_port()))
-    with replica, pytest.raises(TransferError, match=r"(?s)READONLY.*master"):
+    with replica, pytest.raises(MigrationError, match=r"(?s)READONLY.*master"):
         run(real_redis.url, replica.url)
 
 
@@ -329,7 +331,7 @@ def test_a_cluster_is_said_to_be_one(source: redis.Redis, real_redis: ServerProc
     buses = free_port(), free_port()
     nodes = [redis_server(tmp_path / str(bus), "--cluster-enabled", "yes", "--cluster-port", str(bus)) for bus in buses]
     with nodes[0] as one, nodes[1] as other:
-        with pytest.raises(TransferError, match=r"(?s)CLUSTERDOWN.*cluster cannot be a target"):
+        with pytest.raises(MigrationError, match=r"(?s)CLUSTERDOWN.*cluster cannot be a target"):
             run(real_redis.url, one.url)
         with one.client() as here, other.client() as there:
             here.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 8191)
@@ -337,5 +339,5 @@ def test_a_cluster_is_said_to_be_one(source: redis.Redis, real_redis: ServerProc
             there.execute_command("CLUSTER", "SET-CONFIG-EPOCH", 2)
             here.execute_command("CLUSTER", "MEET", "127.0.0.1", other.port, buses[1])
             eventually(lambda: b"cluster_state:ok" in raw(here, "CLUSTER", "INFO"), what="they know each other")
-        with pytest.raises(TransferError, match=r"(?s)MOVED.*each master's URL"):
+        with pytest.raises(MigrationError, match=r"(?s)MOVED.*each master's URL"):
             run(real_redis.url, one.url)

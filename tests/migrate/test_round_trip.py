@@ -30,10 +30,10 @@ def our_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProc
         yield server
 
 
-def moved(source: str, target: str, **choices: Any) -> run.Report:
+def moved(source: str, target: str, **choices: Any) -> run.MigrationReport:
     """Copy everything; every stream arrives."""
     with Link(source) as one, Link(target) as other:
-        report = run.move(one, other, run.Choices(existing="replace", **choices), lambda *_: None)
+        report = run.move(one, other, run.MigrationOptions(existing="replace", **choices), lambda *_: None)
     assert [(each.state, each.reason, each.differences) for each in report.streams] == [("copied", "", [])]
     return report
 
@@ -104,7 +104,7 @@ def by_file(ours: str, history: list[Any], folder: Path) -> None:
 def through(ours: str, shown: dict[str, Any], path: Path, form: Any) -> None:
     """To one file and back."""
     with Link(ours) as link:
-        report = run.to_file(link, path, form, VERSIONS["8.8"], run.Choices(), lambda *_: None)
+        report = run.to_file(link, path, form, VERSIONS["8.8"], run.MigrationOptions(), lambda *_: None)
     assert [(each.state, each.reason, each.differences) for each in report.streams] == [("copied", "", [])]
     with sync_client("memory://third") as held, Link("memory://third") as link:
         held.flushall()

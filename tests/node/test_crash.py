@@ -182,16 +182,16 @@ class Life:
 
     def rewrite(self) -> Iterator[str]:
         """The steps of a rewriting."""
-        rewrite = self.log.seal_off()
+        rewrite = self.log.begin_rewrite()
         if rewrite is None:
             return
         yield "sealed off"
         make(self.disk, HOME, rewrite, contents(self.disk, HOME, rewrite))
         yield "made"
-        self.log.adopt(rewrite)
+        self.log.commit_rewrite(rewrite)
         self.rewritten += 1
         yield "adopted"
-        self.log.sweep()
+        self.log.remove_obsolete()
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import pytest
 
 from millstream.engine.serialization import snapshot as snapshotting
-from millstream.node import chores
+from millstream.node import cron
 from millstream.node.log import codec
 from millstream.protocol import limits
 from support.inprocess import World
@@ -107,7 +107,7 @@ def test_parts_of_strings_are_as_of_bytes() -> None:
 
 def test_keys_that_expire_together_are_deleted_in_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long their names are: those of one round are one record."""
-    monkeypatch.setattr(chores, "NAMED", LIMIT // 2)
+    monkeypatch.setattr(cron, "NAMED", LIMIT // 2)
     world = World()
     client = world.client()
     for number in range(10):

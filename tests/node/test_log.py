@@ -128,7 +128,7 @@ def test_a_woken_reader_waits_for_the_record_of_its_delivery(world: World) -> No
 
 
 def test_the_death_of_a_key_is_logged(world: World, client: Client) -> None:
-    """Whoever notices: a command that looks, or the chores; recovery never has to look at a clock."""
+    """Whoever notices: a command that looks, or the cron; recovery never has to look at a clock."""
     client.call("SET", "looked", "x", "PX", 50)
     client.call("SET", "unseen", "x", "PX", 50)
     position = world.log.appended
@@ -233,7 +233,7 @@ def test_what_a_defect_left_behind_is_logged_all_the_same(world: World) -> None:
 
 
 def test_every_key_dies_within_a_round_or_two_of_its_time(world: World) -> None:
-    """The chores look at every key that expires, in pieces if there are many, from the first again and again."""
+    """The cron looks at every key that expires, in pieces if there are many, from the first again and again."""
     client = world.client()
     for number in range(2500):
         client.call("SET", f"k{number}", "x", "PX", 50)

@@ -6,7 +6,7 @@ import pytest
 
 from millstream.commands.table.spec import Command
 from millstream.commands.table.table import every
-from millstream.node.outage import Outage
+from millstream.node.durability.outage import Outage
 from millstream.replies import Error
 from support import campaign, needs
 from support.inprocess import WAITING, Client, Word, World, to_words
@@ -40,7 +40,7 @@ def client(world: World) -> Client:
 
 def hold(world: World, durable: int) -> None:
     """The disk has taken so many records and refused the rest."""
-    world.node.suspend(Outage(WHY, world.log.payloads[durable:]))
+    world.node.journal.suspend(Outage(WHY, world.log.payloads[durable:]))
 
 
 def low(world: World) -> None:
@@ -62,7 +62,7 @@ def test_every_writing_command_is_refused(world: World, client: Client, row: Com
     words = [*row.name.split("|"), *["s"] * (abs(row.arity) - len(row.name.split("|")))]
     assert refused(client.call(*words))
     assert world.log.appended == 3
-    world.node.resume()
+    world.node.journal.resume()
     assert not refused(world.client().send(*words))
 
 
@@ -95,7 +95,7 @@ def test_held_changes_are_not_told_and_others_are_read_at_once(world: World, cli
     assert isinstance(info, bytes)
     assert b"db0" not in info
     assert b"millstream_keyspace_held:1" in info
-    world.node.resume()
+    world.node.journal.resume()
     assert client.call("XLEN", "s") == 2
     assert client.call("XADD", "s", "3-0", "f", "v") == b"3-0"
     assert client.barrier == 5
@@ -176,7 +176,7 @@ def test_expired_keys_are_hidden_and_deleted_later(world: World, client: Client)
     assert client.call("EXISTS", "word") == 0
     assert world.node.next_deadline(world.clock.now()) is None
     assert world.log.appended == before
-    world.node.resume()
+    world.node.journal.resume()
     world.tick()
     assert world.log.appended == before + 1
     assert world.recovered().keyspace.databases[0].keys.keys() == {b"s"}
@@ -198,7 +198,7 @@ def test_waits_end_by_time_and_claims_wait_for_space(world: World, client: Clien
     assert claimer.inbox == []
     assert world.node.next_deadline(world.clock.now()) is None
     assert world.log.appended == before
-    world.node.resume()
+    world.node.journal.resume()
     due = world.node.next_deadline(world.clock.now())
     assert due is not None
     world.tick()
@@ -215,7 +215,7 @@ def test_claims_of_those_who_left_are_forgotten(world: World, client: Client) ->
     low(world)
     world.advance(1000)
     claimer.close()
-    world.node.resume()
+    world.node.journal.resume()
     world.tick()
     assert claimer.inbox == []
     assert world.node.next_deadline(world.clock.now()) is None

@@ -114,7 +114,7 @@ os._exit(compaction.main(*sys.argv[1:]))
 
 def test_a_child_ends_with_its_parent_whatever_it_waits_for(log: Log) -> None:
     """Its standard input ends, and so does it, without a word, in the midst of a read that lasts for ever."""
-    rewrite = log.seal_off()
+    rewrite = log.begin_rewrite()
     assert rewrite is not None
     words = [sys.executable, "-P", "-c", WAITS_FOR_EVER, str(log.directory), "3", log.place]
     child = subprocess.Popen(
@@ -323,7 +323,7 @@ def test_a_killed_parent_loses_nothing_and_takes_its_child_along(tmp_path: Path,
         if line[0] == "child":
             eventually(lambda pid=int(line[1]): not _lives(pid))
     log, _ = Log.open(home)
-    log.sweep()  # what a child still made after its parent had died
+    log.remove_obsolete()  # what a child still made after its parent had died
     assert len(list(home.glob("snapshot-*"))) == (log.snapshot_bytes > 0)
     log.close()
     if step.startswith("none"):

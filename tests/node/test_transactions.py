@@ -228,7 +228,7 @@ def test_unwatch_and_exec_end_a_watch(world: World, client: Client) -> None:
     assert client.call("EXEC") is None
     client.call("MULTI")
     assert client.call("EXEC") == []
-    assert not world.node.watches
+    assert not world.node.sessions.watches
 
 
 def test_what_is_queued_is_arguments_not_references(world: World, client: Client) -> None:
@@ -257,4 +257,4 @@ def test_a_malformed_exec_ends_the_transaction(world: World, client: Client) -> 
     assert client.call("EXEC", "now") == refused
     assert client.call("GET", "k") is None
     assert client.call("EXEC") == Error("ERR EXEC without MULTI")
-    assert not world.node.watches
+    assert not world.node.sessions.watches

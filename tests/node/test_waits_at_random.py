@@ -10,7 +10,7 @@ from support.inprocess import Client, World
 from support.state import check, snapshot
 
 if TYPE_CHECKING:
-    from millstream.node.blocking import Waiter
+    from millstream.node.clients.blocking import Waiter
     from millstream.node.node import Node
 
 KEYS = ["s", "t", "u"]
@@ -108,7 +108,7 @@ def test_nobody_waits_for_what_is_there(seed: int) -> None:
         busy.call(*(["EXEC"] if in_transaction and writer.rng.random() < 0.4 else writer.command()))
         if writer.rng.random() < 0.3:
             world.advance(writer.rng.choice([1, 101, 250]))
-            world.advance(101)  # a key whose time has come is deleted within a round of the chores
+            world.advance(101)  # a key whose time has come is deleted within a round of the cron
         served += sum(len(reader.inbox) for reader in readers)
         for reader in readers:
             reader.inbox.clear()

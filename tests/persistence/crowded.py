@@ -43,14 +43,14 @@ for life in range(5):
     log.append(b"%d" % appended)
     log.write()
     log.sync()
-    rewrite = log.seal_off()
+    rewrite = log.begin_rewrite()
     assert rewrite is not None
     take_all()
     leave(4)  # for what makes the snapshot, another process in truth
     make(RealDisk(), home, rewrite, list(contents(RealDisk(), home, rewrite)))
     take_all()
-    log.adopt(rewrite)
-    log.sweep()
+    log.commit_rewrite(rewrite)
+    log.remove_obsolete()
     leave(1)
     with os.scandir(home) as found:
         assert len(list(found)) == 4, life
@@ -59,9 +59,9 @@ spare, log._disk._held[home]._spare[:] = list(log._disk._held[home]._spare), [] 
 log.append(b"held")
 log.write()
 with pytest.raises(DiskFullError, match="Too many open files"):
-    log.seal_off()
+    log.begin_rewrite()
 leave(3)
-assert log.seal_off() is not None
+assert log.begin_rewrite() is not None
 log.close()
 for fd in (*crowd, *spare):
     os.close(fd)

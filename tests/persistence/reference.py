@@ -54,8 +54,8 @@ def segment_in(files: dict[str, bytes]) -> str:
 
 
 @dataclass
-class Ledger:
-    """What was given to the log and what it promised: the judge of every recovery.
+class Promises:
+    """What was given to the log and what it promised: the measure of every recovery.
 
     Attributes:
         appended: payloads in order of position.
@@ -65,7 +65,7 @@ class Ledger:
     appended: list[bytes] = field(default_factory=list)
     durable: int = 0
 
-    def judge(self, recovered: list[bytes]) -> None:
+    def check(self, recovered: list[bytes]) -> None:
         """Recovered must be a prefix of what was appended that holds all that was durable; it is the new beginning."""
         assert recovered == self.appended[: len(recovered)], "something was invented or changed"
         assert len(recovered) >= self.durable, f"lost: {len(recovered)} recovered of {self.durable} durable"
@@ -75,17 +75,17 @@ class Ledger:
 
 @dataclass
 class Caller:
-    """A caller that keeps the contract of ``Log``, step by step, and keeps the ledger.
+    """A caller that keeps the contract of ``Log``, step by step, and keeps the promises.
 
     Args:
         disk: to run on.
-        ledger: to keep.
+        promises: to keep.
         when_full: called when the disk is full, before the write is tried again.
         lazy: sync only every third commit, as ``everysec`` does between its seconds.
     """
 
     disk: SimDisk
-    ledger: Ledger
+    promises: Promises
     when_full: Callable[[SimDisk], None] = lambda disk: None
     seed: int = 0
     lazy: bool = False
@@ -94,10 +94,10 @@ class Caller:
     commits: int = 0
     step: str = ""  # what is being done
     rewriting: Iterator[str] | None = None
-    adopted: int = 0
+    rewritten: int = 0
 
     def open(self) -> None:
-        """Open, and compare what is recovered with the ledger."""
+        """Open, and compare what is recovered with the promises."""
         self.step = "open"
         self.log, recovery = Log.open(
             HOME, self.disk, segment_bytes=self.segment_bytes, entropy=entropy(self.disk.operations + self.seed)
@@ -105,18 +105,18 @@ class Caller:
         payloads = list(recovery.payloads())
         report = recovery.report
         assert report.snapshot_last + report.records == len(payloads) == report.last
-        self.ledger.judge(payloads)
+        self.promises.check(payloads)
         self.rewriting = None
 
     def heed(self) -> None:
         """After a failure: what the log calls durable is a promise, whatever call raised."""
         if hasattr(self, "log"):
-            self.ledger.durable = max(self.ledger.durable, self.log.durable)
+            self.promises.durable = max(self.promises.durable, self.log.durable)
 
     def append(self, payload: bytes) -> None:
         """Append one."""
-        self.ledger.appended.append(payload)
-        assert self.log.append(payload) == len(self.ledger.appended)
+        self.promises.appended.append(payload)
+        assert self.log.append(payload) == len(self.promises.appended)
 
     def commit(self) -> None:
         """Write and sync; if the disk is full, again."""
@@ -128,8 +128,8 @@ class Caller:
             self.log.write()
         self.commits += 1
         if not self.lazy or self.commits % 3 == 0:
-            assert self.log.sync() == len(self.ledger.appended)
-        self.ledger.durable = self.log.durable
+            assert self.log.sync() == len(self.promises.appended)
+        self.promises.durable = self.log.durable
         if self.rewrites:
             self.rewrite_on()
 
@@ -145,26 +145,26 @@ class Caller:
 
     def rewrite(self) -> Iterator[str]:
         """The steps of a rewriting; records are their own snapshot here, so that what is recovered can be compared."""
-        self.step = "seal off"
-        rewrite = self.log.seal_off()
+        self.step = "begin"
+        rewrite = self.log.begin_rewrite()
         if rewrite is None:
             return
         yield "make"
         try:
             payloads = list(contents(self.disk, HOME, rewrite))
-            assert payloads == self.ledger.appended[: rewrite.target.last], "the snapshot would not hold the log"
+            assert payloads == self.promises.appended[: rewrite.target.last], "the snapshot would not hold the log"
             make(self.disk, HOME, rewrite, payloads)
         except (OSError, DiskError):  # the process that does this ends; the log goes on
             with contextlib.suppress(DiskError):
-                self.log.sweep()
+                self.log.remove_obsolete()
             return
-        yield "adopt"
-        self.step = "adopt"  # if the snapshot cannot be read, the log is not poisoned
-        self.log.adopt(rewrite)
-        self.adopted += 1
-        yield "sweep"
+        yield "commit"
+        self.step = "commit"  # if the snapshot cannot be read, the log is not poisoned
+        self.log.commit_rewrite(rewrite)
+        self.rewritten += 1
+        yield "remove"
         with contextlib.suppress(DiskError):
-            self.log.sweep()
+            self.log.remove_obsolete()
 
     def run(self) -> None:
         """The reference workload: batches of many sizes over several log files, reopened in between."""

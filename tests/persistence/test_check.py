@@ -13,7 +13,7 @@ from millstream.persistence.disk import RealDisk
 from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE
 from millstream.persistence.log import Log
 from millstream.persistence.rewrite import contents, make
-from millstream.persistence.segment import State
+from millstream.persistence.segment import TailState
 
 
 @pytest.fixture
@@ -49,11 +49,11 @@ def test_a_whole_log_is_ok(home: Path) -> None:
     assert (report.ok, report.starts, report.records, report.lost_records, report.lost_bytes) == (True, True, 10, 0, 0)
     assert report.owner.pid == os.getpid()
     assert [file.name for file in report.files] == sorted(before)
-    logs = [file.verdict for file in report.files if file.verdict]
-    assert [(verdict.first, verdict.records, verdict.state) for verdict in logs] == [
-        (1, 4, State.WHOLE),
-        (5, 4, State.WHOLE),
-        (9, 2, State.WHOLE),
+    logs = [file.result for file in report.files if file.result]
+    assert [(result.first, result.records, result.state) for result in logs] == [
+        (1, 4, TailState.WHOLE),
+        (5, 4, TailState.WHOLE),
+        (9, 2, TailState.WHOLE),
     ]
     assert content(home) == before
 
@@ -152,10 +152,10 @@ def test_a_newer_format_is_a_problem(home: Path) -> None:
 def test_a_manifest_that_no_program_of_ours_wrote(home: Path, of: str, name: str, value: object) -> None:
     """Its checksum is right and what it says cannot be: a start is refused in words, a check too, and nothing goes."""
     log, _ = Log.open(home)
-    rewrite = log.seal_off()
+    rewrite = log.begin_rewrite()
     assert rewrite is not None
     make(RealDisk(), home, rewrite, list(contents(RealDisk(), home, rewrite)))
-    log.adopt(rewrite)
+    log.commit_rewrite(rewrite)
     log.close()
     facts = json.loads((home / "MANIFEST").read_text().splitlines()[0])
     place = facts[of] if of else facts
@@ -172,10 +172,10 @@ def test_a_manifest_that_no_program_of_ours_wrote(home: Path, of: str, name: str
 def test_a_snapshot_whose_name_is_no_name_of_ours_is_not_read(home: Path) -> None:
     """Neither by a start that goes back, nor by any other."""
     log, _ = Log.open(home)
-    rewrite = log.seal_off()
+    rewrite = log.begin_rewrite()
     assert rewrite is not None
     make(RealDisk(), home, rewrite, list(contents(RealDisk(), home, rewrite)))
-    log.adopt(rewrite)
+    log.commit_rewrite(rewrite)
     log.close()
     (home / rewrite.target.name).unlink()
     for name in ("snapshot-00000000000000000004-zz.snap", f"snapshot-{'²' * 20}-0123456789abcdef.snap"):
@@ -218,11 +218,11 @@ def test_a_snapshot_without_a_manifest_is_a_problem(tmp_path: Path) -> None:
     log, _ = Log.open(tmp_path)
     log.append(b"one")
     log.write()
-    work = log.seal_off()
+    work = log.begin_rewrite()
     assert work is not None
     make(RealDisk(), tmp_path, work, contents(RealDisk(), tmp_path, work))
-    log.adopt(work)
-    log.sweep()
+    log.commit_rewrite(work)
+    log.remove_obsolete()
     log.close()
     (tmp_path / "MANIFEST").unlink()
     for log_file in tmp_path.glob("log-*"):

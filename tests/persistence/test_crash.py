@@ -9,7 +9,7 @@ import pytest
 from millstream.errors import DiskError, DiskFullError
 from millstream.persistence.log import Log
 from millstream.persistence.rewrite import contents, make
-from persistence.reference import HOME, Caller, Ledger
+from persistence.reference import HOME, Caller, Promises
 from support import campaign
 from support.simdisk import Crash, Fault, PowerCut, SimDisk
 
@@ -20,23 +20,23 @@ WAYS: dict[str, dict[str, bool]] = {"synced": {}, "lazy": {"lazy": True}, "rewri
 def operations(way: str) -> int:
     """How many disk operations the reference workload does."""
     disk = SimDisk()
-    caller = Caller(disk, Ledger(), **WAYS[way])
+    caller = Caller(disk, Promises(), **WAYS[way])
     caller.run()
-    assert way != "rewriting" or caller.adopted >= 3, "the log is rewritten again and again"
+    assert way != "rewriting" or caller.rewritten >= 3, "the log is rewritten again and again"
     return disk.operations
 
 
-def go_on(disk: SimDisk, ledger: Ledger, seed: int) -> None:
+def go_on(disk: SimDisk, promises: Promises, seed: int) -> None:
     """Recover and lose power again, half the time before anything new is written: nothing shown may be gone."""
     steps = (True, True) if seed % 2 else (False, True)
     for write in steps:
-        caller = Caller(disk, ledger, seed=disk.operations + seed)
+        caller = Caller(disk, promises, seed=disk.operations + seed)
         caller.open()
         if write:
             caller.append(b"after the crash")
             caller.commit()
         disk = disk.reboot(Crash.DROPPED)
-    Caller(disk, ledger, seed=-seed).open()
+    Caller(disk, promises, seed=-seed).open()
 
 
 class Seen(SimDisk):
@@ -65,41 +65,42 @@ def crash_everywhere(crash: Crash, seeds: range, way: str) -> int:
         left = moments(way)
         assert len(left) == count
         points = [(1_000_003 * seed + point, *one) for seed in seeds for point, one in enumerate(left)]
-    for seed, disk, ledger in points:
-        go_on(disk.copy().reboot(crash, seed), Ledger(list(ledger.appended), ledger.durable), seed)
+    for seed, disk, promises in points:
+        go_on(disk.copy().reboot(crash, seed), Promises(list(promises.appended), promises.durable), seed)
     return len(seeds) * count
 
 
-def cut_short(point: int, way: str) -> tuple[SimDisk, Ledger]:
+def cut_short(point: int, way: str) -> tuple[SimDisk, Promises]:
     """What a power cut after so many operations leaves, the exception passed through all of the log's code."""
-    disk, ledger = SimDisk(crash_after=point), Ledger()
-    caller = Caller(disk, ledger, **WAYS[way])
+    disk, promises = SimDisk(crash_after=point), Promises()
+    caller = Caller(disk, promises, **WAYS[way])
     with pytest.raises(PowerCut):
         caller.run()
     caller.heed()
-    return disk, ledger
+    return disk, promises
 
 
-def moments(way: str) -> list[tuple[SimDisk, Ledger]]:
+def moments(way: str) -> list[tuple[SimDisk, Promises]]:
     """The same for every operation, from one run.
 
     What the log's code does on its way out of a power cut is no matter of what the cut leaves on the medium, so it is
     enough that one kind of crash goes through :func:`cut_short`.
     """
-    found: list[tuple[SimDisk, Ledger]] = []
+    found: list[tuple[SimDisk, Promises]] = []
 
     def look() -> None:
         caller.heed()
-        found.append((disk.copy(), Ledger(list(ledger.appended), ledger.durable)))
+        found.append((disk.copy(), Promises(list(promises.appended), promises.durable)))
 
-    disk, ledger = Seen(look), Ledger()
-    caller = Caller(disk, ledger, **WAYS[way])
+    disk, promises = Seen(look), Promises()
+    caller = Caller(disk, promises, **WAYS[way])
     caller.run()
     return found
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("crash", Crash, ids=lambda crash: crash.name)
+@pytest.mark.thorough
 def test_a_crash_after_any_operation_loses_nothing_durable(crash: Crash, way: str) -> None:
     """Bar A1: recovered is a prefix of what was appended that holds everything reported durable."""
     crash_everywhere(crash, range(2), way)
@@ -120,10 +121,11 @@ def test_a_crash_after_any_operation_with_many_seeds(crash: Crash, way: str) -> 
 
 
 @pytest.mark.parametrize("way", ["synced", "rewriting"])
+@pytest.mark.thorough
 def test_a_crash_at_any_operation_of_a_recovery_loses_nothing_durable(way: str) -> None:
-    """Recovery itself writes (it cuts, keeps aside, makes files), and may be cut short at any operation too."""
+    """RecoveredLog itself writes (it cuts, keeps aside, makes files), and may be cut short at any operation too."""
     whole = SimDisk()
-    Caller(whole, Ledger(), **WAYS[way]).run()
+    Caller(whole, Promises(), **WAYS[way]).run()
     reached = set()
     every = 3 if way == "rewriting" else 1  # its recoveries are longer, and there are more of them
     for point, (what, _) in enumerate(whole.trace, 1):
@@ -135,16 +137,16 @@ def test_a_crash_at_any_operation_of_a_recovery_loses_nothing_durable(way: str) 
 
 def crash_in_recovery(point: int, crash: Crash, way: str) -> set[str]:
     """Crash, then crash in the recovery after 0, 1, 2, ... operations until it completes; what was done there."""
-    cut, promised = SimDisk(point, crash_after=point), Ledger()
+    cut, promised = SimDisk(point, crash_after=point), Promises()
     with pytest.raises(PowerCut):
         Caller(cut, promised, **WAYS[way]).run()
     for limit in itertools.count():
-        disk, ledger = cut.copy().reboot(crash, point), Ledger(list(promised.appended), promised.durable)
+        disk, promises = cut.copy().reboot(crash, point), Promises(list(promised.appended), promised.durable)
         disk.crash_after = limit
         try:
-            Caller(disk, ledger, seed=1).open()
+            Caller(disk, promises, seed=1).open()
         except PowerCut:
-            go_on(disk.reboot((Crash.TORN, Crash.REORDERED, Crash.NAMES_LOST)[limit % 3], limit), ledger, limit)
+            go_on(disk.reboot((Crash.TORN, Crash.REORDERED, Crash.NAMES_LOST)[limit % 3], limit), promises, limit)
         else:
             return {what for what, _ in disk.trace}
     raise AssertionError("unreachable")
@@ -152,8 +154,8 @@ def crash_in_recovery(point: int, crash: Crash, way: str) -> set[str]:
 
 def fail_at(point: int, fault: Fault, crash: Crash, way: str) -> str:
     """Run with one failing operation; returns what the caller saw of it."""
-    disk, ledger = SimDisk(point, faults={point: fault}), Ledger()
-    caller = Caller(disk, ledger, **WAYS[way])
+    disk, promises = SimDisk(point, faults={point: fault}), Promises()
+    caller = Caller(disk, promises, **WAYS[way])
     saw = "nothing"
     try:
         caller.run()
@@ -166,12 +168,13 @@ def fail_at(point: int, fault: Fault, crash: Crash, way: str) -> str:
                 with pytest.raises(DiskError):
                     call()
     caller.heed()
-    go_on(disk.reboot(crash, point), ledger, point)
+    go_on(disk.reboot(crash, point), promises, point)
     return saw
 
 
 @pytest.mark.parametrize("way", ["synced", "rewriting"])
 @pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name)
+@pytest.mark.thorough
 def test_any_operation_may_fail_and_nothing_durable_is_lost(fault: Fault, way: str) -> None:
     """Bar A6: after an error nothing more is promised, and the next start finds all that was.
 
@@ -195,10 +198,11 @@ def test_any_operation_may_fail_and_nothing_durable_is_lost(fault: Fault, way: s
 
 
 @pytest.mark.parametrize("way", ["synced", "rewriting"])
+@pytest.mark.thorough
 def test_a_full_disk_refuses_and_goes_on_when_there_is_space(way: str) -> None:
     """At every size of disk: what was refused is kept in order, and nothing is half written or written twice."""
     disk = SimDisk()
-    Caller(disk, Ledger(), **WAYS[way]).run()
+    Caller(disk, Promises(), **WAYS[way]).run()
     needed = sum(len(inode.cache) for inode in disk.names.values())
     refused = 0
     for capacity in range(400, needed, 23):
@@ -208,14 +212,14 @@ def test_a_full_disk_refuses_and_goes_on_when_there_is_space(way: str) -> None:
             calls.append(disk.operations)
             disk.capacity += 3000
 
-        disk, ledger = SimDisk(capacity, capacity=capacity), Ledger()
+        disk, promises = SimDisk(capacity, capacity=capacity), Promises()
         try:
-            Caller(disk, ledger, when_full=more, **WAYS[way]).run()
+            Caller(disk, promises, when_full=more, **WAYS[way]).run()
         except DiskFullError:
             assert not calls or disk.capacity < needed + 3000  # opening or closing met it
         refused += len(calls)
         disk.capacity = None
-        go_on(disk.reboot(Crash.DROPPED, capacity), ledger, capacity)
+        go_on(disk.reboot(Crash.DROPPED, capacity), promises, capacity)
     assert refused > 100
 
 
@@ -230,18 +234,18 @@ def test_a_snapshot_is_there_by_name_before_the_manifest_names_it(crash: Crash) 
         for payload in payloads:
             log.append(payload)
         log.write()
-        rewrite = log.seal_off()
+        rewrite = log.begin_rewrite()
         assert rewrite is not None
         make(disk, HOME, rewrite, list(contents(disk, HOME, rewrite)))
         disk.crash_after = disk.operations + limit
         try:
-            log.adopt(rewrite)
+            log.commit_rewrite(rewrite)
             done += 1
         except PowerCut:
             cut += 1
         _, recovery = Log.open(HOME, disk.reboot(crash, seed))
         assert list(recovery.payloads()) == payloads
-        assert not recovery.report.gone_back, (
+        assert not recovery.report.fallback_reason, (
             "it was saved by the files that it replaced, which may be gone the next time"
         )
     assert done >= 6
@@ -260,7 +264,7 @@ def test_a_log_file_is_there_by_name_before_the_manifest_names_it(crash: Crash) 
         log.sync()
         disk.crash_after = disk.operations + limit
         try:
-            log.seal_off()
+            log.begin_rewrite()
             done += 1
         except PowerCut:
             cut += 1
@@ -272,8 +276,8 @@ def test_a_log_file_is_there_by_name_before_the_manifest_names_it(crash: Crash) 
 
 def test_a_full_disk_shows_nothing_as_durable_and_stays_full_without_harm() -> None:
     """While there is no space the durable position stands still, however often it is tried; then all goes on."""
-    disk, ledger = SimDisk(1), Ledger()
-    caller = Caller(disk, ledger)
+    disk, promises = SimDisk(1), Promises()
+    caller = Caller(disk, promises)
     caller.open()
     caller.append(b"before")
     caller.commit()
@@ -286,7 +290,7 @@ def test_a_full_disk_shows_nothing_as_durable_and_stays_full_without_harm() -> N
     assert caller.log.free() == 40
     disk.capacity = None
     caller.commit()
-    go_on(disk.reboot(Crash.DROPPED), ledger, 1)
+    go_on(disk.reboot(Crash.DROPPED), promises, 1)
 
 
 def test_the_same_seed_does_the_same() -> None:
@@ -295,7 +299,7 @@ def test_the_same_seed_does_the_same() -> None:
     def once() -> tuple[list[tuple[str, str]], dict[str, bytes]]:
         disk = SimDisk(5, crash_after=operations("synced") // 2)
         with pytest.raises(PowerCut):
-            Caller(disk, Ledger()).run()
+            Caller(disk, Promises()).run()
         trace = disk.trace
         disk = disk.reboot(Crash.REORDERED, 5)
         return trace, {path.name: bytes(inode.cache) for path, inode in disk.names.items() if path.name != "lock"}

@@ -11,7 +11,7 @@ from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE, FileHeader, en
 from millstream.persistence.log import Log
 from millstream.persistence.manifest import NAME as MANIFEST
 from millstream.persistence.recovery import RecoveryReport
-from millstream.persistence.segment import Scan, State, judge, read_header
+from millstream.persistence.segment import Scan, TailState, assess, read_header
 from persistence.reference import HOME, disk_with, entropy, files_of, segment_in, written
 from support import campaign
 from support.simdisk import Crash, PowerCut, SimDisk
@@ -64,9 +64,9 @@ def test_scan_of_a_log_cut_at_every_byte_finds_the_longest_whole_prefix() -> Non
         whole += size in ends[1:]
         scan = Scan(file, header, size)
         assert sum(map(len, scan.runs())) == whole
-        verdict = judge(scan)
-        assert (verdict.records, verdict.end, verdict.size) == (whole, ends[whole], size)
-        assert verdict.state is (State.WHOLE if size == ends[whole] else State.TORN)
+        result = assess(scan)
+        assert (result.records, result.end, result.size) == (whole, ends[whole], size)
+        assert result.state is (TailState.WHOLE if size == ends[whole] else TailState.TORN)
 
 
 def cut_points() -> Iterator[int]:

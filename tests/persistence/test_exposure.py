@@ -13,7 +13,7 @@ import millstream
 from maintenance.conftest import segments, write_log, xadd
 from millstream.maintenance.backup.backup import back_up
 from millstream.maintenance.backup.restore import restore
-from millstream.maintenance.health.directory import examine_place
+from millstream.maintenance.health.directory import diagnose_directory
 from millstream.maintenance.log.cut import cut
 from millstream.persistence.disk import RealDisk
 from millstream.persistence.exposure import exposed
@@ -45,10 +45,10 @@ def test_everything_that_is_made_is_for_its_owner_alone(tmp_path: Path) -> None:
     """The log, its lock, manifest and snapshots, torn and cut ends, backups and what is restored from them."""
     home = tmp_path / "above" / "data"
     log = write_log(home, [xadd(number) for number in range(1, 11)], close=False)
-    rewrite = log.seal_off()
+    rewrite = log.begin_rewrite()
     assert rewrite is not None
     make(RealDisk(), home, rewrite, contents(RealDisk(), home, rewrite))
-    log.adopt(rewrite)
+    log.commit_rewrite(rewrite)
     log.append(xadd(11))
     log.close()
     with segments(home)[-1].open("ab") as file:
@@ -79,7 +79,7 @@ def test_what_others_may_read_is_said(tmp_path: Path, caplog: pytest.LogCaptureF
     with caplog.at_level(logging.WARNING), millstream.connect(home.as_uri()) as client:
         client.ping()
     assert advice in caplog.text
-    (row,) = (found for found in examine_place(home) if found.check == "rights")
+    (row,) = (found for found in diagnose_directory(home) if found.check == "rights")
     assert (row.level, advice in row.advice) == ("warning", True)
     server = millstream_server(tmp_path)
     with server:
@@ -88,7 +88,7 @@ def test_what_others_may_read_is_said(tmp_path: Path, caplog: pytest.LogCaptureF
     subprocess.run(["/bin/sh", "-c", advice.strip("`")], check=True)
     assert are_private(home)
     assert exposed(home) == ""
-    (row,) = (found for found in examine_place(home) if found.check == "rights")
+    (row,) = (found for found in diagnose_directory(home) if found.check == "rights")
     assert row.level == "ok"
 
 

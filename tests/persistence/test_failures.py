@@ -12,7 +12,7 @@ from millstream.persistence.disk import RealDisk, put
 from millstream.persistence.lockfile import Owner, read_owner
 from millstream.persistence.log import Log
 from millstream.persistence.manifest import NAME as MANIFEST
-from persistence.reference import HOME, Ledger, disk_with, entropy, files_of, segment_in, written
+from persistence.reference import HOME, Promises, disk_with, entropy, files_of, segment_in, written
 from support.simdisk import Crash, Fault, SimDisk
 
 
@@ -119,16 +119,16 @@ def test_a_closed_file_or_lock_touches_no_other_file(tmp_path: Path) -> None:
         other.close()
 
 
-def rolling(disk: SimDisk) -> tuple[Log, Ledger]:
+def rolling(disk: SimDisk) -> tuple[Log, Promises]:
     """A log whose next write adds a log file."""
     log = opened(disk, segment_bytes=50)
-    ledger = Ledger([b"a" * 30], 1)
-    log.append(ledger.appended[0])
+    promises = Promises([b"a" * 30], 1)
+    log.append(promises.appended[0])
     log.write()
     log.sync()
-    ledger.appended.append(b"b" * 30)
-    log.append(ledger.appended[1])
-    return log, ledger
+    promises.appended.append(b"b" * 30)
+    log.append(promises.appended[1])
+    return log, promises
 
 
 def operations_of_a_roll() -> list[str]:
@@ -156,7 +156,7 @@ def test_a_roll_does_what_the_next_test_goes_through() -> None:
 def test_a_full_disk_at_any_step_of_adding_a_file(step: int) -> None:
     """Where files are written it mends; where names are synced or the state is unknown it poisons. Never both."""
     disk = SimDisk(step)
-    log, ledger = rolling(disk)
+    log, promises = rolling(disk)
     next_is(disk, *[None] * step, Fault.ENOSPC)
     mends = ROLL[step] in {"append", "create", "rename"} or (ROLL[step] == "datasync" and step > 2)
     if mends:
@@ -164,7 +164,7 @@ def test_a_full_disk_at_any_step_of_adding_a_file(step: int) -> None:
             log.write()
         assert not [name for name in files_of(disk) if name.endswith(".new")]
         assert log.write() == 2
-        ledger.durable = log.sync()
+        promises.durable = log.sync()
         log.close()
     else:
         with pytest.raises(DiskError) as caught:
@@ -173,7 +173,7 @@ def test_a_full_disk_at_any_step_of_adding_a_file(step: int) -> None:
         all_raise(log, "start again")
     disk = disk.reboot(Crash.DROPPED)
     _, recovery = Log.open(HOME, disk)
-    ledger.judge(list(recovery.payloads()))
+    promises.check(list(recovery.payloads()))
 
 
 def test_leftovers_that_cannot_be_removed_poison() -> None:

@@ -1,4 +1,4 @@
-"""A picture of a data directory is one state of it, whatever its owner does while it is taken; and it only reads."""
+"""A frozen view of a data directory is one state of it, whatever its owner does meanwhile; and it only reads."""
 
 import errno
 import os
@@ -12,7 +12,7 @@ from millstream.errors import DiskError
 from millstream.persistence.check import check
 from millstream.persistence.disk import RealDisk, RealFile
 from millstream.persistence.frame import FRAME_SIZE
-from millstream.persistence.frozen_view import TRIES, Picture
+from millstream.persistence.frozen_view import TRIES, FrozenView
 from millstream.persistence.log import Log
 from millstream.persistence.rewrite import contents, make
 
@@ -27,11 +27,11 @@ def grow(log: Log, count: int) -> None:
 
 def rewrite(log: Log, home: Path) -> None:
     """Replace the sealed files by a snapshot, and remove them."""
-    work = log.seal_off()
+    work = log.begin_rewrite()
     assert work is not None
     make(RealDisk(), home, work, contents(RealDisk(), home, work))
-    log.adopt(work)
-    log.sweep()
+    log.commit_rewrite(work)
+    log.remove_obsolete()
 
 
 @pytest.fixture
@@ -69,24 +69,24 @@ class Meddled(RealDisk):
 @pytest.mark.parametrize("at", ["before listing", "after listing", "before opening"])
 @pytest.mark.parametrize("what", ["rolls", "rewrites"])
 def test_one_state_whatever_happens_meanwhile(log: Log, tmp_path: Path, what: str, at: str) -> None:
-    """Files are added, replaced and removed while the picture is taken; the check of it finds nothing wrong."""
+    """Files are added, replaced and removed while the view is taken; the check of it finds nothing wrong."""
     home = tmp_path / "data"
     disk = Meddled(lambda: (grow(log, 10), rewrite(log, home) if what == "rewrites" else None), at)
-    with Picture(disk, home) as picture:
-        report = check(home, picture)
+    with FrozenView(disk, home) as view:
+        report = check(home, view)
         assert (report.problems, disk.times) == ([], 0)
         assert report.records == (20 if what == "rolls" else 0)
-        assert any(name.startswith("snapshot-") for name in picture.list(home)) == (what == "rewrites")
+        assert any(name.startswith("snapshot-") for name in view.list(home)) == (what == "rewrites")
     log.close()
 
 
 def test_files_stay_readable_when_they_are_removed(log: Log, tmp_path: Path) -> None:
-    """A rewriting removes what the picture holds; the picture still has it, and nothing that came later."""
+    """A rewriting removes what the view holds; the view still has it, and nothing that came later."""
     home = tmp_path / "data"
-    with Picture(RealDisk(), home) as picture:
+    with FrozenView(RealDisk(), home) as view:
         grow(log, 5)
         rewrite(log, home)
-        report = check(home, picture)
+        report = check(home, view)
         assert (report.problems, report.records) == ([], 10)
     log.close()
 
@@ -96,7 +96,7 @@ def test_it_gives_up_on_a_directory_that_never_rests(log: Log, tmp_path: Path, m
     monkeypatch.setattr("millstream.persistence.frozen_view.PAUSE", 0)
     disk = Meddled(lambda: grow(log, 5), "after listing", TRIES)
     with pytest.raises(DiskError, match="too fast"):
-        Picture(disk, tmp_path / "data")
+        FrozenView(disk, tmp_path / "data")
     log.close()
 
 
@@ -104,16 +104,16 @@ def test_it_only_reads(log: Log, tmp_path: Path) -> None:
     """Every change is refused."""
     home = tmp_path / "data"
     log.close()
-    with Picture(RealDisk(), home) as picture:
-        file = picture.open_read(home / "MANIFEST")
+    with FrozenView(RealDisk(), home) as view:
+        file = view.open_read(home / "MANIFEST")
         for change in (
-            lambda: picture.create(home / "x"),
-            lambda: picture.open_append(home / "MANIFEST"),
-            lambda: picture.rename(home / "MANIFEST", home / "x"),
-            lambda: picture.remove(home / "MANIFEST"),
-            lambda: picture.make_directory(home / "x"),
-            lambda: picture.sync_directory(home),
-            lambda: picture.lock(home / "lock"),
+            lambda: view.create(home / "x"),
+            lambda: view.open_append(home / "MANIFEST"),
+            lambda: view.rename(home / "MANIFEST", home / "x"),
+            lambda: view.remove(home / "MANIFEST"),
+            lambda: view.make_directory(home / "x"),
+            lambda: view.sync_directory(home),
+            lambda: view.lock(home / "lock"),
             lambda: file.append(b"x"),
             lambda: file.truncate(0),
             file.datasync,
@@ -122,8 +122,8 @@ def test_it_only_reads(log: Log, tmp_path: Path) -> None:
                 change()
             assert refused.value.errno == errno.EROFS
         with pytest.raises(FileNotFoundError):
-            picture.open_read(home / "nothing")
-        assert picture.free(home) > 0
+            view.open_read(home / "nothing")
+        assert view.free(home) > 0
 
 
 def test_what_is_no_file_stands_in_nobodys_way(tmp_path: Path, log: Log) -> None:
@@ -134,9 +134,9 @@ def test_what_is_no_file_stands_in_nobodys_way(tmp_path: Path, log: Log) -> None
     (home / "folder").mkdir()
     with closing(socket.socket(socket.AF_UNIX)) as there:
         there.bind(str(home / "m.sock"))
-        with Picture(RealDisk(), home) as picture:
-            assert {"pipe", "m.sock", "folder"} < set(picture.list(home))
-            assert check(home, picture).ok
+        with FrozenView(RealDisk(), home) as view:
+            assert {"pipe", "m.sock", "folder"} < set(view.list(home))
+            assert check(home, view).ok
 
 
 class Forbidding(RealDisk):
@@ -159,7 +159,7 @@ def test_a_file_of_the_log_that_may_not_be_read_is_an_error(tmp_path: Path, log:
     last = log._manifest.segments[-1].name
     log.close()
     with pytest.raises(DiskError, match=f"{last} may not be read"):
-        Picture(Forbidding(last), home)
+        FrozenView(Forbidding(last), home)
     (home / "lost+found").touch()
-    with Picture(Forbidding("lost+found"), home) as picture:
-        assert check(home, picture).ok
+    with FrozenView(Forbidding("lost+found"), home) as view:
+        assert check(home, view).ok

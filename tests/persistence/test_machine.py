@@ -9,19 +9,19 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from millstream.errors import DiskError, LogCorruptError
 from millstream.persistence.log import Log
 from millstream.persistence.rewrite import contents, make
-from persistence.reference import HOME, Ledger, entropy
+from persistence.reference import HOME, Promises, entropy
 from support.simdisk import Crash, Fault, SimDisk
 
 PAYLOADS = st.one_of(st.binary(max_size=40), st.integers(0, 2000).map(bytes))
 
 
 class LogMachine(RuleBasedStateMachine):
-    """The ledger is the model: recovered is a prefix of what was appended that holds all that was durable."""
+    """The promises is the model: recovered is a prefix of what was appended that holds all that was durable."""
 
     def __init__(self) -> None:
         super().__init__()
         self.disk = SimDisk()
-        self.ledger = Ledger()
+        self.promises = Promises()
         self.opened = 0
 
     @initialize(segment_bytes=st.sampled_from([100, 1500, 1 << 20]))
@@ -34,30 +34,30 @@ class LogMachine(RuleBasedStateMachine):
         """Recover and compare."""
         self.opened += 1
         self.log, recovery = Log.open(HOME, self.disk, segment_bytes=self.segment_bytes, entropy=entropy(self.opened))
-        self.ledger.judge(list(recovery.payloads()))
+        self.promises.check(list(recovery.payloads()))
 
     @rule(payloads=st.lists(PAYLOADS, max_size=8))
     def append(self, payloads: list[bytes]) -> None:
         """Some records."""
         for payload in payloads:
-            self.ledger.appended.append(payload)
-            assert self.log.append(payload) == len(self.ledger.appended)
+            self.promises.appended.append(payload)
+            assert self.log.append(payload) == len(self.promises.appended)
 
     @rule()
     def write(self) -> None:
         """To the cache only."""
-        assert self.log.write() == len(self.ledger.appended)
+        assert self.log.write() == len(self.promises.appended)
 
     @rule()
     def sync(self) -> None:
         """What was written is promised from here."""
-        self.ledger.durable = self.log.sync()
+        self.promises.durable = self.log.sync()
 
     @rule()
     def restart(self) -> None:
         """A clean stop promises everything."""
         self.log.close()
-        self.ledger.durable = len(self.ledger.appended)
+        self.promises.durable = len(self.promises.appended)
         self.open()
 
     @rule(crash=st.sampled_from(Crash), seed=st.integers(0, 1000))
@@ -68,17 +68,17 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(fault=st.sampled_from([None, *Fault]), step=st.integers(1, 45), crash=st.sampled_from(Crash))
     def rewrite(self, fault: Fault | None, step: int, crash: Crash) -> None:
-        """A rewriting, one operation of which may fail, and the sweep behind it in any case."""
+        """A rewriting, one operation of which may fail, and the removal behind it in any case."""
         self.disk.faults = {self.disk.operations + step: fault} if fault else {}
         with contextlib.suppress(OSError, DiskError, LogCorruptError):
-            rewrite = self.log.seal_off()
+            rewrite = self.log.begin_rewrite()
             if rewrite is not None:
                 make(self.disk, HOME, rewrite, list(contents(self.disk, HOME, rewrite)))
-                self.log.adopt(rewrite)
+                self.log.commit_rewrite(rewrite)
         self.disk.faults = {}
         with contextlib.suppress(DiskError):
-            self.log.sweep()
-        self.ledger.durable = max(self.ledger.durable, self.log.durable)
+            self.log.remove_obsolete()
+        self.promises.durable = max(self.promises.durable, self.log.durable)
         try:
             self.log.write()
         except DiskError:
@@ -89,7 +89,7 @@ class LogMachine(RuleBasedStateMachine):
     def positions_are_in_order(self) -> None:
         """Nothing is promised before it is written, nor written before it is there."""
         if self.opened:
-            assert self.log.durable <= self.log.written <= self.log.appended == len(self.ledger.appended)
+            assert self.log.durable <= self.log.written <= self.log.appended == len(self.promises.appended)
 
 
 TestLogMachine = LogMachine.TestCase

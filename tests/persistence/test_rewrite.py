@@ -32,7 +32,7 @@ def begun(disk: SimDisk) -> tuple[Log, Rewrite]:
         log.append(record)
         log.write()
     log.sync()
-    rewrite = log.seal_off()
+    rewrite = log.begin_rewrite()
     assert rewrite is not None
     return log, rewrite
 
@@ -42,8 +42,8 @@ def rewritten() -> dict[str, bytes]:
     disk = SimDisk()
     log, rewrite = begun(disk)
     make(disk, HOME, rewrite, contents(disk, HOME, rewrite))
-    log.adopt(rewrite)
-    log.sweep()
+    log.commit_rewrite(rewrite)
+    log.remove_obsolete()
     log.append(b"ninth")
     log.close()
     return files_of(disk)
@@ -74,8 +74,8 @@ def test_the_steps() -> None:
     assert Rewrite.decode(rewrite.encode()) == rewrite
     make(disk, HOME, rewrite, contents(disk, HOME, rewrite))
     assert kinds(disk) == ["MANIFEST", "log", "log", "log", "log", "snapshot"]
-    log.adopt(rewrite)
-    log.sweep()
+    log.commit_rewrite(rewrite)
+    log.remove_obsolete()
     assert kinds(disk) == ["MANIFEST", "log", "snapshot"]
     files = files_of(disk)
     sizes = {name: len(data) for name, data in files.items() if "-" in name}
@@ -91,12 +91,12 @@ def test_the_steps() -> None:
 def test_nothing_to_rewrite() -> None:
     """An empty log, and one whose records are all in its snapshot."""
     log, _ = Log.open(HOME, SimDisk())
-    assert log.seal_off() is None
+    assert log.begin_rewrite() is None
     disk = SimDisk()
     log, rewrite = begun(disk)
     make(disk, HOME, rewrite, contents(disk, HOME, rewrite))
-    log.adopt(rewrite)
-    assert log.seal_off() is None
+    log.commit_rewrite(rewrite)
+    assert log.begin_rewrite() is None
 
 
 def test_a_snapshot_of_an_older_rewriting_is_not_adopted() -> None:
@@ -104,9 +104,9 @@ def test_a_snapshot_of_an_older_rewriting_is_not_adopted() -> None:
     disk = SimDisk()
     log, rewrite = begun(disk)
     make(disk, HOME, rewrite, contents(disk, HOME, rewrite))
-    log.adopt(rewrite)
+    log.commit_rewrite(rewrite)
     with pytest.raises(UsageError):
-        log.adopt(rewrite)
+        log.commit_rewrite(rewrite)
 
 
 @pytest.mark.parametrize("cut", [1, FRAME_SIZE, 10_000])
@@ -118,8 +118,8 @@ def test_a_snapshot_without_its_seal_is_not_adopted(cut: int) -> None:
     inode = disk.names[HOME / rewrite.target.name]
     del inode.cache[max(len(inode.cache) - cut, 0) :]
     with pytest.raises(LogCorruptError):
-        log.adopt(rewrite)
-    log.sweep()
+        log.commit_rewrite(rewrite)
+    log.remove_obsolete()
     log.append(b"ninth")
     log.close()
     assert opened(disk) == [*RECORDS, b"ninth"]
@@ -130,7 +130,7 @@ def test_a_missing_snapshot_is_not_adopted() -> None:
     """The same for one that is not there."""
     log, rewrite = begun(SimDisk())
     with pytest.raises(LogCorruptError, match="missing"):
-        log.adopt(rewrite)
+        log.commit_rewrite(rewrite)
     assert log.append(b"ninth") == 9
 
 
@@ -181,7 +181,7 @@ def test_an_unreadable_disk_gives_a_rewriting_up_without_harm() -> None:
         disk.left = opens
         try:
             make(disk, HOME, rewrite, contents(disk, HOME, rewrite))
-            log.adopt(rewrite)
+            log.commit_rewrite(rewrite)
             break
         except (OSError, DiskError):
             failed += 1
@@ -215,7 +215,7 @@ def test_a_disk_that_fails_while_a_snapshot_is_taken_over_loses_nothing(fault: F
         make(disk, HOME, rewrite, contents(disk, HOME, rewrite))
         disk.faults = {disk.operations + step: fault}
         try:
-            log.adopt(rewrite)
+            log.commit_rewrite(rewrite)
         except (DiskError, LogCorruptError):
             pass
         else:
@@ -304,7 +304,7 @@ def test_what_cannot_be_read_back_is_no_snapshot() -> None:
     log, rewrite = begun(disk)
     with pytest.raises(LogCorruptError, match=rewrite.target.name):
         make(disk, HOME, rewrite, contents(disk, HOME, rewrite))
-    log.sweep()
+    log.remove_obsolete()
     assert log.append(b"ninth") == 9
     log.close()
     assert opened(disk) == [*RECORDS, b"ninth"]
@@ -322,13 +322,13 @@ def test_a_full_disk_gives_a_rewriting_up_without_harm() -> None:
         log.sync()
         disk.capacity = sum(len(data) for data in files_of(disk).values()) + room
         try:
-            rewrite = log.seal_off()
+            rewrite = log.begin_rewrite()
             make(disk, HOME, rewrite, contents(disk, HOME, rewrite))
-            log.adopt(rewrite)
+            log.commit_rewrite(rewrite)
         except (OSError, DiskFullError):
             refused += 1
         disk.capacity = None
-        log.sweep()
+        log.remove_obsolete()
         log.append(b"ninth")
         log.close()
         assert opened(disk.reboot(Crash.DROPPED)) == [*RECORDS, b"ninth"]
@@ -369,7 +369,7 @@ def test_a_check_knows_snapshots() -> None:
     name = snapshot_of(files)
     report = check(HOME, disk_with(files))
     assert report.ok
-    assert (report.records, next(file.verdict.records for file in report.files if file.name == name)) == (1, 8)
+    assert (report.records, next(file.result.records for file in report.files if file.name == name)) == (1, 8)
     report = check(HOME, disk_with(files | {name: files[name][:-FRAME_SIZE]}))
     assert not report.starts
     assert name in report.problems[0].path
@@ -382,7 +382,7 @@ def test_only_what_a_rewriting_left_is_removed() -> None:
     log, rewrite = begun(disk)
     make(disk, HOME, rewrite, contents(disk, HOME, rewrite))
     before = files_of(disk)
-    log.adopt(rewrite)
+    log.commit_rewrite(rewrite)
     adopted = files_of(disk)
     unfinished = snapshot_name(3, "00" * 8)
     others = {"torn-x": b"kept", "notes.txt": b"kept", "snapshot-of-mine": b"kept"}
@@ -401,7 +401,7 @@ def test_files_that_hold_more_than_the_log_are_refused(which: str) -> None:
     disk = SimDisk()
     log, rewrite = begun(disk)
     make(disk, HOME, rewrite, contents(disk, HOME, rewrite))
-    log.adopt(rewrite)
+    log.commit_rewrite(rewrite)
     files = files_of(disk)
     if which == "other log file":
         name = rewrite.source.segments[0].name
@@ -426,28 +426,28 @@ def test_a_log_without_a_snapshot_is_as_old_programs_know_it() -> None:
     log, rewrite = begun(disk)
     assert json.loads(files_of(disk)["MANIFEST"].splitlines()[0])["format"] == 1
     make(disk, HOME, rewrite, contents(disk, HOME, rewrite))
-    log.adopt(rewrite)
+    log.commit_rewrite(rewrite)
     facts = json.loads(files_of(disk)["MANIFEST"].splitlines()[0])
     assert (facts["format"], facts["snapshot"]["last"], len(facts["segments"])) == (2, 8, 1)
 
 
 def test_what_cannot_be_removed_is_removed_later() -> None:
-    """A sweep that fails does no harm, and the names stay known as obsolete until they are gone."""
+    """A removal that fails does no harm, and the names stay known as obsolete until they are gone."""
     disk = SimDisk()
     log, rewrite = begun(disk)
     make(disk, HOME, rewrite, contents(disk, HOME, rewrite))
-    log.adopt(rewrite)
+    log.commit_rewrite(rewrite)
     disk.faults = dict.fromkeys(range(disk.operations + 1, disk.operations + 40), Fault.EIO)
     with pytest.raises(DiskError):
-        log.sweep()
+        log.remove_obsolete()
     disk.faults = {}
     log.append(b"ninth")
     log.write()
     log.sync()
-    again = log.seal_off()
+    again = log.begin_rewrite()
     make(disk, HOME, again, contents(disk, HOME, again))
-    log.adopt(again)
-    log.sweep()
+    log.commit_rewrite(again)
+    log.remove_obsolete()
     assert kinds(disk) == ["MANIFEST", "log", "snapshot"]
     log.close()
     assert opened(disk) == [*RECORDS, b"ninth"]

@@ -196,3 +196,18 @@ def exercise(disk: Disk, home: Path) -> list[object]:
 def test_simulated_and_real_disk_answer_alike(tmp_path: Path) -> None:
     """A protocol with two implementations is kept by both."""
     assert exercise(SimDisk(), Path("/sim/home")) == exercise(RealDisk(), tmp_path / "real" / "home")
+
+
+@pytest.mark.parametrize("crash", Crash, ids=lambda crash: crash.name)
+@pytest.mark.parametrize("seed", range(5))
+def test_a_copy_crashes_as_the_disk_would_and_leaves_it_alone(crash: Crash, seed: int) -> None:
+    """Tests go on from one moment in many ways: what one of them does must not show in the next."""
+    disk = half_synced()
+    disk.rename(ONE, TWO)
+    first, second = disk.copy(), disk.copy()
+    first.open_append(TWO).append(b"more")
+    first.remove(TWO)
+    first.sync_directory(HOME)
+    assert (content(disk, TWO), content(second, TWO)) == (content(half_synced()),) * 2
+    left, copied = disk.copy().reboot(crash, seed), second.reboot(crash, seed)
+    assert [content(left, path) for path in (ONE, TWO)] == [content(copied, path) for path in (ONE, TWO)]

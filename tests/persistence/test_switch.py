@@ -34,7 +34,7 @@ def opened(disk: SimDisk) -> Log:
 def begun(disk: SimDisk) -> tuple[Log, Rewrite]:
     """The same, sealed off, and its snapshot made."""
     log = opened(disk)
-    rewrite = log.seal_off()
+    rewrite = log.begin_rewrite()
     assert rewrite is not None
     make(disk, HOME, rewrite, list(contents(disk, HOME, rewrite)))
     return log, rewrite
@@ -52,20 +52,20 @@ def recovered(disk: SimDisk) -> list[bytes]:
 def swept(log: Log) -> None:
     """What a rewriting does in any case at its end."""
     with contextlib.suppress(DiskError):
-        log.sweep()
+        log.remove_obsolete()
 
 
 @pytest.mark.parametrize("crash", [Crash.PROCESS, Crash.DROPPED, Crash.REORDERED], ids=lambda crash: crash.name)
 @pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name)
 def test_a_switch_that_failed_anywhere_and_was_swept_behind_starts(fault: Fault, crash: Crash) -> None:
-    """Whatever step of taking a snapshot over fails: the sweep that follows leaves every file a start needs."""
+    """Whatever step of taking a snapshot over fails: the removal that follows leaves every file a start needs."""
     failed = 0
     for step in itertools.count(1):
         disk = SimDisk(step)
         log, rewrite = begun(disk)
         disk.faults = {disk.operations + step: fault}
         try:
-            log.adopt(rewrite)
+            log.commit_rewrite(rewrite)
         except (DiskError, LogCorruptError):
             failed += 1
         else:
@@ -83,17 +83,17 @@ def test_a_directory_sync_that_fails_once_leaves_the_snapshot_that_the_manifest_
     log, rewrite = begun(disk)
     disk.faults = {}
     before = disk.operations
-    log.adopt(rewrite)
+    log.commit_rewrite(rewrite)
     syncs = [at for at, (what, _) in enumerate(disk.trace[before:], before + 1) if what == "sync_directory"]
     disk = SimDisk(1)
     log, rewrite = begun(disk)
     disk.faults = {syncs[-1]: Fault.EIO}
     with pytest.raises(DiskError, match="cannot sync the directory of"):
-        log.adopt(rewrite)
+        log.commit_rewrite(rewrite)
     assert log.snapshot_bytes == len(files_of(disk)[rewrite.target.name]), "memory says what the disk says"
     there = set(files_of(disk))
     with pytest.raises(DiskError, match="start again"):
-        log.sweep()
+        log.remove_obsolete()
     assert set(files_of(disk)) == there
     assert recovered(disk) == RECORDS
 
@@ -105,16 +105,16 @@ def test_no_descriptor_for_a_manifest_is_tried_again() -> None:
     disk.faults = dict.fromkeys(range(disk.operations + 1, disk.operations + 30), Fault.EMFILE)
     for _ in range(2):
         with pytest.raises(DiskFullError, match=r"Too many open files; .*ulimit -n"):
-            log.adopt(rewrite)
+            log.commit_rewrite(rewrite)
     disk.faults = {}
-    log.adopt(rewrite)
+    log.commit_rewrite(rewrite)
     for record in RECORDS:
         log.append(record)
         log.write()
     log.sync()
     disk.faults = dict.fromkeys(range(disk.operations + 1, disk.operations + 30), Fault.EMFILE)
     with pytest.raises(DiskFullError, match="Too many open files"):
-        log.seal_off()
+        log.begin_rewrite()
     disk.faults = {}
     log.append(b"later")
     assert log.write() == 17
@@ -122,16 +122,16 @@ def test_no_descriptor_for_a_manifest_is_tried_again() -> None:
     assert recovered(disk) == [*RECORDS, *RECORDS, b"later"]
 
 
-def test_a_sweep_beside_a_manifest_of_another_process_removes_nothing() -> None:
+def test_removal_beside_a_manifest_of_another_process_removes_nothing() -> None:
     """What is obsolete is so by the manifest on disk, not by one that was in memory once."""
     disk = SimDisk(1)
     log, rewrite = begun(disk)
     manifest = read_manifest(disk, HOME)
-    log.adopt(rewrite)
+    log.commit_rewrite(rewrite)
     switch_manifest(disk, HOME, manifest)
     there = set(files_of(disk))
     with pytest.raises(DiskError, match="is not this process's"):
-        log.sweep()
+        log.remove_obsolete()
     assert set(files_of(disk)) == there
     assert recovered(disk) == RECORDS
 
@@ -141,16 +141,16 @@ def unswept(rewritings: int = 1) -> tuple[dict[str, bytes], Manifest, list[bytes
     disk = SimDisk(1)
     log, rewrite = begun(disk)
     expected = [*RECORDS]
-    log.adopt(rewrite)
+    log.commit_rewrite(rewrite)
     for number in range(rewritings - 1):
-        log.sweep()
+        log.remove_obsolete()
         expected.append(b"more %d" % number)
         log.append(expected[-1])
         log.write()
-        again = log.seal_off()
+        again = log.begin_rewrite()
         assert again is not None
         make(disk, HOME, again, list(contents(disk, HOME, again)))
-        log.adopt(again)
+        log.commit_rewrite(again)
     expected.append(b"last")
     log.append(b"last")
     log.close()
@@ -176,14 +176,14 @@ def test_a_start_goes_back_to_what_an_unusable_snapshot_was_made_from(rewritings
     assert ["goes back to the log files" in problem.text for problem in report.problems] == [True]
     log, recovery = Log.open(HOME, disk)
     assert list(recovery.payloads()) == expected
-    assert name in recovery.report.gone_back
+    assert name in recovery.report.fallback_reason
     assert "nothing is lost" in recovery.report.sentence()
     log.append(b"after")
-    rewrite = log.seal_off()
+    rewrite = log.begin_rewrite()
     assert rewrite is not None
     make(disk, HOME, rewrite, list(contents(disk, HOME, rewrite)))
-    log.adopt(rewrite)
-    log.sweep()
+    log.commit_rewrite(rewrite)
+    log.remove_obsolete()
     log.close()
     assert check(HOME, disk).ok
     assert recovered(disk.reboot(Crash.DROPPED)) == [*expected, b"after"]

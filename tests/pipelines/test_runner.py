@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from millstream.errors import ConfigError
-from millstream.pipelines.runner import Runner
+from millstream.pipelines.runner import PipelineRunner
 
 
 @dataclass
@@ -55,9 +55,9 @@ class Pipeline:
         return self.queries[-1]
 
 
-def running() -> tuple[Pipeline, Runner]:
+def running() -> tuple[Pipeline, PipelineRunner]:
     pipeline = Pipeline()
-    runner = Runner(pipeline, None)
+    runner = PipelineRunner(pipeline, None)
     runner.look(100.0)
     return pipeline, runner
 
@@ -99,7 +99,7 @@ def test_the_end_of_a_query_and_what_cannot_be_started_are_final() -> None:
     runner.look(200.0)
     assert (runner.state, len(pipeline.queries)) == ("done", 1)
     for refusal, told in ((ConfigError("no sink"), "no sink"), (KeyError("tyop"), "'tyop'")):
-        runner = Runner(Pipeline(refuses=refusal), None)
+        runner = PipelineRunner(Pipeline(refuses=refusal), None)
         runner.look(100.0)
         runner.look(200.0)
         assert (runner.state, runner.error) == ("failed", told)

@@ -3,13 +3,15 @@
 import asyncio
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from millstream.clock import Now, SystemClock
-from millstream.server import app, thread
+from millstream.server import thread
 from millstream.server.connection import Connection
+from millstream.server.settings import Delays
 from millstream.server.thread import ServerThread
 from support.waiting import eventually
 from support.wire import Wire, pack
@@ -75,9 +77,9 @@ def test_who_does_not_take_the_last_replies_stays_a_client(server: ServerThread,
         assert b"connected_clients:2\r\n" in other.ask("INFO", "clients")
 
 
-def test_limits_of_output_hold_for_who_is_leaving(server: ServerThread, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_of_output_hold_for_who_is_leaving(server: ServerThread) -> None:
     """Above the soft limit for its time, a client that has said QUIT is cut like any other."""
-    monkeypatch.setattr(app, "_SLOW_CHECK", 0.01)
+    server.server.settings = replace(server.settings, delays=Delays(slow_check=0.01))
     clock = server.server.clock = Ahead()
     with Wire(server.url) as other, Wire(server.url) as ghost:
         other.ask("CONFIG", "SET", "client-output-buffer-limit", "normal 0 1kb 60")

@@ -175,18 +175,25 @@ def comparable(words: list[str], reply: Any) -> Any:
     return reply
 
 
+def is_shifted(words: list[str]) -> bool:
+    """Whether the keys of an XREAD are asked for."""
+    return len(words) > 2 and words[:2] == ["COMMAND", "GETKEYS"] and words[2].lower().startswith("xread")
+
+
 @pytest.mark.realserver
 @pytest.mark.parametrize("resp", [2, 3])
 @pytest.mark.parametrize("seed", range(6))
 def test_random_commands_answer_as_redis_does(each_redis: ServerProcess, seed: int, resp: int) -> None:
     """A thousand random commands on connections, keys, strings and transactions get the same replies from both."""
-    writer = Writer(seed)
+    writer, release = Writer(seed), each_redis.release()
     told: list[str] = []
     with ServerThread() as server, Wire(each_redis.url, resp) as theirs, Wire(server.url, resp) as ours:
         for _ in range(1000):
             words = writer.command()
             told.append(" ".join(words))
             expected, got = (comparable(words, wire.ask_exact(*words)) for wire in (theirs, ours))
+            if release >= (8, 0) and is_shifted(words) and "Invalid arguments" in repr(expected):
+                continue  # see SHIFTING in commands/test_introspection_live.py
             assert got == expected, "\n".join(told[-15:])
 
 

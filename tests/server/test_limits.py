@@ -6,7 +6,7 @@ must be damaged or cut in every way at the reader itself is in ``tests/protocol`
 
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +14,8 @@ import pytest
 from millstream.clock import Now, SystemClock
 from millstream.commands.context.config import Config
 from millstream.protocol import limits
-from millstream.server import app
 from millstream.server.machine import peak_resident
+from millstream.server.settings import Delays
 from millstream.server.thread import ServerThread
 from support.waiting import eventually
 from support.wire import Wire, pack
@@ -234,9 +234,9 @@ def test_who_wants_no_replies_is_not_cut_for_them() -> None:
 
 def test_output_soft_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Above the soft limit a client is cut once it stayed there for the time, not before; who takes replies is not."""
-    monkeypatch.setattr(app, "_SLOW_CHECK", 0.01)
     parameters = {"client-output-buffer-limit": "normal 0 4mb 60"}
     with ServerThread(parameters=parameters) as server, Wire(server.url) as other:
+        server.server.settings = replace(server.settings, delays=Delays(slow_check=0.01))
         clock = Ahead()
         server.server.clock = clock
         other.ask("SET", "big", b"x" * BIG)

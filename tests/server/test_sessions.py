@@ -4,6 +4,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import hiredis
@@ -17,7 +18,7 @@ from millstream.commands.context.session import Session
 from millstream.commands.table.table import TABLE
 from millstream.node.outcome import Outcome
 from millstream.protocol import limits
-from millstream.server import app
+from millstream.server.settings import Delays
 from millstream.server.thread import ServerThread
 from support.needs import program
 from support.waiting import eventually
@@ -389,7 +390,7 @@ def test_defect_in_timed_work_is_contained(
             raise ZeroDivisionError
         tick(now)
 
-    monkeypatch.setattr(app, "_TICK_AFTER_ERROR", 0.05)
+    server.server.settings = replace(server.settings, delays=Delays(after_error=0.05))
     monkeypatch.setattr(type(server.server.node), "tick", staticmethod(broken))
     assert wire.ask("XREAD", "BLOCK", 10, "STREAMS", "s", "$") is None
     assert len(calls) == 2

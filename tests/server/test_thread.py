@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import sys
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -10,11 +11,11 @@ import pytest
 from rich.console import Console
 
 from millstream.errors import ConfigError, LogLockedError, UsageError
-from millstream.server import app, loops
+from millstream.server import loops
 from millstream.server.app import Server, is_loopback
 from millstream.server.listener import ListenError, bind_unix, show_address, tcp_sentence, tcp_url
 from millstream.server.process import RecoveryProgress
-from millstream.server.settings import Settings
+from millstream.server.settings import Delays, Settings
 from millstream.server.thread import ServerThread
 from support.wire import Wire
 
@@ -66,10 +67,10 @@ def test_same_object_starts_again(tmp_path: Path) -> None:
         server.stop()
 
 
-def test_stop_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stop_does_not_wait_for_ever() -> None:
     """Clients that wait are closed, and one that takes no replies is given its time, then cut."""
-    monkeypatch.setattr(app, "_FAREWELL", 0.05)
     server = ServerThread().start()
+    server.server.settings = replace(server.settings, delays=Delays(farewell=0.05))
     with Wire(server.url) as slow, Wire(server.url) as waiting, Wire(server.url) as idle:
         slow.ask("SET", "big", b"x" * (32 * 1024 * 1024))
         slow.send("GET", "big")

@@ -33,19 +33,22 @@ from millstream.spark.archiving.manifest import DataFile, Manifest, Place
 from millstream.spark.arrow.columns import Layout
 from millstream.spark.arrow.decode import decode_parsed
 from millstream.spark.arrow.decode_uniform import decode_uniform
+from millstream.spark.connection.connection import pack as packed
 from millstream.spark.model import claims, offsets
 from millstream.spark.model.offsets import Id, Position
 from millstream.spark.monitoring import store
 from millstream.spark.recovery.recover import _died_here
 from millstream.spark.views.reader import _array, _letter
 from millstream.spark.views.source import COLUMNS
-from millstream.spark.write.commit import _first
 from millstream.spark.write.commit_record import CommitRecord
+from millstream.spark.write.pieces import read_piece
 from millstream.spark.write.staging import Part
 from support import campaign
 
 PIECE = 2000
 """Inputs of one piece of the campaign."""
+
+_PIECE = b"2 1-0\n" + packed(*(("XADD", "s", f"{number}-0", "n", "x") for number in (1, 2)))
 
 ABSURD = (
     b"[" * 3000, b'{"a":' * 3000, b"9" * 5000, b"-1", b"1e999", b"Infinity", b"NaN", b"null", b"true", b'""', b"\x00",
@@ -174,7 +177,7 @@ READERS: dict[str, Callable[[random.Random], None]] = {
     "offsets": _json(offsets.load, offsets.dump(_AT)),
     "claims": _json(lambda raw: claims.load(raw, "g", "q"), claims.dump(_CLAIM)),
     "record": _bytes(CommitRecord.unpacked, _RECORD.packed().encode(), ValueError),
-    "piece": _bytes(_first, b"9 1-0\n*3\r\n", ValueError),
+    "piece": _bytes(lambda raw: read_piece(raw, "s"), _PIECE, ValueError),
     "queries": _bytes(store._facts, json.dumps(_QUERY).encode()),
     "lock": _bytes(_died_here, b"host:12:ab"),
 }
@@ -202,7 +205,7 @@ def test_in_good_order_all_of_it_is_read() -> None:
     assert store._facts(json.dumps(_QUERY).encode()) == {
         name: value for name, value in _QUERY.items() if value is not None
     }
-    assert _first(b"9 1-0\n") == Id(1, 0)
+    assert read_piece(_PIECE, "s").first == Id(1, 0)
     rows = [[b"1-0", [word for at, value in enumerate(_VALUES) for word in (f"f{at}".encode(), value)]]]
     page = decode_parsed(rows, _LAYOUT.want)
     assert page is not None

@@ -1,4 +1,4 @@
-"""Which tests are fast: those that start no process and no Spark. ``make test-fast`` runs them, in a minute or so.
+"""Which tests are fast: those that start no process and no Spark, and are not marked ``thorough``.
 
 Nobody keeps a list. A test is fast unless it is marked otherwise or its code, that of its fixtures, or that of a helper
 which they name, names something that starts a process. What starts one deeper down, inside the package, is not found
@@ -20,7 +20,7 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 
-SLOW_MARKS = ("long", "spark", "realserver", "process")
+SLOW_MARKS = ("long", "thorough", "spark", "realserver", "process")
 STARTERS = (subprocess, multiprocessing, ProcessPoolExecutor, os.fork, subprocess.Popen, subprocess.run)
 """What nobody names who does not start a process."""
 

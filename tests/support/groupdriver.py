@@ -1,11 +1,11 @@
 """A driver of group mode without Spark: it calls the source as Spark does, keeps the same logs, and may be killed.
 
 One process loads everything once and forks a driver for each line that it reads, so that a kill costs a tenth of a
-second and not ten. A line is JSON: ``options`` of the source, ``folder`` of the checkpoint and the sink, ``hook`` as
-``MILLSTREAM_FAILPOINTS`` has it (or one of :data:`OWN` with ``=kill``); the answer is the exit status that the driver
-ended with.
+second and not ten. A line is JSON: ``options`` of the source, ``folder`` of the checkpoint and the sink,
+``failpoint`` as ``MILLSTREAM_FAILPOINTS`` has it (or one of :data:`OWN` with ``=kill``); the answer is the exit status
+that the driver ended with.
 
-A line with ``recover`` runs a recovery instead: its arguments, and a judge of its own (:func:`verdict`).
+A line with ``recover`` runs a recovery instead: its arguments, and a function of its own (:func:`verdict`).
 
 The sink is what exactly-once needs: a file for each batch, replaced as a whole. A batch that is run again must have the
 rows that it had, or the driver fails.
@@ -31,9 +31,9 @@ class Drivers:
             [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
-    def run(self, folder: Path, options: dict[str, str], hook: str = "") -> int:
+    def run(self, folder: Path, options: dict[str, str], failpoint: str = "") -> int:
         """Run a driver until nothing is new; its exit code, negative for the signal that killed it."""
-        return self._ask({"folder": str(folder), "options": options, "hook": hook})
+        return self._ask({"folder": str(folder), "options": options, "failpoint": failpoint})
 
     def _ask(self, line: dict[str, Any]) -> int:
         assert self._process.stdin is not None
@@ -42,9 +42,9 @@ class Drivers:
         self._process.stdin.flush()
         return int(self._process.stdout.readline())
 
-    def recover(self, arguments: dict[str, Any], hook: str = "") -> int:
+    def recover(self, arguments: dict[str, Any], failpoint: str = "") -> int:
         """Run a recovery; its exit code, negative for the signal that killed it."""
-        return self._ask({"recover": arguments, "hook": hook})
+        return self._ask({"recover": arguments, "failpoint": failpoint})
 
     def close(self) -> None:
         """End it."""
@@ -70,7 +70,7 @@ def _put(path: Path, value: Any) -> None:
     fresh.rename(path)
 
 
-def drive(folder: Path, options: dict[str, str], hook: str) -> None:
+def drive(folder: Path, options: dict[str, str], failpoint: str) -> None:
     """What MicroBatchExecution does with Trigger.AvailableNow, as far as the source and the logs are concerned."""
     from pyspark.sql.streaming.datasource import ReadMaxRows
 
@@ -88,22 +88,22 @@ def drive(folder: Path, options: dict[str, str], hook: str) -> None:
         number -= 1
         before = folder / "offsets" / str(number - 1)
         end, start = start, json.loads(before.read_text()) if number else reader.initialOffset()
-        run(folder, reader, number, start, end, hook)
+        run(folder, reader, number, start, end, failpoint)
         number, start = number + 1, end
     while True:
         end = json.loads(json.dumps(reader.latestOffset(start, ReadMaxRows(int(options["maxEntriesPerTrigger"])))))
         if end == start:
             break
-        reach("before_log", number, hook)
+        reach("before_log", number, failpoint)
         _put(folder / "offsets" / str(number), end)
         if number:
             reader.commit(start)
-        run(folder, reader, number, start, end, hook)
+        run(folder, reader, number, start, end, failpoint)
         number, start = number + 1, end
     reader.stop()
 
 
-def run(folder: Path, reader: Any, number: int, start: Any, end: Any, hook: str) -> None:
+def run(folder: Path, reader: Any, number: int, start: Any, end: Any, failpoint: str) -> None:
     """One batch: tasks, sink, commit log."""
     ids = []
     for part in reader.partitions(start, end):
@@ -112,14 +112,14 @@ def run(folder: Path, reader: Any, number: int, start: Any, end: Any, hook: str)
     place = folder / "out" / str(number)
     assert not place.exists() or json.loads(place.read_text()) == ids, "the batch has other rows than it had"
     _put(place, ids)
-    reach("sunk", number, hook)
+    reach("sunk", number, failpoint)
     _put(folder / "commits" / str(number), {})
-    reach("committed", number, hook)
+    reach("committed", number, failpoint)
 
 
-def reach(point: str, number: int, hook: str) -> None:
+def reach(point: str, number: int, failpoint: str) -> None:
     """Die here in the second batch if the line says so."""
-    if hook == f"{point}=kill" and number == 1:
+    if failpoint == f"{point}=kill" and number == 1:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -129,7 +129,7 @@ def verdict(ident: str) -> str:
 
 
 def recover(arguments: dict[str, Any]) -> None:
-    """A recovery whose judge needs no Spark."""
+    """A recovery whose function needs no Spark."""
     from millstream.spark.recovery.recover import Recovery
     from millstream.spark.recovery.settle import EntryDecision
 
@@ -150,16 +150,16 @@ def main() -> None:
     from millstream import failpoints
 
     for line in sys.stdin:
-        told = json.loads(line)
+        order = json.loads(line)
         child = os.fork()
         if not child:
-            failpoints.load("" if told["hook"].partition("=")[0] in OWN else told["hook"])
+            failpoints.load("" if order["failpoint"].partition("=")[0] in OWN else order["failpoint"])
             status = 1
             try:
-                if "recover" in told:
-                    recover(told["recover"])
+                if "recover" in order:
+                    recover(order["recover"])
                 else:
-                    drive(Path(told["folder"]), told["options"], told["hook"])
+                    drive(Path(order["folder"]), order["options"], order["failpoint"])
                 status = 0
             finally:
                 sys.stderr.flush()

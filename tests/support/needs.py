@@ -39,7 +39,7 @@ def package(name: str) -> ModuleType:
 
 
 #: Further servers, used where somebody has them: name -> the environment variable that names the program, and what it
-#: is called on PATH, or in ``.servers/`` of the checkout, without it. ``make redis8`` puts the second there.
+#: is called on PATH, or in ``.servers/`` of the checkout, without it. ``make newer-redis`` puts the second there.
 OTHERS = {"valkey": ("MILLSTREAM_VALKEY", "valkey-server"), "redis8": ("MILLSTREAM_REDIS8", "redis-server-8")}
 SERVERS = Path(__file__).parents[2] / ".servers"
 

@@ -1,6 +1,6 @@
-"""Which tests run on which of three processes, and in what order, so that none runs long alone at the end.
+"""Which tests run on which of four processes, and in what order, so that none runs long alone at the end.
 
-Three for two cores: half of the time a test waits for a process it has started, a disk or a clock.
+Four for two cores: half of the time a test waits for a process it has started, a disk or a clock.
 """
 
 from collections.abc import Iterable
@@ -12,10 +12,19 @@ from xdist.scheduler import LoadFileScheduling
 ROOT = Path(__file__).parents[2]
 
 SPARK = "spark"
-"""One work unit: the files of Spark's own folder, which share a session in their process."""
+"""One work unit: the files of Spark's own folder, which share a session in their process, and so one Java machine."""
 
 JAVA = "java"
 """One work unit: the other files that start Java machines, one after the other, since each wants both cores."""
+
+PROGRAMS = (
+    "tests/spark/session/test_submit.py",
+    "tests/spark/test_kills.py",
+    "tests/spark/test_page.py",
+    "tests/spark/write/test_retries.py",
+)
+"""Files of Spark's folder that start programs with a Java machine each: with the session's files they were too much for
+one process, and everything else was done long before."""
 
 SLOW = ("tests/server/load/test_kills.py", "tests/engine/test_machine.py", "tests/persistence/test_crash.py")
 """Files that take long for the number of their tests, the longest first. Begun last, they would run alone."""
@@ -27,7 +36,7 @@ def work_unit(file: str) -> str:
     text = (ROOT / file).read_text(encoding="utf-8")
     if "pytest.mark.spark" not in text:
         return file
-    return SPARK if file.startswith("tests/spark/") else JAVA
+    return SPARK if file.startswith("tests/spark/") and file not in PROGRAMS else JAVA
 
 
 def in_order(counts: Iterable[tuple[str, int]]) -> list[str]:

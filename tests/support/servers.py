@@ -74,6 +74,11 @@ class ServerProcess:
         client: redis.Redis = redis.Redis.from_url(self.url, **options)
         return client
 
+    def release(self) -> tuple[int, ...]:
+        """The version of Redis that it says it is: comparisons allow what later ones do otherwise."""
+        with self.client(decode_responses=True) as client:
+            return tuple(int(part) for part in client.info("server")["redis_version"].split("."))
+
     def stop(self) -> int:
         """End it as a service manager does (SIGTERM); returns its exit code."""
         return self._end(signal.SIGTERM)

@@ -118,7 +118,6 @@ class Kept(logging.Handler):
 
 async def monitoring() -> dict[str, list[str]]:
     """What an app at work tells: metrics with labels, spans and instruments with attributes, loggers and records."""
-    from millstream.worker.tracing import Tracing
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import InMemoryMetricReader
     from opentelemetry.sdk.trace import TracerProvider
@@ -127,6 +126,7 @@ async def monitoring() -> dict[str, list[str]]:
 
     from millstream import App, Message, Nack, Reject, Retry, StreamSub
     from millstream.worker import testing
+    from millstream.worker.tracing import Tracing
 
     spans, meters, kept = InMemorySpanExporter(), InMemoryMetricReader(), Kept()
     provider = TracerProvider()

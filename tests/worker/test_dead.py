@@ -43,11 +43,11 @@ def letter(number: int = 1, **changes: Any) -> DeadLetter:
     return DeadLetter(**{**values, **changes})
 
 
-def bury(client: redis.Redis, count: int, **changes: Any) -> list[str]:
+def add_letters(client: redis.Redis, count: int, **changes: Any) -> list[str]:
     """Dead letters as a worker writes them, with ids 1000-0, 1001-0 and so on."""
     ids = [f"{1000 + number}-0" for number in range(count)]
-    for number, grave in enumerate(ids):
-        client.execute_command("XADD", "orders:dead", grave, *pack(letter(number, **changes)))
+    for number, entry in enumerate(ids):
+        client.execute_command("XADD", "orders:dead", entry, *pack(letter(number, **changes)))
     return ids
 
 
@@ -97,12 +97,12 @@ async def test_retry_gives_the_handler_what_it_got_the_first_time(server: Server
     async with app.running():
         await app.publish("orders", {"data": '{"item": "tea"}'})
         for deaths in (0, 1):
-            grave = await aeventually(lambda: client.xrange("orders:dead"))
-            shown = await asyncio.to_thread(run, server, "show", "orders", grave[0][0], "-o", "json")
+            stored = await aeventually(lambda: client.xrange("orders:dead"))
+            shown = await asyncio.to_thread(run, server, "show", "orders", stored[0][0], "-o", "json")
             assert len(json.loads(shown.output)["history"]) == deaths
             if deaths == 1:
                 mended.set()
-            put = await asyncio.to_thread(run, server, "retry", "orders", grave[0][0], "-o", "json")
+            put = await asyncio.to_thread(run, server, "retry", "orders", stored[0][0], "-o", "json")
             assert put.exit_code == 0, put.output
             assert json.loads(put.output)["returned"] == 1
         await aeventually(lambda: len(seen) == 3)
@@ -115,8 +115,8 @@ async def test_retry_gives_the_handler_what_it_got_the_first_time(server: Server
 
 
 async def test_two_operators_put_each_letter_back_once(server: ServerProcess, client: redis.Redis) -> None:
-    """The same three hundred letters by two side by side and one from the other end, while more are buried."""
-    ids = bury(client, 300)
+    """The same three hundred letters by two side by side and one from the other end, while more are added."""
+    ids = add_letters(client, 300)
     lines = [Line(server.url) for _ in range(3)]
     writer = Line(server.url)
     yards = [DeadLetterAdmin(line, "orders:dead") for line in lines]
@@ -126,9 +126,9 @@ async def test_two_operators_put_each_letter_back_once(server: ServerProcess, cl
     await busy
     for line in (*lines, writer):
         await line.close()
-    returned = [grave for outcome in outcomes for grave, _, _ in outcome.returned]
+    returned = [stored for outcome in outcomes for stored, _, _ in outcome.returned]
     assert sorted(returned) == sorted(ids)
-    assert sorted(grave for outcome in outcomes for grave in outcome.gone) == sorted(ids * 2)
+    assert sorted(stored for outcome in outcomes for stored in outcome.gone) == sorted(ids * 2)
     assert client.xlen("orders") == 300
 
 
@@ -139,7 +139,7 @@ async def _bury_more(line: Line) -> None:
 
 def test_letters_are_chosen_by_reason_error_group_and_time(server: ServerProcess, client: redis.Redis) -> None:
     """Each option narrows; the list says what there is and that there is more."""
-    bury(client, 4)
+    add_letters(client, 4)
     for number, changes in enumerate(({"reason": "overdue"}, {"group": "audit"}, {"error": "KeyError: 'Tea'"})):
         client.execute_command("XADD", "orders:dead", f"{2000 + number}-0", *pack(letter(9, **changes)))
     client.xadd("orders:dead", {"not": "a letter"}, id="3000-0")
@@ -165,7 +165,7 @@ def test_letters_are_chosen_by_reason_error_group_and_time(server: ServerProcess
 
 def test_many_are_put_back_only_on_purpose(server: ServerProcess, client: redis.Redis) -> None:
     """Without IDs, options or --all it is a mistake; without a terminal it needs --yes; what is gone is said."""
-    ids = bury(client, 7)
+    ids = add_letters(client, 7)
     assert run(server, "retry", "orders").exit_code == 2
     asked = run(server, "retry", "orders", "--reason", "error")
     assert asked.exit_code == 2
@@ -186,7 +186,7 @@ def test_rm_asks_and_export_keeps_everything(
     server: ServerProcess, client: redis.Redis, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is deleted unasked; an export has the fields in order, repeated names and bytes included."""
-    bury(client, 3, history=({"id": "0-1", "reason": "nack"},))
+    add_letters(client, 3, history=({"id": "0-1", "reason": "nack"},))
     out = tmp_path / "dead.jsonl"
     assert run(server, "export", "orders", "--to", str(out)).exit_code == 0
     lines = [json.loads(line) for line in out.read_text().splitlines()]
@@ -226,14 +226,14 @@ def test_a_letter_that_cannot_be_put_back_stays(server: ServerProcess, client: r
 
 def test_a_letter_is_put_back_once_however_often_it_is_named(server: ServerProcess, client: redis.Redis) -> None:
     """An id may be written in more than one way."""
-    bury(client, 1)
+    add_letters(client, 1)
     put = run(server, "retry", "orders", "1000", "1000-0", "01000-0", "-o", "json")
     assert (put.exit_code, json.loads(put.stdout)["returned"], client.xlen("orders")) == (0, 1, 1)
 
 
 def test_letters_up_to_the_highest_id_are_found(server: ServerProcess, client: redis.Redis) -> None:
     """A page that ends with the last id there can be is the last one: nothing can be asked for behind it."""
-    bury(client, 199)
+    add_letters(client, 199)
     client.execute_command("XADD", "orders:dead", f"{2**64 - 1}-{2**64 - 1}", *pack(letter()))
     found = run(server, "ls", "orders", "--limit", "1000", "-o", "json")
     assert (found.exit_code, len(json.loads(found.stdout))) == (0, 200)
@@ -242,7 +242,7 @@ def test_letters_up_to_the_highest_id_are_found(server: ServerProcess, client: r
 async def test_no_entry_is_acked_into_a_key_that_is_no_stream(
     server: ServerProcess, client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The dead-letter key holds a string: the entry stays pending until the key is free, then it is buried."""
+    """The dead-letter key holds a string: the entry stays pending until the key is free, then its letter is written."""
     client.set("orders:dead", "in the way")
     app = App(server.url)
 
@@ -260,13 +260,13 @@ async def test_no_entry_is_acked_into_a_key_that_is_no_stream(
 
 
 async def test_putting_back_keeps_to_its_rate(server: ServerProcess, client: redis.Redis) -> None:
-    """Nine letters at twenty a second take more than a third of a second, and each step is told."""
-    ids = bury(client, 9)
-    line, told = Line(server.url), []
+    """Nine letters at twenty a second take more than a third of a second, and progress is reported at each step."""
+    ids = add_letters(client, 9)
+    line, reported = Line(server.url), []
     began = time.monotonic()
-    await DeadLetterAdmin(line, "orders:dead").put_back(ids, rate=20, progress=told.append)
+    await DeadLetterAdmin(line, "orders:dead").put_back(ids, rate=20, progress=reported.append)
     assert time.monotonic() - began >= 0.25
-    assert told == [5, 9]
+    assert reported == [5, 9]
     await line.close()
 
 
@@ -304,10 +304,10 @@ async def test_only_the_group_that_gave_up_gets_it_again(server: ServerProcess, 
     async with app.running():
         await app.publish("orders", {"data": '{"item": "tea"}'})
         for options, entries in (((), 2), (("--all-groups",), 3)):
-            grave = await aeventually(lambda: client.xrange("orders:dead"))
+            stored = await aeventually(lambda: client.xrange("orders:dead"))
             await aeventually(lambda: "audit" in runs)
             runs.clear()
-            put = await asyncio.to_thread(run, server, "retry", "orders", grave[0][0], "-o", "json", *options)
+            put = await asyncio.to_thread(run, server, "retry", "orders", stored[0][0], "-o", "json", *options)
             assert json.loads(put.output)["groups"] == ("all" if options else "failed")
             if options:
                 mended.set()
@@ -324,7 +324,7 @@ async def test_what_another_group_got_back_is_passed_over_after_a_crash(
     server: ServerProcess, client: redis.Redis
 ) -> None:
     """Delivered to a worker that died before it could acknowledge: the next one claims it and runs nothing either."""
-    bury(client, 1, fields=(b"n", b"1"))
+    add_letters(client, 1, fields=(b"n", b"1"))
     client.xgroup_create("orders", "audit", 0, mkstream=True)
     client.xgroup_create("orders", "billing", 0)
     put = await asyncio.to_thread(run, server, "retry", "orders", "--all", "--yes")
@@ -346,7 +346,7 @@ async def test_what_another_group_got_back_is_passed_over_after_a_crash(
 
 def test_a_group_that_is_not_there_is_said(server: ServerProcess, client: redis.Redis) -> None:
     """What is put back for it would wait for nobody knows whom."""
-    bury(client, 1)
+    add_letters(client, 1)
     put = run(server, "retry", "orders", "--all", "--yes")
     assert put.exit_code == 0
     assert "orders has no group 'billing' at present" in put.stderr
@@ -354,7 +354,7 @@ def test_a_group_that_is_not_there_is_said(server: ServerProcess, client: redis.
 
 def test_the_question_says_for_whom(server: ServerProcess, client: redis.Redis) -> None:
     """How many, from where, onto which stream, for which group; escaped, since any of it may be a stranger's."""
-    bury(client, 2)
+    add_letters(client, 2)
     assert "Put back 2 entries of orders:dead on orders, each for the group that gave up on it only (billing)?" in (
         run(server, "retry", "orders", "--all").stderr
     )
@@ -365,7 +365,7 @@ async def test_what_was_put_back_for_a_group_is_for_all_in_another_stream(
     server: ServerProcess, client: redis.Redis
 ) -> None:
     """Replayed or copied elsewhere, no group there is the one that gave up: passed over by all it would be lost."""
-    bury(client, 1, fields=(b"n", b"1"))
+    add_letters(client, 1, fields=(b"n", b"1"))
     put = await asyncio.to_thread(run, server, "retry", "orders", "--all", "--yes")
     assert put.exit_code == 0, put.output
     ((_, fields),) = client.xrange("orders")
@@ -382,7 +382,7 @@ async def test_what_was_put_back_for_a_group_is_for_all_in_another_stream(
 
 def test_a_letter_of_a_group_that_is_gone_stays(server: ServerProcess, client: redis.Redis) -> None:
     """A renamed group's letters would be acknowledged unrun by the new one: refused, unless it is for all groups."""
-    bury(client, 1, fields=(b"n", b"1"))
+    add_letters(client, 1, fields=(b"n", b"1"))
     client.xgroup_create("orders", "invoices", 0, mkstream=True)
     put = run(server, "retry", "orders", "--all", "--yes", "-o", "json")
     assert put.exit_code == 1

@@ -151,7 +151,8 @@ async def test_manual_acks_that_are_left_out_come_again() -> None:
 def in_memory() -> int:
     """Entries that the process keeps, of all apps."""
     gc.collect()
-    return sum(isinstance(one, Held) for one in gc.get_objects())
+    # by its type: what a lazy object of another package says of its class may be an error
+    return sum(issubclass(type(one), Held) for one in gc.get_objects())
 
 
 @pytest.mark.parametrize("read", ["both", "new"])

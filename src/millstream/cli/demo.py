@@ -10,33 +10,8 @@ from rich.console import Console
 from millstream.cli.shared.output import FAILED, INTERRUPTED, OK, Output, exits
 from millstream.cli.shared.paths import LocalPath
 
-HELP = """A year of real flights through stream, workers and Spark, checked.
 
-Replays the 336,776 flights that were due to leave New York in 2013 as events through a durable stream. Three worker
-processes share them and raise alerts; one gets killed with entries in hand, which the others claim. A Spark pipeline
-writes hourly delays to Parquet and the busiest routes back to a stream. Every figure is then compared with one computed
-from the source file alone.
-
-\b
-Look at demo-out/page.html when it is over. Also there:
-  parquet/      the pipeline's tables
-  data/         the server's data: millstream serve --dir demo-out/data
-  checks.json   the table of checks
-  logs/         one log a process
-
-\b
-Examples:
-  millstream demo                                  the whole year
-  millstream demo --rows 20000                     the first weeks, in under a minute
-  millstream demo --kill-server                    the server too is killed in the midst of it
-  millstream demo --url redis://127.0.0.1:6379     the same against Redis, under keys of its own
-
-Exit code: 0 if every check holds, 1 if one fails or the run breaks, 2 if it cannot start (what is missing is said at
-once), 130 after Ctrl-C. Needs a Java 17+ runtime and: pip install 'millstream[demo]'.
-"""
-
-
-@click.command(help=HELP, context_settings={"max_content_width": 110})
+@click.command()
 @click.option("--rows", type=int, metavar="N", help="Only the first N flights of the year (1,000 or more).")
 @click.option("--url", metavar="URL", help="A running server (redis://, rediss://, unix://) instead of our own.")
 @click.option(
@@ -50,7 +25,30 @@ once), 130 after Ctrl-C. Needs a Java 17+ runtime and: pip install 'millstream[d
 @click.option("--kill-server", is_flag=True, help="SIGKILL our server half-way and start it again on its data.")
 @click.option("--keep", is_flag=True, help="With --url: leave the run's keys on the server.")
 def demo(rows: int | None, url: str | None, out: Path, *, kill_server: bool, keep: bool) -> None:
-    """See ``HELP``."""
+    """A year of real flights through stream, workers and Spark, checked.
+
+    Replays the 336,776 flights that were due to leave New York in 2013 as events through a durable stream. Three
+    worker processes share them and raise alerts; one gets killed with entries in hand, which the others claim. A Spark
+    pipeline writes hourly delays to Parquet and the busiest routes back to a stream. Every figure is then compared
+    with one computed from the source file alone.
+
+    \b
+    Look at demo-out/page.html when it is over. Also there:
+      parquet/      the pipeline's tables
+      data/         the server's data: millstream serve --dir demo-out/data
+      checks.json   the table of checks
+      logs/         one log a process
+
+    \b
+    Examples:
+      millstream demo                                  the whole year
+      millstream demo --rows 20000                     the first weeks, in under a minute
+      millstream demo --kill-server                    the server too is killed in the midst of it
+      millstream demo --url redis://127.0.0.1:6379     the same against Redis, under keys of its own
+
+    Exit code: 0 if every check holds, 1 if one fails or the run breaks, 2 if it cannot start (what is missing is said
+    at once), 130 after Ctrl-C. Needs a Java 17+ runtime and: pip install 'millstream[demo]'.
+    """
     with exits("millstream demo", extra="demo"):
         from millstream.demo import report, run  # noqa: PLC0415 - the help must not wait for pandas
         from millstream.demo.flights.settings import DemoSettings, Keys  # noqa: PLC0415 - as above

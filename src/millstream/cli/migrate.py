@@ -14,7 +14,7 @@ from millstream.errors import UsageError
 
 if TYPE_CHECKING:
     from millstream.migrate.connection import Link
-    from millstream.migrate.run import Choices, Report
+    from millstream.migrate.run import MigrationOptions, MigrationReport
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -54,8 +54,6 @@ Exit code: 0 if the target has all streams, 1 if one is missing, behind or diffe
 if it could not be done, 2 for a command line that cannot be meant, 130 after Ctrl-C.
 """
 
-SETTINGS = {"max_content_width": 110}
-
 
 def _choices(command: Command) -> Command:
     """The options of both."""
@@ -87,7 +85,7 @@ def _choices(command: Command) -> Command:
     return output_option(command)
 
 
-@click.command("import", help=IMPORT + BOTH, context_settings=SETTINGS)
+@click.command("import", help=IMPORT + BOTH)
 @click.argument("source")
 @click.option("--to", "target", required=True, metavar="URL", help="Where to: redis://..., file:///DIR.")
 @_choices
@@ -113,7 +111,7 @@ def import_(  # noqa: PLR0917 - click passes every option by name
     sys.exit(0 if report.ok else 1)
 
 
-@click.command(help=EXPORT + BOTH, context_settings=SETTINGS)
+@click.command(help=EXPORT + BOTH)
 @click.argument("source")
 @click.argument("target")
 @click.option("--text", is_flag=True, help="A file of text, one command a line, instead of RESP.")
@@ -166,19 +164,21 @@ def _chosen(
     *,
     strict: bool,
     allow_none: bool,
-) -> "Choices":
-    from millstream.migrate.run import Choices  # noqa: PLC0415 - help does not wait for redis-py
+) -> "MigrationOptions":
+    from millstream.migrate.run import MigrationOptions  # noqa: PLC0415 - help does not wait for redis-py
 
     if replace and skip:
         raise UsageError("--replace overwrites what is there and --skip-existing leaves it: give one of them")
     existing: Any = "replace" if replace else "skip" if skip else "refuse"
-    return Choices(patterns, existing, way, check, strict, allow_none)  # type: ignore[arg-type] # click.Choice has checked it
+    return MigrationOptions(patterns, existing, way, check, strict, allow_none)  # type: ignore[arg-type] # click has checked
 
 
 NAMES = {"copied": "copying", "compared": "comparing"}
 
 
-def _between(output: Output, source: str, target: str, db: int | None, choices: "Choices") -> "Report":
+def _between(
+    output: Output, source: str, target: str, db: int | None, choices: "MigrationOptions"
+) -> "MigrationReport":
     """From a server or a file to a server."""
     from millstream.migrate.command_file import load  # noqa: PLC0415 - help does not wait for redis-py
     from millstream.migrate.connection import Link, same_place  # noqa: PLC0415 - as above
@@ -209,8 +209,8 @@ def _opened(source: str, db: int | None) -> "Link":
 
 
 def _file(
-    output: Output, source: str, target: str, db: int | None, choices: "Choices", *, text: bool, version: str
-) -> "Report":
+    output: Output, source: str, target: str, db: int | None, choices: "MigrationOptions", *, text: bool, version: str
+) -> "MigrationReport":
     """From a server to a file."""
     from millstream.migrate.capabilities import VERSIONS  # noqa: PLC0415 - help does not wait for redis-py
     from millstream.migrate.run import to_file  # noqa: PLC0415 - as above
@@ -232,7 +232,7 @@ COLUMNS = (
 )
 
 
-def _show(output: Output, report: "Report") -> None:
+def _show(output: Output, report: "MigrationReport") -> None:
     """The table on standard output, everything that needs a sentence on standard error."""
     people = output.form == "table"
     rows = [
@@ -252,7 +252,7 @@ def _show(output: Output, report: "Report") -> None:
         output.say(sentence)
 
 
-def _sentences(report: "Report") -> list[str]:
+def _sentences(report: "MigrationReport") -> list[str]:
     """What concerns all streams."""
     said = []
     if report.lacks_times:

@@ -134,10 +134,10 @@ def _options_of(url: str) -> Iterator[None]:
     try:
         yield
     except (TypeError, ValueError) as reason:
-        told = str(reason)
-        if (unknown := re.search(r"unexpected keyword argument ('\w+')", told)) is not None:
-            told = f"there is no option {unknown[1]} for a connection"
-        raise ConfigError(f"cannot use {without_password(url)!r}: {told}") from None
+        fault = str(reason)
+        if (unknown := re.search(r"unexpected keyword argument ('\w+')", fault)) is not None:
+            fault = f"there is no option {unknown[1]} for a connection"
+        raise ConfigError(f"cannot use {without_password(url)!r}: {fault}") from None
 
 
 def _try_options(url: str, pool: Any) -> None:

@@ -61,7 +61,7 @@ _PASSING_KINDS = (
 
 
 def passes(error: ResponseError) -> bool:
-    """Whether what the server refused now it may take later: it loads, is no master at the moment, has no room."""
+    """Whether what the server refused now it may take later: it loads, is no master, is full."""
     return isinstance(error, _PASSING_KINDS) or (
         str(error).startswith(_PASSING_CODES) and not str(error).startswith("BUSYGROUP")
     )
@@ -262,7 +262,7 @@ class Line:
 
 
 def _holds(asked: _Asked) -> bool:
-    """Whether the condition of these commands holds; if not, the caller is told."""
+    """Whether the condition of these commands holds; if not, their future ends in :class:`Withheld`."""
     _, _, future, _, only_if = asked
     if only_if is None or only_if():
         return True

@@ -1,4 +1,4 @@
-"""Ranges of ids that are read a page at a time. Pure."""
+"""Ids of entries: their order, and ranges of them that are read a page at a time. Pure."""
 
 #: The highest id there can be; "(" before it is an error and not an empty range.
 _LAST = b"%d-%d" % (2**64 - 1, 2**64 - 1)
@@ -7,3 +7,9 @@ _LAST = b"%d-%d" % (2**64 - 1, 2**64 - 1)
 def behind(entry: bytes) -> str | None:
     """Where the next page begins after the one that ended with this entry; None where no id is left."""
     return None if entry == _LAST else f"({entry.decode()}"
+
+
+def order_of(entry: bytes) -> tuple[int, int]:
+    """What an id is sorted by: milliseconds, then number. As text, ``9-0`` would come after ``10-0``."""
+    milliseconds, _, number = entry.partition(b"-")
+    return int(milliseconds), int(number)

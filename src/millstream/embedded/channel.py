@@ -4,22 +4,59 @@ The counterpart of the server's connection without a network: the caller's own t
 them. Everything but :meth:`Channel.send` and :meth:`Channel.close` is called by the store, inside its guard.
 """
 
-from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from millstream.embedded.guard import outside
 from millstream.errors import ProtocolError
+from millstream.node.durability.held_replies import HeldReplies
 from millstream.protocol.encoder import error_line
 from millstream.protocol.reader import CommandReader, QueryBufferError
 
 if TYPE_CHECKING:
     from millstream.commands.context.session import Session
-    from millstream.embedded.store import Store
+    from millstream.node.durability.held_replies import ReplyGate
+    from millstream.node.node import Node
     from millstream.node.outcome import Outcome
     from millstream.replies import Buffer
 
 Sink = Callable[[bytes], None]
+
+
+class ChannelHost(Protocol):
+    """What a channel needs of its store.
+
+    Attributes:
+        node: runs the commands.
+        gate: how far replies may go.
+    """
+
+    node: "Node"
+    gate: "ReplyGate"
+
+    def run(self, channel: "Channel", data: bytes) -> None:
+        """Run the commands a client sends."""
+        ...
+
+    def execute(self, session: "Session", argv: list[bytes]) -> "Outcome | None":
+        """Run one command; a disk that fails on it ends the store."""
+        ...
+
+    def empty_outbox(self) -> None:
+        """Hand the node's replies and messages to the connections they are for."""
+        ...
+
+    def hang_up(self, channel: "Channel") -> None:
+        """The client is gone."""
+        ...
+
+    def forget(self, channel: "Channel") -> None:
+        """A connection ends, as its client wishes."""
+        ...
+
+    def cut(self, channel: "Channel", reason: str) -> None:
+        """A connection ends because of what its client did."""
+        ...
 
 
 class Channel:
@@ -36,13 +73,13 @@ class Channel:
         reason: why it was closed, in words; empty if by the client, or because it asked for it.
     """
 
-    __slots__ = ("_ending", "_out", "_parked", "_reader", "_sink", "_store", "_untaken", "closed", "reason", "session")
+    __slots__ = ("_ending", "_held", "_out", "_reader", "_sink", "_store", "_untaken", "closed", "reason", "session")
 
-    def __init__(self, store: "Store", session: "Session", sink: Sink) -> None:
+    def __init__(self, store: ChannelHost, session: "Session", sink: Sink) -> None:
         self._store = store
         self._sink = sink
         self._reader = CommandReader(trusted=session.user is not None)
-        self._parked: deque[tuple[int, list[Buffer]]] = deque()
+        self._held = HeldReplies(store.gate, self)
         self._out: list[Buffer] = []
         self._untaken = 0  # bytes of messages handed to the sink since the client last sent or took something
         self._ending = False
@@ -107,10 +144,7 @@ class Channel:
 
     def put(self, buffers: "list[Buffer]", barrier: int) -> None:
         """Keep a reply until it is flushed, or until the log has reached the barrier; never past an earlier one."""
-        if self._parked or barrier > self._store.released:
-            self._parked.append((barrier, buffers))
-            self._store.waiting[self] = None
-        else:
+        if not self._held.hold(buffers, barrier):
             self._out += buffers
 
     def deliver(self, outcome: "Outcome") -> None:
@@ -128,11 +162,7 @@ class Channel:
 
     def release(self) -> None:
         """The log has come further: let out what waited for that."""
-        released = self._store.released
-        while self._parked and self._parked[0][0] <= released:
-            self._out += self._parked.popleft()[1]
-        if not self._parked:
-            self._store.waiting.pop(self, None)
+        self._out += self._held.take()
         self.flush()
 
     def flush(self) -> None:
@@ -140,7 +170,7 @@ class Channel:
         if self._out and not self.closed:
             out, self._out = self._out, []
             self._sink(b"".join(out))
-        if self._ending and not self._parked and not self.closed:
+        if self._ending and not self._held and not self.closed:
             self._store.forget(self)
 
     def end(self, reason: str) -> None:
@@ -148,6 +178,6 @@ class Channel:
         if not self.closed:
             self.closed = True
             self.reason = reason
-            self._parked.clear()
+            self._held.clear()
             self._out.clear()
             self._sink(b"")

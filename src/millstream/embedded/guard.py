@@ -15,19 +15,22 @@ from collections.abc import Callable
 log = logging.getLogger("millstream.embedded")
 
 
+# What helpers were told to close, for the next other thread that leaves a guard.
+_left_over: deque[Callable[[], None]] = deque()
+
+
 class _Here(threading.local):
     """This thread's state: how many guards it is inside of, and what was put off."""
 
     depth = 0
     is_helper = False
+    late = _left_over  # until the thread has its own: the collector may run while that is made
 
     def __init__(self) -> None:
-        self.late: deque[Callable[[], None]] = deque()
+        self.late = deque()
 
 
 _here = _Here()
-# What helpers were told to close, for the next other thread that leaves a guard.
-_left_over: deque[Callable[[], None]] = deque()
 
 
 class Guard:

@@ -11,12 +11,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, cast
+from typing import TYPE_CHECKING, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from millstream.errors import ConfigError
 
-Fsync = Literal["always", "everysec", "no"]
+if TYPE_CHECKING:
+    from millstream.node.durability.group_commit import Fsync
 
 SCHEMES = ("memory://", "file://")
 
@@ -36,7 +37,7 @@ class Place:
     url: str
     name: str | None
     directory: Path | None
-    fsync: Fsync | None
+    fsync: "Fsync | None"
     db: int
 
     @property

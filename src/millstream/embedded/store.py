@@ -1,18 +1,14 @@
-"""A store: one node, the guard around it, its log, and a thread for what nobody calls for.
+"""A store: one node, the guard around it, its log, and a background thread for what nobody calls for.
 
-The callers' threads run the commands, one at a time inside the guard. What is left over is done by the *keeper*, a
-thread that is started when there is work for it: it writes and syncs the log (all records that gathered while it did so
-before are one group), releases the replies that waited for that, and wakes reads whose time is up.
-
-``always``
-    A reply waits until its record is durable; the keeper writes and syncs.
-``everysec``, ``no``
-    The caller's thread writes at once, and the reply goes out: the end of the process loses nothing. The keeper syncs
-    once a second with ``everysec``; with ``no`` the log is synced only when it is closed.
+The callers' threads run the commands, one at a time inside the guard. The rest is done by the background thread, which
+is started when there is work for it: it carries out those steps of the group commit that wait for the disk, lets out
+the replies that waited for them, and wakes reads whose time is up. What is written when, and which replies may go out,
+:mod:`millstream.node.durability.group_commit` decides, as for the server; the steps that are quick are carried out by
+whichever thread ran the commands.
 
 A disk that fails ends it: every connection is cut, with no reply that was not covered, and says why. A disk that is
-full does not: further writes are refused (:mod:`millstream.node.disk_guard`), and the keeper tries again
-what the log kept.
+full does not: further writes are refused (:mod:`millstream.node.durability.disk_guard`), and the background thread
+tries again what the log kept.
 """
 
 import contextlib
@@ -21,15 +17,19 @@ import queue
 import secrets
 import threading
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from millstream.clock import Clock, ManualClock, Now, SystemClock
-from millstream.commands.admin.info import LogFacts, RewriteFacts, ShellFacts
+from millstream.commands.admin.info import LogFacts, ShellFacts
 from millstream.commands.context.config import Config
 from millstream.embedded.channel import Channel, Sink
 from millstream.embedded.guard import Guard, be_helper
 from millstream.errors import DiskFullError, StorageError, UsageError
-from millstream.node.disk_guard import LOOK_SECONDS, Room, default_floor
+from millstream.node.durability.disk_guard import DiskGuard, default_floor
+from millstream.node.durability.group_commit import Fsync, GroupCommit, Report, Step, perform, perform_in_thread
+from millstream.node.durability.held_replies import ReplyGate
+from millstream.node.facts import log_facts
 from millstream.node.log.rewriting import Rewriter
 from millstream.node.node import Node
 from millstream.node.outcome import Outcome
@@ -41,13 +41,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millstream.commands.context.session import Session
-    from millstream.embedded.place import Fsync, Place
+    from millstream.embedded.place import Place
     from millstream.persistence.disk import Disk
 
 log = logging.getLogger("millstream.embedded")
-
-SYNC_SECONDS = 1.0
-"""How often ``everysec`` syncs (Redis: the same)."""
 
 FORKED = (
     "this process was forked from one that had the store of {url} open, and cannot use it: connect in the child to a "
@@ -66,6 +63,25 @@ TOO_MANY = "ERR max number of clients reached"
 _ADDRESS = "embedded:0"
 
 
+@dataclass(frozen=True, slots=True)
+class _Durable:
+    """What a store in a directory has beside its node.
+
+    Attributes:
+        log: where the records are.
+        disk_guard: whether the disk takes writes.
+        rewriter: makes the log smaller.
+        commit: what is to be written and synced.
+        recovered: records that were there at the start.
+    """
+
+    log: Log
+    disk_guard: DiskGuard
+    rewriter: Rewriter
+    commit: GroupCommit
+    recovered: int
+
+
 class Store:
     """See the module's text.
 
@@ -79,9 +95,7 @@ class Store:
         clock: as given.
         fsync: when writes are brought to the disk.
         node: the state.
-        released: replies may go out that wait for this position or an earlier one.
-        room: whether the disk takes writes; None for a store in memory.
-        waiting: connections with replies that wait for more.
+        gate: how far replies may go, and who waits for more.
         failure: why the disk failed, or None.
         forked: this is a child's copy of its parent's store.
 
@@ -95,48 +109,40 @@ class Store:
         self.fsync: Fsync = place.fsync or "always"
         self.failure: StorageError | None = None
         self.forked = False
-        self.waiting: dict[Channel, None] = {}
+        self.gate = ReplyGate()
         self._guard = Guard()
         self._channels: dict[int, Channel] = {}  # by session id
         self._again: list[Channel] = []  # their wait is over, so commands they sent since may run
-        self._log: Log | None = None
-        self._rewriter: Rewriter | None = None
-        self._recovered = 0
-        self._synced_at = time.time()
-        self._keeper: threading.Thread | None = None
+        self._durable: _Durable | None = None
+        self._thread: threading.Thread | None = None  # the background thread, from when there is work for it
         self._wakes: queue.SimpleQueue[bool] = queue.SimpleQueue()  # True: stop
-        self._woken = False  # the keeper has not yet looked since it was last woken
-        self._closing = False  # the keeper is being waited for: what it still does starts no other one
-        self._busy = False  # the keeper is writing or syncing, outside the guard
-        self._sync_due: float | None = None  # when ``everysec`` syncs next; None if there is nothing to sync
-        self._try_due: float | None = None  # when free space is looked at again; None while writes are taken
-        self._look_at = 0.0  # from when on the weaker policies look at free space again
-        self._alarm: int | None = None  # monotonic milliseconds at which the keeper wakes by itself
-        self.room: Room | None
+        self._woken = False  # the background thread has not yet looked since it was last woken
+        self._closing = False  # the background thread is being waited for: what it still does starts no other one
+        self._alarm: float | None = None  # monotonic seconds at which the background thread wakes by itself
         self.node = self._open(place.directory, disk)
-        self.released = 0 if self._log is None else self._log.appended
         self._describe()
-        if self.room is not None:
-            with self._guard:
-                self._look(self.room.measure())
+        with self._guard:
+            self._commit()
 
     def _open(self, directory: "Path | None", disk: "Disk | None") -> Node:
         if directory is None:
-            self.room = None
             return Node(Config())
         config = Config({"dir": str(directory), "appendonly": "yes", "appendfsync": self.fsync})
-        self._log, recovery = Log.open(directory, disk)
+        log_, recovery = Log.open(directory, disk)
         if exposure := exposed(directory):
             log.warning("%s", exposure)
         try:
-            node = Node(config, self._log)
-            self._recovered = node.recover(recovery.payloads())
-            config.set([("disk-free-floor", str(default_floor(self._log.total())))])
+            node = Node(config, log_)
+            recovered = node.recover(recovery.payloads())
+            config.set([("disk-free-floor", str(default_floor(log_.total())))])
         except BaseException:
-            self._log.close()
+            log_.close()
             raise
-        self.room = Room(self._log, node, lambda: config.disk_floor, self.clock)
-        node.rewriter = self._rewriter = Rewriter(self._log, config, in_thread=be_helper)
+        disk_guard = DiskGuard(log_, node.journal, lambda: config.disk_floor, self.clock)
+        rewriter = node.host.rewriter = Rewriter(log_, config, in_thread=be_helper)
+        commit = GroupCommit(log_, self.fsync, disk_guard, time.monotonic())
+        self._durable = _Durable(log_, disk_guard, rewriter, commit, recovered)
+        self.gate = commit.gate
         return node
 
     def _describe(self) -> None:
@@ -146,22 +152,12 @@ class Store:
         around.max_clients = self.node.config.max_clients
 
     def _read_log(self) -> LogFacts:
-        log_, room = self._log, self.room
-        if log_ is None or room is None:
+        kept = self._durable
+        if kept is None:
             return LogFacts(last_save=self.node.surroundings.shell.started // 1000)
-        return LogFacts(
-            enabled=True,
-            policy=self.fsync,
-            size=log_.total_bytes,
-            base_size=log_.snapshot_bytes,
-            appended=log_.appended,
-            durable=log_.durable,
-            recovered=self._recovered,
-            last_save=int(self._synced_at),
-            disk_state=room.state,
-            disk_since=room.since // 1000,
-            disk_free=free if (free := room.measure()) is not None else -1,
-            rewrite=self._rewriter.told() if self._rewriter else RewriteFacts(),
+        synced_at = time.time() - (time.monotonic() - kept.commit.synced_at)
+        return log_facts(
+            kept.log, kept.disk_guard, kept.rewriter, policy=self.fsync, recovered=kept.recovered, synced_at=synced_at
         )
 
     # ------------------------------------------------------------------ what connections call
@@ -209,7 +205,7 @@ class Store:
             self.forget(channel)
 
     def tick(self) -> None:
-        """Do what is due by the clock; the keeper calls it, or who turns the clock by hand."""
+        """Do what is due by the clock; the background thread calls it, or who turns the clock by hand."""
         with self._guard:
             self._tick()
 
@@ -254,7 +250,7 @@ class Store:
 
     def _drop(self, channel: Channel) -> None:
         if self._channels.pop(channel.session.id, None) is not None:
-            self.waiting.pop(channel, None)
+            self.gate.holders.pop(channel, None)
             self.node.close_session(channel.session)
 
     # ------------------------------------------------------------------ after commands
@@ -267,49 +263,42 @@ class Store:
             for channel in again:
                 channel.run()
             self.empty_outbox()
-        if self.node.stopping:
-            self.node.stopping = False
+        if self.node.host.stopping:
+            self.node.host.stopping = False
             self._cut_all("SHUTDOWN")
-        self._commit()
-        if self._rewriter is not None and self.failure is None:
-            self._rewriter.consider()
+        if self._commit() is not None:
+            self._wake()
+        if self._durable is not None and self.failure is None:
+            self._durable.rewriter.consider()
         self._set_alarm()
 
-    def _commit(self) -> None:
-        """Write what was appended, or have it written and synced."""
-        log_, room = self._log, self.room
-        if room is not None and self._try_due is not None and room.has_moved():
-            self._try_due = time.monotonic()  # who lowers the floor by CONFIG SET need not wait for the next try
-            self._wake()
-        if log_ is None or room is None or room.is_full or self.failure is not None or self._busy:
-            return  # the keeper looks again when it is done, or when there may be space
-        if self.fsync == "always":
-            if log_.appended > self.released:
-                self._wake()
-            return
-        if log_.appended > self.released:
-            try:
-                self._release(log_.write())
-            except StorageError as error:
-                self._fail(error)
-                return
-            if room.is_near or time.monotonic() >= self._look_at:
-                self._look_at = time.monotonic() + LOOK_SECONDS
-                self._look(room.measure())
-        if self.fsync == "everysec" and self._sync_due is None and log_.durable < log_.appended:
-            self._sync_due = time.monotonic() + SYNC_SECONDS
-            self._wake()
+    def _commit(self) -> Step | None:
+        """Carry out the steps of the group commit that are quick; the next one if it waits for the disk."""
+        kept = self._durable
+        if kept is None:
+            return None
+        kept.commit.retry_if_floor_moved()
+        while (step := kept.commit.next_step(time.monotonic())) is not None and not step.in_thread:
+            self._take_in(kept.commit, perform(step, kept.log, kept.disk_guard))
+        return step
 
-    def _release(self, position: int) -> None:
-        self.released = position
-        for channel in list(self.waiting):
-            channel.release()
+    def _take_in(self, commit: GroupCommit, report: Report) -> None:
+        """Let out the replies that waited for a step, or say that it failed."""
+        if commit.done(report, time.monotonic()):
+            self.gate.open()
+        if commit.failure is not None:
+            self._fail(commit.failure)
+
+    def _next_due(self) -> float | None:
+        """Monotonic seconds at which there is something to do that no command brings about; None for never."""
+        node = None if isinstance(self.clock, ManualClock) else self.node.next_deadline(self._now())
+        commit = None if self._durable is None else self._durable.commit.next_due()
+        moments = [moment for moment in (node and node / 1000, commit) if moment is not None]
+        return min(moments) if moments else None
 
     def _set_alarm(self) -> None:
-        """Wake the keeper if it would sleep past the next deadline."""
-        if isinstance(self.clock, ManualClock):
-            return
-        due = self.node.next_deadline(self._now())
+        """Wake the background thread if it would sleep past the next moment at which it is needed."""
+        due = self._next_due()
         if due is not None and (self._alarm is None or due < self._alarm):
             self._wake()
 
@@ -318,32 +307,18 @@ class Store:
             return
         self._woken = True
         self._wakes.put(False)
-        if self._keeper is None:
-            self._keeper = threading.Thread(
-                target=self._keep, args=(self._wakes,), name="millstream-embedded", daemon=True
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._work, args=(self._wakes,), name="millstream-embedded", daemon=True
             )
-            self._keeper.start()
-
-    def _look(self, free: int | None) -> None:
-        """Everything was written, and so much is free."""
-        assert self.room is not None
-        self.room.worked(free)
-        self._try_due = None
-        if self.room.state != "ok":
-            self._try_later()
-
-    def _try_later(self) -> None:
-        assert self.room is not None
-        self._try_due = time.monotonic() + self.room.delay()
-        self._wake()
+            self._thread.start()
 
     def _fail(self, error: StorageError) -> None:
         """The disk failed: show nobody anything more. If it is only full, hold back what it refused."""
-        if isinstance(error, DiskFullError):
-            assert self.room is not None
-            self.room.refused(error)
-            self._try_later()
-            return
+        if self._durable is not None:
+            self._durable.commit.fail(error, time.monotonic())
+            if isinstance(error, DiskFullError):
+                return
         if self.failure is None:
             self.failure = error
             log.critical("%s: %s", self.place.url, error)
@@ -354,10 +329,10 @@ class Store:
             channel.end(reason)
             self._drop(channel)
 
-    # ------------------------------------------------------------------ the keeper
+    # ------------------------------------------------------------------ the background thread
 
-    def _keep(self, wakes: "queue.SimpleQueue[bool]") -> None:
-        """The keeper's life: until :meth:`close`."""
+    def _work(self, wakes: "queue.SimpleQueue[bool]") -> None:
+        """The thread's life: until :meth:`close`."""
         be_helper()
         while True:
             with contextlib.suppress(queue.Empty):
@@ -366,59 +341,25 @@ class Store:
             with self._guard:
                 self._woken = False
                 self._tick()
-                self._busy = self._should_sync()
-            if self._busy:
-                self._sync()
+                step = self._commit()
+                if step is not None and self._durable is not None:
+                    self._durable.commit.begin(step)
+            if step is not None and self._durable is not None:
+                self._perform(step, self._durable)
 
     def _sleep(self, wakes: "queue.SimpleQueue[bool]") -> float | None:
         """Seconds until there is something to do unasked; None for never."""
         with self._guard:
             if wakes is not self._wakes:  # closing; the word to stop is in the queue
                 return None
-            now = self._now()
-            self._alarm = None if isinstance(self.clock, ManualClock) else self.node.next_deadline(now)
-            moments = [] if self._alarm is None else [(self._alarm - now.mono) / 1000]
-            dues = (self._sync_due, self._try_due)
-            moments.extend(due - time.monotonic() for due in dues if due is not None)
-        return max(min(moments), 0.0) if moments else None
+            self._alarm = self._next_due()
+            return None if self._alarm is None else max(self._alarm - time.monotonic(), 0.0)
 
-    def _should_sync(self) -> bool:
-        log_, room = self._log, self.room
-        if log_ is None or room is None or self.failure is not None:
-            return False
-        if self._try_due is not None and time.monotonic() >= self._try_due:
-            return True
-        if room.is_full:
-            return False
-        if self.fsync == "always":
-            return log_.appended > self.released
-        return self._sync_due is not None and time.monotonic() >= self._sync_due
-
-    def _sync(self) -> None:
-        """Write and sync outside the guard, so that commands go on meanwhile; then let out what waited for it."""
-        log_, room = self._log, self.room
-        assert log_ is not None
-        assert room is not None
-        failure: StorageError | None = None
-        done = 0
-        free: int | None = None
-        try:
-            log_.write()
-            done = log_.sync()
-            free = room.measure()
-        except StorageError as error:
-            failure = error
-        except BaseException as error:  # noqa: BLE001 - whatever it is, no reply may be released after it
-            failure = StorageError(f"the log failed: {error!r}")
+    def _perform(self, step: Step, kept: _Durable) -> None:
+        """Write or sync outside the guard, so that commands go on meanwhile."""
+        report = perform_in_thread(step, kept.log, kept.disk_guard)
         with self._guard:
-            self._busy = False
-            self._sync_due = None
-            if failure is not None:
-                self._fail(failure)
-                return
-            self._synced_at = time.time()
-            self._release(done)
-            self._look(free)
+            self._take_in(kept.commit, report)
             self._settle()
 
     def _tick(self) -> None:
@@ -447,25 +388,23 @@ class Store:
             return
         with self._guard:
             self._cut_all("the store was closed")
-            keeper, self._keeper = self._keeper, None
+            thread, self._thread = self._thread, None
             wakes, self._wakes = self._wakes, queue.SimpleQueue()
             self._woken, self._alarm = False, None
             self._closing = True
         try:
-            if keeper is not None:
+            if thread is not None:
                 wakes.put(True)
-                keeper.join()
+                thread.join()
         finally:
             self._closing = False
-        if self._rewriter is not None:
-            self._rewriter.stop()
-        if self._log is not None:
-            self._log.close()
+        if self._durable is not None:
+            self._durable.rewriter.stop()
+            self._durable.log.close()
 
     def abandon(self) -> None:
         """In a forked child: hold on to nothing of the parent's, and write nothing."""
         self.forked = True
-        if self._rewriter is not None:
-            self._rewriter.abandon()
-        if self._log is not None:
-            self._log.abandon()
+        if self._durable is not None:
+            self._durable.rewriter.abandon()
+            self._durable.log.abandon()

@@ -8,7 +8,7 @@ from millstream.migrate.connection import Command, Link, Reply, refusal
 
 
 @dataclass(frozen=True, slots=True)
-class Abilities:
+class TargetFeatures:
     """The commands and options that carry more than entries.
 
     Attributes:
@@ -26,9 +26,9 @@ class Abilities:
 
 #: For files of commands, by the version of Redis that is to read them.
 VERSIONS = {
-    "6.2": Abilities(counters=False, entries_read=False, release=False, idempotence=False),
-    "7.0": Abilities(release=False, idempotence=False),
-    "8.8": Abilities(),
+    "6.2": TargetFeatures(counters=False, entries_read=False, release=False, idempotence=False),
+    "7.0": TargetFeatures(release=False, idempotence=False),
+    "8.8": TargetFeatures(),
 }
 
 _NO_KEY = b"millstream:moving:no-such-key"
@@ -42,9 +42,9 @@ _PROBES: tuple[Command, ...] = (
 )
 
 
-def abilities_of(link: Link) -> Abilities:
+def find_features(link: Link) -> TargetFeatures:
     """Ask a server."""
-    return Abilities(*(_misses_key(reply) for reply in link.ask(_PROBES)))
+    return TargetFeatures(*(_misses_key(reply) for reply in link.ask(_PROBES)))
 
 
 def _misses_key(reply: Reply) -> bool:

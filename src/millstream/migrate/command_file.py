@@ -18,11 +18,11 @@ from typing import IO, Literal, cast
 
 from hiredis import ProtocolError, Reader
 
-from millstream.migrate import commands as wording
-from millstream.migrate.capabilities import Abilities
+from millstream.migrate import commands as build
+from millstream.migrate.capabilities import TargetFeatures
 from millstream.migrate.connection import Command, Link, pack
 from millstream.migrate.copy_stream import ATTEMPTS, claims, missing_records
-from millstream.migrate.errors import ChangedError, TransferError
+from millstream.migrate.errors import ChangedError, MigrationError
 from millstream.migrate.read_stream import Entries, Overview, deadline, overview
 
 Form = Literal["resp", "text"]
@@ -68,11 +68,11 @@ class Writer:
     Args:
         file: where to.
         form: of the commands.
-        able: what the server that will read it can.
+        supports: what the server that will read it can.
     """
 
-    def __init__(self, file: IO[bytes], form: Form, able: Abilities) -> None:
-        self._file, self.able = file, able
+    def __init__(self, file: IO[bytes], form: Form, supports: TargetFeatures) -> None:
+        self._file, self.supports = file, supports
         self._commands = 0
         self._pack = pack if form == "resp" else as_text
 
@@ -92,7 +92,7 @@ class Writer:
             try:
                 self._all(source, key, before, tell)
             except ChangedError:
-                source.forget()
+                source.discard_replies()
                 self._put([("DEL", key)])
                 if not left:
                     raise
@@ -102,16 +102,16 @@ class Writer:
 
     def _all(self, source: Link, key: bytes, stream: Overview, tell: Tell) -> None:
         missing = missing_records(source, key, stream)
-        self._put(wording.opening(key, stream.groups))
-        self._put(wording.ghosts(key, missing, self.able))
+        self._put(build.creating(key, stream.groups))
+        self._put(build.orphaned_records(key, missing, self.supports))
         done = 0
         for page in Entries(source, key, upto=stream.last_id):
-            self._put(wording.adding(key, page))
+            self._put(build.adding(key, page))
             done += len(page)
             tell(done)
-        for commands in claims(source, key, key, stream, missing, self.able):
+        for commands in claims(source, key, key, stream, missing, self.supports):
             self._put(commands)
-        self._put(wording.closing(key, stream, self.able))
+        self._put(build.closing(key, stream, self.supports))
         ends = deadline(source, key)
         if ends is not None:
             self._put([("PEXPIREAT", key, ends)])
@@ -137,10 +137,10 @@ def writing(path: Path, named: Callable[[], Path] | None = None) -> Iterator[tup
         named: tells in the end what it is to be called, in the same directory; ``path`` by default.
 
     Raises:
-        TransferError: it cannot be written.
+        MigrationError: it cannot be written.
     """
     if path.is_dir():
-        raise TransferError(f"{path} is a directory: name a file in it")
+        raise MigrationError(f"{path} is a directory: name a file in it")
     part = path.with_name(f"{path.name}.part")
     opened = gzip.open if path.suffix == ".gz" else open
     try:
@@ -151,7 +151,7 @@ def writing(path: Path, named: Callable[[], Path] | None = None) -> Iterator[tup
         part.replace(path if named is None else named())
         _sync_names(path.parent)
     except OSError as error:
-        raise TransferError(f"{path} cannot be written: {error}") from None
+        raise MigrationError(f"{path} cannot be written: {error}") from None
 
 
 def _sync_names(directory: Path) -> None:
@@ -185,7 +185,7 @@ def load(path: Path, link: Link) -> None:
     """Run a file's commands at ``link``.
 
     Raises:
-        TransferError: it cannot be read, is no such file, or a command fails; the text says which.
+        MigrationError: it cannot be read, is no such file, or a command fails; the text says which.
     """
     count = 0
     batch: list[list[bytes]] = []
@@ -198,13 +198,13 @@ def load(path: Path, link: Link) -> None:
                 batch = []
         _run(path, link, batch, count)
     except (OSError, EOFError, zlib.error) as error:
-        raise TransferError(f"{path} cannot be read: {error}") from None
+        raise MigrationError(f"{path} cannot be read: {error}") from None
 
 
 def _run(path: Path, link: Link, batch: list[list[bytes]], before: int) -> None:
     for at, (words, reply) in enumerate(zip(batch, link.ask(batch), strict=True), before + 1):
         if isinstance(reply, Exception):
-            raise TransferError(f"{path}, command {at} ({words[0].decode()}) fails: {reply}")
+            raise MigrationError(f"{path}, command {at} ({words[0].decode()}) fails: {reply}")
 
 
 def _commands(path: Path) -> Iterator[list[bytes]]:
@@ -222,17 +222,17 @@ def _sealed(path: Path, commands: Iterable[list[bytes]]) -> Iterator[list[bytes]
     for at, words in enumerate(commands, 1):
         sealed = len(words) == 2 and words[0].upper() == b"PING" and words[1].startswith(_SEAL)
         if not sealed and (not words or words[0].upper() not in COMMANDS):
-            raise TransferError(f"{path}, command {at}: {words[:1]!r} is not a command that an export holds")
+            raise MigrationError(f"{path}, command {at}: {words[:1]!r} is not a command that an export holds")
         if not sealed:
             since += 1
             yield words
         elif words[1] != _SEAL + b"%d" % since:
             said = words[1].removeprefix(_SEAL).decode(errors="replace")
-            raise TransferError(f"{path} has {since} of the {said} commands that were exported: export it again")
+            raise MigrationError(f"{path} has {since} of the {said} commands that were exported: export it again")
         else:
             since = 0
     if not sealed:
-        raise TransferError(
+        raise MigrationError(
             f"{path} does not end as an export ends (PING {_SEAL.decode()}...): it was cut off; export it again"
         )
 
@@ -246,26 +246,26 @@ def _resp(file: IO[bytes]) -> Iterator[list[bytes]]:
     # The reader does not tell whether it waits for the rest of something; behind that rest this would not be a command
     reader.feed(pack([_END]))
     if _next(reader) != [_END]:
-        raise TransferError(f"{file.name} ends within a command: it was cut off")
+        raise MigrationError(f"{file.name} ends within a command: it was cut off")
 
 
 def _next(reader: Reader) -> list[bytes] | Literal[False]:
     try:
         found = reader.gets()
     except ProtocolError as error:
-        raise TransferError(f"not a file of commands: {error}") from None
+        raise MigrationError(f"not a file of commands: {error}") from None
     if found is not False and not (isinstance(found, list) and all(isinstance(word, bytes) for word in found)):
-        raise TransferError("not a file of commands: what it holds are replies")
+        raise MigrationError("not a file of commands: what it holds are replies")
     return found
 
 
 def _text(file: IO[bytes]) -> Iterator[list[bytes]]:
     for at, line in enumerate(file, 1):
         if not line.endswith(b"\n"):
-            raise TransferError(f"{file.name} ends within a command: it was cut off")
+            raise MigrationError(f"{file.name} ends within a command: it was cut off")
         words = split(line)
         if words is None:
-            raise TransferError(f"{file.name}, line {at}: quotes that do not end")
+            raise MigrationError(f"{file.name}, line {at}: quotes that do not end")
         if words:
             yield words
 

@@ -1,20 +1,20 @@
 """The commands that make a stream what another one is. Only words are made here; nothing is sent.
 
-In the order of :func:`opening`, :func:`ghosts`, :func:`adding`, :func:`claiming`, :func:`closing`. XCLAIM makes a
-pending record only for an entry that exists, so the entries that are pending and gone are added first, claimed, and
-trimmed away again: XTRIM, unlike XDEL, leaves no trace in the stream's counters, and an empty stream lets XSETID go
+In the order of :func:`creating`, :func:`orphaned_records`, :func:`adding`, :func:`claiming`, :func:`closing`. XCLAIM
+makes a pending record only for an entry that exists, so the entries that are pending and gone are added first, claimed,
+and trimmed away again: XTRIM, unlike XDEL, leaves no trace in the stream's counters, and an empty stream lets XSETID go
 back to 0-0.
 """
 
 from collections.abc import Iterable, Iterator
 
-from millstream.migrate.capabilities import Abilities
+from millstream.migrate.capabilities import TargetFeatures
 from millstream.migrate.connection import Command
-from millstream.migrate.read_stream import UNKNOWN, Entry, Group, Overview, Record
+from millstream.migrate.read_stream import UNKNOWN, Entry, GroupInfo, Overview, PendingRecord
 
 CLAIMED_AT_ONCE = 500
 
-NOBODY = b""
+RELEASED_HOLDER = b""
 """Who holds released entries on servers without XNACK; ``millstream.client.emulate`` does the same."""
 
 DEFAULT_SETTINGS = (100, 100)
@@ -23,7 +23,7 @@ DEFAULT_SETTINGS = (100, 100)
 _GUARD = b"millstream:moving"
 
 
-def opening(key: bytes, groups: tuple[Group, ...]) -> list[Command]:
+def creating(key: bytes, groups: tuple[GroupInfo, ...]) -> list[Command]:
     """An empty stream with these groups and consumers."""
     commands: list[Command] = []
     for group in groups:
@@ -34,19 +34,21 @@ def opening(key: bytes, groups: tuple[Group, ...]) -> list[Command]:
     return commands
 
 
-def ghosts(key: bytes, held: list[tuple[bytes, list[Record]]], able: Abilities) -> Iterator[Command]:
+def orphaned_records(
+    key: bytes, held: list[tuple[bytes, list[PendingRecord]]], supports: TargetFeatures
+) -> Iterator[Command]:
     """Pending records whose entries are gone.
 
     Args:
         key: of the stream, which has no entries yet.
         held: names of groups with such records of theirs.
-        able: what the server can.
+        supports: what the server can.
     """
     ids = {record.id for _, records in held for record in records}
     for entry_id in sorted(ids, key=_number):
         yield ("XADD", key, entry_id, "gone", "1")
     for group, records in held:
-        yield from claiming(key, group, records, able)
+        yield from claiming(key, group, records, supports)
     if ids:
         yield ("XTRIM", key, "MAXLEN", 0)
         yield ("XSETID", key, "0-0")
@@ -57,7 +59,7 @@ def adding(key: bytes, page: Iterable[Entry]) -> list[Command]:
     return [("XADD", key, entry_id, *fields) for entry_id, fields in page]
 
 
-def claiming(key: bytes, group: bytes, records: list[Record], able: Abilities) -> Iterator[Command]:
+def claiming(key: bytes, group: bytes, records: list[PendingRecord], supports: TargetFeatures) -> Iterator[Command]:
     """Pending records of entries that exist; those delivered together are claimed together."""
     alike: dict[tuple[bytes | None, int, int], list[bytes]] = {}
     for record in records:
@@ -65,22 +67,22 @@ def claiming(key: bytes, group: bytes, records: list[Record], able: Abilities) -
     for (consumer, time, count), ids in alike.items():
         for at in range(0, len(ids), CLAIMED_AT_ONCE):
             some = ids[at : at + CLAIMED_AT_ONCE]
-            if consumer is None and able.release:
+            if consumer is None and supports.release:
                 yield ("XNACK", key, group, "FAIL", "IDS", len(some), *some, "RETRYCOUNT", count, "FORCE")
             else:
-                holder = NOBODY if consumer is None else consumer
+                holder = RELEASED_HOLDER if consumer is None else consumer
                 how = ("TIME", time, "RETRYCOUNT", count, "FORCE", "JUSTID")
                 yield ("XCLAIM", key, group, holder, 0, *some, *how)
 
 
-def closing(key: bytes, stream: Overview, able: Abilities) -> list[Command]:
+def closing(key: bytes, stream: Overview, supports: TargetFeatures) -> list[Command]:
     """Counters, positions and settings; may be sent again when more entries were added."""
     commands: list[Command] = []
-    if able.idempotence and stream.settings is not None and stream.settings != DEFAULT_SETTINGS:
+    if supports.idempotence and stream.settings is not None and stream.settings != DEFAULT_SETTINGS:
         duration, size = stream.settings
         commands.append(("XCFGSET", key, "IDMP-DURATION", duration, "IDMP-MAXSIZE", size))
     words: list[bytes | str | int] = ["XSETID", key, stream.last_id]
-    if able.counters:
+    if supports.counters:
         # A server that does not count would count these when it is upgraded
         words += ["ENTRIESADDED", stream.length if stream.entries_added is None else stream.entries_added]
         if stream.max_deleted not in {None, b"0-0"}:
@@ -88,29 +90,29 @@ def closing(key: bytes, stream: Overview, able: Abilities) -> list[Command]:
     commands.append(words)
     for group in stream.groups:
         read: tuple[str | int, ...] = ()
-        if able.entries_read and group.entries_read is not None:
+        if supports.entries_read and group.entries_read is not None:
             read = ("ENTRIESREAD", group.entries_read)
         commands.append(("XGROUP", "SETID", key, group.name, group.last_id, *read))
     return commands
 
 
-def losses(stream: Overview, able: Abilities) -> list[str]:
+def unsupported(stream: Overview, supports: TargetFeatures) -> list[str]:
     """What commands cannot carry to a server of these abilities, but for the times of consumers. Empty: nothing."""
     found = []
-    if not able.counters and (stream.max_deleted not in {None, b"0-0"} or stream.entries_added != stream.length):
+    if not supports.counters and (stream.max_deleted not in {None, b"0-0"} or stream.entries_added != stream.length):
         found.append("entries-added and max-deleted-entry-id: the target's XSETID does not take them; it counts anew")
     counting = [group for group in stream.groups if group.entries_read not in {None, UNKNOWN}]
-    if counting and not able.entries_read:
+    if counting and not supports.entries_read:
         found.append("entries-read of the groups: the target does not keep it")
     if any((group.entries_read or 0) > (stream.entries_added or 0) for group in counting):
         found.append("entries-read beyond entries-added: servers from Redis 8.2 on lower it to entries-added")
     released = sum(group.released for group in stream.groups)
-    if released and not able.release:
+    if released and not supports.release:
         found.append(
             f'{released} released entries: the target has no XNACK; they are held by a consumer "" with delivery time '
             "0, so that any claim takes them"
         )
-    if stream.settings not in {None, DEFAULT_SETTINGS} and not able.idempotence:
+    if stream.settings not in {None, DEFAULT_SETTINGS} and not supports.idempotence:
         found.append("settings of idempotent adding: the target has no XCFGSET")
     if stream.remembered or stream.messages or stream.duplicates:
         found.append("remembered messages of idempotent adding and their counts: no command reads them")

@@ -5,10 +5,20 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
 
-from millstream.migrate.capabilities import Abilities
-from millstream.migrate.commands import NOBODY
+from millstream.migrate.capabilities import TargetFeatures
+from millstream.migrate.commands import RELEASED_HOLDER
 from millstream.migrate.connection import Link
-from millstream.migrate.read_stream import UNKNOWN, Consumer, Entries, Group, Overview, Record, as_id, overview, records
+from millstream.migrate.read_stream import (
+    UNKNOWN,
+    ConsumerInfo,
+    Entries,
+    GroupInfo,
+    Overview,
+    PendingRecord,
+    as_id,
+    overview,
+    records,
+)
 
 SHOWN = 10
 """Differences that are kept in words; all are counted."""
@@ -48,14 +58,16 @@ class Side:
     key: bytes
 
 
-def compare(source: Side, copy: Side, stream: Overview, able: Abilities, *, times: bool, tell: Tell) -> Differences:
+def compare(
+    source: Side, copy: Side, stream: Overview, supports: TargetFeatures, *, times: bool, tell: Tell
+) -> Differences:
     """Read both again.
 
     Args:
         source: the stream that was copied.
         copy: what was made of it.
         stream: the source as it was when it was copied; entries behind its last id are not looked at.
-        able: what commands could carry; what they could not is compared with what was made instead.
+        supports: what commands could carry; what they could not is compared with what was made instead.
         times: consumers' seen and active times and the memory of idempotent adding are to be alike too.
         tell: called with how many entries were compared.
 
@@ -64,7 +76,7 @@ def compare(source: Side, copy: Side, stream: Overview, able: Abilities, *, time
     """
     found = Differences()
     made = overview(copy.link, copy.key)
-    expected = stream if times else _expected(stream, able)
+    expected = stream if times else _expected(stream, supports)
     _counters(found, expected, made, times=times)
     _entries(found, source, copy, stream.last_id, tell)
     here = {group.name: group for group in made.groups}
@@ -74,30 +86,30 @@ def compare(source: Side, copy: Side, stream: Overview, able: Abilities, *, time
             found.add(f"group {_shown(group.name)} is missing in the copy")
             continue
         _group(found, wanted, other, times=times)
-        release = times or able.release
+        release = times or supports.release
         _records(found, group.name, _rows(source, group, release), _rows(copy, other, release=True))
     for name in here:
         found.add(f"group {_shown(name)} is only in the copy")
     return found
 
 
-def _expected(stream: Overview, able: Abilities) -> Overview:
+def _expected(stream: Overview, supports: TargetFeatures) -> Overview:
     """What can be made of the source by commands."""
     groups = []
     for group in stream.groups:
         consumers = {each.name: each for each in group.consumers}
-        if group.released and not able.release:
-            consumers.setdefault(NOBODY, Consumer(NOBODY, 0, 0, None))
-        read = group.entries_read if able.entries_read else None
+        if group.released and not supports.release:
+            consumers.setdefault(RELEASED_HOLDER, ConsumerInfo(RELEASED_HOLDER, 0, 0, None))
+        read = group.entries_read if supports.entries_read else None
         if read is not None and stream.entries_added is not None and read > stream.entries_added:
             read = None  # newer servers take no more than were added; XINFO is not asked which kind this is
         groups.append(replace(group, entries_read=read, consumers=tuple(consumers[name] for name in sorted(consumers))))
     added = stream.length if stream.entries_added is None else stream.entries_added
     return replace(
         stream,
-        max_deleted=stream.max_deleted if able.counters else None,
-        entries_added=added if able.counters else None,
-        settings=stream.settings if able.idempotence else None,
+        max_deleted=stream.max_deleted if supports.counters else None,
+        entries_added=added if supports.counters else None,
+        settings=stream.settings if supports.idempotence else None,
         groups=tuple(groups),
     )
 
@@ -113,7 +125,7 @@ def _counters(found: Differences, stream: Overview, made: Overview, *, times: bo
         found.unless_equal("iids-duplicates", stream.duplicates, made.duplicates)
 
 
-def _group(found: Differences, group: Group, made: Group, *, times: bool) -> None:
+def _group(found: Differences, group: GroupInfo, made: GroupInfo, *, times: bool) -> None:
     name = f"group {_shown(group.name)}"
     found.unless_equal(f"{name}, last-delivered-id", group.last_id, made.last_id)
     found.unless_equal(f"{name}, entries-read", _read(group), _read(made))
@@ -127,7 +139,7 @@ def _group(found: Differences, group: Group, made: Group, *, times: bool) -> Non
             found.unless_equal(f"{who}, active-time", one.active, other.active)
 
 
-def _read(group: Group) -> object:
+def _read(group: GroupInfo) -> object:
     """Entries read as it is shown: null is a value here, and a server that does not tell says None."""
     return "null" if group.entries_read == UNKNOWN else group.entries_read
 
@@ -190,13 +202,13 @@ def _first_difference(one: list[bytes], other: list[bytes]) -> str:
     return f"{what} of field {at // 2 + 1} is {_shown(one[at])} at the source, {_shown(other[at])} in the copy"
 
 
-def _rows(side: Side, group: Group, release: bool) -> Iterator[Record]:
+def _rows(side: Side, group: GroupInfo, release: bool) -> Iterator[PendingRecord]:
     for page in records(side.link, side.key, group):
         for record in page:
-            yield record if release or record.consumer is not None else record._replace(consumer=NOBODY)
+            yield record if release or record.consumer is not None else record._replace(consumer=RELEASED_HOLDER)
 
 
-def _records(found: Differences, group: bytes, theirs: Iterator[Record], ours: Iterator[Record]) -> None:
+def _records(found: Differences, group: bytes, theirs: Iterator[PendingRecord], ours: Iterator[PendingRecord]) -> None:
     """Two sorted runs of pending records."""
     one, other = next(theirs, None), next(ours, None)
     while one is not None or other is not None:
@@ -214,7 +226,7 @@ def _records(found: Differences, group: bytes, theirs: Iterator[Record], ours: I
             one, other = next(theirs, None), next(ours, None)
 
 
-def _of(record: Record) -> str:
+def _of(record: PendingRecord) -> str:
     holder = "released" if record.consumer is None else f"held by {_shown(record.consumer)}"
     return f"{holder}, time {record.time}, {record.deliveries} deliveries"
 

@@ -73,7 +73,7 @@ class Link:
             self._connection = self._client.connection_pool.get_connection()
         except (RedisError, OSError) as error:
             self._client.close()
-            raise self._gone(error) from None
+            raise self._lost(error) from None
         self._owed = 0
         self.database = int(self._connection.db if db is None else db)
         if db is not None:
@@ -86,7 +86,7 @@ class Link:
         try:
             self._connection.send_packed_command([b"".join(packed)])  # type: ignore[no-untyped-call]  # redis-py
         except (RedisError, OSError) as error:
-            raise self._gone(error) from None
+            raise self._lost(error) from None
 
     def receive(self) -> Reply:
         """The next reply that is owed; a refusal is a value of type ResponseError."""
@@ -95,11 +95,11 @@ class Link:
         try:
             return self._connection.read_response(disable_decoding=True)
         except AuthenticationError as error:
-            raise self._gone(error) from None
+            raise self._lost(error) from None
         except ResponseError as refused:
             return refused
         except (RedisError, OSError) as error:
-            raise self._gone(error) from None
+            raise self._lost(error) from None
 
     def ask(self, commands: Sequence[Command]) -> list[Reply]:
         """The replies to commands, sent at once; refusals are values."""
@@ -113,9 +113,9 @@ class Link:
             RefusedError: the server refused it.
         """
         self.send([command])
-        return self.good(self.receive(), command)
+        return self.accepted(self.receive(), command)
 
-    def good(self, reply: Reply, command: Command) -> Reply:
+    def accepted(self, reply: Reply, command: Command) -> Reply:
         """The reply itself.
 
         Raises:
@@ -133,7 +133,7 @@ class Link:
         """No reply is owed."""
         return not self._owed
 
-    def forget(self) -> None:
+    def discard_replies(self) -> None:
         """Take the replies that are still owed and drop them, so that the link can be used on."""
         while self._owed:
             self.receive()
@@ -149,7 +149,7 @@ class Link:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _gone(self, error: Exception) -> LinkError:
+    def _lost(self, error: Exception) -> LinkError:
         if isinstance(error, AuthenticationError):
             return LinkError(
                 f"{self.name} does not let us in: {error}\nPut name and password into the URL, as in "

@@ -16,19 +16,19 @@ from typing import Literal
 
 from redis.exceptions import ResponseError
 
-from millstream.migrate import commands as wording
-from millstream.migrate.capabilities import Abilities
+from millstream.migrate import commands as build
+from millstream.migrate.capabilities import TargetFeatures
 from millstream.migrate.compare import Side, compare
 from millstream.migrate.connection import Command, Link, Reply
 from millstream.migrate.errors import ChangedError, RefusedError, UnequalError
 from millstream.migrate.read_stream import (
     Entries,
-    Group,
+    GroupInfo,
     Overview,
-    Record,
+    PendingRecord,
     ascending,
     deadline,
-    gone,
+    missing_ids,
     overview,
     overview_command,
     parse_overview,
@@ -81,7 +81,7 @@ class Copier:
     Attributes:
         source: read only.
         target: written to.
-        able: what the target can.
+        supports: what the target can.
         way: how; ``auto`` takes DUMP where it is taken and fits.
         check: both sides are read again and compared.
         strict: refuse where something would be lost.
@@ -91,7 +91,7 @@ class Copier:
 
     source: Link
     target: Link
-    able: Abilities
+    supports: TargetFeatures
     way: Way = "auto"
     check: bool = True
     strict: bool = False
@@ -116,8 +116,8 @@ class Copier:
             copied = self._attempts(key, temporary)
             self._end(key, temporary, replaces=replaces)
         except (ChangedError, UnequalError, RefusedError):
-            self.source.forget()
-            self.target.forget()
+            self.source.discard_replies()
+            self.target.discard_replies()
             self.target.call("DEL", temporary)
             raise
         return copied
@@ -128,8 +128,8 @@ class Copier:
             try:
                 return self._attempt(key, temporary)
             except ChangedError:
-                self.source.forget()
-                self.target.forget()
+                self.source.discard_replies()
+                self.target.discard_replies()
                 if not left:
                     raise
         raise AssertionError("the last attempt returns or raises")
@@ -156,7 +156,7 @@ class Copier:
             source,
             copy,
             copied.stream,
-            self.able,
+            self.supports,
             times=copied.way == "dump",
             tell=lambda done: self.tell("compared", done),
         )
@@ -197,10 +197,10 @@ class Copier:
         refused = next((reply for reply in replies[:3] if isinstance(reply, ResponseError)), None)
         if refused is not None:
             return overview(self.source, key), refused
-        seen, payload = self.source.good(replies[3], ("EXEC",))
+        seen, payload = self.source.accepted(replies[3], ("EXEC",))
         if payload is None:
             raise ChangedError("the key is gone")
-        return parse_overview(self.source.good(seen, ("XINFO",))), payload
+        return parse_overview(self.source.accepted(seen, ("XINFO",))), payload
 
     def _fits(self, key: bytes) -> bool:
         size = self.source.ask([("MEMORY", "USAGE", key)])[0]
@@ -209,16 +209,16 @@ class Copier:
     # ------------------------------------------------------------------ commands
 
     def _by_commands(self, key: bytes, temporary: bytes, before: Overview) -> Copied:
-        lost = wording.losses(before, self.able)
+        lost = build.unsupported(before, self.supports)
         if lost and self.strict:
             raise RefusedError("something would be lost (--strict): " + "; ".join(lost), code="STRICT")
         missing = missing_records(self.source, key, before)
-        self._do(wording.opening(temporary, before.groups))
-        self._do(wording.ghosts(temporary, missing, self.able))
+        self._do(build.creating(temporary, before.groups))
+        self._do(build.orphaned_records(temporary, missing, self.supports))
         self._add(key, temporary, b"", before.last_id, 0)
-        for commands in claims(self.source, key, temporary, before, missing, self.able):
+        for commands in claims(self.source, key, temporary, before, missing, self.supports):
             self._do(commands)
-        self._do(wording.closing(temporary, before, self.able))
+        self._do(build.closing(temporary, before, self.supports))
         now = before
         for _ in range(CATCH_UPS):
             after = overview(self.source, key)
@@ -227,7 +227,7 @@ class Copier:
             if not _only_added(now, after):
                 raise ChangedError(_changes(now, after))
             self._add(key, temporary, now.last_id, after.last_id, now.length)
-            self._do(wording.closing(temporary, after, self.able))
+            self._do(build.closing(temporary, after, self.supports))
             now = after
         has_consumers = any(group.consumers for group in now.groups)
         return Copied("commands", now, lost, lacks_times=has_consumers)
@@ -238,7 +238,7 @@ class Copier:
         for page in Entries(self.source, key, after, upto):
             ids = [entry[0] for entry in page]
             assert ascending(ids)
-            self.target.send(wording.adding(temporary, page))
+            self.target.send(build.adding(temporary, page))
             waiting.append(ids)
             if len(waiting) > PAGES_AT_ONCE:
                 done += self._added(waiting.popleft())
@@ -250,7 +250,7 @@ class Copier:
     def _added(self, ids: list[bytes]) -> int:
         """How many entries the target has confirmed: these."""
         for entry_id in ids:
-            reply = self.target.good(self.target.receive(), ("XADD",))
+            reply = self.target.accepted(self.target.receive(), ("XADD",))
             if reply != entry_id:
                 raise RefusedError(f"{self.target.name} added {entry_id!r} as {reply!r}", code="XADD")
         return len(ids)
@@ -258,7 +258,7 @@ class Copier:
     def _do(self, commands: Iterable[Command]) -> None:
         for some in batched_commands(commands):
             for command, reply in zip(some, self.target.ask(some), strict=True):
-                check_reply(command, self.target.good(reply, command))
+                check_reply(command, self.target.accepted(reply, command))
 
     # ------------------------------------------------------------------ the end
 
@@ -297,13 +297,13 @@ def check_reply(command: Command, reply: Reply) -> None:
         raise ChangedError("entries that are pending were deleted while the stream was read")
 
 
-def missing_records(source: Link, key: bytes, stream: Overview) -> list[tuple[bytes, list[Record]]]:
+def missing_records(source: Link, key: bytes, stream: Overview) -> list[tuple[bytes, list[PendingRecord]]]:
     """Pending records whose entries are gone, by group: held in memory, as what was never acknowledged is little."""
     found = []
     for group in stream.groups:
-        missing: list[Record] = []
+        missing: list[PendingRecord] = []
         for page in records(source, key, group):
-            absent = set(gone(source, key, [record.id for record in page]))
+            absent = set(missing_ids(source, key, [record.id for record in page]))
             missing += [record for record in page if record.id in absent]
         if missing:
             found.append((group.name, missing))
@@ -315,8 +315,8 @@ def claims(
     key: bytes,
     temporary: bytes,
     stream: Overview,
-    missing: list[tuple[bytes, list[Record]]],
-    able: Abilities,
+    missing: list[tuple[bytes, list[PendingRecord]]],
+    supports: TargetFeatures,
 ) -> Iterable[list[Command]]:
     """The commands for pending records whose entries are there, a page at a time."""
     absent: dict[bytes, set[bytes]] = {name: {record.id for record in some} for name, some in missing}
@@ -324,7 +324,7 @@ def claims(
         without = absent.get(group.name, set())
         for page in records(source, key, group):
             kept = [record for record in page if record.id not in without]
-            yield list(wording.claiming(temporary, group.name, kept, able))
+            yield list(build.claiming(temporary, group.name, kept, supports))
 
 
 def _only_added(before: Overview, after: Overview) -> bool:
@@ -349,7 +349,7 @@ def _changes(before: Overview, after: Overview) -> str:
         )
         if one != other
     ]
-    here: dict[bytes, Group] = {group.name: group for group in before.groups}
-    there: dict[bytes, Group] = {group.name: group for group in after.groups}
+    here: dict[bytes, GroupInfo] = {group.name: group for group in before.groups}
+    there: dict[bytes, GroupInfo] = {group.name: group for group in after.groups}
     what += [f"group {name!r}" for name in sorted({*here, *there}) if here.get(name) != there.get(name)]
     return f"it was written to while it was copied ({', '.join(what) or 'and back again'}): stop who writes and reads"

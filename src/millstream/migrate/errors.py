@@ -3,15 +3,15 @@
 from millstream.errors import MillstreamError
 
 
-class TransferError(MillstreamError):
+class MigrationError(MillstreamError):
     """Root of these; alone it means that the whole transfer cannot go on."""
 
 
-class LinkError(TransferError):
+class LinkError(MigrationError):
     """One end cannot be reached, went away, or does not let us in."""
 
 
-class RefusedError(TransferError):
+class RefusedError(MigrationError):
     """A server refused a command; the text is the server's, with what to do where that is known."""
 
     def __init__(self, message: str, *, code: str) -> None:
@@ -19,11 +19,11 @@ class RefusedError(TransferError):
         self.code = code
 
 
-class ChangedError(TransferError):
+class ChangedError(MigrationError):
     """The source stream is not what it was a moment ago: somebody writes to it."""
 
 
-class UnequalError(TransferError):
+class UnequalError(MigrationError):
     """The copy is not like the source, though the source did not change."""
 
     def __init__(self, differences: list[str], count: int) -> None:

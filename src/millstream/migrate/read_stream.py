@@ -33,10 +33,10 @@ Entry: TypeAlias = list[Reply]
 """``[id, [field, value, ...]]``, as XRANGE replies it."""
 
 _FIRST_PAGE = 32
-_PATIENCE = 25  # times that a page of records is read before its times count as not to be told apart
+_CLOCK_TRIES = 25  # times that a page of records is read before its times count as not to be told apart
 
 
-class Record(NamedTuple):
+class PendingRecord(NamedTuple):
     """A pending entry.
 
     Attributes:
@@ -53,7 +53,7 @@ class Record(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Consumer:
+class ConsumerInfo:
     """A consumer of a group.
 
     Attributes:
@@ -70,7 +70,7 @@ class Consumer:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class GroupInfo:
     """A group, without its records.
 
     Attributes:
@@ -88,8 +88,8 @@ class Group:
     entries_read: int | None
     pending: int
     released: int
-    consumers: tuple[Consumer, ...]
-    anchor: Record | None = field(compare=False)
+    consumers: tuple[ConsumerInfo, ...]
+    anchor: PendingRecord | None = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class Overview:
     messages: int | None
     duplicates: int | None
     remembered: int = field(compare=False)
-    groups: tuple[Group, ...]
+    groups: tuple[GroupInfo, ...]
 
     @property
     def records(self) -> int:
@@ -159,16 +159,16 @@ def _named(row: Reply) -> dict[bytes, Reply]:
     return dict(zip(row[::2], row[1::2], strict=True))
 
 
-def _group(row: dict[bytes, Reply]) -> Group:
+def _group(row: dict[bytes, Reply]) -> GroupInfo:
     consumers, anchor = [], None
     for each in map(_named, row[b"consumers"]):
         # Redis 6.0 to 7.0 call the number of a consumer's records "pel-count" as well
-        consumers.append(Consumer(each[b"name"], each[b"pel-count"], each[b"seen-time"], each.get(b"active-time")))
+        consumers.append(ConsumerInfo(each[b"name"], each[b"pel-count"], each[b"seen-time"], each.get(b"active-time")))
         if each[b"pending"] and anchor is None:
             entry_id, delivered, count = each[b"pending"][0]
-            anchor = Record(entry_id, each[b"name"], delivered, count)
+            anchor = PendingRecord(entry_id, each[b"name"], delivered, count)
     read = (row[b"entries-read"] if row[b"entries-read"] is not None else UNKNOWN) if b"entries-read" in row else None
-    return Group(
+    return GroupInfo(
         row[b"name"],
         row[b"last-delivered-id"],
         read,
@@ -214,7 +214,7 @@ class Entries:
 
     def __iter__(self) -> Iterator[list[Entry]]:
         self._request()
-        while page := self._link.good(self._link.receive(), ("XRANGE",)):
+        while page := self._link.accepted(self._link.receive(), ("XRANGE",)):
             is_last = len(page) < self._count
             self._start = b"(" + page[-1][0]
             self._count = _next_count(page)
@@ -239,7 +239,7 @@ def _next_count(page: list[Entry]) -> int:
     return max(1, min(PAGE_ENTRIES, PAGE_BYTES // largest, 4 * len(page)))
 
 
-def gone(link: Link, key: bytes, wanted: list[bytes]) -> list[bytes]:
+def missing_ids(link: Link, key: bytes, wanted: list[bytes]) -> list[bytes]:
     """Those of these ids that the stream does not hold."""
     missing: list[bytes] = []
     count, at = 1, 0
@@ -247,7 +247,7 @@ def gone(link: Link, key: bytes, wanted: list[bytes]) -> list[bytes]:
         some = wanted[at : at + count]
         found: list[Entry] = []
         for entry_id, reply in zip(some, link.ask([("XRANGE", key, each, each) for each in some]), strict=True):
-            found += link.good(reply, ("XRANGE",))
+            found += link.accepted(reply, ("XRANGE",))
             if not reply:
                 missing.append(entry_id)
         at += len(some)
@@ -258,7 +258,7 @@ def gone(link: Link, key: bytes, wanted: list[bytes]) -> list[bytes]:
 # ---------------------------------------------------------------------- pending records
 
 
-def records(link: Link, key: bytes, group: Group, *, count: int = PAGE_RECORDS) -> Iterator[list[Record]]:
+def records(link: Link, key: bytes, group: GroupInfo, *, count: int = PAGE_RECORDS) -> Iterator[list[PendingRecord]]:
     """A group's records by id, a page at a time.
 
     Raises:
@@ -274,9 +274,9 @@ def records(link: Link, key: bytes, group: Group, *, count: int = PAGE_RECORDS) 
         start = b"(" + page[-1].id
 
 
-def _page(link: Link, key: bytes, group: Group, start: bytes, count: int) -> list[Record]:
+def _page(link: Link, key: bytes, group: GroupInfo, start: bytes, count: int) -> list[PendingRecord]:
     rows: list[Reply] = []
-    for attempt in range(_PATIENCE):
+    for attempt in range(_CLOCK_TRIES):
         rows, now = _rows(link, key, group, start, count)
         if now is not None and all(row[2] for row in rows):
             return [_record(row, now) for row in rows]
@@ -285,7 +285,7 @@ def _page(link: Link, key: bytes, group: Group, start: bytes, count: int) -> lis
     return _by_xinfo(link, key, group, {row[0] for row in rows})
 
 
-def _rows(link: Link, key: bytes, group: Group, start: bytes, count: int) -> tuple[list[Reply], int | None]:
+def _rows(link: Link, key: bytes, group: GroupInfo, start: bytes, count: int) -> tuple[list[Reply], int | None]:
     """Rows of XPENDING and the clock they were made by; None if it cannot be told."""
     commands: list[Command] = [("XPENDING", key, group.name, start, "+", count)]
     anchor = group.anchor
@@ -295,8 +295,8 @@ def _rows(link: Link, key: bytes, group: Group, start: bytes, count: int) -> tup
         commands = [probe, *commands, probe]
     replies = link.ask([("MULTI",), *commands, ("EXEC",)])
     for command, reply in zip([*commands, ("EXEC",)], replies[1:], strict=True):
-        link.good(reply, command)
-    made = [link.good(reply, command) for command, reply in zip(commands, replies[-1], strict=True)]
+        link.accepted(reply, command)
+    made = [link.accepted(reply, command) for command, reply in zip(commands, replies[-1], strict=True)]
     if anchor is None:
         return made[0], 0 if all(row[2] < 0 for row in made[0]) else None
     before, rows, after = made
@@ -305,13 +305,13 @@ def _rows(link: Link, key: bytes, group: Group, start: bytes, count: int) -> tup
     return rows, anchor.time + before[0][2]
 
 
-def _record(row: Reply, now: int) -> Record:
+def _record(row: Reply, now: int) -> PendingRecord:
     entry_id, consumer, idle, count = row
     # -1 and no name is how XPENDING shows a record without an owner
-    return Record(entry_id, None, 0, count) if idle < 0 else Record(entry_id, consumer, now - idle, count)
+    return PendingRecord(entry_id, None, 0, count) if idle < 0 else PendingRecord(entry_id, consumer, now - idle, count)
 
 
-def _by_xinfo(link: Link, key: bytes, group: Group, wanted: set[bytes]) -> list[Record]:
+def _by_xinfo(link: Link, key: bytes, group: GroupInfo, wanted: set[bytes]) -> list[PendingRecord]:
     """The same from XINFO, whatever it costs: delivery times in the future of the server's clock, or an odd anchor."""
     count = max(group.pending, 1)
     found = _named(link.call("XINFO", "STREAM", key, "FULL", "COUNT", count))
@@ -319,12 +319,12 @@ def _by_xinfo(link: Link, key: bytes, group: Group, wanted: set[bytes]) -> list[
         if row[b"name"] != group.name:
             continue
         owned = [
-            Record(entry_id, each[b"name"], delivered, times)
+            PendingRecord(entry_id, each[b"name"], delivered, times)
             for each in map(_named, row[b"consumers"])
             for entry_id, delivered, times in each[b"pending"]
         ]
         mine = {record.id for record in owned}
-        free = [Record(each[0], None, 0, each[3]) for each in row[b"pending"] if each[0] not in mine]
+        free = [PendingRecord(each[0], None, 0, each[3]) for each in row[b"pending"] if each[0] not in mine]
         page = sorted((record for record in owned + free if record.id in wanted), key=lambda one: as_id(one.id))
         if len(page) == len(wanted):
             return page

@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from millstream.migrate.capabilities import Abilities, abilities_of
+from millstream.migrate.capabilities import TargetFeatures, find_features
 from millstream.migrate.command_file import Form, Writer, load, writing
-from millstream.migrate.commands import losses
+from millstream.migrate.commands import unsupported
 from millstream.migrate.compare import Side, compare
 from millstream.migrate.connection import Link
 from millstream.migrate.copy_stream import TEMPORARY, Copied, Copier, Way
-from millstream.migrate.errors import ChangedError, LinkError, RefusedError, TransferError, UnequalError
+from millstream.migrate.errors import ChangedError, LinkError, MigrationError, RefusedError, UnequalError
 from millstream.migrate.read_stream import Overview, overview
 
 Existing = Literal["refuse", "replace", "skip"]
@@ -24,7 +24,7 @@ Tell = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Choices:
+class MigrationOptions:
     """What the user asked for.
 
     Attributes:
@@ -45,7 +45,7 @@ class Choices:
 
 
 @dataclass(slots=True)
-class Outcome:
+class StreamOutcome:
     """What became of one stream.
 
     Attributes:
@@ -78,7 +78,7 @@ class Outcome:
 
 
 @dataclass(slots=True)
-class Report:
+class MigrationReport:
     """What became of all.
 
     Attributes:
@@ -91,7 +91,7 @@ class Report:
         lacks_times: consumers of some streams were seen last when they were copied.
     """
 
-    streams: list[Outcome] = field(default_factory=list)
+    streams: list[StreamOutcome] = field(default_factory=list)
     others: dict[str, int] = field(default_factory=dict)
     elsewhere: dict[int, int] = field(default_factory=dict)
     leftovers: list[bytes] = field(default_factory=list)
@@ -105,19 +105,19 @@ class Report:
         return not self.unmatched and all(outcome.ok for outcome in self.streams)
 
 
-def find_streams(link: Link, choices: Choices) -> tuple[list[bytes], Report]:
+def find_streams(link: Link, choices: MigrationOptions) -> tuple[list[bytes], MigrationReport]:
     """Keys of streams, sorted, and a report of what else was found."""
     keys: set[bytes] = set()
     others: set[bytes] = set()
     kinds: Counter[str] = Counter()
-    report = Report()
+    report = MigrationReport()
     for pattern in choices.patterns or ("*",):
         matched = False
         for page in _scan(link, pattern):
             matched = matched or not keys.isdisjoint(page)
             fresh = [key for key in page if key not in keys and key not in others and not key.startswith(TEMPORARY)]
             for key, kind in zip(fresh, link.ask([("TYPE", key) for key in fresh]), strict=True):
-                name = link.good(kind, ("TYPE",)).decode()
+                name = link.accepted(kind, ("TYPE",)).decode()
                 if name == "stream":
                     keys.add(key)
                     matched = True
@@ -148,7 +148,7 @@ def _scan(link: Link, pattern: str) -> Iterator[list[bytes]]:
             return
 
 
-def move(source: Link, target: Link, choices: Choices, tell: Tell) -> Report:
+def move(source: Link, target: Link, choices: MigrationOptions, tell: Tell) -> MigrationReport:
     """Copy every stream that was asked for.
 
     Args:
@@ -158,77 +158,86 @@ def move(source: Link, target: Link, choices: Choices, tell: Tell) -> Report:
         tell: called now and then with how far it is.
 
     Raises:
-        TransferError: it cannot go on: an end is gone, or refuses every stream for the same reason.
+        MigrationError: it cannot go on: an end is gone, or refuses every stream for the same reason.
     """
     keys, report = find_streams(source, choices)
     report.leftovers = _leftovers(target, set(keys))
     lengths = [reply if isinstance(reply, int) else 0 for reply in source.ask([("XLEN", key) for key in keys])]
     total, done = sum(lengths), 0
-    copier = Copier(source, target, abilities_of(target), way=choices.way, check=choices.check, strict=choices.strict)
+    copier = Copier(source, target, find_features(target), way=choices.way, check=choices.check, strict=choices.strict)
     for key, length in zip(keys, lengths, strict=True):
-        copier.tell = partial(_told_as, tell, done, total)
-        outcome = _one(copier, key, choices, report)
+        copier.tell = partial(_offset, tell, done, total)
+        outcome = _move_stream(copier, key, choices, report)
         report.streams.append(outcome)
         done += length
     return report
 
 
-def _told_as(tell: Tell, before: int, total: int, what: str, count: int) -> None:
+def _offset(tell: Tell, before: int, total: int, what: str, count: int) -> None:
     tell(what, before + count, total)
 
 
-def to_file(source: Link, path: Path, form: Form, able: Abilities, choices: Choices, tell: Tell) -> Report:
+def to_file(
+    source: Link, path: Path, form: Form, supports: TargetFeatures, choices: MigrationOptions, tell: Tell
+) -> MigrationReport:
     """Write every stream that was asked for into a file of commands.
 
     Args:
         source: read only.
         path: of the file; what stood there is replaced when the new one is whole. One that differs from its source
-            gets another name, :attr:`Report.different`.
+            gets another name, :attr:`MigrationReport.different`.
         form: of the commands.
-        able: what the server that will read them can.
+        supports: what the server that will read them can.
         choices: the user's; only ``patterns``, ``check`` and ``strict`` matter.
         tell: as for :func:`move`.
 
     Raises:
-        TransferError: it cannot go on, or the file is not what it should be; then there is none.
+        MigrationError: it cannot go on, or the file is not what it should be; then there is none.
     """
     keys, report = find_streams(source, choices)
     lengths = [reply if isinstance(reply, int) else 0 for reply in source.ask([("XLEN", key) for key in keys])]
     total, done = sum(lengths), 0
     differs = path.with_name(f"{path.name}.differs")
     with writing(path, lambda: differs if report.different else path) as (file, part):
-        writer = Writer(file, form, able)
+        writer = Writer(file, form, supports)
         for key, length in zip(keys, lengths, strict=True):
-            stream = _written(writer, source, key, choices, report, partial(_told_as, tell, done, total, "copied"))
+            stream = _written(writer, source, key, choices, report, partial(_offset, tell, done, total, "copied"))
             report.lacks_times |= any(group.consumers for group in stream.groups) if stream else False
             done += length
         writer.end()
         file.close()
         if choices.check:
-            alike = _check_file(source, part, able, report, tell, total)
+            alike = _check_file(source, part, supports, report, tell, total)
             report.different = None if alike else differs
     return report
 
 
 def _written(
-    writer: Writer, source: Link, key: bytes, choices: Choices, report: Report, tell: Callable[[int], None]
+    writer: Writer,
+    source: Link,
+    key: bytes,
+    choices: MigrationOptions,
+    report: MigrationReport,
+    tell: Callable[[int], None],
 ) -> Overview | None:
     try:
-        lost = losses(overview(source, key), writer.able)
+        lost = unsupported(overview(source, key), writer.supports)
         if lost and choices.strict:
             reason = "something would be lost (--strict): " + "; ".join(lost)
-            report.streams.append(Outcome(key, "failed", reason=reason, losses=lost))
+            report.streams.append(StreamOutcome(key, "failed", reason=reason, losses=lost))
             return None
         stream = writer.stream(source, key, tell)
     except (ChangedError, RefusedError) as error:
-        source.forget()
-        report.streams.append(Outcome(key, "failed", reason=str(error)))
+        source.discard_replies()
+        report.streams.append(StreamOutcome(key, "failed", reason=str(error)))
         return None
-    report.streams.append(_outcome(key, Copied("commands", stream, losses(stream, writer.able))))
+    report.streams.append(_outcome(key, Copied("commands", stream, unsupported(stream, writer.supports))))
     return stream
 
 
-def _check_file(source: Link, part: Path, able: Abilities, report: Report, tell: Tell, total: int) -> bool:
+def _check_file(
+    source: Link, part: Path, supports: TargetFeatures, report: MigrationReport, tell: Tell, total: int
+) -> bool:
     """Read the file back into a store in memory and compare; whether all that is in it is as it should be."""
     done, alike = 0, True
     with Link("memory://") as made:
@@ -240,11 +249,11 @@ def _check_file(source: Link, part: Path, able: Abilities, report: Report, tell:
                 stream = overview(source, outcome.key)
                 sides = Side(source, outcome.key), Side(made, outcome.key)
                 found = compare(
-                    *sides, stream, able, times=False, tell=partial(_told_as, tell, done, total, "compared")
+                    *sides, stream, supports, times=False, tell=partial(_offset, tell, done, total, "compared")
                 )
             except (ChangedError, RefusedError) as error:
-                source.forget()
-                made.forget()
+                source.discard_replies()
+                made.discard_replies()
                 outcome.state, outcome.reason, alike = "failed", f"when the file was read back: {error}", False
                 continue
             if found.count:
@@ -259,32 +268,32 @@ def _leftovers(target: Link, ours: set[bytes]) -> list[bytes]:
     return sorted(key for page in _scan(target, pattern) for key in page if key.removeprefix(TEMPORARY) not in ours)
 
 
-def _one(copier: Copier, key: bytes, choices: Choices, report: Report) -> Outcome:
+def _move_stream(copier: Copier, key: bytes, choices: MigrationOptions, report: MigrationReport) -> StreamOutcome:
     """Copy one stream; what concerns it alone becomes its outcome."""
     try:
         there = choices.existing != "replace" and copier.target.call("EXISTS", key)
         if there and choices.existing == "skip":
-            return Outcome(key, "skipped", reason="there is a key of this name at the target")
+            return StreamOutcome(key, "skipped", reason="there is a key of this name at the target")
         if there:
-            return _as_it_is(copier, key)
+            return _existing(copier, key)
         copied = copier.copy(key, replaces=choices.existing == "replace")
     except UnequalError as error:
-        return Outcome(key, "failed", reason=str(error), differences=error.differences)
+        return StreamOutcome(key, "failed", reason=str(error), differences=error.differences)
     except ChangedError as error:
-        return Outcome(key, "failed", reason=str(error))
+        return StreamOutcome(key, "failed", reason=str(error))
     except LinkError as error:
         raise LinkError(f"{error}\n{_so_far(report)}") from None
     except RefusedError as error:
         if error.code in {"MOVED", "READONLY", "OOM", "MISCONF", "NOPERM", "CROSSSLOT", "CLUSTERDOWN"}:
-            raise TransferError(f"{error}\n{_so_far(report)}") from None
-        return Outcome(key, "failed", reason=str(error))
+            raise MigrationError(f"{error}\n{_so_far(report)}") from None
+        return StreamOutcome(key, "failed", reason=str(error))
     report.lacks_times = report.lacks_times or copied.lacks_times
     return _outcome(key, copied)
 
 
-def _outcome(key: bytes, copied: Copied) -> Outcome:
+def _outcome(key: bytes, copied: Copied) -> StreamOutcome:
     stream = copied.stream
-    outcome = Outcome(key, "copied", copied.way, stream.length, len(stream.groups), stream.records, copied.losses)
+    outcome = StreamOutcome(key, "copied", copied.way, stream.length, len(stream.groups), stream.records, copied.losses)
     if copied.behind:
         outcome.state = "behind"
         outcome.reason = (
@@ -294,20 +303,20 @@ def _outcome(key: bytes, copied: Copied) -> Outcome:
     return outcome
 
 
-def _as_it_is(copier: Copier, key: bytes) -> Outcome:
+def _existing(copier: Copier, key: bytes) -> StreamOutcome:
     """A stream that is at the target already is fine if it is equal: an earlier run has copied it."""
     stream = overview(copier.source, key)
     sides = Side(copier.source, key), Side(copier.target, key)
-    found = compare(*sides, stream, copier.able, times=False, tell=lambda done: copier.tell("compared", done))
+    found = compare(*sides, stream, copier.supports, times=False, tell=lambda done: copier.tell("compared", done))
     if not found.count:
-        return Outcome(key, "equal", "", stream.length, len(stream.groups), stream.records)
+        return StreamOutcome(key, "equal", "", stream.length, len(stream.groups), stream.records)
     reason = (
         f"the target has another stream of this name ({found.count} differences): --replace overwrites it, "
         "--skip-existing leaves it"
     )
-    return Outcome(key, "failed", reason=reason, differences=found.texts)
+    return StreamOutcome(key, "failed", reason=reason, differences=found.texts)
 
 
-def _so_far(report: Report) -> str:
+def _so_far(report: MigrationReport) -> str:
     done = sum(outcome.ok for outcome in report.streams)
     return f"{done} streams were copied whole before that; run the same command again when this is mended."

@@ -1,6 +1,6 @@
 """What is in a data directory, what is wrong with it, and what a start would lose. Only reads, and needs no lock.
 
-While a server writes there, give a :class:`~millstream.persistence.frozen_view.Picture` of the directory as
+While a server writes there, give a :class:`~millstream.persistence.frozen_view.FrozenView` of the directory as
 the disk. Even so the last log file may end in a record that is just being written, which shows as torn.
 """
 
@@ -22,8 +22,8 @@ from millstream.persistence.manifest import (
     is_snapshot_name,
     read_manifest,
 )
-from millstream.persistence.predecessor import instead_of
-from millstream.persistence.segment import State, Verdict, read_header
+from millstream.persistence.predecessor import fallback_of
+from millstream.persistence.segment import ScanResult, TailState, read_header
 from millstream.persistence.snapshot import damage, examine_snapshot
 
 
@@ -34,12 +34,12 @@ class FileReport:
     Attributes:
         name: in the directory.
         bytes: its size.
-        verdict: for a log file or snapshot that could be read; otherwise None.
+        result: for a log file or snapshot that could be read; otherwise None.
     """
 
     name: str
     bytes: int
-    verdict: Verdict | None = None
+    result: ScanResult | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,56 +116,58 @@ def check(
     try:
         names = disk.list(report.directory)
         report.owner = read_owner(disk, report.directory)
-        verdicts = _log_files(disk, report, names, on_progress)
-        report.files = [FileReport(n, size_of(disk, report.directory / n), verdicts.get(n)) for n in names]
+        results = _log_files(disk, report, names, on_progress)
+        report.files = [FileReport(n, size_of(disk, report.directory / n), results.get(n)) for n in names]
     except OSError as error:
         raise disk_error(f"cannot check {report.directory}", error) from error
     return report
 
 
-def _log_files(disk: Disk, report: CheckReport, names: list[str], on_progress: Progress | None) -> dict[str, Verdict]:
+def _log_files(
+    disk: Disk, report: CheckReport, names: list[str], on_progress: Progress | None
+) -> dict[str, ScanResult]:
     manifest = _manifest(disk, report)
-    before = _gone_back(disk, report, manifest) if manifest else None
+    before = _fallback(disk, report, manifest) if manifest else None
     manifest = before or manifest
     entries = manifest.segments if manifest else _entries_by_header(disk, report, names)
-    verdicts: dict[str, Verdict] = {}
+    results: dict[str, ScanResult] = {}
     meter = Meter(
         "check", sum(size_of(disk, report.directory / name) for name in _named(manifest, entries)), on_progress
     )
     if manifest is not None and manifest.snapshot is not None:
-        _snapshot(disk, report, manifest.snapshot, verdicts, meter.at)
+        _snapshot(disk, report, manifest.snapshot, results, meter.at)
         meter.base += size_of(disk, report.directory / manifest.snapshot.name)
     for number, entry in enumerate(entries):
         following = entries[number + 1] if number + 1 < len(entries) else None
         first = not any(problem.refuses for problem in report.problems)
         try:
             found = examine(disk, report.directory, entry, meter.at)
-            meter.base += found.verdict.size
+            meter.base += found.result.size
         except (LogCorruptError, FormatError) as error:
             _add(report, error, report.directory / entry.name)
             report.lost_bytes += size_of(disk, report.directory / entry.name)
             continue
-        verdict = verdicts[entry.name] = found.verdict
+        result = results[entry.name] = found.result
         if hole := gap(report.directory, found, following):
             _add(report, hole, report.directory / entry.name)
-        elif verdict.state is State.TORN:
-            _add(report, None, report.directory / entry.name, verdict)
+        elif result.state is TailState.TORN:
+            _add(report, None, report.directory / entry.name, result)
         if first:
-            report.records += verdict.records
-            report.lost_records += verdict.whole_behind
-            report.lost_bytes += verdict.rest
+            report.records += result.records
+            report.lost_records += result.whole_behind
+            report.lost_bytes += result.rest
         else:
-            report.lost_records += verdict.records + verdict.whole_behind
-            report.lost_bytes += verdict.size
+            report.lost_records += result.records + result.whole_behind
+            report.lost_bytes += result.size
     meter.finish()
     if manifest:
         _unnamed(disk, report, manifest)
-    return verdicts
+    return results
 
 
-def _gone_back(disk: Disk, report: CheckReport, manifest: Manifest) -> Manifest | None:
+def _fallback(disk: Disk, report: CheckReport, manifest: Manifest) -> Manifest | None:
     """What a start goes by if the snapshot cannot be used and all that it was made from is there; else None."""
-    before = instead_of(disk, report.directory, manifest)
+    before = fallback_of(disk, report.directory, manifest)
     if before is not None and manifest.snapshot is not None:
         path = report.directory / manifest.snapshot.name
         text = (
@@ -184,19 +186,19 @@ def _snapshot(
     disk: Disk,
     report: CheckReport,
     entry: SnapshotEntry,
-    verdicts: dict[str, Verdict],
+    results: dict[str, ScanResult],
     tick: Callable[[int], None],
 ) -> None:
     path = report.directory / entry.name
     try:
-        verdict = verdicts[entry.name] = examine_snapshot(disk, report.directory, entry, tick)
+        result = results[entry.name] = examine_snapshot(disk, report.directory, entry, tick)
     except (LogCorruptError, FormatError) as error:
         _add(report, error, path)
         report.lost_bytes += size_of(disk, path)
         return
-    if broken := damage(report.directory, entry, verdict):
+    if broken := damage(report.directory, entry, result):
         _add(report, broken, path)
-        report.lost_bytes += verdict.rest
+        report.lost_bytes += result.rest
 
 
 def _manifest(disk: Disk, report: CheckReport) -> Manifest | None:
@@ -246,7 +248,7 @@ def _unnamed(disk: Disk, report: CheckReport, manifest: Manifest) -> None:
 
 
 def _add(
-    report: CheckReport, error: LogCorruptError | FormatError | None, path: Path, torn: Verdict | None = None
+    report: CheckReport, error: LogCorruptError | FormatError | None, path: Path, torn: ScanResult | None = None
 ) -> None:
     if torn is not None:
         text = f"{torn.reason}; a start cuts the last {torn.rest} bytes and keeps them aside"

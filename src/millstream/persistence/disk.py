@@ -215,7 +215,7 @@ class RealFile:
 
     __slots__ = ("_fd", "_home", "_path")
 
-    def __init__(self, fd: int, path: Path | str, home: "_Home | None" = None) -> None:
+    def __init__(self, fd: int, path: Path | str, home: "_HeldDirectory | None" = None) -> None:
         self._fd = fd
         self._path = path
         self._home = home
@@ -281,7 +281,7 @@ class RealFile:
 _LEADS_NOWHERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 
 
-class _Home:
+class _HeldDirectory:
     """A directory held by its descriptor, with some more descriptors in reserve.
 
     They are given up for a file that must be opened when the process may have no more: connections may take all there
@@ -370,7 +370,7 @@ class RealLock:
 
     __slots__ = ("_fd", "_home", "_identity", "_name", "_path", "_release")
 
-    def __init__(self, home: _Home, name: str, release: Callable[[], None]) -> None:
+    def __init__(self, home: _HeldDirectory, name: str, release: Callable[[], None]) -> None:
         try:
             _take(home.fd)
         except BlockingIOError:
@@ -430,11 +430,11 @@ _RESERVE = 3  # a log file, a manifest, and a look at what is there
 class RealDisk:
     """The operating system's file system."""
 
-    _held: Mapping[Path, _Home] = MappingProxyType({})  # directories whose files are found by descriptor
+    _held: Mapping[Path, _HeldDirectory] = MappingProxyType({})  # directories whose files are found by descriptor
 
     def hold(self, directory: Path, reserve: int = 0) -> str:
         """From now on find the files of a directory by the directory itself; returns :attr:`DiskLock.place`."""
-        home = _Home(directory, reserve)
+        home = _HeldDirectory(directory, reserve)
         self._held = MappingProxyType({**self._held, directory: home})
         return "{}:{}".format(*home.identity)
 

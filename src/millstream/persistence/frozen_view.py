@@ -2,7 +2,7 @@
 
 Log files are only appended to, and which files make up the log is switched as a whole by the manifest. So a manifest,
 the files it names and their sizes, all found between two readings of the same manifest, are one state of the log: every
-record that was in it when the picture was begun, and perhaps the first part of a later write. The files stay readable
+record that was in it when the view was begun, and perhaps the first part of a later write. The files stay readable
 if the owner removes them meanwhile, since they are open. No lock is taken and nothing is written.
 """
 
@@ -29,15 +29,15 @@ def _is_of_log(name: str) -> bool:
 
 
 def _refuse(*_: object) -> NoReturn:
-    raise OSError(errno.EROFS, "a picture of a data directory is only read")
+    raise OSError(errno.EROFS, "a frozen view of a data directory is only read")
 
 
-class StillFile:
+class FrozenFile:
     """A file cut off at the size it had; the same interface as any :class:`~millstream.persistence.disk.DiskFile`.
 
     Args:
         file: open for reading; None if it may not be read.
-        size: bytes of it that belong to the picture.
+        size: bytes of it that belong to the view.
     """
 
     __slots__ = ("_file", "_size")
@@ -57,7 +57,7 @@ class StillFile:
         return self._size
 
     def close(self) -> None:
-        """It stays open as long as the picture."""
+        """It stays open as long as the view."""
 
     def release(self) -> None:
         """Close the file itself."""
@@ -86,7 +86,7 @@ class StillFile:
         _refuse()
 
 
-class Picture:
+class FrozenView:
     """The directory at one moment, as a :class:`~millstream.persistence.disk.Disk` that refuses every change.
 
     One descriptor a file is held until it is closed.
@@ -103,7 +103,7 @@ class Picture:
     def __init__(self, disk: Disk, directory: Path) -> None:
         self._disk = disk
         self._directory = directory
-        self._files: dict[str, StillFile] = {}
+        self._files: dict[str, FrozenFile] = {}
         for _ in range(TRIES):
             before = self._manifest()
             self._hold()
@@ -113,7 +113,7 @@ class Picture:
             time.sleep(PAUSE)  # the owner adds or removes log files just now
         raise DiskError(f"the log files of {directory} change too fast to be looked at: try again")
 
-    def __enter__(self) -> "Picture":
+    def __enter__(self) -> "FrozenView":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -144,7 +144,7 @@ class Picture:
             self.close()
             raise
 
-    def _open(self, name: str) -> StillFile:
+    def _open(self, name: str) -> FrozenFile:
         try:
             file = self._disk.open_read(self._directory / name)
         except PermissionError as error:
@@ -152,17 +152,17 @@ class Picture:
                 raise DiskError(
                     f"{self._directory / name} may not be read by this user: run this as the user who runs the server"
                 ) from error
-            return StillFile(None, 0)  # such as lost+found, if the directory is a mount point
+            return FrozenFile(None, 0)  # such as lost+found, if the directory is a mount point
         except OSError as error:
             if error.errno not in _NO_FILE:
                 raise
-            return StillFile(None, 0)
-        return StillFile(file, file.size())
+            return FrozenFile(None, 0)
+        return FrozenFile(file, file.size())
 
-    def open_read(self, path: Path) -> StillFile:
+    def open_read(self, path: Path) -> FrozenFile:
         """See ``Disk``."""
         if path.parent != self._directory or path.name not in self._files:
-            raise FileNotFoundError(errno.ENOENT, "no such file in the picture", str(path))
+            raise FileNotFoundError(errno.ENOENT, "no such file in the view", str(path))
         return self._files[path.name]
 
     def list(self, directory: Path) -> list[str]:  # noqa: ARG002 - it has but one

@@ -9,7 +9,7 @@ from millstream.persistence import manifest as manifests
 from millstream.persistence.disk import Disk, DiskFile, disk_error, tried
 from millstream.persistence.frame import HEADER_SIZE, FileHeader, FormatError
 from millstream.persistence.manifest import Manifest, SegmentEntry
-from millstream.persistence.segment import Scan, State, Verdict, judge, read_header
+from millstream.persistence.segment import Scan, ScanResult, TailState, assess, read_header
 from millstream.persistence.snapshot import damage, examine_snapshot
 
 Progress = Callable[[str, int, int], None]
@@ -51,21 +51,23 @@ class Meter:
 
 
 @dataclass(frozen=True, slots=True)
-class Surveyed:
+class ExaminedSegment:
     """One log file as found.
 
     Attributes:
         entry: what the manifest says of it.
         header: its header; None if the file is shorter than one.
-        verdict: what it holds.
+        result: what it holds.
     """
 
     entry: SegmentEntry
     header: FileHeader | None
-    verdict: Verdict
+    result: ScanResult
 
 
-def examine(disk: Disk, directory: Path, entry: SegmentEntry, tick: Callable[[int], None] | None = None) -> Surveyed:
+def examine(
+    disk: Disk, directory: Path, entry: SegmentEntry, tick: Callable[[int], None] | None = None
+) -> ExaminedSegment:
     """Read one log file to its end.
 
     Raises:
@@ -77,12 +79,12 @@ def examine(disk: Disk, directory: Path, entry: SegmentEntry, tick: Callable[[in
         size = file.size()
         if header is None:
             reason = f"the file header is cut short: {size} of {HEADER_SIZE} bytes"
-            return Surveyed(entry, None, Verdict(State.TORN, entry.first, 0, 0, size, reason=reason))
+            return ExaminedSegment(entry, None, ScanResult(TailState.TORN, entry.first, 0, 0, size, reason=reason))
         scan = Scan(file, header, size)
         for _ in scan.runs():
             if tick is not None:
                 tick(scan.end)
-        return Surveyed(entry, header, judge(scan))
+        return ExaminedSegment(entry, header, assess(scan))
     finally:
         file.close()
 
@@ -106,7 +108,7 @@ def _open(disk: Disk, directory: Path, entry: SegmentEntry) -> tuple[DiskFile, F
     return file, header
 
 
-def gap(directory: Path, found: Surveyed, following: SegmentEntry | None) -> LogCorruptError | None:
+def gap(directory: Path, found: ExaminedSegment, following: SegmentEntry | None) -> LogCorruptError | None:
     """Why the log cannot go on from this file to the next: the error to raise, or None.
 
     Args:
@@ -114,21 +116,21 @@ def gap(directory: Path, found: Surveyed, following: SegmentEntry | None) -> Log
         found: the file.
         following: the manifest's next file; None if this is the last, which alone may be torn.
     """
-    verdict, path = found.verdict, directory / found.entry.name
-    if verdict.state is State.WHOLE or (verdict.state is State.TORN and following is None):
-        expected = verdict.first + verdict.records
+    result, path = found.result, directory / found.entry.name
+    if result.state is TailState.WHOLE or (result.state is TailState.TORN and following is None):
+        expected = result.first + result.records
         if following is None or following.first == expected:
             return None
         why, lost = f"records {expected} to {following.first - 1} are missing", "they"
     else:
-        count = f"{verdict.whole_behind} whole record{'' if verdict.whole_behind == 1 else 's'}"
-        why, lost = verdict.reason, f"{verdict.rest} bytes with {count}"
+        count = f"{result.whole_behind} whole record{'' if result.whole_behind == 1 else 's'}"
+        why, lost = result.reason, f"{result.rest} bytes with {count}"
         if following is not None:
             lost += f", and every record from {following.first} on"
     return LogCorruptError(
         f"{path}: {why}; starting from here would lose what follows: {lost}. Nothing was changed",
         path=str(path),
-        offset=verdict.end,
+        offset=result.end,
     )
 
 
@@ -202,9 +204,9 @@ def size_of(disk: Disk, path: Path) -> int:
         file.close()
 
 
-def survey(
+def take_inventory(
     disk: Disk, directory: Path, manifest: Manifest, on_progress: Progress | None = None
-) -> Iterator[tuple[Surveyed, SegmentEntry | None]]:
+) -> Iterator[tuple[ExaminedSegment, SegmentEntry | None]]:
     """Examine the snapshot and each log file in order; yields a log file with the manifest's next.
 
     Raises:
@@ -230,15 +232,15 @@ def survey(
     meter.finish()
 
 
-def payloads_of(disk: Disk, directory: Path, found: Surveyed, tick: Callable[[int], None]) -> Iterator[bytes]:
+def payloads_of(disk: Disk, directory: Path, found: ExaminedSegment, tick: Callable[[int], None]) -> Iterator[bytes]:
     """Read again the records of a file that was examined.
 
     Raises:
         LogCorruptError: it no longer holds them.
         DiskError: the disk cannot be read.
     """
-    header, verdict, path = found.header, found.verdict, directory / found.entry.name
-    if header is None or not verdict.records:
+    header, result, path = found.header, found.result, directory / found.entry.name
+    if header is None or not result.records:
         return
     doing = f"cannot read {path}"
     try:
@@ -246,14 +248,14 @@ def payloads_of(disk: Disk, directory: Path, found: Surveyed, tick: Callable[[in
     except OSError as error:
         raise disk_error(doing, error) from error
     try:
-        scan = Scan(file, header, verdict.end)
+        scan = Scan(file, header, result.end)
         runs = scan.runs()
         while (run := tried(lambda: next(runs, None), doing)) is not None:
             yield from run
             tick(scan.end)
-        if scan.records != verdict.records:
+        if scan.records != result.records:
             raise LogCorruptError(
-                f"{path}: record {verdict.first + scan.records} at byte {scan.end} could be read a moment ago, "
+                f"{path}: record {result.first + scan.records} at byte {scan.end} could be read a moment ago, "
                 "but not now",
                 path=str(path),
                 offset=scan.end,
@@ -285,7 +287,7 @@ def segment_payloads(
         while (run := tried(lambda: next(runs, None), doing)) is not None:
             yield from run
             tick(scan.end)
-        if hole := gap(directory, Surveyed(entry, header, tried(lambda: judge(scan), doing)), following):
+        if hole := gap(directory, ExaminedSegment(entry, header, tried(lambda: assess(scan), doing)), following):
             raise hole
     finally:
         file.close()

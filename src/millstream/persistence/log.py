@@ -50,10 +50,10 @@ from pathlib import Path
 from millstream.errors import DiskError, DiskFullError, LogCorruptError, UsageError
 from millstream.persistence.disk import FULL, Disk, DiskLock, RealDisk, datasync, disk_error, put
 from millstream.persistence.frame import HEADER_SIZE, MAX_PAYLOAD, Entropy, encode_records, encode_seal
-from millstream.persistence.inventory import Progress, payloads_of, survey, unnamed
+from millstream.persistence.inventory import Progress, payloads_of, take_inventory, unnamed
 from millstream.persistence.lockfile import Owner, take_lock, write_owner
 from millstream.persistence.manifest import NEW_NAME, Manifest, is_snapshot_name, read_manifest, segment_name
-from millstream.persistence.recovery import Opened, Recovery, name_manifest, recover, stage_manifest, stage_segment
+from millstream.persistence.recovery import Opened, RecoveredLog, name_manifest, recover, stage_manifest, stage_segment
 from millstream.persistence.rewrite import Rewrite
 from millstream.persistence.snapshot import new_entry, sealed_size, snapshot_payloads
 
@@ -110,10 +110,10 @@ class Log:
         *,
         segment_bytes: int = SEGMENT_BYTES,
         entropy: Entropy = os.urandom,
-    ) -> tuple["Log", Recovery]:
+    ) -> tuple["Log", RecoveredLog]:
         """Open a data directory, made if it is not there, and recover it.
 
-        Everything is verified before this returns; ``Recovery.payloads()`` then reads it once more, to apply it.
+        Everything is verified before this returns; ``RecoveredLog.payloads()`` then reads it once more, to apply it.
 
         Args:
             directory: the data directory.
@@ -279,13 +279,13 @@ class Log:
         """
         with self._io:
             self.write()
-            surveyed = [found for found, _ in survey(self._disk, self._directory, self._manifest)]
+            examined = [found for found, _ in take_inventory(self._disk, self._directory, self._manifest)]
             if self._manifest.snapshot is not None:
                 yield from snapshot_payloads(self._disk, self._directory, self._manifest.snapshot)
-            for found in surveyed:
+            for found in examined:
                 yield from payloads_of(self._disk, self._directory, found, lambda _: None)
 
-    def seal_off(self) -> Rewrite | None:
+    def begin_rewrite(self) -> Rewrite | None:
         """Go on in a new log file, so that all written so far is in files that change no more; see ``rewrite``.
 
         Returns:
@@ -304,11 +304,11 @@ class Log:
                 return None
             return Rewrite(Manifest(sealed, self._manifest.snapshot), new_entry(self.written, self._entropy))
 
-    def adopt(self, rewrite: Rewrite) -> None:
+    def commit_rewrite(self, rewrite: Rewrite) -> None:
         """Let the snapshot that was made take the place of what it was made from. It must be whole and synced.
 
         Args:
-            rewrite: from :meth:`seal_off` of this log.
+            rewrite: from :meth:`begin_rewrite` of this log.
 
         Raises:
             LogCorruptError: there is no such snapshot, or it has no seal; the log is as it was.
@@ -321,7 +321,7 @@ class Log:
             old = self._manifest
             count = len(rewrite.source.segments)
             if (old.segments[:count], old.snapshot) != (rewrite.source.segments, rewrite.source.snapshot):
-                raise UsageError("the log is not the one that was sealed off: call seal_off() again")
+                raise UsageError("the log is not the one that was sealed off: call begin_rewrite() again")
             try:
                 size = sealed_size(self._disk, self._directory, rewrite.target)
                 there = frozenset(self._disk.list(self._directory))
@@ -333,7 +333,7 @@ class Log:
             self._sync_names()  # of the snapshot
             self._switch(manifest, kept | {rewrite.target.name: size}, "name the snapshot beside")
 
-    def sweep(self) -> None:
+    def remove_obsolete(self) -> None:
         """Remove what rewriting left: snapshots that are not part of the log, and log files that one replaced.
 
         May be called beside anything else, but not while a snapshot is being made. Large files take long to remove.
@@ -343,13 +343,13 @@ class Log:
                 and the next start tries again.
         """
         try:
-            for name in self._needless():
+            for name in self._removable():
                 self._disk.remove(self._directory / name)
         except OSError as error:
             raise disk_error(f"cannot remove files that are not needed from {self._directory}", error) from error
 
-    def _needless(self) -> list[str]:
-        """The files that :meth:`sweep` may remove, by the manifest in memory, which must be the one on disk."""
+    def _removable(self) -> list[str]:
+        """What :meth:`remove_obsolete` may remove, by the manifest in memory, which must be the one on disk."""
         with self._io:
             self._check()
             self._expect_place()

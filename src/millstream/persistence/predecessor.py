@@ -11,7 +11,7 @@ from pathlib import Path
 from millstream.errors import LogCorruptError
 from millstream.persistence.disk import Disk
 from millstream.persistence.frame import FormatError
-from millstream.persistence.inventory import gap, survey
+from millstream.persistence.inventory import gap, take_inventory
 from millstream.persistence.manifest import (
     Manifest,
     SegmentEntry,
@@ -35,7 +35,7 @@ def predecessor(disk: Disk, directory: Path, manifest: Manifest) -> Manifest | N
     return next((one for one in _candidates(manifest, names) if _is_whole(disk, directory, one)), None)
 
 
-def instead_of(disk: Disk, directory: Path, manifest: Manifest) -> Manifest | None:
+def fallback_of(disk: Disk, directory: Path, manifest: Manifest) -> Manifest | None:
     """What a start goes by in place of this manifest: its predecessor if the snapshot cannot be used, else None.
 
     Raises:
@@ -75,6 +75,8 @@ def _before(manifest: Manifest, first: int) -> tuple[SegmentEntry, ...]:
 
 def _is_whole(disk: Disk, directory: Path, manifest: Manifest) -> bool:
     try:
-        return not any(gap(directory, found, following) for found, following in survey(disk, directory, manifest))
+        return not any(
+            gap(directory, found, following) for found, following in take_inventory(disk, directory, manifest)
+        )
     except (LogCorruptError, FormatError):
         return False

@@ -9,10 +9,19 @@ from millstream.errors import LogCorruptError
 from millstream.persistence import manifest as manifests
 from millstream.persistence.disk import Data, Disk, DiskFile, datasync, put
 from millstream.persistence.frame import HEADER_SIZE, Entropy, FileHeader
-from millstream.persistence.inventory import Meter, Progress, Surveyed, gap, payloads_of, size_of, strays, survey
+from millstream.persistence.inventory import (
+    ExaminedSegment,
+    Meter,
+    Progress,
+    gap,
+    payloads_of,
+    size_of,
+    strays,
+    take_inventory,
+)
 from millstream.persistence.manifest import Manifest, SegmentEntry, SnapshotEntry, read_manifest, segment_name
 from millstream.persistence.predecessor import predecessor
-from millstream.persistence.segment import CHUNK, State
+from millstream.persistence.segment import CHUNK, TailState
 from millstream.persistence.snapshot import snapshot_payloads
 
 
@@ -33,8 +42,8 @@ class RecoveryReport:
         torn_reason: what was wrong there; empty if nothing.
         snapshot_last: position of the last record that the snapshot stands for; 0 without one.
         snapshot_bytes: bytes of the snapshot; 0 without one.
-        gone_back: why the snapshot that the manifest named could not be used, so that the log files it was made from
-            were; empty if it could.
+        fallback_reason: why the snapshot that the manifest named could not be used, so that the log files it was made
+            from were; empty if it could.
     """
 
     records: int
@@ -49,14 +58,14 @@ class RecoveryReport:
     torn_reason: str = ""
     snapshot_last: int = 0
     snapshot_bytes: int = 0
-    gone_back: str = ""
+    fallback_reason: str = ""
 
     def sentence(self) -> str:
         """One line for a person: what was recovered, and what was cut."""
         text = f"{self.records} records in {self.segments} log files ({self.bytes} bytes)"
         if self.snapshot_last:
             text = f"a snapshot of the first {self.snapshot_last} records ({self.snapshot_bytes} bytes) and {text}"
-        if self.gone_back:
+        if self.fallback_reason:
             text = f"{text}; the log files that a snapshot was made from are used in its place, nothing is lost"
         if not self.torn_path:
             return text
@@ -66,7 +75,7 @@ class RecoveryReport:
         )
 
 
-class Recovery:
+class RecoveredLog:
     """The records found at opening.
 
     Attributes:
@@ -78,7 +87,7 @@ class Recovery:
         disk: Disk,
         directory: Path,
         snapshot: SnapshotEntry | None,
-        files: list[Surveyed],
+        files: list[ExaminedSegment],
         report: RecoveryReport,
         on_progress: Progress | None,
     ) -> None:
@@ -99,13 +108,13 @@ class Recovery:
             DiskError: the disk cannot be read.
         """
         base = self.report.snapshot_bytes
-        meter = Meter("load", base + sum(found.verdict.end for found in self._files), self._on_progress)
+        meter = Meter("load", base + sum(found.result.end for found in self._files), self._on_progress)
         if self._snapshot is not None:
             yield from snapshot_payloads(self._disk, self._directory, self._snapshot, meter.at)
             meter.base += base
         for found in self._files:
             yield from payloads_of(self._disk, self._directory, found, meter.at)
-            meter.base += found.verdict.end
+            meter.base += found.result.end
         meter.finish()
 
 
@@ -179,7 +188,7 @@ def switch_manifest(disk: Disk, directory: Path, manifest: Manifest) -> None:
 
 def recover(
     disk: Disk, directory: Path, entropy: Entropy, on_progress: Progress | None = None
-) -> tuple[Opened, Recovery]:
+) -> tuple[Opened, RecoveredLog]:
     """Bring a locked data directory to a state to append to, with everything that was found durable.
 
     Raises:
@@ -190,19 +199,19 @@ def recover(
     disk.sync_directory(directory)
     manifest = read_manifest(disk, directory)
     if manifest is None:
-        _settle_names(disk, directory)
+        _sync_parents(disk, directory)
     leftovers = strays(disk, directory, manifest)
     if manifest is not None:
-        _settle(disk, directory / manifest.segments[-1].name)
-    gone_back = ""
+        _sync_tail(disk, directory / manifest.segments[-1].name)
+    fallback_reason = ""
     try:
         found = _found(disk, directory, manifest or Manifest(()), on_progress)
     except LogCorruptError as error:
         before = predecessor(disk, directory, manifest) if manifest else None
         if before is None:
             raise
-        manifest, gone_back = before, str(error)
-        _go_back(disk, directory, manifest, leftovers)
+        manifest, fallback_reason = before, str(error)
+        _fall_back(disk, directory, manifest, leftovers)
         leftovers = strays(disk, directory, manifest)
         found = _found(disk, directory, manifest, on_progress)
     for name in leftovers:
@@ -214,25 +223,25 @@ def recover(
         manifest = Manifest((entry,))
         switch_manifest(disk, directory, manifest)
         disk.sync_directory(directory)
-        found = [one for one, _ in survey(disk, directory, manifest)]
+        found = [one for one, _ in take_inventory(disk, directory, manifest)]
     elif leftovers:
         disk.sync_directory(directory)
     opened, recovery = _open_tail(disk, directory, manifest, found, on_progress)
-    recovery.report = replace(recovery.report, gone_back=gone_back)
+    recovery.report = replace(recovery.report, fallback_reason=fallback_reason)
     return opened, recovery
 
 
-def _found(disk: Disk, directory: Path, manifest: Manifest, on_progress: Progress | None) -> list[Surveyed]:
+def _found(disk: Disk, directory: Path, manifest: Manifest, on_progress: Progress | None) -> list[ExaminedSegment]:
     """The log files, one going on from the other."""
     found = []
-    for one, following in survey(disk, directory, manifest, on_progress):
+    for one, following in take_inventory(disk, directory, manifest, on_progress):
         if error := gap(directory, one, following):
             raise error
         found.append(one)
     return found
 
 
-def _go_back(disk: Disk, directory: Path, manifest: Manifest, leftovers: list[str]) -> None:
+def _fall_back(disk: Disk, directory: Path, manifest: Manifest, leftovers: list[str]) -> None:
     """Make this the manifest, durably, before anything else is done by it."""
     if manifests.NEW_NAME in leftovers:
         disk.remove(directory / manifests.NEW_NAME)
@@ -240,7 +249,7 @@ def _go_back(disk: Disk, directory: Path, manifest: Manifest, leftovers: list[st
     disk.sync_directory(directory)
 
 
-def _settle_names(disk: Disk, directory: Path) -> None:
+def _sync_parents(disk: Disk, directory: Path) -> None:
     """Make the names of a new data directory and of those above it durable.
 
     Who made them may have died before it synced them, and from then on they look like any other.
@@ -254,7 +263,7 @@ def _settle_names(disk: Disk, directory: Path) -> None:
             # may not be read by this user, or cannot be synced: made by somebody else, long ago
 
 
-def _settle(disk: Disk, path: Path) -> None:
+def _sync_tail(disk: Disk, path: Path) -> None:
     """Make the file's content in memory and on the medium the same before it is read.
 
     What a killed process had written but not synced is made durable first, since it is about to be shown as recovered.
@@ -272,60 +281,60 @@ def _settle(disk: Disk, path: Path) -> None:
 
 
 def _open_tail(
-    disk: Disk, directory: Path, manifest: Manifest, found: list[Surveyed], on_progress: Progress | None
-) -> tuple[Opened, Recovery]:
+    disk: Disk, directory: Path, manifest: Manifest, found: list[ExaminedSegment], on_progress: Progress | None
+) -> tuple[Opened, RecoveredLog]:
     last = found[-1]
-    verdict = last.verdict
+    result = last.result
     path = directory / last.entry.name
     torn_path = None
     file = disk.open_append(path)
     try:
-        if verdict.state is State.TORN:
-            if verdict.rest:
+        if result.state is TailState.TORN:
+            if result.rest:
                 torn_path = _keep_aside(disk, directory, file, last)
-            file.truncate(verdict.end)
+            file.truncate(result.end)
             if last.header is None:
                 put(file, FileHeader.of(last.entry.identity, last.entry.first).encode())
             datasync(file)
     except BaseException:
         file.close()
         raise
-    records = sum(one.verdict.records for one in found)
+    records = sum(one.result.records for one in found)
     first = manifest.segments[0].first
     made = manifest.snapshot
-    sizes = {one.entry.name: one.verdict.end for one in found[:-1]}
+    sizes = {one.entry.name: one.result.end for one in found[:-1]}
     if made is not None:
         sizes[made.name] = size_of(disk, directory / made.name)
     report = RecoveryReport(
         records,
-        sum(one.verdict.end for one in found),
+        sum(one.result.end for one in found),
         len(found),
         first,
         first + records - 1,
-        torn_bytes=verdict.rest,
-        torn_records=verdict.whole_behind,
-        torn_offset=verdict.end,
+        torn_bytes=result.rest,
+        torn_records=result.whole_behind,
+        torn_offset=result.end,
         torn_path=torn_path,
-        torn_reason=verdict.reason,
+        torn_reason=result.reason,
         snapshot_last=0 if made is None else made.last,
         snapshot_bytes=0 if made is None else sizes[made.name],
     )
     header = last.header or FileHeader.of(last.entry.identity, last.entry.first)
-    size = max(verdict.end, HEADER_SIZE)
-    opened = Opened(manifest, file, header, size, report.last, verdict.sealed, sizes)
-    return opened, Recovery(disk, directory, made, found, report, on_progress)
+    size = max(result.end, HEADER_SIZE)
+    opened = Opened(manifest, file, header, size, report.last, result.sealed, sizes)
+    return opened, RecoveredLog(disk, directory, made, found, report, on_progress)
 
 
-def _keep_aside(disk: Disk, directory: Path, file: DiskFile, last: Surveyed) -> Path:
+def _keep_aside(disk: Disk, directory: Path, file: DiskFile, last: ExaminedSegment) -> Path:
     """Copy what is about to be cut into a file of its own, durably."""
-    verdict = last.verdict
+    result = last.result
     names = set(disk.list(directory))
-    stem = f"torn-{last.entry.name}-{verdict.end}"
+    stem = f"torn-{last.entry.name}-{result.end}"
     name = next(name for n in range(len(names) + 1) if (name := f"{stem}-{n}") not in names)
     aside = disk.create(directory / name)
     try:
-        for at in range(verdict.end, verdict.size, CHUNK):
-            put(aside, file.read_at(at, min(CHUNK, verdict.size - at)))
+        for at in range(result.end, result.size, CHUNK):
+            put(aside, file.read_at(at, min(CHUNK, result.size - at)))
         datasync(aside)
     finally:
         aside.close()

@@ -2,10 +2,10 @@
 
 The steps, and what a crash between any two of them leaves::
 
-    Log.seal_off()      a new log file is begun; those before it take no more    the log as it was, in one file more
-    contents, make      the snapshot is written, by another process              ... and a file that nothing names
-    Log.adopt()         the manifest names the snapshot, not those files         the new log, and files it does not need
-    Log.sweep()         what is not needed is removed                            the new log
+    Log.begin_rewrite()    a new log file is begun; those before it get no more   the log as it was, in one file more
+    contents, make         the snapshot is written, by another process            ... and a file that nothing names
+    Log.commit_rewrite()   the manifest names the snapshot, not those files       the new log, and files of no use
+    Log.remove_obsolete()  these are removed                                      the new log
 
 Making the snapshot reads files that do not change and writes one that nobody else has, so it needs no lock, and may be
 given up at any moment. Every file is proved whole while it is read.

@@ -1,4 +1,4 @@
-"""Reading one log file: its whole records in order, then the verdict on what follows them. Never changes anything."""
+"""Reading one log file: its whole records in order, then the result on what follows them. Never changes anything."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from millstream.persistence.frame import (
 CHUNK = 1 << 20  # bytes read at once; with one record, all that reading holds in memory
 
 
-class State(Enum):
+class TailState(Enum):
     """What follows the last whole record of a file."""
 
     WHOLE = "whole"  # nothing
@@ -31,11 +31,11 @@ class State(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ScanResult:
     """What a log file holds and how it ends.
 
     Attributes:
-        state: see :class:`State`.
+        state: see :class:`TailState`.
         first: position of the first record the file may hold.
         records: whole records from the start.
         end: bytes up to the last whole frame; where a damaged or missing one would start.
@@ -45,7 +45,7 @@ class Verdict:
         sealed: the last whole frame is a seal, so everything is known durable.
     """
 
-    state: State
+    state: TailState
     first: int
     records: int
     end: int
@@ -138,8 +138,8 @@ class Scan:
             return
 
 
-def judge(scan: Scan) -> Verdict:
-    """The verdict on a file whose scan has run to its end.
+def assess(scan: Scan) -> ScanResult:
+    """The result on a file whose scan has run to its end.
 
     Bytes behind the last whole record are a torn write, unless something proves that what is damaged had been durable:
 
@@ -148,11 +148,11 @@ def judge(scan: Scan) -> Verdict:
     - a valid frame stands there with the wrong index, so records are missing in between.
 
     The search reads the rest once; payloads of frames that turn out bad are charged to a budget of twice the rest, and
-    when that is used up, the verdict is corrupt, which loses nothing.
+    when that is used up, the result is corrupt, which loses nothing.
     """
     rest = scan.size - scan.end
     if rest <= 0:
-        return Verdict(State.WHOLE, scan.header.first, scan.records, scan.end, scan.size, sealed=scan.sealed)
+        return ScanResult(TailState.WHOLE, scan.header.first, scan.records, scan.end, scan.size, sealed=scan.sealed)
     proof = "records before it are missing" if scan.misplaced else ""
     whole = 0
     search = _Search(scan.file, scan.header, scan.size, scan.end)
@@ -171,8 +171,8 @@ def judge(scan: Scan) -> Verdict:
         reason = f"record {position} at byte {scan.end} is damaged ({proof})"
     else:
         reason = f"from byte {scan.end} on, where record {position} would be, there is no whole record"
-    state = State.CORRUPT if proof else State.TORN
-    return Verdict(state, scan.header.first, scan.records, scan.end, scan.size, whole_behind=whole, reason=reason)
+    state = TailState.CORRUPT if proof else TailState.TORN
+    return ScanResult(state, scan.header.first, scan.records, scan.end, scan.size, whole_behind=whole, reason=reason)
 
 
 def salvage(file: DiskFile, header: FileHeader, start: int, number: int) -> Iterator[tuple[int, int, bytes]]:

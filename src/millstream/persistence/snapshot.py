@@ -21,7 +21,7 @@ from millstream.persistence.frame import (
     encode_seal,
 )
 from millstream.persistence.manifest import SnapshotEntry, snapshot_name
-from millstream.persistence.segment import Scan, State, Verdict, judge, read_header
+from millstream.persistence.segment import Scan, ScanResult, TailState, assess, read_header
 
 # Bytes after which what was written is synced: one sync of a large file holds up those of the log beside it
 SYNC_BYTES = 8 << 20
@@ -76,8 +76,8 @@ def _open(disk: Disk, directory: Path, entry: SnapshotEntry) -> tuple[DiskFile, 
 
 def examine_snapshot(
     disk: Disk, directory: Path, entry: SnapshotEntry, tick: Callable[[int], None] | None = None
-) -> Verdict:
-    """Read a snapshot to its end; the verdict's ``records`` are its payloads.
+) -> ScanResult:
+    """Read a snapshot to its end; the result's ``records`` are its payloads.
 
     Raises:
         LogCorruptError: it is missing, or its header is damaged or another file's.
@@ -89,7 +89,7 @@ def examine_snapshot(
         for _ in scan.runs():
             if tick is not None:
                 tick(scan.end)
-        return judge(scan)
+        return assess(scan)
     finally:
         file.close()
 
@@ -113,18 +113,18 @@ def sealed_size(disk: Disk, directory: Path, entry: SnapshotEntry) -> int:
     return size
 
 
-def damage(directory: Path, entry: SnapshotEntry, verdict: Verdict) -> LogCorruptError | None:
+def damage(directory: Path, entry: SnapshotEntry, result: ScanResult) -> LogCorruptError | None:
     """Why a snapshot cannot be used: the error to raise, or None."""
-    if verdict.state is State.WHOLE and verdict.sealed:
+    if result.state is TailState.WHOLE and result.sealed:
         return None
     path = directory / entry.name
-    lost = f"{verdict.rest} bytes with {verdict.whole_behind} whole payloads behind it" if verdict.rest else "its end"
+    lost = f"{result.rest} bytes with {result.whole_behind} whole payloads behind it" if result.rest else "its end"
     return LogCorruptError(
-        f"{path}: the snapshot is damaged or cut short at byte {verdict.end}, behind {verdict.records} whole payloads; "
+        f"{path}: the snapshot is damaged or cut short at byte {result.end}, behind {result.records} whole payloads; "
         f"starting without the rest would lose {lost}. It alone holds the records up to {entry.last}. "
         "Nothing was changed",
         path=str(path),
-        offset=verdict.end,
+        offset=result.end,
     )
 
 
@@ -149,7 +149,7 @@ def snapshot_payloads(
             yield from run
             if tick is not None:
                 tick(scan.end)
-        if broken := damage(directory, entry, tried(lambda: judge(scan), doing)):
+        if broken := damage(directory, entry, tried(lambda: assess(scan), doing)):
             raise broken
     finally:
         file.close()

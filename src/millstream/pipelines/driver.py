@@ -1,8 +1,8 @@
 """What ``millstream run`` starts for an app's pipelines: ``python -m millstream.pipelines.driver module:app``.
 
 One driver runs them all: each would need seconds to start and most of a gigabyte of memory, and they share the cores
-anyway. It tells the server how its queries are doing (``millstream spark ls``), and ends when told to, or when all of
-them have come to their end.
+anyway. It tells the server how its queries are doing (``millstream spark ls``), and ends when it is asked to, or when
+all of them have come to their end.
 
 SIGTERM lets the running batches end, for as long as the app's grace; a second one ends the process at once.
 """
@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING
 from millstream.ending import Ending
 from millstream.errors import ConfigError
 from millstream.logs import logger
-from millstream.pipelines.board import Board
+from millstream.pipelines.health import PipelineHealth
 from millstream.worker.child import prepared
 from millstream.worker.monitoring.health import ALLOW_VARIABLE, HealthError, serving
 from millstream.worker.process.run import EXIT_CLEAN, EXIT_CONFIG, EXIT_DISMISSED
 
 if TYPE_CHECKING:
-    from millstream.pipelines.runner import Runner
+    from millstream.pipelines.runner import PipelineRunner
     from millstream.worker.app import App
     from millstream.worker.pipelines import Pipeline
 
@@ -57,7 +57,7 @@ def check(app: "App") -> None:
     """Raise for what would fail later anyway, before seconds are spent on Spark's start.
 
     Raises:
-        ConfigError: PySpark or Java is missing, or a source or sink has an option that cannot be meant.
+        ConfigError: PySpark or Java is missing, or a source or sink has an invalid option.
     """
     try:
         from millstream.spark.options.read import parse  # noqa: PLC0415 - as above
@@ -92,25 +92,25 @@ def _check_sink(app: "App", pipeline: "Pipeline") -> None:
 
 
 def run(app: "App", confs: dict[str, str]) -> int:
-    """Run every pipeline until told to stop, or until all have ended; the exit code.
+    """Run every pipeline until the stop, or until all have ended; the exit code.
 
     Args:
         app: with pipelines.
         confs: of the Spark session, by name.
     """
-    from millstream.pipelines.runner import Runner  # noqa: PLC0415 - needs PySpark
+    from millstream.pipelines.runner import PipelineRunner  # noqa: PLC0415 - needs PySpark
     from millstream.spark.monitoring.listener import watch  # noqa: PLC0415 - as above
     from millstream.spark.sessions.local import session  # noqa: PLC0415 - as above
 
     _let_workers_import()
     logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of every call from Java at INFO
-    # Spark's own log would bury ours: what ends a query is told here in one line.
+    # Spark's own log would bury ours: what ends a query is logged here in one line.
     spark = session("millstream run", quick=False, quiet=False, **{"spark.log.level": "OFF"} | confs)
-    runners = [Runner(pipeline, spark) for pipeline in app.pipelines]
+    runners = [PipelineRunner(pipeline, spark) for pipeline in app.pipelines]
     try:
-        with closing(watch(spark, app.url)) as told:
+        with closing(watch(spark, app.url)) as watched:
             ended = _ended_by_signal()
-            with _endpoint(Board(runners, lambda: told.facts, ended.is_set)):
+            with _endpoint(PipelineHealth(runners, lambda: watched.facts, ended.is_set)):
                 _look_after(runners, ended)
                 _stop(runners, app.grace)
     finally:
@@ -153,7 +153,7 @@ def _ended_by_signal() -> threading.Event:
 
 
 @contextlib.contextmanager
-def _endpoint(board: Board) -> Iterator[None]:
+def _endpoint(board: PipelineHealth) -> Iterator[None]:
     """``/healthz``, ``/readyz`` and ``/metrics`` where the environment says, on a loop in a thread of its own.
 
     Raises:
@@ -179,8 +179,8 @@ def _endpoint(board: Board) -> Iterator[None]:
         yield
 
 
-def _look_after(runners: "Sequence[Runner]", ended: threading.Event) -> None:
-    """Keep the queries going until told to end, or until none is left."""
+def _look_after(runners: "Sequence[PipelineRunner]", ended: threading.Event) -> None:
+    """Keep the queries going until asked to end, or until none is left."""
     while True:
         for runner in runners:
             runner.look(time.monotonic())
@@ -188,7 +188,7 @@ def _look_after(runners: "Sequence[Runner]", ended: threading.Event) -> None:
             return
 
 
-def _stop(runners: "Sequence[Runner]", grace: float) -> None:
+def _stop(runners: "Sequence[PipelineRunner]", grace: float) -> None:
     """Stop what runs, all within one grace time."""
     deadline = time.monotonic() + grace
     threads = [threading.Thread(target=runner.stop, args=(deadline,)) for runner in runners]

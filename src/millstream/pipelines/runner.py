@@ -26,7 +26,7 @@ _GOOD_AFTER = 60.0
 _POLL = 0.05
 
 
-class Runner:
+class PipelineRunner:
     """Keeps one pipeline going.
 
     Args:

@@ -28,7 +28,9 @@ from millstream.commands.admin import aclfile
 from millstream.commands.admin.info import LogFacts, ShellFacts
 from millstream.commands.users.accounts import Accounts
 from millstream.errors import DiskFullError, StorageError
-from millstream.node.disk_guard import Room, default_floor
+from millstream.node.durability.disk_guard import DiskGuard, default_floor
+from millstream.node.durability.held_replies import ReplyGate
+from millstream.node.facts import log_facts
 from millstream.node.log.rewriting import Rewriter
 from millstream.node.node import Node
 from millstream.persistence.exposure import exposed
@@ -63,13 +65,6 @@ DENIED = (
     "on that machine), or, on a network where everybody may read and change all data, CONFIG SET protected-mode no."
 )
 
-# Seconds clients have, when the server stops, to take the replies they are owed.
-_FAREWELL = 2.0
-# Seconds until the next try after a defect in timed work.
-_TICK_AFTER_ERROR = 1.0
-# Seconds between looks at clients above the soft output limit.
-_SLOW_CHECK = 1.0
-
 
 class Server:
     """See the module's text.
@@ -84,7 +79,8 @@ class Server:
         report: what recovery found, None without a data directory.
         facts: counters INFO shows.
         failure: why the disk made the server stop, or None.
-        room: whether the disk takes writes; None without a data directory.
+        disk_guard: whether the disk takes writes; None without a data directory.
+        gate: how far replies may go; the committer's where there is a log.
         stopping: set once the server should stop, or has begun to.
         tls_port: the port for TLS, 0 without.
         sample_at: seconds of the loop's clock from which :meth:`sample` is due when bytes come.
@@ -97,7 +93,8 @@ class Server:
         self.report: RecoveryReport | None = None
         self.failure: StorageError | None = None
         self.committer: Committer | None = None
-        self.room: Room | None = None
+        self.disk_guard: DiskGuard | None = None
+        self.gate = ReplyGate()
         self.tls_port = 0
         self.node: Node
         self.loop: asyncio.AbstractEventLoop
@@ -155,13 +152,16 @@ class Server:
         self.report = recovery.report
         if exposure := exposed(directory):
             log.warning("%s", exposure)
-        if self.report.gone_back:
-            log.warning("%s; the log files it was made from are whole and are used in its place", self.report.gone_back)
+        if self.report.fallback_reason:
+            log.warning(
+                "%s; the log files it was made from are whole and are used in its place", self.report.fallback_reason
+            )
         if "disk-free-floor" not in self.settings.parameters:
             config.set([("disk-free-floor", str(default_floor(self._log.total())))])
-        self.room = Room(self._log, _Host(self, node), lambda: config.disk_floor, self.clock)
-        self.committer = Committer(self._log, self.settings.fsync, self.room, self.fail)
-        node.rewriter = self._rewriter = Rewriter(self._log, config, exclusively=self.committer.exclusively)
+        guard = self.disk_guard = DiskGuard(self._log, _WriteSwitch(self, node), lambda: config.disk_floor, self.clock)
+        self.committer = Committer(self._log, self.settings.fsync, guard, self.fail)
+        self.gate = self.committer.gate
+        node.host.rewriter = self._rewriter = Rewriter(self._log, config, exclusively=self.committer.exclusively)
         return node
 
     async def _bind(self) -> None:
@@ -205,7 +205,7 @@ class Server:
         self.facts.started = self.clock.now().wall
         self.facts.run_id = secrets.token_hex(20)
         self.facts.event_loop = type(self.loop).__module__.partition(".")[0]
-        self.node.limits_replies = True
+        self.node.replies.are_limited = True
         around = self.node.surroundings
         around.shell = self.facts
         around.machine = self._read_machine
@@ -227,23 +227,16 @@ class Server:
         return read_machine()
 
     def _read_log(self) -> LogFacts:
-        log_, committer, report, room, rewriter = self._log, self.committer, self.report, self.room, self._rewriter
-        if log_ is None or committer is None or report is None or room is None or rewriter is None:
+        committer, guard, rewriter = self.committer, self.disk_guard, self._rewriter
+        if self._log is None or committer is None or self.report is None or guard is None or rewriter is None:
             return LogFacts(last_save=self.facts.started // 1000)
-        since_sync = self.loop.time() - committer.synced_at
-        return LogFacts(
-            enabled=True,
+        return log_facts(
+            self._log,
+            guard,
+            rewriter,
             policy=self.settings.fsync,
-            size=log_.total_bytes,
-            base_size=log_.snapshot_bytes,
-            appended=log_.appended,
-            durable=log_.durable,
-            recovered=report.records,
-            last_save=int(self.clock.now().wall / 1000 - since_sync),
-            disk_state=room.state,
-            disk_since=room.since // 1000,
-            disk_free=free if (free := room.measure()) is not None else -1,
-            rewrite=rewriter.told(),
+            recovered=self.report.records,
+            synced_at=self.clock.now().wall / 1000 - (self.loop.time() - committer.synced_at),
         )
 
     @property
@@ -295,7 +288,7 @@ class Server:
         if self._transports:
             self._none_open.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._none_open.wait(), _FAREWELL)
+                await asyncio.wait_for(self._none_open.wait(), self.settings.delays.farewell)
         for connection in list(self._transports):
             connection.abort()
 
@@ -354,8 +347,7 @@ class Server:
         """A connection is closing: nothing is run or waited for in its name any more."""
         self._connections.pop(connection.session.id, None)
         self._slow.pop(connection, None)
-        if self.committer is not None:
-            self.committer.waiting.pop(connection, None)
+        self.gate.holders.pop(connection, None)
         self.node.close_session(connection.session)
 
     def gone(self, connection: Connection) -> None:
@@ -372,7 +364,7 @@ class Server:
             self.committer.poke()
         if self._rewriter is not None:
             self._rewriter.consider()
-        if self.node.stopping:
+        if self.node.host.stopping:
             self.stopping.set()
         self._schedule_tick()
 
@@ -409,14 +401,14 @@ class Server:
             log.exception("internal error in what is done from time to time")
             self.facts.internal_errors += 1
             self._timer_at = 0  # no earlier time is asked for until this one has come
-            self._timer = self.loop.call_later(_TICK_AFTER_ERROR, self._tick)
+            self._timer = self.loop.call_later(self.settings.delays.after_error, self._tick)
             return
         self.after_commands()
 
     def watch_slow(self, connection: Connection) -> None:
         """Look at this connection's output from time to time, until it is small again."""
         if not self._slow:
-            self.loop.call_later(_SLOW_CHECK, self._look_at_slow)
+            self.loop.call_later(self.settings.delays.slow_check, self._look_at_slow)
         self._slow[connection] = None
 
     def _look_at_slow(self) -> None:
@@ -425,10 +417,10 @@ class Server:
             if connection.slow_since is None:
                 self._slow.pop(connection, None)
         if self._slow:
-            self.loop.call_later(_SLOW_CHECK, self._look_at_slow)
+            self.loop.call_later(self.settings.delays.slow_check, self._look_at_slow)
 
 
-class _Host:
+class _WriteSwitch:
     """The node and what must be seen to when it takes writes again.
 
     Args:
@@ -438,12 +430,12 @@ class _Host:
 
     def __init__(self, server: Server, node: Node) -> None:
         self._server = server
-        self.suspend = node.suspend
+        self.suspend = node.journal.suspend
         self._node = node
 
     def resume(self) -> None:
-        """See :class:`millstream.node.disk_guard.Host`."""
-        self._node.resume()
+        """See :class:`millstream.node.durability.disk_guard.WriteSwitch`."""
+        self._node.journal.resume()
         self._server.after_commands()
 
 

@@ -3,7 +3,7 @@
 Between the two ends stand three reasons to stop for a while, and in each the bytes that have come wait unread:
 
 * *blocked*: the command last run waits inside the node (XREAD BLOCK); its reply comes by :meth:`Connection.deliver`;
-* *parked*: replies wait for the log (see :mod:`millstream.server.committer`), and too many of them already do;
+* *held*: replies wait for the log (see :mod:`millstream.node.durability.held_replies`), and too many already do;
 * *full*: the client does not take what it is sent.
 
 So a client costs at most its unread input, bounded by the reader's limits, and about two megabytes of output; only a
@@ -12,22 +12,24 @@ single reply larger than that can grow further, up to ``client-output-buffer-lim
 
 import asyncio
 import logging
-from collections import deque
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from millstream.commands.context.session import Traffic
 from millstream.errors import ProtocolError, StorageError
+from millstream.node.durability.held_replies import HeldReplies
 from millstream.node.outcome import Outcome
 from millstream.protocol import limits
 from millstream.protocol.encoder import error_line
 from millstream.protocol.reader import CommandReader, QueryBufferError
 
 if TYPE_CHECKING:
-    from millstream.clock import Now
+    from millstream.clock import Clock, Now
+    from millstream.commands.admin.info import ShellFacts
     from millstream.commands.context.config import OutputLimit
     from millstream.commands.context.session import Session
+    from millstream.node.durability.held_replies import ReplyGate
+    from millstream.node.node import Node
     from millstream.replies import Buffer
-    from millstream.server.app import Server
 
 log = logging.getLogger("millstream.server")
 
@@ -40,10 +42,62 @@ _BATCH = 256 * 1024
 # Bytes the transport holds before the client counts as full, and below which it no longer does.
 _HIGH_WATER, _LOW_WATER = 1024 * 1024, 256 * 1024
 # Bytes of replies that may wait for the log before no more commands are run.
-_PARKED_MAX = 1024 * 1024
+_HELD_MAX = 1024 * 1024
 
 # What a browser or a HTTP library would send first: somebody is being used to talk to us (Redis drops these too).
 _CROSS_PROTOCOL = frozenset({b"post", b"host:"})
+
+
+class ConnectionHost(Protocol):
+    """What a connection needs of its server.
+
+    Attributes:
+        node: runs the commands.
+        gate: how far replies may go.
+        clock: where time comes from.
+        loop: the event loop.
+        facts: counters INFO shows.
+        sample_at: seconds of the loop's clock from which :meth:`sample` is due when bytes come.
+    """
+
+    node: "Node"
+    gate: "ReplyGate"
+    clock: "Clock"
+    loop: asyncio.AbstractEventLoop
+    facts: "ShellFacts"
+    sample_at: float
+
+    def admit(self, connection: "Connection", transport: asyncio.Transport, *, is_unix: bool) -> str | None:
+        """Open a session for a new connection, or say why not."""
+        ...
+
+    def forget(self, connection: "Connection") -> None:
+        """It is closing: nothing is run or waited for in its name any more."""
+        ...
+
+    def gone(self, connection: "Connection") -> None:
+        """It is closed."""
+        ...
+
+    def after_commands(self) -> None:
+        """Commands have run: see to everything but the reply to the one who asked."""
+        ...
+
+    def empty_outbox(self) -> None:
+        """Hand the node's replies and messages to the connections they are for."""
+        ...
+
+    def sample(self) -> None:
+        """Keep what was done until now, for INFO's rates."""
+        ...
+
+    def watch_slow(self, connection: "Connection") -> None:
+        """Look at this connection's output from time to time, until it is small again."""
+        ...
+
+    def fail(self, error: StorageError) -> None:
+        """The disk failed: show nobody anything more."""
+        ...
 
 
 class Connection(asyncio.Protocol):
@@ -62,9 +116,8 @@ class Connection(asyncio.Protocol):
         "_eof",
         "_forgotten",
         "_full",
+        "_held",
         "_is_unix",
-        "_parked",
-        "_parked_bytes",
         "_paused",
         "_queued",
         "_reader",
@@ -79,13 +132,12 @@ class Connection(asyncio.Protocol):
 
     session: "Session"
 
-    def __init__(self, server: "Server", *, is_unix: bool) -> None:
+    def __init__(self, server: ConnectionHost, *, is_unix: bool) -> None:
         self._server = server
         self._is_unix = is_unix
         self._reader = CommandReader()
         self._transport: asyncio.Transport
-        self._parked: deque[tuple[int, list[Buffer], int]] = deque()  # barrier, buffers, bytes
-        self._parked_bytes = 0
+        self._held = HeldReplies(server.gate, self)
         self._queued = 0  # bytes of the commands queued by MULTI
         self._blocked = False  # a command waits in the node
         self._full = False  # the transport asked for no more
@@ -268,37 +320,20 @@ class Connection(asyncio.Protocol):
             self._continue()
 
     def _send(self, buffers: "list[Buffer]", barrier: int) -> None:
-        """Send, or park until the log has reached the barrier; never past an earlier reply."""
-        size = sum(map(len, buffers))
-        committer = self._server.committer
-        if self._parked or (committer is not None and barrier > committer.released):
-            assert committer is not None
-            self._parked.append((barrier, buffers, size))
-            self._parked_bytes += size
-            committer.waiting[self] = None
-        else:
-            self._write(buffers, size)
+        """Send, or hold until the log has reached the barrier; never past an earlier reply."""
+        if not self._held.hold(buffers, barrier):
+            self._write(buffers)
 
     def release(self) -> None:
         """The log has come further: send what waited for that."""
-        committer = self._server.committer
-        assert committer is not None
-        ready: list[Buffer] = []
-        total = 0
-        while self._parked and self._parked[0][0] <= committer.released:
-            _barrier, buffers, size = self._parked.popleft()
-            ready += buffers
-            total += size
-        if not self._parked:
-            committer.waiting.pop(self, None)
-        self._parked_bytes -= total
-        if ready:
-            self._write(ready, total)
+        if ready := self._held.take():
+            self._write(ready)
         self._relieved()
 
-    def _write(self, buffers: "list[Buffer]", size: int) -> None:
+    def _write(self, buffers: "list[Buffer]") -> None:
         if self._closed:
             return
+        size = sum(map(len, buffers))
         if size > _BATCH and self._would_pass(size):
             return
         self._server.facts.output_bytes += size
@@ -349,7 +384,7 @@ class Connection(asyncio.Protocol):
     # ------------------------------------------------------------------ stopping and going on
 
     def _is_stalled(self) -> bool:
-        return self._full or self._parked_bytes > _PARKED_MAX
+        return self._full or self._held.size > _HELD_MAX
 
     def _pause(self) -> None:
         if not self._paused and not self._closed:
@@ -357,7 +392,7 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _relieved(self) -> None:
-        """Less is parked, or the client is no longer full."""
+        """Fewer replies are held, or the client is no longer full."""
         if self._paused or self._ending:
             self._continue()
 
@@ -387,7 +422,7 @@ class Connection(asyncio.Protocol):
 
     def _close_if_done(self) -> None:
         """Close behind the last reply. Until the client has taken that, it stays one: listed, counted, limited."""
-        if self._ending and not self._parked and not self._closed:
+        if self._ending and not self._held and not self._closed:
             self._closed = True
             if not self._holds_output():
                 self._forget()
@@ -407,7 +442,7 @@ class Connection(asyncio.Protocol):
             self.abort()
             return
         self._ending = self._closed = True
-        self._parked.clear()
+        self._held.clear()
         self._forget()
         self._transport.close()
 
@@ -421,7 +456,7 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         """Close at once, showing nothing more."""
         self._ending = self._closed = True
-        self._parked.clear()
+        self._held.clear()
         self._forget()
         self._transport.abort()
 
@@ -444,4 +479,4 @@ class Connection(asyncio.Protocol):
     @property
     def unsent(self) -> int:
         """Bytes of replies the client has not taken."""
-        return self._transport.get_write_buffer_size() + self._parked_bytes
+        return self._transport.get_write_buffer_size() + self._held.size

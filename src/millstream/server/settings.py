@@ -2,12 +2,10 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from millstream.commands.context.config import Config
+from millstream.node.durability.group_commit import Fsync
 from millstream.server.tls import Tls
-
-Fsync = Literal["always", "everysec", "no"]
 
 PROMISES: dict[str, str] = {
     "always": "every write is on disk before it is acknowledged",
@@ -16,6 +14,21 @@ PROMISES: dict[str, str] = {
     "memory": "nothing is kept: the data is gone when the server ends",
 }
 """What each way to keep data promises, in one sentence; ``memory`` is the way without a directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """How long the server lets things be; tests shorten them, nobody else has a reason to.
+
+    Attributes:
+        farewell: seconds that clients have, when the server stops, to take the replies they are owed.
+        after_error: seconds until the next try after a defect in timed work.
+        slow_check: seconds between looks at clients above the soft output limit.
+    """
+
+    farewell: float = 2.0
+    after_error: float = 1.0
+    slow_check: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +44,7 @@ class Settings:
         fsync: when writes are brought to the disk.
         aclfile: file of users, read at the start and by ACL LOAD, written by ACL SAVE; None for none.
         parameters: CONFIG parameters that differ from their defaults, by name.
+        delays: how long the server lets things be.
     """
 
     host: str = "127.0.0.1"
@@ -41,6 +55,7 @@ class Settings:
     parameters: dict[str, str] = field(default_factory=dict)
     tls: Tls | None = None
     aclfile: Path | None = None
+    delays: Delays = Delays()
 
     @property
     def promise(self) -> str:

@@ -6,9 +6,10 @@ from pathlib import Path
 from types import TracebackType
 
 from millstream.errors import UsageError
+from millstream.node.durability.group_commit import Fsync
 from millstream.server.app import Server
 from millstream.server.loops import loop_factory
-from millstream.server.settings import Fsync, Settings
+from millstream.server.settings import Settings
 from millstream.server.tls import Tls
 
 

@@ -1,4 +1,4 @@
-"""The application: subscribers registered by decorator, publishing, and running them until told to stop."""
+"""The application: subscribers registered by decorator, publishing, and running them until the stop."""
 
 import asyncio
 import contextlib
@@ -217,10 +217,10 @@ class App(Registering, Publishing):
         await asyncio.gather(*(loop.done() for loop in self._loops))
 
     async def dismissed(self) -> None:
-        """Wait until ``millstream worker drain`` or ``stop`` has told this process to end.
+        """Wait until ``millstream worker drain`` or ``stop`` has ordered this process to end.
 
-        :meth:`run` and ``millstream run`` end then. A program that holds the app in :meth:`running` is only told here;
-        the app reads nothing more by then.
+        :meth:`run` and ``millstream run`` end then. A program that holds the app in :meth:`running` learns of it only
+        here; the app reads nothing more by then.
         """
         assert self._heartbeat is not None, "the app does not run"
         await self._heartbeat.dismissed.wait()
@@ -244,7 +244,7 @@ class App(Registering, Publishing):
         return totals(self._loops)
 
     def health(self) -> dict[str, int]:
-        """Milliseconds since each subscriber's reader last heard from the server: its progress, not a PING's."""
+        """Milliseconds since each subscriber's reader last got an answer: its progress, not a PING's."""
         return {loop.subscription.name: loop.idle_ms for loop in self._loops}
 
     def progress(self) -> list[SubscriberProgress]:

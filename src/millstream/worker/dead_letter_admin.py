@@ -49,7 +49,7 @@ class DeadLetterStream:
 
 @dataclass(frozen=True, slots=True)
 class LetterFilter:
-    """Which dead letters are meant; what is None does not narrow.
+    """Which dead letters are chosen; what is None does not narrow.
 
     Attributes:
         reason: exactly this one.

@@ -106,7 +106,7 @@ class Pipeline:
         url: asked for the server's URL when the pipeline is started.
 
     Raises:
-        ConfigError: the declaration cannot be meant.
+        ConfigError: the declaration is invalid.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Pipeline:
         self._check()
 
     def _check(self) -> None:
-        """Raise for what cannot be meant."""
+        """Raise for what is invalid."""
         if not self.sources:
             raise ConfigError(f"pipeline {self.name!r} reads nothing: name its stream, @app.pipeline('orders', ...)")
         try:

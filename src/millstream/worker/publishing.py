@@ -30,6 +30,12 @@ class Publisher:
     """Adds entries to one stream; as a decorator, adds what the handler returns (unless that is None).
 
     It may stand above or below ``@app.subscriber``.
+
+    Args:
+        app: what it publishes by, middlewares included.
+        stream: key of the stream.
+        maxlen: the stream is trimmed to about this many entries; None keeps all.
+        headers: None writes plain fields; a mapping, also an empty one, writes FastStream's envelope.
     """
 
     def __init__(self, app: "Publishing", stream: str, maxlen: int | None, headers: dict[str, str] | None) -> None:
@@ -91,7 +97,13 @@ class Publishing:
         return self._client
 
     def publisher(self, stream: str, *, maxlen: int | None = None, headers: dict[str, str] | None = None) -> Publisher:
-        """A publisher for one stream; ``maxlen`` trims it approximately, ``headers`` are those of its entries."""
+        """A publisher for one stream.
+
+        Args:
+            stream: key of the stream.
+            maxlen: the stream is trimmed to about this many entries; None keeps all.
+            headers: of its entries; None writes plain fields, see :meth:`publish`.
+        """
         return Publisher(self, stream, maxlen, headers)
 
     async def publish(
@@ -147,6 +159,15 @@ class Publishing:
 
         The first call starts a thread with a connection for all of them; :meth:`close_sync`, or the end of the
         process, ends it. Middlewares' publish hooks run in that thread.
+
+        Args:
+            stream: as for :meth:`publish`, like the others.
+            content: of the entry.
+            maxlen: entries the stream is trimmed to.
+            minid: id the stream is trimmed at.
+            idempotent: id of the publish.
+            headers: of the entry.
+            retry: seconds, or a text.
 
         Raises:
             UsageError: also when an event loop runs in this thread, which would stand still meanwhile.

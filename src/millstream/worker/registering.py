@@ -159,7 +159,7 @@ class Registering:
             ``start(spark)`` runs it from a program of one's own.
 
         Raises:
-            ConfigError: the declaration cannot be meant, or another pipeline has the name or the checkpoint.
+            ConfigError: the declaration is invalid, or another pipeline has the name or the checkpoint.
         """
 
         def register(function: Callable[..., Any]) -> Pipeline:

@@ -66,7 +66,14 @@ class _Watch(Middleware):
 
 
 class Broker:
-    """An app at work under a test's hands; made by :func:`run`.
+    """An app at work under a test's hands.
+
+    Args:
+        app: what :func:`run` was given, which makes brokers.
+        url: of the store the app is at work on.
+        clock: of both.
+        client: of the store, for the test.
+        watch: keeps what handlers raise.
 
     Attributes:
         app: the app.
@@ -83,7 +90,7 @@ class Broker:
         self.clock = clock
         self.client = client
         self.errors = watch.errors
-        self._told = 0
+        self._raised = 0
         self.raise_errors = True
 
     async def publish(self, stream: str, content: Any, **options: Any) -> str:
@@ -106,7 +113,7 @@ class Broker:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + patience
         quiet = 0
-        while quiet < 2:  # twice, with turns between: a reply may be on its way to the reader
+        while quiet < 2:  # seen two times, with turns between: a reply may be on its way to the reader
             for _ in range(_TURNS):
                 await asyncio.sleep(0)
             reasons = [reason for one in self.app.loops if (reason := self._busy(one))]
@@ -160,7 +167,7 @@ class Broker:
         return max(min((min_idle - row["time_since_delivered"] for row in rows), default=left + 1) - 1, 1)
 
     def _raise(self) -> None:
-        fresh, self._told = self.errors[self._told :], len(self.errors)
+        fresh, self._raised = self.errors[self._raised :], len(self.errors)
         if fresh and self.raise_errors:
             if len(fresh) > 1:
                 fresh[0].add_note(f"{len(fresh) - 1} more runs failed; see errors")

@@ -17,8 +17,7 @@ import pytest
 from millstream.clock import ManualClock
 from millstream.commands.context.config import Config
 from millstream.errors import DiskError, DiskFullError, StorageError
-from millstream.node import disk_guard as room_module
-from millstream.node.disk_guard import Room
+from millstream.node.durability.disk_guard import DiskGuard
 from millstream.node.node import Node
 from millstream.node.outcome import Outcome
 from millstream.persistence.log import Log
@@ -98,8 +97,9 @@ class Life:
 
         self.log.append = noted  # type: ignore[method-assign] # the ledger stands at the log's door
         self.node = Node(Config(), self.log)
-        self.room = Room(self.log, self.node, lambda: 0, self.clock)
-        self.committer = Committer(self.log, self.fsync, self.room, self.fail)  # type: ignore[arg-type] # parametrised
+        # the test says when it is tried again
+        self.guard = DiskGuard(self.log, self.node.journal, lambda: 0, self.clock, tries=(1000.0, 1000.0))
+        self.committer = Committer(self.log, self.fsync, self.guard, self.fail)  # type: ignore[arg-type] # parametrised
         self.committer.begin()
         self.sessions = [self.node.open_session(self.clock.now()) for _ in range(2)]
         for line in WORK:
@@ -126,13 +126,13 @@ class Life:
     def release(self) -> None:
         """The committer lets replies go: each must be where the mode promises."""
         promised = self.log.durable if self.fsync == "always" else self.log.written
-        while self.owed and self.owed[0].barrier <= self.committer.released:
+        while self.owed and self.owed[0].barrier <= self.committer.gate.released:
             barrier = self.owed.pop(0).barrier
             if barrier > promised:
                 self.wrong.append(f"a reply for {barrier} was released when {promised} was safe")
             self.acknowledged = max(self.acknowledged, barrier)
         if not self.owed:
-            self.committer.waiting.pop(self, None)
+            self.committer.gate.holders.pop(self, None)
 
     async def step(self, line: str) -> None:
         """One command, and what the committer does about it."""
@@ -148,16 +148,16 @@ class Life:
         for each in (outcome, *told):
             if each is not None:
                 self.owed.append(each)
-        self.committer.waiting[self] = None
+        self.committer.gate.holders[self] = None
         self.release()
         self.committer.poke()
         await self.settled()
-        if self.room.is_full and not self.ended:
+        if self.guard.is_full and not self.ended:
             await self.while_full()
 
     async def settled(self) -> None:
         """Until the committer has done what it can do now."""
-        while self.committer._due or self.committer._busy:  # noqa: ASYNC110 - each turn of the loop counts
+        while not self.committer.is_idle:  # noqa: ASYNC110 - each turn of the loop counts
             await asyncio.sleep(0)
 
     async def while_full(self) -> None:
@@ -183,10 +183,10 @@ class Life:
             assert b"".join(outcome.buffers).startswith(b"-MISCONF")
         assert self.log.appended == appended
         self.node.close_session(fresh)
-        self.committer._try_again()
+        self.committer.retry()
         await self.settled()
         if not self.ended:
-            assert self.room.state == "ok"
+            assert self.guard.state == "ok"
             assert not self.owed, "what was held is answered"
 
 
@@ -217,10 +217,9 @@ def one(fsync: str, operation: int, fault: Fault, seed: int) -> Life:
 
 
 @pytest.mark.parametrize("fsync", ["always", "everysec", "no"])
-def test_every_disk_operation_fails_once(fsync: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.thorough
+def test_every_disk_operation_fails_once(fsync: str) -> None:
     """EIO, ENOSPC, EDQUOT, EINTR and short writes, at every operation from the first of the start to the last."""
-    monkeypatch.setattr(room_module, "_FIRST_TRY", 1000.0)  # the test says when it is tried again
-    monkeypatch.setattr(room_module, "_LAST_TRY", 1000.0)
     count = one(fsync, 10**9, Fault.EIO, 0).disk.operations
     assert count > 50
     full = 0

@@ -98,7 +98,7 @@ def test_nothing_is_promised_that_a_start_would_not_find(tmp_path: Path, what: C
     with pytest.raises(DiskError, match=f"{home}.* while this process used it: .* position 1 .*start again"):
         log.sync()
     assert log.durable == 1
-    for call in (log.write, log.sync, log.sweep, log.seal_off, lambda: log.append(b"3")):
+    for call in (log.write, log.sync, log.remove_obsolete, log.begin_rewrite, lambda: log.append(b"3")):
         with pytest.raises(DiskError, match="while this process used it"):
             call()
     log.close()
@@ -185,7 +185,7 @@ def test_a_log_follows_its_directory_and_not_the_working_directory(
     log.append(b"x")
     log.write()
     assert log.sync() == 1
-    log.seal_off()
+    log.begin_rewrite()
     log.close()
     assert len(list((tmp_path / "data").glob("log-*"))) == 2
     assert os.listdir(tmp_path) == ["data"]  # noqa: PTH208 - names are wanted

@@ -14,10 +14,11 @@ import pytest
 
 from millstream.clock import SystemClock
 from millstream.commands.context.config import Config
-from millstream.node.disk_guard import Room
+from millstream.node.durability.disk_guard import DiskGuard
+from millstream.node.durability.group_commit import SYNC_SECONDS
 from millstream.node.node import Node
 from millstream.persistence.log import Log
-from millstream.server.committer import SYNC_SECONDS, Committer
+from millstream.server.committer import Committer
 from support import campaign
 from support.simdisk import Crash, PowerCut, SimDisk
 
@@ -60,7 +61,7 @@ class JumpingLoop(asyncio.SelectorEventLoop):
 
     def works(self) -> bool:
         """Whether the committer's thread has a job."""
-        return self.committer is not None and self.committer._busy
+        return self.committer is not None and not self.committer._idle.is_set()
 
 
 class SlowDisk(SimDisk):
@@ -104,12 +105,12 @@ class Writer:
 
     def release(self) -> None:
         """The committer lets replies out."""
-        while len(self.acknowledged) < self.committer.released:
+        while len(self.acknowledged) < self.committer.gate.released:
             self.acknowledged.append(self.loop.now)
 
     async def write(self, over: asyncio.Event) -> None:
         """Until it is over."""
-        self.committer.waiting[self] = None
+        self.committer.gate.holders[self] = None
         while not over.is_set():
             for _ in range(self.chance.choice((1, 1, 1, 5))):
                 self.log.append(b"%d" % (self.log.appended + 1))
@@ -129,17 +130,16 @@ async def until_power_is_lost(loop: JumpingLoop, disk: SlowDisk, seed: int) -> W
 
     loop.set_exception_handler(ends)
     log, _ = Log.open(HOME, disk, segment_bytes=2000)
-    room = Room(log, Node(Config()), lambda: 0, SystemClock())
-    committer = loop.committer = Committer(log, "everysec", room, lambda error: over.set())
+    guard = DiskGuard(log, Node(Config()).journal, lambda: 0, SystemClock())
+    committer = loop.committer = Committer(log, "everysec", guard, lambda error: over.set())
     writer = Writer(loop, log, committer, random.Random(seed))
     writing = asyncio.create_task(writer.write(over))
     await over.wait()
     writing.cancel()
-    committer._jobs.put(None)  # its disk is gone: there is nothing to close
+    committer._steps.put(None)  # its disk is gone: there is nothing to close
     committer._thread.join()
-    for timer in (committer._timer, committer._next_try):
-        if timer is not None:
-            timer.cancel()
+    if committer._timer is not None:
+        committer._timer.cancel()
     return writer
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from millstream.clock import SystemClock
 from millstream.errors import DiskError, DiskFullError, StorageError
-from millstream.node.disk_guard import Room
+from millstream.node.durability.disk_guard import DiskGuard
+from millstream.node.durability.outage import Outage
 from millstream.node.log import codec
-from millstream.node.outage import Outage
 from millstream.persistence.log import Log
 from millstream.server.committer import Committer
 from millstream.server.thread import ServerThread
@@ -78,10 +78,10 @@ class HeldLog:
         return taken
 
 
-def committing(log: HeldLog, policy: str, on_failure: Callable[[StorageError], None]) -> Committer:
-    """A committer of the log, whose room tells the log what a node would be told."""
-    room = Room(log, log, lambda: log.floor, SystemClock())
-    return Committer(log, policy, room, on_failure)  # type: ignore[arg-type] # parametrised
+def committing(log: HeldLog, policy: str, on_failure: Callable[[StorageError], None], **seconds: float) -> Committer:
+    """A committer of the log, whose disk guard tells the log what a node would be told."""
+    guard = DiskGuard(log, log, lambda: log.floor, SystemClock())
+    return Committer(log, policy, guard, on_failure, **seconds)  # type: ignore[arg-type] # parametrised
 
 
 class Client:
@@ -92,12 +92,12 @@ class Client:
         self.got: list[int] = []
 
     def release(self) -> None:
-        self.got.append(self.committer.released)
+        self.got.append(self.committer.gate.released)
 
     def command(self) -> None:
         """Append one record and wait for it."""
         self.log.appended += 1
-        self.committer.waiting[self] = None
+        self.committer.gate.holders[self] = None
         self.committer.poke()
 
 
@@ -167,25 +167,22 @@ async def test_others_release_nothing_that_is_not_written(log: HeldLog, policy: 
     client.command()
     await aeventually(lambda: told)
     assert client.got == []
-    assert committer.released == 0
+    assert committer.gate.released == 0
     await committer.close()
 
 
-async def test_everysec_syncs_by_itself(log: HeldLog, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_everysec_syncs_by_itself(log: HeldLog) -> None:
     """Under ``everysec`` what was written is synced after a while with no further command."""
-    monkeypatch.setattr("millstream.server.committer.SYNC_SECONDS", 0.01)
-    committer = committing(log, "everysec", pytest.fail)
+    committer = committing(log, "everysec", pytest.fail, sync_seconds=0.01)
     log.let.release(10)
     Client(committer, log).command()
     await aeventually(lambda: log.durable == 1)
     await committer.close()
 
 
-async def test_everysec_syncs_while_one_command_keeps_the_loop(log: HeldLog, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_everysec_syncs_while_one_command_keeps_the_loop(log: HeldLog) -> None:
     """A script or a huge range may take seconds; what was acknowledged before it does not wait for its end."""
-    monkeypatch.setattr("millstream.server.committer.SYNC_SECONDS", 0.01)
-    monkeypatch.setattr("millstream.server.committer.EARLY", -1000)  # the loop would ask much too late
-    committer = committing(log, "everysec", pytest.fail)
+    committer = committing(log, "everysec", pytest.fail, sync_seconds=0.01, early=-1000)  # the loop is much too late
     log.let.release()
     client = Client(committer, log)
     client.command()
@@ -263,13 +260,12 @@ async def test_sync_of_what_was_written_ends_no_outage(
     log: HeldLog, monkeypatch: pytest.MonkeyPatch, floor: int
 ) -> None:
     """A sync that was due stores what was written before the disk was full; what is held is held still."""
-    monkeypatch.setattr("millstream.server.committer.SYNC_SECONDS", 0.2)
-    committer = committing(log, "everysec", pytest.fail)
+    committer = committing(log, "everysec", pytest.fail, sync_seconds=0.2)
     client = Client(committer, log)
     log.let.release(1000)
     client.command()
     await aeventually(lambda: client.got == [1])
-    monkeypatch.setattr(Room, "delay", lambda _: 1000.0)
+    monkeypatch.setattr(DiskGuard, "delay", lambda _: 1000.0)
     log.full, log.floor = True, floor
     client.command()
     await aeventually(lambda: log.told)
@@ -315,7 +311,7 @@ async def test_a_floor_that_is_lowered_counts_at_once(log: HeldLog, monkeypatch:
     log.let.release(1000)
     log.floor = 1001
     committer.begin()
-    monkeypatch.setattr(Room, "delay", lambda _: 1000.0)
+    monkeypatch.setattr(DiskGuard, "delay", lambda _: 1000.0)
     client.command()
     await aeventually(lambda: client.got == [1])
     assert len(log.told) == 1
@@ -329,7 +325,7 @@ async def test_a_floor_that_is_lowered_counts_at_once(log: HeldLog, monkeypatch:
     log.floor = 5
     for _ in range(20):
         committer.poke()
-        await aeventually(committer._idle.is_set)
+        await aeventually(lambda: committer.is_idle)
     assert left - log.let._value == 1
     log.full = False
     await committer.close()

@@ -270,12 +270,12 @@ class Visits:
         return [
             len(os.listdir("/proc/self/fd")),  # noqa: PTH208 - a count, not paths
             len(asyncio.all_tasks(server.loop)),
-            len(list(node.sessions())),
+            len(list(node.sessions)),
             len(server._connections),
             len(server._slow),
             len(node.waits),
-            len(node.watches),
-            len(list(node.channels)) + len(list(node.patterns)),
+            len(node.sessions.watches),
+            len(list(node.sessions.channels)) + len(list(node.sessions.patterns)),
         ]
 
 

@@ -176,7 +176,7 @@ class Storm:
         """End all sessions, and wait until the server has forgotten them."""
         for wire in (*self.wires, self.control):
             wire.socket.close()
-        eventually(lambda: not list(self.server.server.node.sessions()), what="no session is left")
+        eventually(lambda: not list(self.server.server.node.sessions), what="no session is left")
 
 
 def run(commands: int, seed: int) -> None:

@@ -269,7 +269,7 @@ def test_the_commands_that_the_docs_name_are_enough(real_redis: ServerProcess, t
     docs = Path(__file__).parents[3] / "docs"
     told = {
         name: re.findall(r"[A-Z]{4,}", re.search(begin + r"([^.]*?)(?:,? and SCAN| to read)", text)[1])  # type: ignore[index]  # the docs have the sentence
-        for name, begin in (("archive", "user of the server needs "), ("spark", "user in the `url` needs "))
+        for name, begin in (("archive", "user of the server needs "), ("spark/reference", "user in the `url` needs "))
         for text in [(docs / f"{name}.md").read_text()]
     }
     url = real_redis.url.replace("redis://", "redis://a:p@")
@@ -277,7 +277,7 @@ def test_the_commands_that_the_docs_name_are_enough(real_redis: ServerProcess, t
         client.flushall()
         fill(client, "s", 5)
         try:
-            for commands in (told["spark"], told["archive"]):
+            for commands in (told["spark/reference"], told["archive"]):
                 may = [f"+{command.lower()}" for command in commands]
                 client.acl_setuser("a", enabled=True, reset=True, passwords=["+p"], keys=["*"], commands=may)
                 source = MillstreamSource({"url": url, "stream": "s"})

@@ -1,4 +1,4 @@
-"""Recovery: what dead consumers left is settled as its verdict says, once, through kills, beside the living."""
+"""Recovery: what dead consumers left is settled as was decided, once, through kills, beside the living."""
 
 import json
 import os
@@ -89,8 +89,8 @@ def pending(client: redis.Redis) -> dict[bytes, tuple[bytes, int]]:
     return found
 
 
-def buried(client: redis.Redis, key: str = "s:dead") -> list[str]:
-    """The ids in the dead-letter stream, in the order of their burial."""
+def dead_ids(client: redis.Redis, key: str = "s:dead") -> list[str]:
+    """The ids in the dead-letter stream, in the order in which they were written."""
     found = []
     start = "-"
     while rows := run(client, "XRANGE", key, start, "+", "COUNT", 10_000):
@@ -101,12 +101,12 @@ def buried(client: redis.Redis, key: str = "s:dead") -> list[str]:
     return found
 
 
-def as_judged(client: redis.Redis, ids: list[bytes], alive: int) -> None:
-    """Every entry is acked, released or dead exactly as its verdict says, and nothing else has changed."""
+def as_decided(client: redis.Redis, ids: list[bytes], alive: int) -> None:
+    """Every entry is acked, released or dead exactly as was decided, and nothing else has changed."""
     by: dict[str, list[str]] = {"ack": [], "release": [], "dead": []}
     for ident in ids[: len(ids) - alive]:
         by[verdict(ident.decode())].append(ident.decode())
-    assert sorted(buried(client), key=lambda ident: int(ident[:-2])) == by["dead"]
+    assert sorted(dead_ids(client), key=lambda ident: int(ident[:-2])) == by["dead"]
     left = pending(client)
     assert {ident.decode() for ident in left} == {
         *by["release"],
@@ -129,7 +129,7 @@ POINTS = ["sliced:1", "decided:2", "settling:1", "writing_dead:1", "settling:2",
 def test_killed_half_way_and_run_again_settles_each_entry_once(
     server: ServerProcess, client: redis.Redis, drivers: Drivers, point: str
 ) -> None:
-    """SIGKILL with a slice claimed, judged, half settled, in the midst of burials; then it is run again."""
+    """SIGKILL with a slice claimed, decided about, half settled, in the midst of dead letters; then it is run again."""
     ids = leave(client, 2400, fresh=50)
     given = {
         "url": server.url, "stream": "s", "group": "g", "min_idle": HOUR // 2, "name": "recover", "slice_size": 700,
@@ -138,14 +138,14 @@ def test_killed_half_way_and_run_again_settles_each_entry_once(
     assert drivers.recover(given, f"{point}=kill") == -signal.SIGKILL
     assert client.xpending("s", "g")["pending"] > len(ids) // 3 + 50, "the kill came too late to prove anything"
     assert drivers.recover(given) == 0
-    as_judged(client, ids, 50)
+    as_decided(client, ids, 50)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(2700)
 @pytest.mark.parametrize("count", [100_000, 1_000_000])
 def test_many_entries_killed_half_way_through_spark(tmp_path: Path, count: int) -> None:
-    """As above with Spark's executors judging, by a function in a process of its own, killed in the midst of it."""
+    """As above with Spark's executors deciding, by a function in a process of its own, killed in the midst of it."""
     with redis_server(tmp_path / "redis") as server, server.client() as client:
         ids = leave(client, count, fresh=50)
         words = [sys.executable, "-c", JUDGED_BY_SPARK, server.url]
@@ -155,7 +155,7 @@ def test_many_entries_killed_half_way_through_spark(tmp_path: Path, count: int) 
         left = client.xpending("s", "g")["pending"]
         assert count // 3 < left < count, "the kill did not come half way"
         subprocess.run(words, check=True)
-        as_judged(client, ids, 50)
+        as_decided(client, ids, 50)
 
 
 JUDGED_BY_SPARK = """
@@ -177,10 +177,10 @@ millstream.spark.recover(spark, sys.argv[1], "s", "g", "30m", judge, slice_size=
 """
 
 
-# --- judged by a function --------------------------------------------------------------------------------------------
+# --- decided by a function --------------------------------------------------------------------------------------------
 
 
-def test_a_function_over_a_dataframe_judges(server: ServerProcess, client: redis.Redis, spark: "SparkSession") -> None:
+def test_a_function_over_a_dataframe_decides(server: ServerProcess, client: redis.Redis, spark: "SparkSession") -> None:
     """It sees fields and deliveries; what it leaves out is released and counted; what was deleted is acknowledged."""
     ids = leave(client, 3000, fresh=10)
     client.xclaim("s", "g", "d1", 0, [ids[8]], idle=HOUR, retrycount=9, justid=True)
@@ -217,7 +217,7 @@ def test_a_function_over_a_dataframe_judges(server: ServerProcess, client: redis
     assert again == RecoveryCounts(acked=1497)
 
 
-def test_results_that_cannot_be_meant_settle_nothing() -> None:
+def test_invalid_results_settle_nothing() -> None:
     """Each is named with its entry."""
     wanted = {b"1-0", b"2-0"}
     rows = [("1-0", "ack", None), ("2-0", None, None), ("1-0", "ack", "twice alike")]
@@ -236,7 +236,7 @@ def test_results_that_cannot_be_meant_settle_nothing() -> None:
 
 
 def test_what_others_claim_meanwhile_is_left_to_them(server: ServerProcess, client: redis.Redis) -> None:
-    """Its verdict is not carried out, and it is counted."""
+    """What was decided is not carried out, and it is counted."""
     ids = leave(client, 30)
     made = Recovery(server.url, "s", "g", HOUR // 2, name="recover", slice_size=100, dead=None)
 
@@ -252,7 +252,7 @@ def test_what_others_claim_meanwhile_is_left_to_them(server: ServerProcess, clie
     assert {held for held, _ in pending(client).values()} == {b"thief"}
 
 
-def test_an_entry_is_buried_once_whoever_else_buries(
+def test_an_entry_is_dead_once_whoever_else_writes(
     server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another writer of the dead-letter stream breaks the transaction; a reply that is lost is looked up."""
@@ -261,11 +261,11 @@ def test_an_entry_is_buried_once_whoever_else_buries(
     seen: list[str] = []
 
     def once(self: Router, commands: Any) -> Any:
-        burying = commands[0] == ("MULTI",) and commands[1][0] == "XADD"
-        if burying and not seen:
+        writing = commands[0] == ("MULTI",) and commands[1][0] == "XADD"
+        if writing and not seen:
             client.xadd("s:dead", {"another": "writer"}, id="1-1")
         replies = sent(self, commands)
-        if burying:
+        if writing:
             seen.append("sent")
             if len(seen) == 3:
                 raise ConnectionResetError("the reply is lost")
@@ -274,7 +274,7 @@ def test_an_entry_is_buried_once_whoever_else_buries(
     monkeypatch.setattr(Router, "once", once)
     assert recover(None, server.url, "s", "g", "30m", verdict="dead", reason="old") == RecoveryCounts(dead=120)
     client.xdel("s:dead", "1-1")
-    assert buried(client) == [ident.decode() for ident in ids]
+    assert dead_ids(client) == [ident.decode() for ident in ids]
     assert len(seen) == 4  # three batches, and one of them twice
 
 
@@ -303,7 +303,7 @@ def test_a_dead_letter_stream_without_ids_left_loses_nothing(
         recover(None, server.url, "s", "g", "30m", verdict="dead")
     assert (client.xpending("s", "g")["pending"], client.xlen("s:dead")) == (20, 1)
     assert recover(None, server.url, "s", "g", "30m", verdict="dead", dead="other") == RecoveryCounts(dead=20)
-    assert len(buried(client, "other")) == 20
+    assert len(dead_ids(client, "other")) == 20
 
 
 class Hindered:
@@ -371,10 +371,10 @@ def test_a_letter_that_is_refused_in_its_transaction_loses_nothing(
         hindered.end()
     assert reached == [kind]
     held = pending(client)
-    assert sorted(held) == sorted(set(ids) - {ident.encode() for ident in buried(client)})
+    assert sorted(held) == sorted(set(ids) - {ident.encode() for ident in dead_ids(client)})
     assert {count for _, count in held.values()} == {count for _, count in before.values()}
     recover(None, url, "s", "g", "30m", verdict="dead")
-    assert buried(client) == [ident.decode() for ident in ids]
+    assert dead_ids(client) == [ident.decode() for ident in ids]
     assert client.xpending("s", "g")["pending"] == 0
 
 
@@ -400,7 +400,7 @@ def test_a_slice_that_ends_at_the_greatest_id_is_gone_on_with(server: ServerProc
 
 
 def test_two_of_one_name_do_not_work_at_the_same_time(server: ServerProcess, client: redis.Redis) -> None:
-    """They would judge the same slice; one that died on this machine is no obstacle."""
+    """They would decide about the same slice; one that died on this machine is no obstacle."""
     leave(client, 3)
     key = "millstream:{s}:recover:g:recover:lock"
     for owner in (f"{socket.gethostname()}:{os.getpid()}:ab", "elsewhere:1:ab"):
@@ -489,7 +489,7 @@ def nothing(entries):
 def test_the_command_settles_by_a_function(
     server: ServerProcess, client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From a file of the working directory; a function that gives something else settles nothing and is told so."""
+    """From a file of the working directory; one that gives something else settles nothing, and the message says so."""
     ids = leave(client, 30, fresh=2)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))  # put back at the end
@@ -508,7 +508,7 @@ def test_the_command_settles_by_a_function(
     assert (done.exit_code, json.loads(done.stdout)) == (
         0, {"acked": 10, "released": 10, "dead": 10, "unjudged": 0, "deleted": 0, "taken": 0},
     )  # fmt: skip
-    assert [int(ident[:-2]) for ident in buried(client, "morgue")] == list(range(2, 31, 3))
+    assert [int(ident[:-2]) for ident in dead_ids(client, "morgue")] == list(range(2, 31, 3))
     left = pending(client)
     assert [held for held, _ in left.values()] == [b""] * 10 + [b"alive"] * 2
     assert [int(ident[:-2]) for ident in left] == [*range(1, 31, 3), 31, 32]

@@ -290,7 +290,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]))
 )
 @example(DeadLetter((b"", b""), "", "", "", "", 1, "", "", "", published_ms=10_000_000_000_001, died_ms=0))
 def test_a_dead_letter_keeps_everything(letter: DeadLetter) -> None:
-    """The original's fields, bytes and order included, and what is known about its end; even if it died twice."""
+    """The original's fields, bytes and order included, and what is known about its end; also of a second one."""
     assert unpack(pack(letter)) == letter
     again = dataclasses.replace(letter, fields=tuple(pack(letter)), id="again")
     assert unpack(pack(again)) == again

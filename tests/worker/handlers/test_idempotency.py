@@ -46,7 +46,7 @@ async def test_an_effect_is_there_once_however_often_the_entry_is_delivered(
 
 async def test_two_consumers_at_the_same_entry_have_its_effect_once(server: ServerProcess, client: redis.Redis) -> None:
     """A frozen worker lost its entry and does not know: whoever comes second changes nothing, and is told so."""
-    slow, thief, told, both = App(server.url), App(server.url), [], asyncio.Barrier(2)
+    slow, other, told, both = App(server.url), App(server.url), [], asyncio.Barrier(2)
 
     async def handle(msg: Message) -> None:
         if msg.delivery_count == 1:
@@ -55,8 +55,8 @@ async def test_two_consumers_at_the_same_entry_have_its_effect_once(server: Serv
         told.append(await once(msg, ("INCR", "count")))
 
     slow.subscriber(StreamSub("s", group="g", min_idle_time=HOUR), read="new")(handle)
-    thief.subscriber(StreamSub("s", group="g", min_idle_time=400, polling_interval=20), read="claimed")(handle)
-    async with slow.running(), thief.running():
+    other.subscriber(StreamSub("s", group="g", min_idle_time=400, polling_interval=20), read="claimed")(handle)
+    async with slow.running(), other.running():
         await slow.publish("s", {"x": 1})
         await aeventually(lambda: len(told) == 2)
     assert sorted(told) == [False, True]
@@ -127,9 +127,9 @@ async def test_a_dead_entry_that_is_put_back_has_its_effect_once_in_every_group(
         first = await app.publish("s", {"x": 1})
         await aeventually(lambda: client.exists("s:dead") and len(runs) == 2)
         line = Line(server.url)
-        graveyard = DeadLetterAdmin(line, "s:dead")
+        admin = DeadLetterAdmin(line, "s:dead")
         letters: Any = client.xrange("s:dead")
-        await graveyard.put_back([letters[0][0]], all_groups=True)
+        await admin.put_back([letters[0][0]], all_groups=True)
         await line.close()
         await aeventually(lambda: len(runs) == 4)
     assert (client.get("sick"), client.get("well")) == ("1", "1")

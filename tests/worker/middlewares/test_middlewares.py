@@ -67,7 +67,7 @@ async def test_what_a_middleware_raises_is_a_failure_and_what_it_swallows_a_succ
 ) -> None:
     """Both directions; an entry that does not fit the handler passes through the middlewares as well."""
 
-    class Judge(Middleware):
+    class Rejecting(Middleware):
         async def run(self, call_next: Run, msg: Message) -> Any:
             if msg.fields["do"] == b"refuse":
                 raise Nack
@@ -78,7 +78,7 @@ async def test_what_a_middleware_raises_is_a_failure_and_what_it_swallows_a_succ
 
     app, runs = App(server.url), []
 
-    @app.subscriber(StreamSub("s", group="g", min_idle_time=60), middlewares=[Judge()], retry=QUICK)
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=60), middlewares=[Rejecting()], retry=QUICK)
     async def handle(do: str, n: int) -> None:
         runs.append(do)
         raise KeyError(do)

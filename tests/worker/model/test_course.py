@@ -137,7 +137,7 @@ def worlds(count: int, check: Callable[[Random], None]) -> Callable[[int], int]:
 
 
 def whole(chance: Random) -> None:
-    """Records that stay: the limit is exact for all kinds, and innocents pay at most once."""
+    """Records that stay: the limit is exact for all kinds, and what was beside a crash pays at most once."""
     limit = chance.randint(1, 6)
     kinds = chance.choices(("good", "bad", "killer"), (6, 2, 1), k=chance.randint(1, 8))
     world = World(chance, Retry(max_deliveries=limit), kinds)
@@ -151,7 +151,7 @@ def whole(chance: Random) -> None:
             assert limit - 1 <= entry.failures <= limit, entry
             assert "killer" in kinds or entry.failures == limit, entry
         if entry.kind == "killer":
-            # one more than allowed, for the pardon; a crash of another killer beside it may have taken its place
+            # one more than allowed, for the crash that is not charged; that of another killer may have taken its place
             assert entry.end == "dead", entry
             lowest = limit + 1 if kinds.count("killer") == 1 else limit - 1
             assert lowest <= entry.crashes <= limit + 1, entry
@@ -162,7 +162,7 @@ def whole(chance: Random) -> None:
 
 
 def holed(chance: Random) -> None:
-    """Rows that vanish, or a server that takes none: no innocent dies, and no killer lives for ever."""
+    """Rows that vanish, or a server that takes none: nothing dies of another's crash, and no killer lives for ever."""
     limit = chance.randint(1, 6)
     kinds = chance.choices(("good", "killer"), (6, 1), k=chance.randint(1, 8))
     keeps = chance.random() < 0.5
@@ -175,7 +175,7 @@ def holed(chance: Random) -> None:
 
 @pytest.mark.parametrize("check", [whole, holed])
 def test_ten_thousand_worlds(check: Callable[[Random], None]) -> None:
-    """The limit is exact and innocents live, whatever the order of crashes, claims, failures and hand-backs."""
+    """The limit is exact, and nothing dies of another's crash, in any order of crashes, claims and failures."""
     worlds(5_000, check)(0)
 
 
@@ -203,7 +203,7 @@ def test_a_limit_made_lower_sets_old_failures_aside() -> None:
     assert course(Retry(max_deliveries=3), 6, FailureRecord(failures=5)) is Course.DEAD
 
 
-def test_the_last_failure_of_a_worker_that_died_before_it_could_bury_is_tried_again_alone() -> None:
+def test_the_last_failure_of_a_worker_that_died_before_its_letter_is_tried_again_alone() -> None:
     """Three tries, two failures on record, the third not: nobody knows whether it failed or crashed."""
     retry = Retry(max_deliveries=3)
     assert course(retry, 4, FailureRecord(failures=2)) is Course.ALONE

@@ -87,7 +87,7 @@ async def _is(port: int, path: str, status: int) -> tuple[int, str] | None:
 
 
 async def test_a_loop_that_does_not_move_on_is_unhealthy(server: ServerProcess) -> None:
-    """A reader that ended, or hangs, is told at once: a PING would still be answered."""
+    """A reader that ended, or hangs, is reported at once: a PING would still be answered."""
     app = App(server.url)
 
     @app.subscriber(StreamSub("jobs", group="g", polling_interval=50))
@@ -118,7 +118,7 @@ async def test_a_loop_that_does_not_move_on_is_unhealthy(server: ServerProcess) 
 async def test_long_jobs_and_pauses_are_no_illness(
     server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All lanes busy for longer than any limit: alive and ready; paused: the same; told to be quiet: not ready."""
+    """All lanes busy for longer than any limit: alive and ready; paused: the same; ordered to be quiet: not ready."""
     monkeypatch.setattr(intake, "_SILENT_MS", 100)
     monkeypatch.setattr(intake, "_STUCK_MS", 100)
     monkeypatch.setattr(protocol, "BEAT", 0.05)
@@ -291,8 +291,8 @@ async def test_what_the_server_does_not_tell_is_absent(server: ServerProcess, cl
         client.acl_deluser("blind")
 
 
-async def test_groups_of_one_stream_do_not_tell_it_twice(server: ServerProcess, client: redis.Redis) -> None:
-    """A scrape with the same series twice is refused as a whole by OpenMetrics; streams may share dead letters too."""
+async def test_groups_of_one_stream_give_its_series_once(server: ServerProcess, client: redis.Redis) -> None:
+    """A scrape that has a series a second time is refused whole by OpenMetrics; streams may share dead letters too."""
     app = App(server.url)
 
     for stream, group in (("jobs", "g"), ("jobs", "h"), ("more", "g")):

@@ -107,15 +107,15 @@ def test_a_worker_killed_anywhere_loses_nothing(
 def test_a_worker_killed_off_the_main_road_loses_nothing(
     server: ServerProcess, client: redis.Redis, tasks: Any, point: str
 ) -> None:
-    """The same while it pardons what another left, renews what runs, hands back at a stop, or is in a middleware."""
+    """The same while it takes back a charge, renews what runs, hands back at a stop, or is in a middleware."""
     publish(client, 40)
-    if "pardon" in point:
+    if "uncharge" in point:
         client.xgroup_create("jobs", "g", "0")
         client.xreadgroup("g", "ghost", {"jobs": ">"}, count=20)
         left = list(pending(client, "jobs", "g"))
         client.execute_command("XCLAIM", "jobs", "g", "ghost", 0, *left, "IDLE", 60_000, "RETRYCOUNT", 1, "JUSTID")
     target = tasks.app(APP.format(min_idle=400, concurrency=4))
-    doom = {"middleware": "middleware"}.get(point, "" if "pardon" in point else "slow")
+    doom = {"middleware": "middleware"}.get(point, "" if "uncharge" in point else "slow")
     hook = {} if doom == "middleware" else {"MILLSTREAM_FAILPOINTS": f"{point}=kill"}
     doomed = tasks.worker(target, server.url, DOOM=doom, MILLSTREAM_GRACE="0.5", **hook)
     if "release" in point:
@@ -352,7 +352,7 @@ async def work(x: int) -> None:
 """
 
 
-def test_innocents_do_not_pay_for_an_entry_that_kills_its_process(
+def test_other_entries_do_not_pay_for_one_that_kills_its_process(
     server: ServerProcess, client: redis.Redis, tasks: Any
 ) -> None:
     """One killer before forty-nine others, all in hand together: it is dead at the end, and none of the others is."""

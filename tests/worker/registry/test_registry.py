@@ -1,4 +1,4 @@
-"""Who works and what they are told, on both servers: shown while it is true, obeyed, cheap, and never in the way."""
+"""Who works and what they are ordered to do, on both servers: shown while true, obeyed, cheap, not in the way."""
 
 import asyncio
 import json
@@ -223,7 +223,7 @@ async def test_a_pause_holds_through_restarts_until_resumed(
 async def test_a_quiet_worker_leaves_the_work_to_others(
     server: ServerProcess, client: redis.Redis, quick: None
 ) -> None:
-    """Told to be quiet it reads nothing, what it had waiting is taken by the other; told to go on it works again."""
+    """Ordered to be quiet it reads nothing, what it had waiting is taken by the other; resumed it works again."""
     seen: dict[str, list[int]] = {"a": [], "b": []}
     go = asyncio.Event()
 
@@ -294,8 +294,8 @@ def test_a_drained_worker_finishes_and_is_not_started_again(
     out, _ = running.communicate(timeout=60)
     assert running.returncode == 0, out
     assert "is not started again" in out
-    _, told = waits.communicate(timeout=60)
-    assert (waits.returncode, told.splitlines()[-1]) == (0, "Ended: 2.")
+    _, output = waits.communicate(timeout=60)
+    assert (waits.returncode, output.splitlines()[-1]) == (0, "Ended: 2.")
     done = [x for x in effects(client) if x >= 100]
     assert len(done) == 2
     assert [count for _, count in pending(client, "jobs", "g").values()] == [0, 0]
@@ -319,7 +319,7 @@ async def test_whoever_waits_for_a_drained_worker_is_told_that_it_goes_on(
         await aeventually(lambda: app.state == "draining")
         assert (await arun(server, "resume", app._heartbeat.id)).exit_code == 0
         ended = await waits
-        assert (ended.exit_code, "told to go on meanwhile" in ended.stderr) == (1, True)
+        assert (ended.exit_code, "ordered to go on meanwhile" in ended.stderr) == (1, True)
         go.set()
 
 
@@ -338,7 +338,7 @@ def test_a_stopped_worker_hands_back_after_the_grace_time(
 
 
 def test_an_order_for_a_worker_that_died_is_forgotten(server: ServerProcess, client: redis.Redis, tasks: Any) -> None:
-    """Killed before it saw the order: the next command tidies up, and a restart is not told by mistake."""
+    """Killed before it saw the order: the next command tidies up, and a restart is not ordered by mistake."""
     worker = tasks.worker(tasks.app(LONG), server.url)
     eventually(lambda: registry_facts(client))
     ident = registry_facts(client)[0]["id"]
@@ -347,7 +347,7 @@ def test_an_order_for_a_worker_that_died_is_forgotten(server: ServerProcess, cli
     assert run(server, "quiet", ident).exit_code == 0  # its key is still there
     client.pexpire(protocol.worker_key(ident), 500)
     waited = run(server, "drain", ident, "--wait")
-    assert (waited.exit_code, f"gone without a goodbye: {ident};" in waited.stderr) == (1, True)
+    assert (waited.exit_code, f"gone without signing off: {ident};" in waited.stderr) == (1, True)
     assert listed(server) == []
     assert run(server, "quiet", "--all").exit_code == 0
     assert client.hgetall(protocol.CONTROL) == {}

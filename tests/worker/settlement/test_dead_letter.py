@@ -1,4 +1,4 @@
-"""Burials the server refuses: the entry stays pending, uncharged, until they are possible; then it is dead once."""
+"""Letters the server refuses: the entry stays pending, uncharged, until they are possible; then it is dead once."""
 
 import asyncio
 from pathlib import Path
@@ -52,8 +52,8 @@ class Hindered:
         self.client.bgsave()
 
         def ended() -> bool:
-            told: Any = self.client.info("persistence")
-            return told["rdb_bgsave_in_progress"] == 0 and told["rdb_last_bgsave_status"] == status
+            info: Any = self.client.info("persistence")
+            return info["rdb_bgsave_in_progress"] == 0 and info["rdb_last_bgsave_status"] == status
 
         await aeventually(ended)
 
@@ -61,7 +61,7 @@ class Hindered:
 @pytest.mark.realserver
 @WAYS
 @pytest.mark.parametrize("kind", ["OOM", "MISCONF", "READONLY"])
-async def test_a_burial_waits_for_a_server_that_takes_writes(tmp_path: Path, kind: str, rules: tuple[str, ...]) -> None:
+async def test_a_letter_waits_for_a_server_that_takes_writes(tmp_path: Path, kind: str, rules: tuple[str, ...]) -> None:
     """Refused for as long as it must be; then there is one letter, and nothing is pending."""
     tries: list[int] = []
     failpoints.on("before_dead", lambda: tries.append(1))

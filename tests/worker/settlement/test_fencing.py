@@ -34,7 +34,7 @@ app = App(registry=False, reap_after=None)
 async def work(do: str, msg: Message) -> None:
     if do == "ack":
         return
-    if do == "bury":
+    if do == "reject":
         raise Reject("no good")
     if do == "retry":
         raise ValueError("later")
@@ -46,7 +46,7 @@ async def work(do: str, msg: Message) -> None:
 #: Where a process freezes -> what its handler says of the entry.
 MOMENTS = {
     "before_ack": "ack",
-    "in_dead": "bury",
+    "in_dead": "reject",
     "before_retry": "retry",
     "before_release": "release",
     "before_renew": "wait",
@@ -247,7 +247,7 @@ async def test_a_renewal_takes_nothing_back(server: ServerProcess, client: redis
 
 
 async def test_a_forgotten_script_is_sent_again(server: ServerProcess, client: redis.Redis) -> None:
-    """SCRIPT FLUSH, or a new master that never saw it: the worker goes on, acks and burials alike."""
+    """SCRIPT FLUSH, or a new master that never saw it: the worker goes on, acks and dead letters alike."""
     app = App(server.url)
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=HOUR))
@@ -297,7 +297,7 @@ async def test_rights_to_run_scripts_may_come_and_go(
 async def test_an_entry_whose_dead_letter_cannot_be_written_stays_pending(
     server: ServerProcess, client: redis.Redis, caplog: pytest.LogCaptureFixture, why: str, scripts: bool
 ) -> None:
-    """Whatever hinders the XADD hinders the XACK: the entry is kept, the log says why, and it is buried in the end."""
+    """Whatever hinders the XADD hinders the XACK: the entry is kept, the log says why, and then it is written."""
     rules = ["+@all", "~*"] if scripts else ["+@all", "-@scripting", "~*"]
     if why == "rights":
         rules = [*rules[:-1], "~s", "~millstream*"]
@@ -326,7 +326,7 @@ async def test_an_entry_whose_dead_letter_cannot_be_written_stays_pending(
     assert app.stats()["handle"]["dead"] == 1
 
 
-async def test_a_burial_that_may_not_ack_writes_no_letter(server: ServerProcess, client: redis.Redis) -> None:
+async def test_a_worker_that_may_not_ack_writes_no_letter(server: ServerProcess, client: redis.Redis) -> None:
     """Without the right to XACK no dead letter is added either, or each try would add one."""
     with user(client, "+@all", "-xack", "~*") as name:
         app, tries = App(server.url.replace("://", f"://{name}")), []
@@ -345,7 +345,7 @@ async def test_a_burial_that_may_not_ack_writes_no_letter(server: ServerProcess,
     assert client.xlen("s:dead") == 1
 
 
-async def test_an_entry_of_very_many_fields_is_buried(server: ServerProcess, client: redis.Redis) -> None:
+async def test_an_entry_of_very_many_fields_is_dead(server: ServerProcess, client: redis.Redis) -> None:
     """More words than a script can hand on go by a transaction."""
     fields: dict[Any, Any] = {f"f{number}": number for number in range(5_000)}
     app, entry = App(server.url), client.xadd("s", fields)

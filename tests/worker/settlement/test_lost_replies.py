@@ -16,8 +16,8 @@ from support.waiting import aeventually
 
 @pytest.mark.parametrize(
     ("what", "word"),
-    [("ack", b"\r\nXACK\r\n"), ("retry", b"(retry)"), ("bury", SCRIPT_SHA.encode())],
-    ids=["ack", "retry", "bury"],
+    [("ack", b"\r\nXACK\r\n"), ("retry", b"(retry)"), ("reject", SCRIPT_SHA.encode())],
+    ids=["ack", "retry", "reject"],
 )
 async def test_an_outcome_whose_reply_is_lost_is_stored_once_and_known_to_be(
     server: ServerProcess, client: redis.Redis, what: str, word: bytes
@@ -34,18 +34,18 @@ async def test_an_outcome_whose_reply_is_lost_is_stored_once_and_known_to_be(
         )
         async def handle(do: str, msg: Message) -> None:
             runs[do, msg.delivery_count] += 1
-            if do == "bury":
+            if do == "reject":
                 raise Reject("no good")
             if do == "retry" and msg.delivery_count == 1:
                 raise ValueError("once more")
 
-        ids: dict[str, Any] = {do: client.xadd("s", {"do": do}) for do in ("ack", "retry", "bury")}
+        ids: dict[str, Any] = {do: client.xadd("s", {"do": do}) for do in ("ack", "retry", "reject")}
         async with app.running():
             await aeventually(all_done(client, "s", "g"))
             await aeventually(lambda: app.stats()["handle"]["acked"] == 2)
         assert thief.stolen == 1, what
-    assert runs == {("ack", 1): 1, ("retry", 1): 1, ("retry", 2): 1, ("bury", 1): 1}
+    assert runs == {("ack", 1): 1, ("retry", 1): 1, ("retry", 2): 1, ("reject", 1): 1}
     rows: Any = client.xrange("s:dead")
-    assert [fields["_dead.id"] for _, fields in rows] == [ids["bury"]]
+    assert [fields["_dead.id"] for _, fields in rows] == [ids["reject"]]
     stats = app.stats()["handle"]
     assert (stats["acked"], stats["dead"], stats["lost"], stats["fenced"]) == (2, 1, 0, 0)

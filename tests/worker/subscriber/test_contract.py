@@ -423,8 +423,8 @@ async def test_what_came_before_the_process_was_frozen_is_not_run_after_it(
     assert pending(client, "s", "g") == {entry: ("other", 2)}
 
 
-async def test_an_entry_that_changed_hands_is_not_buried(server: ServerProcess, client: redis.Redis) -> None:
-    """Before it buries, a worker looks whether the entry is still its own: another's is another's to judge."""
+async def test_an_entry_that_changed_hands_gets_no_dead_letter(server: ServerProcess, client: redis.Redis) -> None:
+    """Before it writes a dead letter, a worker looks whether the entry is its own: another's is another's to settle."""
     app = App(server.url)
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=3_000_000), retry=Retry(max_deliveries=1))
@@ -650,7 +650,7 @@ async def test_a_broken_part_of_the_loop_is_fatal(server: ServerProcess, client:
 
 
 async def test_many_workers_one_poison_storm_each_dead_once(server: ServerProcess, client: redis.Redis) -> None:
-    """Several consumers bury at the same time into one stream: transactions collide, nobody is buried twice."""
+    """Several consumers write dead letters into one stream at once: transactions collide, each entry has one."""
     apps = [App(server.url) for _ in range(4)]
     for app in apps:
 

@@ -32,7 +32,7 @@ from support.servers import ServerProcess
 from support.waiting import aeventually
 
 DEEP = b"[" * 1_500
-TWICE = Retry(max_deliveries=2, base=0.01, jitter=False)
+TWO_TRIES = Retry(max_deliveries=2, base=0.01, jitter=False)
 
 HISTORIES = {
     "too-deep": DEEP,
@@ -50,7 +50,7 @@ async def test_a_hostile_history_does_not_stop_the_group(
     """An entry with a history that is none fails like any job: as often as allowed, then dead, its bytes intact."""
     app, runs = App(server.url, registry=False), []
 
-    @app.subscriber(StreamSub("s", group="g", min_idle_time=500), retry=TWICE)
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=500), retry=TWO_TRIES)
     async def handle(a: int) -> None:
         runs.append(a)
         if a == 1:
@@ -78,7 +78,7 @@ async def test_a_count_at_the_end_of_its_range_is_above_every_limit(
     """A delivery count that a client set to the highest there is, and that a claim turns negative, is no new entry."""
     app, runs = App(server.url, registry=False), []
 
-    @app.subscriber(StreamSub("s", group="g", min_idle_time=100), retry=TWICE)
+    @app.subscriber(StreamSub("s", group="g", min_idle_time=100), retry=TWO_TRIES)
     async def handle(a: int) -> None:
         runs.append(a)
 
@@ -290,30 +290,30 @@ def apps() -> list[App]:
 
     one = app(Reads())
 
-    @one.subscriber(sub, retry=TWICE)
+    @one.subscriber(sub, retry=TWO_TRIES)
     async def message(msg: Message) -> None:
         if len(msg.raw[1]) % 3 == 0:
             raise ValueError(msg.raw)
 
     one = app()
 
-    @one.subscriber(sub, retry=TWICE)
+    @one.subscriber(sub, retry=TWO_TRIES)
     async def order(order: Order, msg: Message) -> None: ...
 
     one = app()
 
-    @one.subscriber(sub, retry=TWICE, key="note")
+    @one.subscriber(sub, retry=TWO_TRIES, key="note")
     async def fields(id: int, note: str | None, due: timedelta | None, items: set[int] | None) -> None: ...  # noqa: A002 - the field's name
 
     one = app()
 
-    @one.subscriber(sub, retry=TWICE, batch=True)
+    @one.subscriber(sub, retry=TWO_TRIES, batch=True)
     async def batch(orders: list[dict], msgs: list[Message]) -> None:
         raise BatchError({place: ValueError(msg.raw) for place, msg in enumerate(msgs) if len(msg.raw) % 3 == 0})
 
     one = app(Tracing(), LogContext())
 
-    @one.subscriber(sub, retry=TWICE, batch=True)
+    @one.subscriber(sub, retry=TWO_TRIES, batch=True)
     async def traced(msgs: list[Message]) -> None: ...
 
     return made

@@ -1,4 +1,4 @@
-"""What a crash charges, on every server: what is recorded, who is pardoned, who runs alone, and what innocents see."""
+"""What a crash charges, on every server: what is recorded, what is not charged, what runs alone."""
 
 import asyncio
 import logging
@@ -88,10 +88,10 @@ async def test_what_is_handled_the_first_time_needs_no_record(
     assert not [record for record in caplog.records if RECORD in record.getMessage()]
 
 
-async def test_the_backlog_of_a_dead_consumer_runs_together_and_pardoned(
+async def test_the_backlog_of_a_dead_consumer_runs_together_and_uncharged(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """After one crash all run at once, as if nothing had happened; before the first starts, its pardon is stored."""
+    """After one crash all run at once, as if nothing had happened; first the server has it that none is charged."""
     ids, app, seen = crashed(client, 30), App(server.url), []
     together = asyncio.Barrier(5)
 
@@ -109,7 +109,7 @@ async def test_the_backlog_of_a_dead_consumer_runs_together_and_pardoned(
 async def test_after_a_second_crash_each_runs_alone_and_the_others_are_not_charged(
     server: ServerProcess, client: redis.Redis
 ) -> None:
-    """Nothing runs beside a suspect, neither a new entry nor another suspect, and only its own delivery counts."""
+    """Nothing runs beside an isolated entry, neither a new one nor another such, and only its own delivery counts."""
     ids, app, alone, running = crashed(client, 12, deliveries=2, row="0:1:0"), App(server.url), [], set()
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=60_000), concurrency=5)
@@ -131,17 +131,17 @@ async def test_after_a_second_crash_each_runs_alone_and_the_others_are_not_charg
     assert app.stats()["handle"]["handled"] == 62
 
 
-async def test_a_suspect_is_alone_in_the_whole_app(server: ServerProcess, client: redis.Redis) -> None:
-    """Two subscribers share a process, so they share its death: while one runs a suspect, the other runs nothing."""
+async def test_an_isolated_entry_is_alone_in_the_whole_app(server: ServerProcess, client: redis.Redis) -> None:
+    """Two subscribers share a process, so they share its death: while one runs in isolation, the other runs nothing."""
     crashed(client, 3, deliveries=2, row="0:1:0")
     app, running, beside = App(server.url), set(), []
 
     @app.subscriber(StreamSub("s", group="g", min_idle_time=60_000))
-    async def suspect(msg: Message) -> None:
-        running.add("suspect")
+    async def isolated(msg: Message) -> None:
+        running.add("isolated")
         await asyncio.sleep(0)
         beside.append(set(running))
-        running.discard("suspect")
+        running.discard("isolated")
 
     @app.subscriber(StreamSub("other", group="g"))
     async def other(x: int) -> None:
@@ -154,11 +154,11 @@ async def test_a_suspect_is_alone_in_the_whole_app(server: ServerProcess, client
     async with app.running():
         await aeventually(all_done(client, "s", "g"))
         await aeventually(all_done(client, "other", "g"))
-    assert beside == [{"suspect"}] * 3
+    assert beside == [{"isolated"}] * 3
     assert app.stats()["other"]["handled"] == 300
 
 
-async def test_a_stop_hands_suspects_back_uncharged(server: ServerProcess, client: redis.Redis) -> None:
+async def test_a_stop_hands_isolated_entries_back_uncharged(server: ServerProcess, client: redis.Redis) -> None:
     """Those that waited for their lonely run are anybody's, with the count they came with."""
     ids, app, began = crashed(client, 4, deliveries=2, row="0:1:0"), App(server.url), asyncio.Event()
 
@@ -174,7 +174,7 @@ async def test_a_stop_hands_suspects_back_uncharged(server: ServerProcess, clien
     assert pending(client, "s", "g") == dict.fromkeys(ids, ("other", 3))
 
 
-async def test_a_lost_record_costs_no_innocent_its_life(server: ServerProcess, client: redis.Redis) -> None:
+async def test_a_lost_record_makes_no_other_entry_dead(server: ServerProcess, client: redis.Redis) -> None:
     """An entry at its limit of which nothing is known runs once more, alone, and is handled."""
     ids, app, seen = crashed(client, 3, deliveries=3), App(server.url), []
 
@@ -230,7 +230,7 @@ async def test_an_outcome_the_server_refuses_is_sent_again(server: ServerProcess
 
 
 async def test_a_read_that_breaks_off_keeps_nothing_to_itself(server: ServerProcess, client: redis.Redis) -> None:
-    """The connection dies between the claim and the pardon: what was claimed is claimed again, not renewed for ever."""
+    """The connection dies between the claim and the record: what was claimed is claimed again, not renewed for ever."""
     crashed(client, 5)
     app, seen, broken = App(server.url), [], []
 
@@ -252,7 +252,7 @@ async def test_a_read_that_breaks_off_keeps_nothing_to_itself(server: ServerProc
 
 
 def reads(command: str) -> bool:
-    """Whether this is what the reader's connection sent last, at the time it pardons."""
+    """Whether this is what the reader's connection sent last, at the time it takes charges back."""
     return command in ("hmget", "xreadgroup")  # with CLAIM, without
 
 
@@ -276,7 +276,7 @@ async def work(x: int, msg: Message) -> None:
 def test_a_killer_in_a_batch_of_fifty_is_dead_after_its_limit_and_nobody_else_pays(
     server: ServerProcess, client: redis.Redis, tasks: Any
 ) -> None:
-    """Three tries and the pardoned one: four processes die. Innocents: none dead, none charged more than once."""
+    """Three tries and the uncharged one: four processes die. The others: none dead, none charged more than once."""
     for number in range(50):
         client.xadd("jobs", {"x": number})
     running = tasks.run(tasks.app(KILLER), server.url)
@@ -288,7 +288,7 @@ def test_a_killer_in_a_batch_of_fifty_is_dead_after_its_limit_and_nobody_else_pa
     rows: Any = client.xrange("effects")
     counts = {int(fields["x"]): int(fields["deliveries"]) for _, fields in rows}
     assert set(counts) == set(range(50)) - {20}
-    # delivered for the first time, once pardoned, once charged: three at most
+    # delivered for the first time, once uncharged, once charged: three at most
     assert max(counts.values()) <= 3
     dead: Any = client.execute_command("XRANGE", "jobs:dead", "-", "+")
     assert [(fields["x"], fields["_dead.reason"], fields["_dead.deliveries"]) for _, fields in dead] == [

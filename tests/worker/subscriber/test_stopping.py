@@ -75,7 +75,7 @@ async def test_a_cancelled_lane_hands_back_what_it_had_not_begun(server: ServerP
     assert pending(client, "s", "g") == {second: ("other", 1)}
 
 
-async def test_a_word_that_came_before_the_read_it_is_to_end_is_repeated(
+async def test_a_command_that_came_before_the_read_it_is_to_end_is_repeated(
     server: ServerProcess, client: redis.Redis
 ) -> None:
     """A retry falls due while the read that waits for new entries is on its way: it does not sit that read out."""

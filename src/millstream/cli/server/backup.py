@@ -6,36 +6,36 @@ import click
 
 from millstream.cli.shared.output import Column, Output, exits, output_option
 
-HELP = """Copy a data directory while its server runs.
-
-SOURCE is a data directory on this machine, or the URL of a Millstream that runs on this machine. Everything that was
-acknowledged before the command began is in the backup, and the backup is one state of the server: each command and each
-transaction is in it whole or not at all. It is written under a temporary name beside DEST, synced, read back and
-checked, and only then named DEST: what is named DEST is whole. Nothing is ever overwritten.
-
-The backup is a data directory itself (`millstream serve --dir DEST` runs on it; better restore it first), with a file
-BACKUP that says when it was made and how large each file was. The users' file (--aclfile) lies elsewhere: copy it too.
-
-\b
-Examples:
-  millstream backup /var/lib/millstream /backups/$(date +%F)
-  millstream backup redis://127.0.0.1:6379 /backups/today
-  millstream log check /backups/today
-
-A server on another machine: run this there, or use `millstream export URL`, which reads the streams over the network.
-
-Exit code: 0 the backup is made and checked, 1 it is not, 2 usage, 130 interrupted.
-"""
-
 _DOING = {"copy": "Copying the log", "check": "Reading the copy back"}
 
 
-@click.command(help=HELP, context_settings={"max_content_width": 110})
+@click.command()
 @click.argument("source")
 @click.argument("dest", type=click.Path(path_type=Path))
 @output_option
 def backup(source: str, dest: Path, form: str) -> None:
-    """See ``HELP``."""
+    """Copy a data directory while its server runs.
+
+    SOURCE is a data directory on this machine, or the URL of a Millstream that runs on this machine. Everything that
+    was acknowledged before the command began is in the backup, and the backup is one state of the server: each command
+    and each transaction is in it whole or not at all. It is written under a temporary name beside DEST, synced, read
+    back and checked, and only then named DEST: what is named DEST is whole. Nothing is ever overwritten.
+
+    The backup is a data directory itself (`millstream serve --dir DEST` runs on it; better restore it first), with a
+    file BACKUP that says when it was made and how large each file was. The users' file (--aclfile) lies elsewhere:
+    copy it too.
+
+    \b
+    Examples:
+      millstream backup /var/lib/millstream /backups/$(date +%F)
+      millstream backup redis://127.0.0.1:6379 /backups/today
+      millstream log check /backups/today
+
+    A server on another machine: run this there, or use `millstream export URL`, which reads the streams over the
+    network.
+
+    Exit code: 0 the backup is made and checked, 1 it is not, 2 usage, 130 interrupted.
+    """
     with exits("millstream backup"):
         from millstream.maintenance.backup.backup import back_up  # noqa: PLC0415 - help does not need it
         from millstream.maintenance.backup.copying import leftovers  # noqa: PLC0415 - as above

@@ -26,33 +26,8 @@ _FINDINGS = (
 )
 _CODES = {"ok": OK, "note": OK, "warning": FAILED, "problem": PROBLEM}
 
-HELP = """Find what is wrong, why it matters, and what to do next.
 
-Without TARGET: this machine (versions, libraries, limits). With a data directory: also its disk (file system, space,
-measured speed of fsync), who uses it, and whether its log is whole. With the URL of a server (redis://, rediss://,
-unix://), Millstream or Redis: whether it answers, what it can do, settings that lose events (eviction, no append-only
-file, fsync), pending entries and consumers that nobody looks after, groups whose lag is not known, streams that nobody
-trims. Nothing is changed, but for a small file that is written to DIR and removed to measure its disk.
-
-\b
-Levels:
-  ok        fine
-  note      worth knowing
-  warning   will hurt one day
-  problem   loses data, or does not work
-
-\b
-Examples:
-  millstream doctor
-  millstream doctor /var/lib/millstream
-  millstream doctor redis://127.0.0.1:6379 --pending-older 10m
-  millstream doctor redis://127.0.0.1:6379 -o json | jq '.[] | select(.level != "ok")'
-
-Exit code: 0 nothing worse than notes, 1 warnings, 3 problems, 2 usage.
-"""
-
-
-@click.command(help=HELP, context_settings={"max_content_width": 110})
+@click.command()
 @click.argument("target", required=False, metavar="[DIR|URL]")
 @click.option(
     "--pending-older",
@@ -64,7 +39,31 @@ Exit code: 0 nothing worse than notes, 1 warnings, 3 problems, 2 usage.
 @click.option("--streams", type=click.IntRange(1), default=1000, show_default=True, help="How many are looked at.")
 @output_option
 def doctor(target: str | None, pending_older: str, streams: int, form: str) -> None:
-    """See ``HELP``."""
+    """Find what is wrong, why it matters, and what to do next.
+
+    Without TARGET: this machine (versions, libraries, limits). With a data directory: also its disk (file system,
+    space, measured speed of fsync), who uses it, and whether its log is whole. With the URL of a server (redis://,
+    rediss://, unix://), Millstream or Redis: whether it answers, what it can do, settings that lose events (eviction,
+    no append-only file, fsync), pending entries and consumers that nobody looks after, groups whose lag is not known,
+    streams that nobody trims. Nothing is changed, but for a small file that is written to DIR and removed to measure
+    its disk.
+
+    \b
+    Levels:
+      ok        fine
+      note      worth knowing
+      warning   will hurt one day
+      problem   loses data, or does not work
+
+    \b
+    Examples:
+      millstream doctor
+      millstream doctor /var/lib/millstream
+      millstream doctor redis://127.0.0.1:6379 --pending-older 10m
+      millstream doctor redis://127.0.0.1:6379 -o json | jq '.[] | select(.level != "ok")'
+
+    Exit code: 0 nothing worse than notes, 1 warnings, 3 problems, 2 usage.
+    """
     with exits("millstream doctor"):
         from millstream.maintenance.health.findings import worst  # noqa: PLC0415 - help does not need it
 
@@ -83,19 +82,19 @@ def doctor(target: str | None, pending_older: str, streams: int, form: str) -> N
 
 def _findings(target: str | None, pending_ms: int, streams: int, tell: "Tell") -> Iterator["Finding"]:
     if target is not None and "://" in target:
-        from millstream.maintenance.health.server import Limits, examine_server  # noqa: PLC0415 - only a URL needs a client
+        from millstream.maintenance.health.server import Limits, diagnose_server  # noqa: PLC0415 - only a URL needs a client
 
-        yield from examine_server(target, Limits(pending_ms, streams))
+        yield from diagnose_server(target, Limits(pending_ms, streams))
         return
-    from millstream.maintenance.health.machine import examine_machine  # noqa: PLC0415 - help does not need it
+    from millstream.maintenance.health.machine import diagnose_machine  # noqa: PLC0415 - help does not need it
 
-    yield from examine_machine()
+    yield from diagnose_machine()
     if target is not None:
-        from millstream.maintenance.health.directory import examine_place  # noqa: PLC0415 - as above
+        from millstream.maintenance.health.directory import diagnose_directory  # noqa: PLC0415 - as above
 
         if not target:
             raise UsageError("an empty name is no directory")
-        yield from examine_place(Path(target), tell)
+        yield from diagnose_directory(Path(target), tell)
 
 
 def _show(output: Output, findings: list["Finding"]) -> None:

@@ -14,9 +14,9 @@ from millstream.errors import UsageError
 
 if TYPE_CHECKING:
     from millstream.maintenance.log.cut import CutReport
+    from millstream.maintenance.log.data_loss import DataLoss
     from millstream.maintenance.log.examine import Examination
-    from millstream.maintenance.log.losses import Losses
-    from millstream.maintenance.log.records import Record
+    from millstream.maintenance.log.records import LogRecord
 
 
 class DataDirectory(click.Path):
@@ -35,69 +35,8 @@ class DataDirectory(click.Path):
 
 
 _DIR = DataDirectory(path_type=Path)
-_WIDE = {"max_content_width": 110}
 _SHOWN_KEYS = 20
 _DOING = {"check": "Checking the log", "read": "Reading the records"}
-
-CHECK_HELP = """Say what is in a data directory, what is wrong with it, and what would be lost.
-
-Only reads, and takes no lock: a server may be running on DIR. A record that is just being written is no damage. Shown
-are the files, positions, records, times, the snapshot and the bytes kept aside by earlier cuts. Of damage: the file,
-the byte, the kind, the records behind it with their keys and entry ids as far as they can be read, and what to do next.
-
-\b
-Kinds of damage:
-  torn      an unfinished write at the end; a start cuts it, keeps it aside and says so
-  damaged   a record's checksum is wrong and records follow; a start is refused
-  missing   the manifest names a file that is not there
-  foreign   a file is another log's, or the manifest does not name it
-  manifest  the manifest is damaged or missing
-  snapshot  the snapshot is damaged
-  illegible a record is as it was written, but none that this Millstream can apply; a start is refused
-  newer     not damaged, but written by a newer Millstream, which alone can read it
-
-\b
-Examples:
-  millstream log check /var/lib/millstream
-  millstream log check data -o json | jq .problems
-
-Exit code: 0 nothing is wrong, 1 something is (or DIR cannot be read, or holds no log), 2 the command line cannot be
-meant so.
-"""
-
-DUMP_HELP = """Show the records of a log: position, time, and what each changed.
-
-A record is one command or one transaction. DIR is a data directory, in use or not, or a file that `millstream log cut`
-kept. Records before the snapshot are not in the log any more. Memory does not grow with the log.
-
-PLACE is a position (4711), a time (2026-03-01T12:00:00, UTC unless it names a zone), milliseconds since 1970, or '10m
-ago' (s, m, h, d).
-
-\b
-Examples:
-  millstream log dump data --from '10m ago'                what happened lately
-  millstream log dump data --key 'orders*' --streams       what happened to these streams
-  millstream log dump data --from 100 --to 200 -o jsonl    for a program
-  millstream log dump data --past-damage                   what can still be read of a damaged log
-
-Exit code: 0 all was shown, 1 the log is damaged (what stands before the damage was shown), 2 usage, 141 the reader of
-a pipe left.
-"""
-
-CUT_HELP = """End a damaged log at a place, on purpose, and keep what is cut beside it.
-
-A server refuses to start on a log that is damaged in the middle, since what follows had been acknowledged. `millstream
-log check` names the place; this shows every key that loses something, asks, and cuts. Nothing is removed: the bytes are
-kept in DIR in files named cut-..., which `millstream log dump` reads. Try a backup first (`millstream restore`).
-
-\b
-Examples:
-  millstream log cut data --at log-00000000000000000001.seg:5120          show the loss and ask
-  millstream log cut data --at log-00000000000000000001.seg:5120 --yes    for scripts
-
-Exit code: 0 it was cut, 1 it was not, 2 usage.
-"""
-
 
 _FILES = (
     Column("name"),
@@ -131,11 +70,36 @@ def log() -> None:
     """See ``help``."""
 
 
-@log.command(help=CHECK_HELP, context_settings=_WIDE)
+@log.command()
 @click.argument("directory", metavar="DIR", type=_DIR)
 @output_option
 def check(directory: Path, form: str) -> None:
-    """See ``CHECK_HELP``."""
+    """Say what is in a data directory, what is wrong with it, and what would be lost.
+
+    Only reads, and takes no lock: a server may be running on DIR. A record that is just being written is no damage.
+    Shown are the files, positions, records, times, the snapshot and the bytes kept aside by earlier cuts. Of damage:
+    the file, the byte, the kind, the records behind it with their keys and entry ids as far as they can be read, and
+    what to do next.
+
+    \b
+    Kinds of damage:
+      torn      an unfinished write at the end; a start cuts it, keeps it aside and says so
+      damaged   a record's checksum is wrong and records follow; a start is refused
+      missing   the manifest names a file that is not there
+      foreign   a file is another log's, or the manifest does not name it
+      manifest  the manifest is damaged or missing
+      snapshot  the snapshot is damaged
+      illegible a record is as it was written, but none that this Millstream can apply; a start is refused
+      newer     not damaged, but written by a newer Millstream, which alone can read it
+
+    \b
+    Examples:
+      millstream log check /var/lib/millstream
+      millstream log check data -o json | jq .problems
+
+    Exit code: 0 nothing is wrong, 1 something is (or DIR cannot be read, or holds no log), 2 the command line cannot
+    be meant so.
+    """
     with exits("millstream log check"):
         from millstream.maintenance.log.examine import advice, examine_directory  # noqa: PLC0415 - help does not need it
 
@@ -204,8 +168,8 @@ def _lost_records(found: "Examination") -> int | None:
 def _files(found: "Examination") -> Table:
     rows = []
     for file in found.report.files:
-        verdict = file.verdict
-        row = (verdict.first, verdict.records, verdict.state.value, verdict.sealed) if verdict else (None,) * 4
+        result = file.result
+        row = (result.first, result.records, result.state.value, result.sealed) if result else (None,) * 4
         rows.append((file.name, _kind_of_file(file.name), file.bytes, *row))
     return Table("files", _FILES, rows, empty="No files.")
 
@@ -223,7 +187,7 @@ def _problems(found: "Examination") -> Table:
     return Table("problems", _PROBLEMS, rows, empty="Nothing is wrong.")
 
 
-def _lost_keys(losses: "Losses | None") -> Table:
+def _lost_keys(losses: "DataLoss | None") -> Table:
     rows = [
         (
             loss.db,
@@ -249,7 +213,7 @@ def _conclude(output: Output, found: "Examination", steps: list[str]) -> None:
         output.say(f"{number}. {step}")
 
 
-def _loss_sentence(losses: "Losses | None") -> str:
+def _loss_sentence(losses: "DataLoss | None") -> str:
     if losses is None or not losses.records:
         return "No whole record stands behind the first."
     span = ""
@@ -259,7 +223,7 @@ def _loss_sentence(losses: "Losses | None") -> str:
     return f"Behind the first: {count} (positions {losses.first} to {losses.last}{span})."
 
 
-@log.command(help=DUMP_HELP, context_settings=_WIDE)
+@log.command()
 @click.argument("directory", metavar="DIR", type=_DIR)
 @click.option("--from", "start", metavar="PLACE", help="The first record.")
 @click.option("--to", "end", metavar="PLACE", help="The last record.")
@@ -270,7 +234,24 @@ def _loss_sentence(losses: "Losses | None") -> str:
 def dump(  # noqa: PLR0917 - click passes every option by name
     directory: Path, start: str | None, end: str | None, key: str | None, streams: bool, past_damage: bool, form: str
 ) -> None:
-    """See ``DUMP_HELP``."""
+    """Show the records of a log: position, time, and what each changed.
+
+    A record is one command or one transaction. DIR is a data directory, in use or not, or a file that `millstream log
+    cut` kept. Records before the snapshot are not in the log any more. Memory does not grow with the log.
+
+    PLACE is a position (4711), a time (2026-03-01T12:00:00, UTC unless it names a zone), milliseconds since 1970, or
+    '10m ago' (s, m, h, d).
+
+    \b
+    Examples:
+      millstream log dump data --from '10m ago'                what happened lately
+      millstream log dump data --key 'orders*' --streams       what happened to these streams
+      millstream log dump data --from 100 --to 200 -o jsonl    for a program
+      millstream log dump data --past-damage                   what can still be read of a damaged log
+
+    Exit code: 0 all was shown, 1 the log is damaged (what stands before the damage was shown), 2 usage, 141 the reader
+    of a pipe left.
+    """
     with exits("millstream log dump"):
         from millstream.maintenance.log.dump import Choice  # noqa: PLC0415 - help does not need it
         from millstream.maintenance.log.dump import dump as found  # noqa: PLC0415 - as above
@@ -287,39 +268,52 @@ def dump(  # noqa: PLR0917 - click passes every option by name
         Output("jsonl").table(Table("records", columns, _rows(records)))
 
 
-def _rows(records: Iterator["Record"]) -> Iterator[tuple[object, ...]]:
+def _rows(records: Iterator["LogRecord"]) -> Iterator[tuple[object, ...]]:
     for record in records:
         changes = [{"op": c.op, "db": c.db, "key": c.key, "arguments": c.arguments} for c in record.changes]
         yield record.position, record.wall, record.size, changes
 
 
-def _show_record(record: "Record") -> None:
+def _show_record(record: "LogRecord") -> None:
     lead = f"{record.position:>10}  {time_text(record.wall)}  "
     for change in record.changes:
         click.echo(lead + in_one_line(change.sentence()))
         lead = " " * len(lead)
 
 
-@log.command(help=CUT_HELP, context_settings=_WIDE)
+@log.command()
 @click.argument("directory", metavar="DIR", type=_DIR)
 @click.option("--at", "place", metavar="FILE:OFFSET", required=True, help="Where the log is to end: a byte of a file.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def cut(directory: Path, place: str, yes: bool) -> None:
-    """See ``CUT_HELP``."""
+    """End a damaged log at a place, on purpose, and keep what is cut beside it.
+
+    A server refuses to start on a log that is damaged in the middle, since what follows had been acknowledged.
+    `millstream log check` names the place; this shows every key that loses something, asks, and cuts. Nothing is
+    removed: the bytes are kept in DIR in files named cut-..., which `millstream log dump` reads. Try a backup first
+    (`millstream restore`).
+
+    \b
+    Examples:
+      millstream log cut data --at log-00000000000000000001.seg:5120          show the loss and ask
+      millstream log cut data --at log-00000000000000000001.seg:5120 --yes    for scripts
+
+    Exit code: 0 it was cut, 1 it was not, 2 usage.
+    """
     with exits("millstream log cut"):
         from millstream.maintenance.log.cut import cut as make_cut  # noqa: PLC0415 - as above
-        from millstream.maintenance.log.losses import losses_in  # noqa: PLC0415 - as above
-        from millstream.maintenance.log.walk import behind  # noqa: PLC0415 - as above
+        from millstream.maintenance.log.data_loss import data_loss_in  # noqa: PLC0415 - as above
+        from millstream.maintenance.log.walk import records_behind  # noqa: PLC0415 - as above
         from millstream.persistence.disk import RealDisk, disk_error  # noqa: PLC0415 - help does not need it
-        from millstream.persistence.frozen_view import Picture  # noqa: PLC0415 - as above
+        from millstream.persistence.frozen_view import FrozenView  # noqa: PLC0415 - as above
 
         name, colon, offset = place.rpartition(":")
         if not colon or not offset.isdecimal():
             raise UsageError(f"{place!r} is no place: give FILE:OFFSET as `millstream log check` shows it")
         output, directory = Output(), directory.absolute()
         try:
-            with Picture(RealDisk(), directory) as picture:
-                losses = losses_in(behind(picture, directory, Path(name).name, int(offset)))
+            with FrozenView(RealDisk(), directory) as view:
+                losses = data_loss_in(records_behind(view, directory, Path(name).name, int(offset)))
         except OSError as error:
             raise disk_error(f"cannot cut the log in {directory}", error) from error
         _show_loss(output, losses)
@@ -329,7 +323,7 @@ def cut(directory: Path, place: str, yes: bool) -> None:
         _show_cut(output, make_cut(directory, Path(name).name, int(offset)))
 
 
-def _show_loss(output: Output, losses: "Losses") -> None:
+def _show_loss(output: Output, losses: "DataLoss") -> None:
     output.say(f"Cutting there loses {losses.records} whole records. {_loss_sentence(losses)}")
     table = _lost_keys(losses)
     rows = list(table.rows)
@@ -339,7 +333,7 @@ def _show_loss(output: Output, losses: "Losses") -> None:
         output.say(f"and {len(rows) - _SHOWN_KEYS} more keys")
 
 
-def _agreed(losses: "Losses") -> bool:
+def _agreed(losses: "DataLoss") -> bool:
     """Whether a person has typed the number of records to be lost; nobody can be asked where input is no terminal."""
     if not sys.stdin.isatty():
         click.echo("millstream log cut: nobody can be asked here; say --yes to cut", err=True)

@@ -7,36 +7,34 @@ import click
 
 from millstream.cli.shared.output import Column, Output, exits, output_option
 
-HELP = """Make a data directory from a backup, whole or as of a moment.
-
-BACKUP is a backup or any data directory, in use or not; it is only read. It is checked first: one that is damaged or
-not complete is refused, and nothing is made. DIR must not exist or be empty; with --force, what is there is renamed to
-DIR.before-TIME and kept. No server may be running on DIR.
-
---until leaves out what came later: a position (4711: up to and with that record), a time (2026-03-01T12:00:00, UTC
-unless it names a zone), milliseconds since 1970, or '10m ago' (s, m, h, d). `millstream log dump` shows both for every
-record. Before its snapshot a log has no moments any more: take an older backup then.
-
-\b
-Examples:
-  millstream restore /backups/today /var/lib/millstream
-  millstream restore /backups/today data-noon --until 2026-03-01T12:00:00
-  millstream restore data data-before --until '10m ago'       beside the running server, from its own log
-
-Exit code: 0 the directory is made and checked, 1 it is not, 2 usage, 130 interrupted.
-"""
-
 _DOING = {"copy": "Copying the log", "check": "Reading the copy back"}
 
 
-@click.command(help=HELP, context_settings={"max_content_width": 110})
+@click.command()
 @click.argument("backup", type=click.Path(path_type=Path))
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--until", metavar="PLACE", help="Leave out what came later: a time or a position.")
 @click.option("--force", is_flag=True, help="Set aside, under another name, what is in DIR.")
 @output_option
 def restore(backup: Path, directory: Path, until: str | None, *, force: bool, form: str) -> None:
-    """See ``HELP``."""
+    """Make a data directory from a backup, whole or as of a moment.
+
+    BACKUP is a backup or any data directory, in use or not; it is only read. It is checked first: one that is damaged
+    or not complete is refused, and nothing is made. DIR must not exist or be empty; with --force, what is there is
+    renamed to DIR.before-TIME and kept. No server may be running on DIR.
+
+    --until leaves out what came later: a position (4711: up to and with that record), a time (2026-03-01T12:00:00, UTC
+    unless it names a zone), milliseconds since 1970, or '10m ago' (s, m, h, d). `millstream log dump` shows both for
+    every record. Before its snapshot a log has no moments any more: take an older backup then.
+
+    \b
+    Examples:
+      millstream restore /backups/today /var/lib/millstream
+      millstream restore /backups/today data-noon --until 2026-03-01T12:00:00
+      millstream restore data data-before --until '10m ago'       beside the running server, from its own log
+
+    Exit code: 0 the directory is made and checked, 1 it is not, 2 usage, 130 interrupted.
+    """
     with exits("millstream restore"):
         from millstream.maintenance.backup.restore import restore as make  # noqa: PLC0415 - as above
         from millstream.maintenance.log.moment import parse_moment  # noqa: PLC0415 - help does not need it

@@ -33,24 +33,7 @@ def _assignments(ctx: click.Context, param: click.Parameter, values: tuple[str, 
     return found
 
 
-HELP = """Run the stream server.
-
-Any client of Redis Streams can use it. When it can be reached it prints one line, `ready redis://HOST:PORT`, to
-standard output; everything else goes to standard error. SIGTERM and Ctrl-C end it with everything on disk.
-
-\b
-Examples:
-  millstream serve --port 6400 --dir /var/lib/millstream
-  millstream serve --port 0 --memory                        for a test: a free port, nothing kept
-  millstream serve --no-tcp --unixsocket /run/millstream/sock --dir /var/lib/millstream
-  millstream serve --host 0.0.0.0 --aclfile users.acl --set maxclients=500
-
-Exit code: 0 ended as asked, 1 it could not start or the disk failed (one line says what to do), 2 the command line
-is invalid. docs/server.md lists the parameters of --set; `redis-cli CONFIG GET '*'` shows them.
-"""
-
-
-@click.command(help=HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
 @click.option("--port", type=_PORTS, default=6379, show_default=True, help="TCP port; 0 picks a free one.")
 @click.option("--unixsocket", type=click.Path(path_type=Path), help="Listen at a unix socket of this path too.")
@@ -108,7 +91,21 @@ def serve(  # noqa: PLR0917 - click passes every option by name
     aclfile: Path | None,
     parameters: dict[str, str],
 ) -> None:
-    """See ``HELP``."""
+    """Run the stream server.
+
+    Any client of Redis Streams can use it. When it can be reached it prints one line, `ready redis://HOST:PORT`, to
+    standard output; everything else goes to standard error. SIGTERM and Ctrl-C end it with everything on disk.
+
+    \b
+    Examples:
+      millstream serve --port 6400 --dir /var/lib/millstream
+      millstream serve --port 0 --memory                        for a test: a free port, nothing kept
+      millstream serve --no-tcp --unixsocket /run/millstream/sock --dir /var/lib/millstream
+      millstream serve --host 0.0.0.0 --aclfile users.acl --set maxclients=500
+
+    Exit code: 0 ended as asked, 1 it could not start or the disk failed (one line says what to do), 2 the command line
+    is invalid. docs/server.md lists the parameters of --set; `redis-cli CONFIG GET '*'` shows them.
+    """
     from millstream.server.process import run_server  # noqa: PLC0415 - `serve --help` does not need it
     from millstream.server.settings import Settings  # noqa: PLC0415 - the same
     from millstream.server.tls import Tls  # noqa: PLC0415 - the same

@@ -14,31 +14,6 @@ from millstream.errors import UsageError
 if TYPE_CHECKING:
     from millstream.spark.archiving.store import Settings
 
-HELP = """Move streams to Parquet files, and trim them of what is archived and no group still needs.
-
-URL is a server's (redis://, rediss://, unix://). Entries are archived as they are: both halves of the id, every field
-in its order, bytes as stored. A file holds one stream and one hour; small ones are merged. Only when the archive has
-them on disk are entries removed from the stream, and only those that every consumer group has read and acknowledged:
-the oldest pending entry of any group, or the last one it read, is the limit. A group that has read nothing holds
-everything. Readers without a group (XREAD, most Spark queries) cannot be seen: give them time with --keep.
-
-Kill it at any moment and run it again: no entry is lost, none is archived twice. One job an archive.
-
-\b
-Examples:
-  millstream archive redis://127.0.0.1:6400/0 orders --to /data/archive --dry-run    what would go, what holds the rest
-  millstream archive redis://127.0.0.1:6400/0 orders refunds --to /data/archive      until SIGTERM or Ctrl-C
-  millstream archive redis://127.0.0.1:6400/0 orders --to /data/archive --once --keep 7d
-  millstream archive redis://127.0.0.1:6400/0 --stream-pattern 'orders:*' --to /data/archive --keep-entries 10000
-
-\b
-Read archive and stream as one table (docs/archive.md), or write entries into a stream again (millstream replay):
-  spark.read.format("millstream").option("url", URL).option("stream", "orders").option("archive", "/data/archive")
-
-Exit code: 0 done or stopped as asked, 1 it could not go on (mend that and run it again), 2 the command line cannot
-be meant so. Needs a Java 17+ runtime and: pip install 'millstream[spark]'. docs/archive.md says what is promised.
-"""
-
 _PROGRESS = (
     Column("stream"),
     Column("archived", "count"),
@@ -57,7 +32,7 @@ _OUTLOOK = (
 )
 
 
-@click.command(help=HELP, context_settings={"max_content_width": 110})
+@click.command()
 @click.argument("url")
 @click.argument("streams", nargs=-1)
 @click.option("--to", required=True, type=LocalPath(), metavar="DIR", help="The archive; made if new.")
@@ -96,7 +71,31 @@ def archive(  # noqa: PLR0917 - click passes every option by name
     master: str,
     form: str,
 ) -> None:
-    """See ``HELP``."""
+    """Move streams to Parquet files, and trim them of what is archived and no group still needs.
+
+    URL is a server's (redis://, rediss://, unix://). Entries are archived as they are: both halves of the id, every
+    field in its order, bytes as stored. A file holds one stream and one hour; small ones are merged. Only when the
+    archive has them on disk are entries removed from the stream, and only those that every consumer group has read and
+    acknowledged: the oldest pending entry of any group, or the last one it read, is the limit. A group that has read
+    nothing holds everything. Readers without a group (XREAD, most Spark queries) cannot be seen: give them time with
+    --keep.
+
+    Kill it at any moment and run it again: no entry is lost, none is archived twice. One job an archive.
+
+    \b
+    Examples:
+      millstream archive redis://127.0.0.1:6400/0 orders --to /data/archive --dry-run  what would go
+      millstream archive redis://127.0.0.1:6400/0 orders refunds --to /data/archive      until SIGTERM or Ctrl-C
+      millstream archive redis://127.0.0.1:6400/0 orders --to /data/archive --once --keep 7d
+      millstream archive redis://127.0.0.1:6400/0 --stream-pattern 'orders:*' --to /data/archive --keep-entries 10000
+
+    \b
+    Read archive and stream as one table (docs/archive.md), or write entries into a stream again (millstream replay):
+      spark.read.format("millstream").option("url", URL).option("stream", "orders").option("archive", "/data/archive")
+
+    Exit code: 0 done or stopped as asked, 1 it could not go on (mend that and run it again), 2 the command line cannot
+    be meant so. Needs a Java 17+ runtime and: pip install 'millstream[spark]'. docs/archive.md says what is promised.
+    """
     with exits("millstream archive"):
         seconds = span("--every", every, "s") / 1000
         _check(streams, pattern, seconds, batch, file_size)

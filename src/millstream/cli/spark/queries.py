@@ -5,31 +5,6 @@ import click
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option
 from millstream.errors import UsageError
 
-HELP = """Spark queries: which run, which ran, how far they are.
-
-\b
-Examples:
-  millstream spark ls
-  millstream spark ls -o json | jq '.[] | select(.state == "failed")'
-"""
-
-LS = """List the queries that told this server about themselves, the last heard of first.
-
-The pipelines of `millstream run` do, and any PySpark program after millstream.spark.watch(spark, url). A query is
-`running`, `stopped` (in order, or at its end), `failed` (the error is its last), or `gone`: its driver was killed or is
-cut off. Its history is in the stream millstream:spark:progress. One is forgotten 30 days after it was last heard of.
-
-The server is --url, else MILLSTREAM_URL, else REDIS_URL, else redis://127.0.0.1:6379/0.
-
-\b
-Examples:
-  millstream spark ls
-  millstream spark ls --json
-  redis-cli XREVRANGE millstream:spark:progress + - COUNT 10
-
-Exit code: 0 done, 1 the server cannot be reached or refused, 2 the command line is invalid.
-"""
-
 _QUERIES = (
     Column("name"),
     Column("id", rank=5),
@@ -50,17 +25,39 @@ _QUERIES = (
 _FOR_PEOPLE = ("name", "id", "run", "state", "batch", "rows_per_second", "lag", "total_rows", "at_ms", "error")
 
 
-@click.group(help=HELP)
+@click.group()
 def spark() -> None:
-    """See ``HELP``."""
+    """Spark queries: which run, which ran, how far they are.
+
+    \b
+    Examples:
+      millstream spark ls
+      millstream spark ls -o json | jq '.[] | select(.state == "failed")'
+    """
 
 
-@spark.command(help=LS, context_settings={"max_content_width": 110})
+@spark.command()
 @click.option("--url", help="The server.")
 @click.option("--json", "as_json", is_flag=True, help="The same as -o json.")
 @output_option
 def ls(url: str | None, as_json: bool, form: str) -> None:
-    """See ``LS``."""
+    """List the queries that told this server about themselves, the last heard of first.
+
+    The pipelines of `millstream run` do, and any PySpark program after millstream.spark.watch(spark, url). A query is
+    `running`, `stopped` (in order, or at its end), `failed` (the error is its last), or `gone`: its driver was killed
+    or is cut off. Its history is in the stream millstream:spark:progress. One is forgotten 30 days after it was last
+    heard of.
+
+    The server is --url, else MILLSTREAM_URL, else REDIS_URL, else redis://127.0.0.1:6379/0.
+
+    \b
+    Examples:
+      millstream spark ls
+      millstream spark ls --json
+      redis-cli XREVRANGE millstream:spark:progress + - COUNT 10
+
+    Exit code: 0 done, 1 the server cannot be reached or refused, 2 the command line is invalid.
+    """
     from millstream.spark.monitoring.store import look  # noqa: PLC0415 - help must not wait for it
 
     with exits("millstream spark ls"):

@@ -12,34 +12,8 @@ from millstream.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-HELP = """Settle entries that have been pending for too long: what crashed workers left.
 
-Every entry of GROUP that has been idle for --min-idle is claimed and then acknowledged, released (to whoever claims it
-next) or put into <stream>:dead, where `millstream dead` finds it. Give one verdict for all of them, or a function that
-gives each its own: it gets the entries as a Spark DataFrame (stream, id, timestamp, fields, deliveries) and returns one
-with the columns id, verdict and, if it likes, reason. That needs Java. An entry without a verdict is released.
-
-Interrupted or killed, run the same command again: it goes on where it stopped, and settles nothing twice. --min-idle
-must be longer than any living worker works on an entry without a sign.
-
-\b
-Examples:
-  millstream recover orders --group billing --min-idle 10m --verdict release
-  millstream recover orders --group billing --min-idle 2d --verdict dead --reason "left by the old cluster"
-  millstream recover orders --group billing --min-idle 10m --function triage:judge
-
-\b
-  # triage.py
-  from pyspark.sql import functions as F
-  def judge(entries):
-      bad = entries.fields["amount"].isNull() | (entries.deliveries > 5)
-      return entries.select("id", F.when(bad, "dead").otherwise("release").alias("verdict"))
-
-Exit code: 0 done, 1 it could not be done, 2 the command line or the function's result cannot be meant, 130 interrupted.
-"""
-
-
-@click.command(help=HELP, context_settings={"max_content_width": 110})
+@click.command()
 @click.argument("stream")
 @click.option("--group", required=True, help="Whose pending entries.")
 @click.option("--min-idle", required=True, metavar="SPAN", help=f"How long an entry must have been idle: {SPAN_HELP}.")
@@ -66,7 +40,33 @@ def recover(  # noqa: PLR0917 - click passes every option by name
     url: str | None,
     form: str,
 ) -> None:
-    """See ``HELP``."""
+    """Settle entries that have been pending for too long: what crashed workers left.
+
+    Every entry of GROUP that has been idle for --min-idle is claimed and then acknowledged, released (to whoever
+    claims it next) or put into <stream>:dead, where `millstream dead` finds it. Give one verdict for all of them, or a
+    function that gives each its own: it gets the entries as a Spark DataFrame (stream, id, timestamp, fields,
+    deliveries) and returns one with the columns id, verdict and, if it likes, reason. That needs Java. An entry
+    without a verdict is released.
+
+    Interrupted or killed, run the same command again: it goes on where it stopped, and settles nothing twice.
+    --min-idle must be longer than any living worker works on an entry without a sign.
+
+    \b
+    Examples:
+      millstream recover orders --group billing --min-idle 10m --verdict release
+      millstream recover orders --group billing --min-idle 2d --verdict dead --reason "left by the old cluster"
+      millstream recover orders --group billing --min-idle 10m --function triage:judge
+
+    \b
+      # triage.py
+      from pyspark.sql import functions as F
+      def judge(entries):
+          bad = entries.fields["amount"].isNull() | (entries.deliveries > 5)
+          return entries.select("id", F.when(bad, "dead").otherwise("release").alias("verdict"))
+
+    Exit code: 0 done, 1 it could not be done, 2 the command line or the function's result cannot be meant, 130
+    interrupted.
+    """
     from millstream.client.url import find_url  # noqa: PLC0415 - help does not need it
 
     with exits("millstream recover"):

@@ -13,28 +13,6 @@ from millstream.paths import local_path
 if TYPE_CHECKING:
     from millstream.spark.archiving.replay import Done, Replay
 
-HELP = """Write entries of an archive or a stream into a stream again, each once.
-
-SOURCE is the directory of an archive that `millstream archive` wrote, or the URL of a server; STREAM is the key there.
-Every transaction at the target holds entries and how far they reach, so a replay that was killed goes on where it was
-when the same command is run again. It keeps order. What is in a stream is replayed up to its end at the start.
-
-\b
-Examples:
-  millstream replay /data/archive orders --to redis://127.0.0.1:6400/0 --as orders:again
-  millstream replay /data/archive orders --to redis://test:6379/0 --since 2026-03-01 --until 2026-03-02T12:00Z
-  millstream replay redis://127.0.0.1:6400/0 orders --to redis://test:6379/0 --speed 10
-  millstream replay /data/archive orders --to redis://127.0.0.1:6400/0 --as tea --where item=tea --ids keep
-
-Times are ISO (UTC where no zone is named), milliseconds since 1970, or an entry's id, of which the time counts; --since
-is inclusive, --until is not. With --ids
-new the field that --id-field names holds the id an entry had; with --ids keep the target must be new, or behind. The
-cursor is a key at the target, millstream:replay:..., that goes 7 days after the end.
-
-Exit code: 0 done, 1 it could not go on (mend that and run it again), 2 the command line is invalid, 130 stopped
-by SIGTERM or Ctrl-C. Needs no Java, but: pip install 'millstream[spark]'. docs/archive.md says what is promised.
-"""
-
 _COLUMNS = (
     Column("read", "count"),
     Column("skipped", "count", "left out by --where"),
@@ -44,7 +22,7 @@ _COLUMNS = (
 )
 
 
-@click.command(help=HELP, context_settings={"max_content_width": 110})
+@click.command()
 @click.argument("source")
 @click.argument("stream")
 @click.option("--to", "target", required=True, metavar="URL", help="The server that gets the entries.")
@@ -71,7 +49,28 @@ def replay(  # noqa: PLR0917 - click passes every option by name
     name: str | None,
     form: str,
 ) -> None:
-    """See ``HELP``."""
+    """Write entries of an archive or a stream into a stream again, each once.
+
+    SOURCE is the directory of an archive that `millstream archive` wrote, or the URL of a server; STREAM is the key
+    there. Every transaction at the target holds entries and how far they reach, so a replay that was killed goes on
+    where it was when the same command is run again. It keeps order. What is in a stream is replayed up to its end at
+    the start.
+
+    \b
+    Examples:
+      millstream replay /data/archive orders --to redis://127.0.0.1:6400/0 --as orders:again
+      millstream replay /data/archive orders --to redis://test:6379/0 --since 2026-03-01 --until 2026-03-02T12:00Z
+      millstream replay redis://127.0.0.1:6400/0 orders --to redis://test:6379/0 --speed 10
+      millstream replay /data/archive orders --to redis://127.0.0.1:6400/0 --as tea --where item=tea --ids keep
+
+    Times are ISO (UTC where no zone is named), milliseconds since 1970, or an entry's id, of which the time counts;
+    --since is inclusive, --until is not. With --ids new the field that --id-field names holds the id an entry had;
+    with --ids keep the target must be new, or behind. The cursor is a key at the target, millstream:replay:..., that
+    goes 7 days after the end.
+
+    Exit code: 0 done, 1 it could not go on (mend that and run it again), 2 the command line is invalid, 130 stopped by
+    SIGTERM or Ctrl-C. Needs no Java, but: pip install 'millstream[spark]'. docs/archive.md says what is promised.
+    """
     with exits("millstream replay"):
         from millstream.spark.archiving.replay import Replay  # noqa: PLC0415 - help does not wait for Arrow
 

@@ -5,31 +5,8 @@ import click
 from millstream.cli.shared.output import Column, Output, Table, exits, output_option
 from millstream.cli.shared.printing import Kind
 
-HELP = """SQL over the streams of any server.
 
-\b
-Tables and what they hold:
-  entries     stream, id, timestamp, fields (a map: fields['carrier'])
-  groups      stream, group, consumers, pending, last_delivered_id, entries_read, lag
-  consumers   stream, group, consumer, pending, idle_ms, inactive_ms
-  pending     stream, group, consumer, id, timestamp, idle_ms, deliveries, delivered
-  dead        stream, id, group, consumer, deliveries, reason, error, traceback, published, died, returned,
-              fields, letter_stream, letter_id
-
-Reading changes nothing on the server. The SQL is Spark's, which needs Java and takes some seconds to start. A large
-answer is held in memory before it is shown: give it a LIMIT. `group` is a word of SQL, so write it in backquotes.
-
-\b
-Examples:
-  millstream sql "SELECT consumer, count(*), max(idle_ms) FROM pending GROUP BY 1"
-  millstream sql 'SELECT stream, `group`, lag FROM groups ORDER BY lag DESC LIMIT 10' --stream-pattern 'orders*'
-  millstream sql "SELECT reason, count(*) FROM dead GROUP BY 1" --stream orders -o json
-
-Exit code: 0 done, 2 the query or an option cannot be meant, 1 anything else, 130 interrupted.
-"""
-
-
-@click.command(help=HELP, context_settings={"max_content_width": 110})
+@click.command()
 @click.argument("query")
 @click.option("--url", help="Server. Default: MILLSTREAM_URL, REDIS_URL, redis://127.0.0.1:6379/0.")
 @click.option("--stream", metavar="KEYS", help="These streams only: one key, or several with commas.")
@@ -38,7 +15,29 @@ Exit code: 0 done, 2 the query or an option cannot be meant, 1 anything else, 13
 )
 @output_option
 def sql(query: str, url: str | None, stream: str | None, stream_pattern: str | None, form: str) -> None:
-    """See ``HELP``."""
+    """SQL over the streams of any server.
+
+    \b
+    Tables and what they hold:
+      entries     stream, id, timestamp, fields (a map: fields['carrier'])
+      groups      stream, group, consumers, pending, last_delivered_id, entries_read, lag
+      consumers   stream, group, consumer, pending, idle_ms, inactive_ms
+      pending     stream, group, consumer, id, timestamp, idle_ms, deliveries, delivered
+      dead        stream, id, group, consumer, deliveries, reason, error, traceback, published, died, returned,
+                  fields, letter_stream, letter_id
+
+    Reading changes nothing on the server. The SQL is Spark's, which needs Java and takes some seconds to start. A
+    large answer is held in memory before it is shown: give it a LIMIT. `group` is a word of SQL, so write it in
+    backquotes.
+
+    \b
+    Examples:
+      millstream sql "SELECT consumer, count(*), max(idle_ms) FROM pending GROUP BY 1"
+      millstream sql 'SELECT stream, `group`, lag FROM groups ORDER BY lag DESC LIMIT 10' --stream-pattern 'orders*'
+      millstream sql "SELECT reason, count(*) FROM dead GROUP BY 1" --stream orders -o json
+
+    Exit code: 0 done, 2 the query or an option cannot be meant, 1 anything else, 130 interrupted.
+    """
     from millstream.client.url import find_url  # noqa: PLC0415 - help does not need it
 
     with exits("millstream sql"):

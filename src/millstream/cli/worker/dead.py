@@ -27,7 +27,7 @@ _WIDE = {"max_content_width": 110}
 HELP = """Dead letters: entries that workers gave up on.
 
 They are in <stream>:dead, or where a subscriber's dead= says, each with its error, traceback and times. STREAM is the
-stream or its dead-letter stream; --key names one that cannot be told so. ID is the letter's own id, as `ls` shows it.
+stream or its dead-letter stream; --key names one that has another name. ID is the letter's own id, as `ls` shows it.
 
 \b
 Examples:
@@ -303,7 +303,7 @@ def export(stream: str, file: Path | None, url: str | None, key: str | None, **c
 
 
 def _place(url: str | None, stream: str, key: str | None) -> str:
-    """The key of the dead-letter stream that is meant."""
+    """The key of the dead-letter stream."""
     from millstream.worker.dead_letter_admin import locate  # noqa: PLC0415 - as above
 
     async def given(line: "Line", key: str) -> str:
@@ -355,7 +355,7 @@ async def _letters(line: "Line", place: str, choice: "LetterFilter", limit: int 
 def _wanted(
     url: str | None, place: str, ids: tuple[str, ...], choice: "LetterFilter", everything: bool
 ) -> "tuple[list[str], list[StoredLetter]]":
-    """Ids of the letters that are meant; and the letters, where they were looked for."""
+    """Ids of the letters that were chosen; and the letters, where they were looked for."""
     if ids and (everything or not choice.everything):
         raise UsageError("name letters by ID or choose them by options, not both")
     if ids:
@@ -368,7 +368,7 @@ def _wanted(
 
 def _say_none(output: Output, place: str, wanted: list[str]) -> None:
     if not wanted:
-        output.say(f"No letter of {place} is meant by these options; `millstream dead ls` takes the same ones.")
+        output.say(f"No letter of {place} is chosen by these options; `millstream dead ls` takes the same ones.")
 
 
 def _question(wanted: "list[StoredLetter]", place: str, all_groups: bool) -> str:

@@ -26,7 +26,7 @@ _LOOK = 0.25
 
 _WIDE = {"max_content_width": 110}
 
-HELP = """Workers: who runs, what they have in hand, and what they are told.
+HELP = """Workers: who runs, what they have in hand, and what they are ordered to do.
 
 Every worker tells the server about itself every five seconds, in keys under millstream:
 (docs/worker/reference.md), and looks there for what it is to do. ID is as `ls` shows it; its beginning is enough if no
@@ -180,7 +180,7 @@ def _waiting(command: Command) -> Command:
     option = click.option(
         "--wait",
         is_flag=True,
-        help="End when they have ended; exit code 1 if one is told to go on, or is gone without a goodbye.",
+        help="End when they have ended; exit code 1 if one is ordered to go on, or is gone without signing off.",
     )
     return option(command)
 
@@ -244,39 +244,39 @@ def _tell(url: str | None, ids: tuple[str, ...], order: "Order", everyone: bool,
         return found
 
     with exits(f"millstream worker {order}"):
-        told = ask(url, work)
-        if not told:
-            Output().say("No workers are alive: nobody to tell.")
+        ordered = ask(url, work)
+        if not ordered:
+            Output().say("No workers are alive: none to order.")
             return
-        Output().say(f"Told {len(told)} to {order}: {', '.join(told)}. They see it within five seconds.")
+        Output().say(f"Ordered {len(ordered)} to {order}: {', '.join(ordered)}. They see it within five seconds.")
         if wait:
-            ask(url, lambda line: _ended(line, told))
-            Output().say(f"Ended: {len(told)}.")
+            ask(url, lambda line: _ended(line, ordered))
+            Output().say(f"Ended: {len(ordered)}.")
 
 
 async def _ended(line: "Line", ids: list[str]) -> None:
     """Wait until these workers have ended.
 
     Raises:
-        MillstreamError: some were told to go on, or are gone without a goodbye.
+        MillstreamError: some were ordered to go on, or are gone without signing off.
     """
     from millstream.worker.registry import protocol  # noqa: PLC0415 - help does not need it
 
-    before: dict[str, protocol.Fate] = {}
+    before: dict[str, protocol.EndState] = {}
     while True:
-        fates = await protocol.fates(line, ids)
-        # on a cluster a goodbye is not one step: it is believed that one is missing when it still is at the next look
-        missing = [worker for worker in ids if fates[worker] == before.get(worker) == "vanished"]
-        resumed = [worker for worker in ids if fates[worker] == "resumed"]
+        states = await protocol.end_states(line, ids)
+        # on a cluster to sign off is not one step: it is believed that one is missing when it still is at the next look
+        missing = [worker for worker in ids if states[worker] == before.get(worker) == "vanished"]
+        resumed = [worker for worker in ids if states[worker] == "resumed"]
         if resumed:
-            raise MillstreamError(f"told to go on meanwhile: {', '.join(resumed)}")
-        if all(fates[worker] == "ended" or worker in missing for worker in ids):
+            raise MillstreamError(f"ordered to go on meanwhile: {', '.join(resumed)}")
+        if all(states[worker] == "ended" or worker in missing for worker in ids):
             break
-        before = fates
+        before = states
         await asyncio.sleep(_LOOK)
     if missing:
         raise MillstreamError(
-            f"gone without a goodbye: {', '.join(missing)}; what they had in hand is claimed by others when its "
+            f"gone without signing off: {', '.join(missing)}; what they had in hand is claimed by others when its "
             "min_idle_time is over"
         )
 
@@ -339,7 +339,7 @@ def resume(target: str, group: str | None, url: str | None) -> None:
             await protocol.tell(line, [found], None)
             return found
 
-        Output().say(f"Told {ask(url, work)} to go on.")
+        Output().say(f"Ordered {ask(url, work)} to go on.")
 
 
 @worker.command(help=REAP, context_settings=_WIDE)
@@ -373,7 +373,7 @@ async def _reap(line: "Line", stream: str, group: str | None, idle_ms: int) -> l
 async def _everything(line: "Line") -> "tuple[list[dict[str, Any]], list[str], list[HandlerPause]]":
     from millstream.worker.registry import protocol  # noqa: PLC0415 - help does not need it
 
-    return *await protocol.census(line), await protocol.pauses(line)
+    return *await protocol.read_workers(line), await protocol.pauses(line)
 
 
 async def _pick(line: "Line", ids: tuple[str, ...], *, everyone: bool) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ itself, is still taken apart exactly.
 An entry that is put back on its stream gets one field more, behind its own: ``_dead.history``, a JSON list of its
 earlier deaths. Workers take it off before the entry is decoded, so the handler gets what it got the first time; when
 the entry dies again, the history goes on in the new dead letter. The last death may say ``for``, the group that is to
-have the entry, and ``of``, the stream whose groups are meant; workers of other groups there acknowledge it and run
+have the entry, and ``of``, the stream whose groups these are; workers of other groups there acknowledge it and run
 nothing. In another stream, into which it was copied or replayed, it is an entry like all others. That stands there and
 not in a field of its own so that workers of versions before it still take all of it off, and give the entry to every
 group as they always did.

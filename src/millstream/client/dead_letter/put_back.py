@@ -11,10 +11,13 @@ pending again in that one group would need no such word; but it may be trimmed b
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from millstream.client.dead_letter.letter import DeadLetter, returning, unpack
 from millstream.client.dead_letter.transaction import Exchange, LettersRefusedError, Relocation, relocate, undo
+
+if TYPE_CHECKING:
+    from millstream.client.line import Command
 
 #: Looks before a batch is given up because others keep writing to the dead-letter stream.
 TRIES = 100
@@ -91,9 +94,7 @@ def put_back(key: str, ids: Sequence[str], outcome: PutBackOutcome, now_ms: int,
         rows = [rows[0] if rows else None for rows in replies[1:]]
         found.gone += [wanted for wanted, row in zip(ids, rows, strict=True) if row is None]
         letters = {row[0]: stored(row) for row in rows if row is not None}  # 5, 5-0 and 05-0 are one letter
-        fit = yield from _that_fit(list(letters.values()), found)
-        if not all_groups:
-            fit = yield from _with_group(fit, found)
+        fit = yield from _that_fit(list(letters.values()), found, all_groups)
         return [_relocation(key, one, letter, now_ms, all_groups) for one, letter in fit]
 
     moves = yield from relocate(plan, TRIES)
@@ -124,41 +125,34 @@ def _relocation(key: str, one: StoredLetter, letter: DeadLetter, now_ms: int, al
     )
 
 
-def _that_fit(letters: Sequence[StoredLetter], found: PutBackOutcome) -> Exchange[list[Parted]]:
-    """Those that can be put back; ``found`` says why others cannot: inside EXEC a failing XADD holds up no XDEL."""
+def _that_fit(letters: Sequence[StoredLetter], found: PutBackOutcome, all_groups: bool) -> Exchange[list[Parted]]:
+    """Those that can be put back; ``found`` says why others cannot: inside EXEC a failing XADD holds up no XDEL.
+
+    Where the group that gave up on an entry is not there and others are (it was renamed), these would acknowledge the
+    entry unrun, and with ``on_ack="delete"`` it would be gone. Where a stream has no group at all, it waits for one.
+    """
     streams = list({one.letter.stream for one in letters if one.letter is not None})
-    types = dict(zip(streams, (yield [("TYPE", stream) for stream in streams]) or [], strict=True)) if streams else {}
+    looks: list[Command] = [look for name in streams for look in (("TYPE", name), ("XINFO", "GROUPS", name))]
+    replies = ((yield looks) or []) if looks else []
+    there = dict(zip(streams, zip(replies[::2], replies[1::2], strict=True), strict=True))
     fit: list[Parted] = []
     for one in letters:
         letter = one.letter
         if letter is None:
             found.refused.append((one.id, "it is no dead letter"))
-        elif types[letter.stream] not in (b"stream", b"none"):
-            found.refused.append((one.id, f"{letter.stream} is no stream: {_text(types[letter.stream])}"))
-        else:
-            fit.append((one, letter))
-    return fit
-
-
-def _with_group(letters: Sequence[Parted], found: PutBackOutcome) -> Exchange[list[Parted]]:
-    """Those that can be put back for the group that gave up on them; ``found`` says why others cannot.
-
-    Where that group is not there and others are (it was renamed), these would acknowledge the entry unrun, and with
-    ``on_ack="delete"`` it would be gone. Where a stream has no group at all, it waits for one.
-    """
-    streams = list({letter.stream for _, letter in letters})
-    replies = ((yield [("XINFO", "GROUPS", stream) for stream in streams]) or []) if streams else []
-    there = {stream: _names(reply) for stream, reply in zip(streams, replies, strict=True) if isinstance(reply, list)}
-    fit = []
-    for one, letter in letters:
-        groups = there.get(letter.stream, set())
-        if groups and letter.group not in groups:
+            continue
+        kind, groups = there[letter.stream]
+        names = _names(groups) if isinstance(groups, list) else set()
+        if kind not in (b"stream", b"none"):
+            shown = kind.decode() if isinstance(kind, bytes) else kind
+            found.refused.append((one.id, f"{letter.stream} is no stream: {shown}"))
+        elif names and letter.group not in names and not all_groups:
             why = f"{letter.stream} has no group {letter.group!r} any more, and its others would not run the entry"
             found.refused.append((one.id, f"{why}: put it back for all of them (--all-groups)"))
-            continue
-        if not groups:
-            found.groupless.add((letter.stream, letter.group))
-        fit.append((one, letter))
+        else:
+            if not names and not all_groups:
+                found.groupless.add((letter.stream, letter.group))
+            fit.append((one, letter))
     return fit
 
 
@@ -166,7 +160,3 @@ def _names(groups: Sequence[Sequence[Any]]) -> set[str]:
     """The names in a reply to XINFO GROUPS."""
     rows = (dict(zip(row[::2], row[1::2], strict=True)) for row in groups)
     return {row[b"name"].decode(errors="surrogateescape") for row in rows}
-
-
-def _text(reply: object) -> str:
-    return reply.decode() if isinstance(reply, bytes) else str(reply)

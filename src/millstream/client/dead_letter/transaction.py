@@ -4,11 +4,13 @@ Everything rests on one guard with three questions: is the entry ours, is it sti
 written? Owner and delivery count together are the proof that it is ours: a claim by anybody, by the same consumer name
 included, changes the count. There are two ways to ask and act:
 
-:func:`by_script`       the server asks all three and acts in one step; the XACK follows only an XADD that worked.
-:func:`by_transaction`  WATCH of the dead-letter stream, the questions, then MULTI with XADD and XACK. Whoever else
-                        writes the same letter writes to that stream and so breaks the transaction. Inside EXEC an XADD
-                        that fails does not hold up the XACK behind it. So what is known to make it fail is looked for
-                        first (:func:`hindrance`), and where it fails all the same the entry is made pending again.
+``by_script``
+    The server asks all three and acts in one step; the XACK follows only an XADD that worked.
+``by_transaction``
+    WATCH of the dead-letter stream, the questions, then MULTI with XADD and XACK. Whoever else writes the same letter
+    writes to that stream and so breaks the transaction. Inside EXEC an XADD that fails does not hold up the XACK behind
+    it. So what is known to make it fail is looked for first (:func:`hindrance`), and where it fails all the same the
+    entry is made pending again.
 
 The second is for servers whose user may run no scripts, for letters with more words than a script can pass on, and for
 recovery, which needs no speed.
@@ -26,6 +28,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from hashlib import sha1
+from importlib import resources
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from millstream.client import emulate
@@ -161,89 +164,15 @@ def fate(entry: FailedEntry, rows: Sequence[Sequence[Any]], consumer: str, *, se
     return Fate.OURS if ours else Fate.LOST
 
 
-# KEYS: the stream, the dead-letter stream. ARGV: group, owner, key of the failures or '', how many words XADD has
-# before the id, these; then for each letter: id, deliveries, how many words, the words.
-# Returns for each letter 1: written, 0: not pending, -1: not the owner's, or the error for which it was not written.
-# XADD comes before XACK, and an XACK that would be refused is found out before either.
-SCRIPT = """
-local group, owner, failures, at, trim, replies = ARGV[1], ARGV[2], ARGV[3], 4 + tonumber(ARGV[4]), {}, {}
-for i = 5, at do trim[#trim + 1] = ARGV[i] end
-local allowed = redis.pcall('XACK', KEYS[1], group, '0-0')
-if type(allowed) == 'table' then return allowed end
-while at < #ARGV do
-  local id, count, size = ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
-  local rows = redis.pcall('XPENDING', KEYS[1], group, id, id, 1)
-  local found
-  if rows.err then
-    found = rows.err
-  elseif not rows[1] then
-    found = 0
-  elseif rows[1][2] ~= owner or rows[1][4] ~= count then
-    found = -1
-  else
-    local call = {'XADD', KEYS[2]}
-    for _, word in ipairs(trim) do call[#call + 1] = word end
-    call[#call + 1] = '*'
-    for i = at + 4, at + 3 + size do call[#call + 1] = ARGV[i] end
-    local added = redis.pcall(unpack(call))
-    if type(added) == 'table' then
-      found = added.err
-    else
-      redis.call('XACK', KEYS[1], group, id)
-      if failures ~= '' then redis.pcall('HDEL', failures, id) end
-      found = 1
-    end
-  end
-  replies[#replies + 1] = found
-  at = at + 3 + size
-end
-return replies
-"""
+SCRIPT = resources.files("millstream.client.dead_letter").joinpath("dead_letter.lua").read_text(encoding="utf-8")
 SCRIPT_SHA = sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
 
+#: What the script says of a letter, when it is no error.
 _WRITTEN = 1
 _NOT_PENDING = 0
 
 
-# -- by a script ------------------------------------------------------------------------------------------------------
-
-
-def by_script(
-    route: DeadLetterRoute, entries: Sequence[Failed], unsure: set[bytes], report: Callable[[Failed, Fate], None]
-) -> Exchange[None]:
-    """Set entries aside in one step of the server's.
-
-    Args:
-        route: whose they are, and where to.
-        entries: none with more than :data:`FIELDS_LIMIT` words.
-        unsure: the caller's, see the module: ids whose letter was sent, and no reply came (yet).
-        report: called with the fate of each, as it is known.
-
-    Raises:
-        LettersRefusedError: the server's reply says why; entries that were not reported are pending as they were.
-    """
-    words: list[bytes | str | int] = [route.group, route.consumer, route.failures, len(route.trim), *route.trim]
-    for entry in entries:
-        packed = pack(entry.letter)
-        words += [entry.id, entry.deliveries, len(packed), *packed]
-    before = set(unsure)
-    unsure.update(entry.id for entry in entries)
-    replies = (yield [("EVALSHA", SCRIPT_SHA, 2, route.stream, route.dead, *words)]) or []
-    unsure.intersection_update(before)
-    _check(replies)
-    refused: bytes | None = None
-    for entry, found in zip(entries, *replies, strict=True):
-        if isinstance(found, bytes):
-            refused = found
-            continue
-        dead = found == _WRITTEN or (found == _NOT_PENDING and entry.id in unsure)
-        unsure.discard(entry.id)
-        report(entry, Fate.DEAD if dead else Fate.LOST)
-    if refused is not None:
-        raise LettersRefusedError(refused.decode(errors="replace"))
-
-
-# -- by a transaction -------------------------------------------------------------------------------------------------
+# -- moving entries ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -324,82 +253,115 @@ def _check(replies: Sequence[Any]) -> None:
         raise LettersRefusedError(str(refused), refused)
 
 
-def by_transaction(
-    route: DeadLetterRoute,
-    entries: Sequence[Failed],
-    unsure: set[bytes],
-    report: Callable[[Failed, Fate], None],
-    *,
-    tries: int,
-) -> Exchange[bool]:
-    """Set entries aside in MULTI and EXEC; False when others wrote to the dead-letter stream ``tries`` times first.
+# -- the transaction --------------------------------------------------------------------------------------------------
+
+
+class DeadLetterTransaction(Generic[Failed]):
+    """Both ways to set entries aside.
 
     Args:
         route: whose they are, and where to.
-        entries: those that are settled already are passed over.
         unsure: the caller's, see the module: ids whose letter was sent, and no reply came (yet).
         report: called with the fate of each, as it is known.
-        tries: how often to look anew.
-
-    Raises:
-        LettersRefusedError: entries that were not reported are pending as they were.
     """
-    sent: set[bytes] = set()
 
-    def plan() -> Exchange[list[Relocation[Failed]]]:
-        unsure.difference_update(sent)  # nothing of the try before was run
-        ours = yield from _ours(route, [entry for entry in entries if entry.unsettled], unsure, report)
-        sent.clear()
-        sent.update(entry.id for entry in ours)
-        unsure.update(sent)
-        return [_relocation(route, entry) for entry in ours]
+    def __init__(self, route: DeadLetterRoute, unsure: set[bytes], report: Callable[[Failed, Fate], None]) -> None:
+        self._route = route
+        self._unsure = unsure
+        self._report = report
 
-    try:
-        moves = yield from relocate(plan, tries)
-    except LettersRefusedError:
-        unsure.difference_update(sent)
-        raise
-    unsure.difference_update(sent)  # and not in a ``finally``: a broken connection ends the generator at its yield
-    if moves is None:
-        return False
-    for move in moves:
-        if not move.failed:
-            report(move.item, Fate.DEAD)
-    if route.failures and (dead := [move.item.id for move in moves if not move.failed]):
-        yield [("HDEL", route.failures, *dead)]
-    if failed := [move for move in moves if move.failed]:
-        yield from undo(failed)
-        raise LettersRefusedError(str(failed[0].added), failed[0].added, failed=len(failed))
-    return True
+    def by_script(self, entries: Sequence[Failed]) -> Exchange[None]:
+        """Set entries aside in one step of the server's; none may have more than :data:`FIELDS_LIMIT` words.
 
+        Raises:
+            LettersRefusedError: the server's reply says why; entries that were not reported are pending as they were.
+        """
+        route, unsure = self._route, self._unsure
+        words: list[bytes | str | int] = [route.group, route.consumer, route.failures, len(route.trim), *route.trim]
+        for entry in entries:
+            packed = pack(entry.letter)
+            words += [entry.id, entry.deliveries, len(packed), *packed]
+        before = set(unsure)
+        unsure.update(entry.id for entry in entries)
+        replies = (yield [("EVALSHA", SCRIPT_SHA, 2, route.stream, route.dead, *words)]) or []
+        unsure.intersection_update(before)
+        _check(replies)
+        refused: bytes | None = None
+        for entry, found in zip(entries, *replies, strict=True):
+            if isinstance(found, bytes):
+                refused = found
+                continue
+            dead = found == _WRITTEN or (found == _NOT_PENDING and entry.id in unsure)
+            unsure.discard(entry.id)
+            self._report(entry, Fate.DEAD if dead else Fate.LOST)
+        if refused is not None:
+            raise LettersRefusedError(refused.decode(errors="replace"))
 
-def _ours(
-    route: DeadLetterRoute, entries: Sequence[Failed], unsure: set[bytes], report: Callable[[Failed, Fate], None]
-) -> Exchange[list[Failed]]:
-    """Watch, ask the guard's three questions, and keep those entries that may be written."""
-    if route.no_ack or not entries:
-        return list(entries)
-    look: list[Command] = [("WATCH", route.dead), ("TYPE", route.dead), ("XINFO", "STREAM", route.dead)]
-    look += [("XPENDING", route.stream, route.group, entry.id, entry.id, 1) for entry in entries]
-    watched, kind, info, *pending = (yield look) or []
-    _check([watched, kind, *pending])  # there is no info of a stream that is yet to be made
-    if hinders := hindrance(kind, info, len(entries)):
-        raise LettersRefusedError(f"the key {hinders}", hindrance=hinders)
-    ours = []
-    for entry, rows in zip(entries, pending, strict=True):
-        if not entry.unsettled:
-            continue
-        found = fate(entry, rows, route.consumer, sent=entry.id in unsure)
-        unsure.discard(entry.id)
-        report(entry, found)
-        if found is Fate.OURS:
-            ours.append(entry)
-    return ours
+    def by_transaction(self, entries: Sequence[Failed], tries: int) -> Exchange[bool]:
+        """Set entries aside in MULTI and EXEC; False when others wrote to the dead-letter stream ``tries`` times first.
 
+        Raises:
+            LettersRefusedError: entries that were not reported are pending as they were.
+        """
+        unsure, sent = self._unsure, set[bytes]()
 
-def _relocation(route: DeadLetterRoute, entry: Failed) -> Relocation[Failed]:
-    add = ("XADD", route.dead, *route.trim, "*", *pack(entry.letter))
-    if route.no_ack:
-        return Relocation(entry, add)
-    again = emulate.recount(route.group, route.consumer, entry.deliveries).command(route.stream, [entry.id])
-    return Relocation(entry, add, ("XACK", route.stream, route.group, entry.id), (*again, "FORCE"))
+        def plan() -> Exchange[list[Relocation[Failed]]]:
+            unsure.difference_update(sent)  # nothing of the try before was run
+            ours = yield from self._ours([entry for entry in entries if entry.unsettled])
+            sent.clear()
+            sent.update(entry.id for entry in ours)
+            unsure.update(sent)
+            return [self._relocation(entry) for entry in ours]
+
+        try:
+            moves = yield from relocate(plan, tries)
+        except LettersRefusedError:
+            unsure.difference_update(sent)
+            raise
+        unsure.difference_update(sent)  # and not in a ``finally``: a broken connection ends the generator at its yield
+        if moves is None:
+            return False
+        dead, failed = [], []
+        for move in moves:
+            if move.failed:
+                failed.append(move)
+            else:
+                dead.append(move.item.id)
+                self._report(move.item, Fate.DEAD)
+        if failed:
+            yield from undo(failed)  # before anything else: the connection may break
+        if dead and self._route.failures:
+            yield [("HDEL", self._route.failures, *dead)]
+        if failed:
+            raise LettersRefusedError(str(failed[0].added), failed[0].added, failed=len(failed))
+        return True
+
+    def _ours(self, entries: Sequence[Failed]) -> Exchange[list[Failed]]:
+        """Watch, ask the guard's three questions, and keep those entries that may be written."""
+        route = self._route
+        if route.no_ack or not entries:
+            return list(entries)
+        look: list[Command] = [("WATCH", route.dead), ("TYPE", route.dead), ("XINFO", "STREAM", route.dead)]
+        look += [("XPENDING", route.stream, route.group, entry.id, entry.id, 1) for entry in entries]
+        watched, kind, info, *pending = (yield look) or []
+        _check([watched, kind, *pending])  # there is no info of a stream that is yet to be made
+        if hinders := hindrance(kind, info, len(entries)):
+            raise LettersRefusedError(f"the key {hinders}", hindrance=hinders)
+        ours = []
+        for entry, rows in zip(entries, pending, strict=True):
+            if not entry.unsettled:
+                continue
+            found = fate(entry, rows, route.consumer, sent=entry.id in self._unsure)
+            self._unsure.discard(entry.id)
+            self._report(entry, found)
+            if found is Fate.OURS:
+                ours.append(entry)
+        return ours
+
+    def _relocation(self, entry: Failed) -> Relocation[Failed]:
+        route = self._route
+        add = ("XADD", route.dead, *route.trim, "*", *pack(entry.letter))
+        if route.no_ack:
+            return Relocation(entry, add)
+        again = emulate.recount(route.group, route.consumer, entry.deliveries).command(route.stream, [entry.id])
+        return Relocation(entry, add, ("XACK", route.stream, route.group, entry.id), (*again, "FORCE"))

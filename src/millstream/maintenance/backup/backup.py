@@ -14,15 +14,15 @@ from zlib import crc32
 
 from millstream._version import __version__
 from millstream.errors import DiskError, LogCorruptError, StorageError, UsageError
-from millstream.maintenance.backup.copying import Plan, copy_log, staged, verify
+from millstream.maintenance.backup.copying import CopyPlan, copy_log, staged, verify
 from millstream.maintenance.log.records import wall_of
 from millstream.maintenance.log.walk import records
 from millstream.persistence.disk import Disk, RealDisk, disk_error
 from millstream.persistence.frame import HEADER_SIZE, MAGIC, SNAPSHOT_MAGIC, FileHeader, FormatError
-from millstream.persistence.frozen_view import Picture
+from millstream.persistence.frozen_view import FrozenView
 from millstream.persistence.inventory import Progress, size_of
 from millstream.persistence.manifest import MISSHAPEN, Manifest, read_manifest
-from millstream.persistence.predecessor import instead_of
+from millstream.persistence.predecessor import fallback_of
 from millstream.persistence.recovery import write_whole
 
 NAME = "BACKUP"
@@ -30,7 +30,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class BackupInfo:
     """What a backup says of itself.
 
     Attributes:
@@ -69,7 +69,7 @@ class Facts:
         return line + b"\ncrc32 %08x\n" % crc32(line)
 
     @classmethod
-    def decode(cls, data: bytes, path: Path) -> "Facts":
+    def decode(cls, data: bytes, path: Path) -> "BackupInfo":
         """Read the file.
 
         Raises:
@@ -102,12 +102,12 @@ class BackupReport:
     """
 
     path: Path
-    facts: Facts
+    facts: BackupInfo
     left_out: int
     bytes: int
 
 
-def read_facts(disk: Disk, directory: Path) -> Facts | None:
+def read_backup_info(disk: Disk, directory: Path) -> BackupInfo | None:
     """What a backup says of itself; None if this is none, but perhaps a data directory.
 
     Raises:
@@ -118,7 +118,7 @@ def read_facts(disk: Disk, directory: Path) -> Facts | None:
     except FileNotFoundError:
         return None
     try:
-        return Facts.decode(file.read_at(0, file.size()), directory / NAME)
+        return BackupInfo.decode(file.read_at(0, file.size()), directory / NAME)
     finally:
         file.close()
 
@@ -153,18 +153,18 @@ def back_up(directory: Path, dest: Path, disk: Disk | None = None, tell: Progres
 
 def _make(directory: Path, dest: Path, disk: Disk, tell: Progress | None) -> BackupReport:
     made_ms = time.time_ns() // 1_000_000
-    with Picture(disk, directory) as picture:
-        manifest = usable_manifest(picture, directory)
+    with FrozenView(disk, directory) as view:
+        manifest = usable_manifest(view, directory)
         if manifest is None:
             raise StorageError(f"{directory} holds no log, so there is nothing to back up: is it the data directory?")
-        plan = plan_all(picture, directory, manifest)
+        plan = plan_copy(view, directory, manifest)
         with staged(disk, dest) as partial:
-            left_out = copy_log(disk, picture, directory, partial, plan, tell)
+            left_out = copy_log(disk, view, directory, partial, plan, tell)
             report = verify(partial, directory, disk, tell)
             sizes = {name: size_of(disk, partial / name) for name, _ in plan.files}
             begin = manifest.begin
             last = begin - 1 + report.records
-            facts = Facts(
+            facts = BackupInfo(
                 made_ms=made_ms,
                 source=str(directory),
                 millstream=__version__,
@@ -178,17 +178,17 @@ def _make(directory: Path, dest: Path, disk: Disk, tell: Progress | None) -> Bac
     return BackupReport(dest, facts, left_out, sum(sizes.values()))
 
 
-def usable_manifest(picture: Picture, directory: Path) -> Manifest | None:
+def usable_manifest(view: FrozenView, directory: Path) -> Manifest | None:
     """The manifest that a start would go by; None if there is none."""
-    manifest = read_manifest(picture, directory)
-    return manifest and (instead_of(picture, directory, manifest) or manifest)
+    manifest = read_manifest(view, directory)
+    return manifest and (fallback_of(view, directory, manifest) or manifest)
 
 
-def plan_all(picture: Picture, directory: Path, manifest: Manifest) -> Plan:
+def plan_copy(view: FrozenView, directory: Path, manifest: Manifest) -> CopyPlan:
     """Everything that the log is made of."""
     named = [] if manifest.snapshot is None else [manifest.snapshot.name]
     named += [entry.name for entry in manifest.segments]
-    missing = [name for name in named if name not in picture.list(directory)]
+    missing = [name for name in named if name not in view.list(directory)]
     if missing:
         raise LogCorruptError(
             f"{directory / missing[0]} is missing, so no copy was made. `millstream log check {directory}` says what "
@@ -196,19 +196,19 @@ def plan_all(picture: Picture, directory: Path, manifest: Manifest) -> Plan:
             path=str(directory / missing[0]),
             offset=0,
         )
-    _check_versions(picture, directory, manifest)
-    files = tuple((name, size_of(picture, directory / name)) for name in named)
-    return Plan(replace(manifest, obsolete=()), files)
+    _check_versions(view, directory, manifest)
+    files = tuple((name, size_of(view, directory / name)) for name in named)
+    return CopyPlan(replace(manifest, obsolete=()), files)
 
 
-def _check_versions(picture: Picture, directory: Path, manifest: Manifest) -> None:
+def _check_versions(view: FrozenView, directory: Path, manifest: Manifest) -> None:
     """That a newer program wrote a file is told of the file itself; damage is found in the copy."""
     kinds = dict.fromkeys((entry.name for entry in manifest.segments), MAGIC)
     if manifest.snapshot is not None:
         kinds[manifest.snapshot.name] = SNAPSHOT_MAGIC
     for name, kind in kinds.items():
         try:
-            FileHeader.decode(picture.open_read(directory / name).read_at(0, HEADER_SIZE), kind)
+            FileHeader.decode(view.open_read(directory / name).read_at(0, HEADER_SIZE), kind)
         except FormatError as error:
             if error.version:
                 raise FormatError(f"{directory / name}: {error}", version=error.version) from None

@@ -17,14 +17,14 @@ from millstream.persistence.frame import HEADER_SIZE, FileHeader
 from millstream.persistence.inventory import Meter, Progress, examine
 from millstream.persistence.manifest import Manifest
 from millstream.persistence.recovery import write_whole
-from millstream.persistence.segment import CHUNK, State, frame_ends
+from millstream.persistence.segment import CHUNK, TailState, frame_ends
 
 _SPARE = 1 << 20  # bytes for the small files and for what the file system needs beside a copy
 _SYNC_EVERY = 64 << 20  # bytes: a running server's fsync would wait long behind one of everything
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CopyPlan:
     """What a copy is to hold.
 
     Attributes:
@@ -120,12 +120,12 @@ def _replace(disk: Disk, partial: Path, final: Path, aside: Path, made: tuple[in
         raise
 
 
-def copy_log(disk: Disk, source: Disk, directory: Path, into: Path, plan: Plan, tell: Progress | None) -> int:
+def copy_log(disk: Disk, source: Disk, directory: Path, into: Path, plan: CopyPlan, tell: Progress | None) -> int:
     """Copy the files of a plan, cut an unfinished write off the last, and write the manifest.
 
     Args:
         disk: for the copy.
-        source: a picture of the log.
+        source: a frozen view of the log.
         directory: of the log.
         into: an empty directory.
         plan: what to copy.
@@ -173,19 +173,19 @@ def _copy(disk: Disk, old: DiskFile, path: Path, size: int, meter: Meter) -> Non
 def _cut_tail(disk: Disk, into: Path, manifest: Manifest) -> int:
     """Cut a write that was under way, or had been torn, off the last log file."""
     last = manifest.segments[-1]
-    verdict = examine(disk, into, last).verdict
-    if verdict.state is not State.TORN:
+    result = examine(disk, into, last).result
+    if result.state is not TailState.TORN:
         return 0  # if it is damaged, the check will say so
     file = disk.open_append(into / last.name)
     try:
-        file.truncate(verdict.end)
-        if verdict.end < HEADER_SIZE:
+        file.truncate(result.end)
+        if result.end < HEADER_SIZE:
             file.truncate(0)
             put(file, FileHeader.of(last.identity, last.first).encode())
         datasync(file)
     finally:
         file.close()
-    return verdict.rest
+    return result.rest
 
 
 def verify(into: Path, source: Path, disk: Disk, tell: Progress | None) -> CheckReport:
@@ -208,7 +208,7 @@ def verify(into: Path, source: Path, disk: Disk, tell: Progress | None) -> Check
     return report
 
 
-def plan_until(disk: Disk, directory: Path, manifest: Manifest, plan: Plan, last: int) -> Plan:
+def plan_until(disk: Disk, directory: Path, manifest: Manifest, plan: CopyPlan, last: int) -> CopyPlan:
     """The part of a plan that holds the records up to a position."""
     sizes = dict(plan.files)
     kept = [entry for entry in manifest.segments if entry.first <= last] or [manifest.segments[0]]
@@ -227,4 +227,4 @@ def plan_until(disk: Disk, directory: Path, manifest: Manifest, plan: Plan, last
         file.close()
     names = {entry.name for entry in kept} | ({manifest.snapshot.name} if manifest.snapshot else set())
     files = tuple((name, end if name == final.name else size) for name, size in plan.files if name in names)
-    return Plan(replace(manifest, segments=tuple(kept), obsolete=()), files)
+    return CopyPlan(replace(manifest, segments=tuple(kept), obsolete=()), files)

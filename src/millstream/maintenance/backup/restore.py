@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from millstream.errors import LogCorruptError, StorageError, UsageError
-from millstream.maintenance.backup.backup import Facts, last_wall, plan_all, read_facts, usable_manifest
+from millstream.maintenance.backup.backup import BackupInfo, last_wall, plan_copy, read_backup_info, usable_manifest
 from millstream.maintenance.backup.copying import copy_log, plan_until, staged, verify
 from millstream.maintenance.log.moment import Moment, last_before
 from millstream.persistence.disk import Disk, RealDisk, disk_error
-from millstream.persistence.frozen_view import Picture
+from millstream.persistence.frozen_view import FrozenView
 from millstream.persistence.inventory import Progress, size_of
 from millstream.persistence.lockfile import take_lock
 
@@ -116,20 +116,20 @@ def _emptied(disk: Disk, directory: Path, *, force: bool) -> Iterator[Path | Non
 def _make(
     backup: Path, directory: Path, until: Moment | None, disk: Disk, tell: Progress | None, aside: Path | None
 ) -> RestoreReport:
-    with Picture(disk, backup) as picture:
-        facts = read_facts(picture, backup)
-        manifest = usable_manifest(picture, backup)
+    with FrozenView(disk, backup) as view:
+        facts = read_backup_info(view, backup)
+        manifest = usable_manifest(view, backup)
         if manifest is None:
             raise StorageError(f"{backup} holds no log: it is neither a backup nor a data directory")
         if facts is not None:
-            _complete(picture, backup, facts)
-        plan = plan_all(picture, backup, manifest)
+            _complete(view, backup, facts)
+        plan = plan_copy(view, backup, manifest)
         wanted = None
         if until is not None:
-            wanted = last_before(picture, backup, manifest, until)
-            plan = plan_until(picture, backup, manifest, plan, wanted)
+            wanted = last_before(view, backup, manifest, until)
+            plan = plan_until(view, backup, manifest, plan, wanted)
         with staged(disk, directory, aside) as partial:
-            copy_log(disk, picture, backup, partial, plan, tell)
+            copy_log(disk, view, backup, partial, plan, tell)
             report = verify(partial, backup, disk, tell)
             last = manifest.begin - 1 + report.records
             if wanted is not None and last != wanted:
@@ -149,10 +149,10 @@ def _make(
     )
 
 
-def _complete(picture: Picture, backup: Path, facts: Facts) -> None:
+def _complete(view: FrozenView, backup: Path, facts: BackupInfo) -> None:
     """The files are as the backup says."""
     for name, size in facts.files.items():
-        found = size_of(picture, backup / name)
+        found = size_of(view, backup / name)
         if found == size:
             continue
         if found > size:
@@ -160,7 +160,7 @@ def _complete(picture: Picture, backup: Path, facts: Facts) -> None:
                 f"{backup / name} has {found} bytes and had {size} when the backup was made: a server was run on it "
                 f"since. To restore it as it is now, remove {backup / 'BACKUP'}; it is then taken for a data directory"
             )
-        what = f"has {found} of its {size} bytes" if name in picture.list(backup) else "is missing"
+        what = f"has {found} of its {size} bytes" if name in view.list(backup) else "is missing"
         raise LogCorruptError(
             f"{backup / name} {what}: this backup is not complete; take another one. Nothing was changed",
             path=str(backup / name),

@@ -23,7 +23,7 @@ _VOLATILE = frozenset({"tmpfs", "ramfs"})
 _REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p"})
 
 
-def examine_place(directory: Path, tell: Progress | None = None) -> Iterator[Finding]:
+def diagnose_directory(directory: Path, tell: Progress | None = None) -> Iterator[Finding]:
     """Everything about a data directory; a file is made there and removed again, to measure the disk.
 
     Args:

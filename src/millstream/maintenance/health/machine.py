@@ -16,7 +16,7 @@ _USEFUL = {
 _DESCRIPTORS = 10_032  # 10,000 clients, and what the server needs for itself
 
 
-def examine_machine() -> Iterator[Finding]:
+def diagnose_machine() -> Iterator[Finding]:
     """Versions and limits of this process, which those of a server started from here will be."""
     yield Finding("ok", "millstream", f"Millstream {__version__}, Python {platform.python_version()}")
     yield Finding("ok", "libraries", ", ".join(f"{name} {version(name)}" for name in _NEEDED))

@@ -31,7 +31,7 @@ class Limits:
     streams: int = 1000
 
 
-def examine_server(url: str, limits: Limits) -> Iterator[Finding]:
+def diagnose_server(url: str, limits: Limits) -> Iterator[Finding]:
     """Everything about a server; only reads.
 
     Raises:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from millstream.errors import LogCorruptError, StorageError, UsageError
-from millstream.maintenance.log.steps import looked_at, secured
+from millstream.maintenance.log.next_steps import dump_step, safety_steps
 from millstream.maintenance.log.walk import record_end
 from millstream.persistence import manifest as manifests
 from millstream.persistence.disk import Disk, RealDisk, datasync, disk_error, put
@@ -57,7 +57,7 @@ def cut(directory: Path, name: str, offset: int, disk: Disk | None = None) -> Cu
     try:
         lock = take_lock(disk, directory)
         try:
-            return _Cut(disk, directory, name, offset).make()
+            return _Truncation(disk, directory, name, offset).make()
         finally:
             lock.release()
     except OSError as error:
@@ -66,7 +66,7 @@ def cut(directory: Path, name: str, offset: int, disk: Disk | None = None) -> Cu
 
 def _manifest_of(disk: Disk, directory: Path) -> Manifest:
     """The manifest, or an error with the advice that a check gives: without it nothing tells what a cut would leave."""
-    steps = " ".join((*secured(directory), looked_at(directory)))
+    steps = " ".join((*safety_steps(directory), dump_step(directory)))
     try:
         manifest = read_manifest(disk, directory)
     except LogCorruptError as error:
@@ -78,7 +78,7 @@ def _manifest_of(disk: Disk, directory: Path) -> Manifest:
     return manifest
 
 
-class _Cut:
+class _Truncation:
     def __init__(self, disk: Disk, directory: Path, name: str, offset: int) -> None:
         manifest = _manifest_of(disk, directory)
         names = [entry.name for entry in manifest.segments]

@@ -8,11 +8,11 @@ from typing import TypeAlias
 from millstream import glob
 from millstream.errors import StorageError
 from millstream.maintenance.log.moment import ANY, Moment
-from millstream.maintenance.log.records import Change, Record, read_record
-from millstream.maintenance.log.walk import Raw, expect_log, records
+from millstream.maintenance.log.records import Change, LogRecord, read_record
+from millstream.maintenance.log.walk import RawRecord, expect_log, records
 from millstream.persistence.disk import Disk, RealDisk, disk_error
 from millstream.persistence.frame import HEADER_SIZE
-from millstream.persistence.frozen_view import Picture
+from millstream.persistence.frozen_view import FrozenView
 from millstream.persistence.segment import read_header, salvage
 
 _Fits: TypeAlias = Callable[[bytes], bool]
@@ -37,7 +37,7 @@ class Choice:
     past_damage: bool = False
 
 
-def dump(path: Path, choice: Choice, disk: Disk | None = None) -> Iterator[Record]:
+def dump(path: Path, choice: Choice, disk: Disk | None = None) -> Iterator[LogRecord]:
     """Records in the order of the log, as it was when this was called; beside a running server too.
 
     Args:
@@ -57,15 +57,15 @@ def dump(path: Path, choice: Choice, disk: Disk | None = None) -> Iterator[Recor
         if path.is_file():
             yield from _chosen(_of_kept(disk, path), choice, pattern)
             return
-        with Picture(disk, path) as picture:
-            expect_log(picture, path)
-            raw = records(picture, path, start=choice.start.position or 1, past_damage=choice.past_damage)
+        with FrozenView(disk, path) as view:
+            expect_log(view, path)
+            raw = records(view, path, start=choice.start.position or 1, past_damage=choice.past_damage)
             yield from _chosen(raw, choice, pattern)
     except OSError as error:
         raise disk_error(f"cannot read {path}", error) from error
 
 
-def _of_kept(disk: Disk, path: Path) -> Iterator[Raw]:
+def _of_kept(disk: Disk, path: Path) -> Iterator[RawRecord]:
     file = disk.open_read(path)
     try:
         header = read_header(file, path)
@@ -75,7 +75,7 @@ def _of_kept(disk: Disk, path: Path) -> Iterator[Raw]:
         file.close()
 
 
-def _chosen(raw: Iterator[Raw], choice: Choice, pattern: _Fits | None) -> Iterator[Record]:
+def _chosen(raw: Iterator[RawRecord], choice: Choice, pattern: _Fits | None) -> Iterator[LogRecord]:
     for position, payload in raw:
         if choice.end.position is not None and position > choice.end.position:
             return
@@ -94,7 +94,7 @@ def _chosen(raw: Iterator[Raw], choice: Choice, pattern: _Fits | None) -> Iterat
             yield record if len(changes) == len(record.changes) else replace(record, changes=changes)
 
 
-def _in_time(record: Record, choice: Choice) -> bool:
+def _in_time(record: LogRecord, choice: Choice) -> bool:
     if choice.start.ms is not None and record.wall < choice.start.ms:
         return False
     return choice.end.ms is None or record.wall <= choice.end.ms

@@ -7,20 +7,20 @@ from pathlib import Path
 
 from millstream.errors import LogCorruptError, StorageError
 from millstream.maintenance.log.cut import PREFIX
-from millstream.maintenance.log.legible import look_for_illegible
-from millstream.maintenance.log.losses import Losses, losses_in
+from millstream.maintenance.log.data_loss import DataLoss, data_loss_in
+from millstream.maintenance.log.next_steps import dump_step, safety_steps
 from millstream.maintenance.log.records import wall_of
-from millstream.maintenance.log.steps import looked_at, secured
-from millstream.maintenance.log.walk import behind, expect_log, log_files, manifest_of, records
+from millstream.maintenance.log.unreadable import find_unreadable
+from millstream.maintenance.log.walk import expect_log, log_files, manifest_of, records, records_behind
 from millstream.maintenance.owner import is_running
 from millstream.persistence.check import CheckReport, FileReport, Problem, check
 from millstream.persistence.disk import Disk, RealDisk, disk_error
 from millstream.persistence.frame import HEADER_SIZE, FileHeader
-from millstream.persistence.frozen_view import Picture
+from millstream.persistence.frozen_view import FrozenView
 from millstream.persistence.inventory import Progress
 from millstream.persistence.manifest import Manifest, SegmentEntry, is_segment_name, is_snapshot_name
-from millstream.persistence.predecessor import instead_of
-from millstream.persistence.segment import Scan, Verdict
+from millstream.persistence.predecessor import fallback_of
+from millstream.persistence.segment import Scan, ScanResult
 
 _LOOKS = 10
 _PAUSE = 0.02  # seconds; a write takes less, so a tail that stays as it is for all looks is no write under way
@@ -52,7 +52,7 @@ class Examination:
     first_ms: int | None
     last_ms: int | None
     under_way: int
-    losses: Losses | None
+    losses: DataLoss | None
     cut_at: tuple[str, int] | None
     kept_aside: tuple[FileReport, ...]
 
@@ -71,20 +71,20 @@ def examine_directory(directory: Path, disk: Disk | None = None, tell: Progress 
     """
     disk, directory = disk or RealDisk(), directory.absolute()
     try:
-        picture = Picture(disk, directory)
+        view = FrozenView(disk, directory)
     except OSError as error:
         raise disk_error(f"cannot check {directory}", error) from error
-    with picture:
-        expect_log(picture, directory)
-        report = check(directory, picture, tell)
+    with view:
+        expect_log(view, directory)
+        report = check(directory, view, tell)
         under_way = _live_tail(disk, directory, report)
-        manifest = manifest_of(picture, directory)
+        manifest = manifest_of(view, directory)
         if manifest is not None:
-            manifest = instead_of(picture, directory, manifest) or manifest
+            manifest = fallback_of(view, directory, manifest) or manifest
         if report.ok and manifest is not None:
-            look_for_illegible(picture, report, manifest, tell)
-        place = _first_damage(report, log_files(picture, directory))
-        first_ms, last_ms = _times(picture, directory, report)
+            find_unreadable(view, report, manifest, tell)
+        place = _first_damage(report, log_files(view, directory))
+        first_ms, last_ms = _times(view, directory, report)
         return Examination(
             report=report,
             running=is_running(directory, report.owner),
@@ -94,7 +94,7 @@ def examine_directory(directory: Path, disk: Disk | None = None, tell: Progress 
             first_ms=first_ms,
             last_ms=last_ms,
             under_way=under_way,
-            losses=losses_in(behind(picture, directory, *place)) if place and not report.newer else None,
+            losses=data_loss_in(records_behind(view, directory, *place)) if place and not report.newer else None,
             cut_at=place if place and manifest and not report.newer and not report.starts else None,
             kept_aside=tuple(f for f in report.files if f.name.startswith(("torn-", PREFIX))),
         )
@@ -109,33 +109,33 @@ def _log_bytes(report: CheckReport, manifest: Manifest | None) -> int:
 
 
 def _live_tail(disk: Disk, directory: Path, report: CheckReport) -> int:
-    """Bytes of a write that was under way when the picture was made; its problem is then none and leaves the report."""
+    """Bytes of a write that was under way when the view was made; its problem is then none and leaves the report."""
     if len(report.problems) != 1 or report.problems[0].refuses:
         return 0
     name = Path(report.problems[0].path).name
     if not is_segment_name(name):
         return 0
-    verdict = next((file.verdict for file in report.files if file.name == name), None)
-    if verdict is None or not _goes_on(disk, directory / name, verdict):
+    result = next((file.result for file in report.files if file.name == name), None)
+    if result is None or not _goes_on(disk, directory / name, result):
         return 0
     report.problems.clear()
     report.lost_bytes = report.lost_records = 0
-    return verdict.rest
+    return result.rest
 
 
-def _goes_on(disk: Disk, path: Path, verdict: Verdict) -> bool:
+def _goes_on(disk: Disk, path: Path, result: ScanResult) -> bool:
     """Whether a tail that looked torn has become a record since, or was taken back."""
     for _ in range(_LOOKS):
         file = disk.open_read(path)
         try:
             size = file.size()
-            if size < verdict.size:
+            if size < result.size:
                 return True
-            if size >= HEADER_SIZE and verdict.end:
+            if size >= HEADER_SIZE and result.end:
                 scan = Scan(file, FileHeader.decode(file.read_at(0, HEADER_SIZE)), size)
-                scan.end, scan.records = verdict.end, verdict.records
+                scan.end, scan.records = result.end, result.records
                 next(scan.runs(), None)
-                if scan.end > verdict.end:
+                if scan.end > result.end:
                     return True
         finally:
             file.close()
@@ -190,12 +190,12 @@ def advice(found: Examination) -> list[str]:
     if report.newer:
         step = f"Use the newest Millstream that ever ran on {home}, for this check too."
         return [f"{step} Cut nothing: this program cannot tell what is there."]
-    steps = secured(home)
+    steps = safety_steps(home)
     kinds = {kind_of(problem) for problem in report.problems}
     if "foreign" in kinds:
         steps += ["Move a file that does not belong to this log out of the directory, then check again."]
     if found.cut_at is not None or "manifest" in kinds:
-        steps += [looked_at(home)]
+        steps += [dump_step(home)]
     if found.cut_at is not None:
         name, offset = found.cut_at
         steps += [
@@ -204,15 +204,15 @@ def advice(found: Examination) -> list[str]:
     return steps
 
 
-def _times(picture: Picture, directory: Path, report: CheckReport) -> tuple[int | None, int | None]:
+def _times(view: FrozenView, directory: Path, report: CheckReport) -> tuple[int | None, int | None]:
     """Wall times of the first and last record."""
-    first = _wall(records(picture, directory))
-    files = [file.verdict for file in report.files if file.verdict and is_segment_name(file.name)]
-    full = [verdict for verdict in files if verdict.records]
+    first = _wall(records(view, directory))
+    files = [file.result for file in report.files if file.result and is_segment_name(file.name)]
+    full = [result for result in files if result.records]
     if first is None or not full:
         return first, first
     start = full[-1].first
-    return first, _last_wall(records(picture, directory, start=start))
+    return first, _last_wall(records(view, directory, start=start))
 
 
 def _wall(raw: Iterator[tuple[int, bytes]]) -> int | None:

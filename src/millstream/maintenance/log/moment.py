@@ -53,7 +53,7 @@ def last_before(disk: Disk, directory: Path, manifest: Manifest, until: Moment) 
     """Position of the last record that belongs to a moment.
 
     Args:
-        disk: a picture of the log.
+        disk: a frozen view of the log.
         directory: of the log.
         manifest: its manifest.
         until: the moment.

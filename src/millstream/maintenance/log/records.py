@@ -52,7 +52,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class LogRecord:
     """One log record: what one command or one transaction changed.
 
     Attributes:
@@ -68,14 +68,14 @@ class Record:
     size: int
 
 
-def read_record(position: int, payload: bytes) -> Record:
+def read_record(position: int, payload: bytes) -> LogRecord:
     """A record made readable.
 
     Raises:
         StorageError: its bytes are right by their checksum, but no record this program can read.
     """
     wall, steps = _unpack(position, payload)
-    return Record(position, wall, tuple(_change(step) for step in steps), len(payload))
+    return LogRecord(position, wall, tuple(_change(step) for step in steps), len(payload))
 
 
 class NewerRecordError(StorageError):

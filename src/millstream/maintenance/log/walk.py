@@ -6,15 +6,15 @@ from pathlib import Path
 from millstream.errors import LogCorruptError, StorageError
 from millstream.persistence.disk import Disk, DiskFile
 from millstream.persistence.frame import HEADER_SIZE, FileHeader, FormatError
-from millstream.persistence.inventory import Surveyed, gap
+from millstream.persistence.inventory import ExaminedSegment, gap
 from millstream.persistence.lockfile import NAME as LOCK
 from millstream.persistence.manifest import NAME as MANIFEST
 from millstream.persistence.manifest import Manifest, SegmentEntry, is_segment_name, is_snapshot_name, read_manifest
-from millstream.persistence.predecessor import instead_of
-from millstream.persistence.segment import Scan, judge, read_header, salvage
+from millstream.persistence.predecessor import fallback_of
+from millstream.persistence.segment import Scan, assess, read_header, salvage
 
 Tick = Callable[[int], None]
-Raw = tuple[int, bytes]
+RawRecord = tuple[int, bytes]
 """A record as the log has it: position and payload."""
 
 _KEPT = ("torn-", "cut-")
@@ -48,7 +48,7 @@ def log_files(disk: Disk, directory: Path) -> list[SegmentEntry]:
     """The log files in order: as the manifest says that a start goes by, or without one as their own headers say."""
     manifest = manifest_of(disk, directory)
     if manifest is not None:
-        return list((instead_of(disk, directory, manifest) or manifest).segments)
+        return list((fallback_of(disk, directory, manifest) or manifest).segments)
     entries = []
     for name in filter(is_segment_name, disk.list(directory)):
         file = disk.open_read(directory / name)
@@ -64,11 +64,11 @@ def log_files(disk: Disk, directory: Path) -> list[SegmentEntry]:
 
 def records(
     disk: Disk, directory: Path, *, start: int = 1, past_damage: bool = False, tick: Tick | None = None
-) -> Iterator[Raw]:
+) -> Iterator[RawRecord]:
     """The records from a position on, in order; a torn tail ends them, as it does at a start of the server.
 
     Args:
-        disk: a picture, if the log is in use.
+        disk: a frozen view, if the log is in use.
         directory: the data directory.
         start: first position wanted; files before it are not read.
         past_damage: go on behind damage with what is whole there.
@@ -95,7 +95,7 @@ def _of_file(
     *,
     past_damage: bool,
     tick: Tick | None,
-) -> Iterator[Raw]:
+) -> Iterator[RawRecord]:
     path = directory / entry.name
     try:
         file = disk.open_read(path)
@@ -117,17 +117,17 @@ def _of_file(
         if past_damage:
             for _, position, payload in salvage(file, header, scan.end, scan.records):
                 yield position, payload
-        elif error := gap(directory, Surveyed(entry, header, judge(scan)), following):
+        elif error := gap(directory, ExaminedSegment(entry, header, assess(scan)), following):
             raise error
     finally:
         file.close()
 
 
-def behind(disk: Disk, directory: Path, name: str, offset: int) -> Iterator[Raw]:
+def records_behind(disk: Disk, directory: Path, name: str, offset: int) -> Iterator[RawRecord]:
     """The whole records that cutting the log at a byte of a file would lose: there, and in every file that follows.
 
     Args:
-        disk: a picture, if the log is in use.
+        disk: a frozen view, if the log is in use.
         directory: the data directory.
         name: a log file, which may be missing.
         offset: byte in it; less than a header's size means the whole file.

@@ -1,8 +1,8 @@
 """When the log is rewritten, and who does what: a child process makes the snapshot, a thread here waits for it.
 
 The thread does nothing that takes long and holds the interpreter: it starts and waits for a process, and asks the log
-for the two moments at which files change hands (:meth:`Log.seal_off`, :meth:`Log.adopt`). A rewriting that fails leaves
-the log as it is; another is tried later, ever more rarely if it goes on failing.
+for the two moments at which files change hands (:meth:`Log.begin_rewrite`, :meth:`Log.commit_rewrite`). A rewriting
+that fails leaves the log as it is; another is tried later, ever more rarely if it goes on failing.
 """
 
 import contextlib
@@ -15,12 +15,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Protocol, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from millstream.commands.admin.info import RewriteFacts
 from millstream.commands.context.config import Config
 from millstream.errors import StorageError
 from millstream.persistence.rewrite import Rewrite
+
+if TYPE_CHECKING:
+    from millstream.persistence.log import Log
 
 log = logging.getLogger("millstream.rewriting")
 
@@ -50,42 +53,6 @@ def niceness(last: int, grown: float) -> int:
         grown: seconds in which the log has grown since.
     """
     return STANDS_BACK if last >= 0 and grown >= CALM * max(last, 1) else 0
-
-
-class RewritableLog(Protocol):
-    """What a rewriting needs of a log; :class:`millstream.persistence.log.Log` is one."""
-
-    @property
-    def directory(self) -> Path:
-        """The data directory."""
-        ...
-
-    @property
-    def place(self) -> str:
-        """What tells it from every other directory, whatever its path."""
-        ...
-
-    @property
-    def total_bytes(self) -> int:
-        """Bytes of all files of the log."""
-        ...
-
-    @property
-    def snapshot_bytes(self) -> int:
-        """Bytes of its snapshot, 0 without one."""
-        ...
-
-    def seal_off(self) -> Rewrite | None:
-        """Go on in a new file; what can be rewritten then."""
-        ...
-
-    def adopt(self, rewrite: Rewrite) -> None:
-        """Let the snapshot take the place of what it was made from."""
-        ...
-
-    def sweep(self) -> None:
-        """Remove what is not needed."""
-        ...
 
 
 @dataclass(slots=True)
@@ -126,7 +93,7 @@ class Rewriter:
 
     def __init__(
         self,
-        log: RewritableLog,
+        log: "Log",
         config: Config,
         *,
         exclusively: Callable[[Callable[[], Any]], Any] = _at_once,
@@ -208,16 +175,16 @@ class Rewriter:
         self._finish(failure)
 
     def _rewrite(self) -> None:
-        rewrite = self._exclusively(self._log.seal_off)
+        rewrite = self._exclusively(self._log.begin_rewrite)
         if rewrite is None:
             return
         before = self._log.total_bytes
         try:
             self._make(rewrite)
-            self._exclusively(lambda: self._log.adopt(rewrite))
+            self._exclusively(lambda: self._log.commit_rewrite(rewrite))
         finally:
             with contextlib.suppress(StorageError):  # harmless, and tried again at the next rewriting or start
-                self._log.sweep()
+                self._log.remove_obsolete()
         seconds = time.monotonic() - self._started
         log.info("the log was rewritten in %.1f s: %d bytes instead of %d", seconds, self._log.total_bytes, before)
 

@@ -34,6 +34,7 @@ from millstream.replies import Error, Fixed, Map, NilArray, Push, Raw, Reply, Se
 
 if TYPE_CHECKING:
     from millstream.commands.context.config import Config
+    from millstream.node.admission import Admission
 
 log = logging.getLogger("millstream.script")
 
@@ -61,10 +62,6 @@ class Runner(Protocol):
 
     def run_inside(self, ctx: Context, row: Command, argv: list[bytes]) -> Reply:
         """Run one command of a script."""
-        ...
-
-    def allows(self, session: Session, row: Command, argv: list[bytes]) -> bool:
-        """Whether the session's user may run a command; nothing is remembered of a refusal."""
         ...
 
     def refuse_inside(self, row: Command | None, line: str) -> Error:
@@ -112,10 +109,12 @@ class Scripts:
 
     Args:
         runner: the node.
+        admission: who may run what.
     """
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: Runner, admission: "Admission") -> None:
         self._runner = runner
+        self._admission = admission
         self._scripts: dict[bytes, Script] = {}
         self._lua: Any = None
         self._compile: Any = None
@@ -355,7 +354,7 @@ class Scripts:
             row = find(argv)
             if row is None or (row.handler is None and len(argv) > 1):
                 return None
-            return self._runner.allows(run.ctx.session, row, argv)
+            return self._admission.allows(run.ctx.session, row, argv)
 
         def set_resp(version: float) -> None:
             assert self._run is not None

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from millstream.client.url import CLUSTERS, SENTINELS, without_password
+from millstream.client.url import CLUSTERS, SENTINELS, SERVERS, without_password
 from millstream.errors import ConfigError, MillstreamError, UsageError
 from millstream.paths import local_path
 from millstream.spark.archiving.directory import Folder
@@ -23,7 +23,7 @@ from millstream.spark.connection import routing
 from millstream.spark.connection.connection import control_client
 from millstream.spark.connection.retry import retrying
 from millstream.spark.model.offsets import MAX_PART, ZERO, Id, Range, before_time, parse_id
-from millstream.spark.options.common import SCHEMES, find_url
+from millstream.spark.options.common import find_url
 from millstream.spark.options.read import parse as parse_options
 from millstream.spark.read.pages import Pages
 from millstream.spark.read.planner import Planner
@@ -153,7 +153,7 @@ def replay(
         UsageError: its name is that of another replay.
         ReplayError: the target refused the entries.
     """
-    folder = None if what.source.startswith(SCHEMES) else _folder(what.source)
+    folder = None if what.source.startswith(SERVERS) else _folder(what.source)
     target = _Target(what)
     try:
         done = Done()
@@ -387,7 +387,7 @@ class _Target:
     def _check_apart(self) -> None:
         """Raise if the source is this stream by another URL: ``localhost``, another user, no database named."""
         what = self._what
-        if what.stream != what.into or not what.source.startswith(SCHEMES):
+        if what.stream != what.into or not what.source.startswith(SERVERS):
             return
         assert self._client is not None
         # A source that cannot be asked now tells so when it is read.

@@ -62,8 +62,8 @@ def moments(micros: "np.ndarray[Any, np.dtype[np.int64]]") -> pa.Array:
 
 def again(words: tuple[bytes, ...], times: int) -> pa.Array:
     """``pa.string`` of these words in their order, again and again."""
-    room = 1 << max(times - 1, 0).bit_length()  # so that pages of nearly the same size share one
-    return _again(words, room)[: times * len(words)]
+    rounded = 1 << max(times - 1, 0).bit_length()  # so that pages of nearly the same size share one
+    return _again(words, rounded)[: times * len(words)]
 
 
 @functools.lru_cache(maxsize=8)

@@ -58,8 +58,10 @@ class Layout:
             if column.name in _FIXED:
                 if column.type != _FIXED[column.name]:
                     spark = "timestamp" if column.name == TIMESTAMP else "string"
-                    told = f"column {column.name!r} says where an entry comes from and is of type {spark}"
-                    raise ConfigError(f"schema: {told}: declare it so or leave it out")
+                    raise ConfigError(
+                        f"schema: column {column.name!r} says where an entry comes from and is of type {spark}: "
+                        "declare it so or leave it out"
+                    )
             elif column.name == FIELDS:
                 pairs, listed = column.type == _MAP, column.type == LISTED
                 if not pairs and not listed:
@@ -99,6 +101,7 @@ class Layout:
         return pa.RecordBatch.from_arrays(found, schema=self.schema)
 
     def _column(self, name: str, stream: str, page: Page, rows: int, bad: dict[str, Any]) -> pa.Array:
+        """One column of a page; values that are not of its type are null, and noted in ``bad``."""
         if name in self.typed:
             source = page.fields[name.encode()]
             found, mistaken = convert(source, self.typed[name])
@@ -117,6 +120,11 @@ class Layout:
 
 
 def _as_arrow(schema: "StructType") -> pa.Schema:
+    """The schema as Arrow has it, in UTC whatever the session's time zone is: ids count milliseconds in that.
+
+    Raises:
+        ConfigError: a column is of a type that Arrow has not.
+    """
     from pyspark.errors import PySparkTypeError  # noqa: PLC0415 - with the next one
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - heavy, and only executors need it
     from pyspark.sql.types import StructType  # noqa: PLC0415 - as above
@@ -133,8 +141,11 @@ def _as_arrow(schema: "StructType") -> pa.Schema:
 
 
 def _unreadable(column: "StructField") -> ConfigError:
-    told = f"column {column.name!r} is of type {column.dataType.simpleString()}"
-    return ConfigError(f"schema: {told}, which no field can be read as: declare it string and cast that")
+    kind = column.dataType.simpleString()
+    return ConfigError(
+        f"schema: column {column.name!r} is of type {kind}, which no field can be read as: declare it string and cast "
+        "that"
+    )
 
 
 def _readable(kind: pa.DataType) -> bool:
@@ -172,6 +183,6 @@ def _corrupt(bad: dict[str, Any], rows: int) -> pa.Array:
     for name, (mistaken, source) in bad.items():
         values = source.view(pa.binary())
         for row in mistaken:
-            told = found[row] = found[row] or {}
-            told[name] = values[row].as_py().decode("utf-8", "replace")
-    return pa.array([None if told is None else json.dumps(told, ensure_ascii=False) for told in found], pa.string())
+            mistakes = found[row] = found[row] or {}
+            mistakes[name] = values[row].as_py().decode("utf-8", "replace")
+    return pa.array([None if row is None else json.dumps(row, ensure_ascii=False) for row in found], pa.string())

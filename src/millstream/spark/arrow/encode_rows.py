@@ -1,7 +1,7 @@
 """Rows of a DataFrame to XADD commands as they travel, in bulk: Arrow joins the words, no value becomes an object.
 
 What a row's columns mean is in :class:`RowLayout`. The commands are kept by :mod:`millstream.spark.write.staging` and
-sent by :mod:`millstream.spark.write.commit` as they are, so that the driver need not look into them.
+sent by :mod:`millstream.spark.write.publish` as they are, so that the driver need not look into them.
 """
 
 from collections.abc import Iterator
@@ -27,6 +27,7 @@ MOST_FIELDS = 100_000
 """Fields of one row, at most; a server refuses commands of more than a million words."""
 
 _CRLF = b"\r\n"
+# As XADD takes them: the second part may be left out, and is 0 then.
 _ID = r"^(?P<ms>[0-9]{1,20})(?:-(?P<seq>[0-9]{1,20}))?$"
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
@@ -80,6 +81,11 @@ class RowLayout:
 
 
 def _check_own(kinds: dict[str, pa.DataType], target: str | None, shown: dict[str, str]) -> None:
+    """Raise unless the columns ``stream``, ``id`` and ``fields`` are of the types that they must have.
+
+    They mean what they mean in a read, so that what was read can be written as it is. Where the option names the
+    stream, a column of that name is only a place that the rows came from.
+    """
     if target is None and "stream" not in kinds:
         raise ConfigError(
             "option 'stream' is missing: say .option('stream', 'orders'), or give each row a column 'stream'"
@@ -151,6 +157,7 @@ def encode(batch: pa.RecordBatch, layout: RowLayout) -> Iterator[Commands]:
 
 
 def _encode(batch: pa.RecordBatch, layout: RowLayout) -> Commands:
+    """The commands of some rows: the parts of all rows side by side, joined row by row in one call of Arrow's."""
     rows = batch.num_rows
     head: list[Any]
     if layout.target is None:
@@ -198,6 +205,7 @@ def _sizes(values: pa.Array) -> pa.Array:
 
 
 def _digits(numbers: pa.Array) -> pa.Array:
+    """Numbers as they travel; joining takes binary only, and a cast to that is not there."""
     return pc.cast(numbers, pa.string()).view(pa.binary())
 
 
@@ -269,6 +277,7 @@ def _by_map(fields: pa.MapArray) -> tuple[Ints, list[Any]]:
 
 
 def _check_counts(counts: Ints) -> None:
+    """Raise for a row that no server takes: at the task, where it is known which rows they are."""
     if len(counts) and int(counts.min()) < 1:
         raise UsageError(
             "a row has no field (every column, or the map, is null or empty), and an entry needs one: filter such rows "
@@ -282,6 +291,11 @@ def _check_counts(counts: Ints) -> None:
 
 
 def _targets(column: pa.Array) -> tuple[Ints, list[str]]:
+    """The stream of each row as a number, and the streams: few names in many rows are looked at once each.
+
+    Raises:
+        UsageError: a row names none.
+    """
     coded = column.dictionary_encode()
     try:
         names = coded.dictionary.to_pylist()
@@ -293,6 +307,11 @@ def _targets(column: pa.Array) -> tuple[Ints, list[str]]:
 
 
 def _ids(column: pa.Array) -> list[Id]:
+    """The id of each row.
+
+    Raises:
+        UsageError: one is none; found here, before anything is visible, and not by the server amid a batch.
+    """
     if column.null_count:
         raise UsageError("a row's column 'id' is null: give each row an id, or drop the column to have them made")
     parts = pc.extract_regex(column, _ID)

@@ -34,7 +34,7 @@ class Want:
 
     @property
     def by_name(self) -> bool:
-        """Whether a field that an entry names twice has to be told from its repeats."""
+        """Whether a field that an entry names twice must be distinguished from its repeats."""
         return self.pairs or bool(self.fields)
 
 

@@ -9,13 +9,10 @@ from typing import TypeVar
 
 from millstream import times
 from millstream.client import url as url_text
-from millstream.client.url import without_password, wrong
+from millstream.client.url import CLUSTERS, EMBEDDED, SENTINELS, SERVERS, without_password, wrong
 from millstream.errors import ConfigError
 
 T = TypeVar("T")
-
-CLUSTERS, SENTINELS = "redis+cluster://", "redis+sentinel://"
-SCHEMES = ("redis://", "rediss://", "unix://", SENTINELS, CLUSTERS)
 
 _OTHER_WORDS = {
     "stream.keys": "stream",
@@ -39,7 +36,12 @@ _OTHER_WORDS = {
 
 
 def check_names(given: Iterable[str], options: Iterable[str], call: str) -> None:
-    """Raise if one of the names (lower case) is not one of the options; ``call`` is what they were given to.
+    """Raise if one of the names is not one of the options: a misspelt one would be passed over in silence.
+
+    Args:
+        given: the names, in lower case, since Spark's options have no case.
+        options: those that there are, as they are written in documents.
+        call: what they were given to, such as ``load()``.
 
     Raises:
         ConfigError: its text suggests the right name.
@@ -61,6 +63,11 @@ def check_names(given: Iterable[str], options: Iterable[str], call: str) -> None
 def read(given: Mapping[str, str], name: str, convert: Callable[[str], T]) -> T | None:
     """The value of an option, None if it was not given.
 
+    Args:
+        given: texts by the option's name in lower case.
+        name: of the option, as it is written in documents.
+        convert: from text to value; raises ``ValueError`` whose text says what it must be.
+
     Raises:
         ConfigError: ``convert`` raised ``ValueError``; its text ends in that error's.
     """
@@ -80,11 +87,20 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def one_of(first: str, second: str) -> Callable[[str], str]:
+    """What reads one of two words, in any case as Spark's own options are."""
+
+    def convert(text: str) -> str:
+        if text.lower() not in (first, second):
+            raise ValueError(f"it must be {first} or {second}")
+        return text.lower()
+
+    return convert
+
+
 def boolean(text: str) -> bool:
-    """True or false."""
-    if text.lower() not in ("true", "false"):
-        raise ValueError("it must be true or false")
-    return text.lower() == "true"
+    """True or false; Python's own ``bool`` would take the text "false" for true."""
+    return one_of("true", "false")(text) == "true"
 
 
 def not_empty(text: str) -> str:
@@ -109,17 +125,17 @@ def find_url(given: Mapping[str, str]) -> str:
         ConfigError: it is of a kind that several processes cannot share.
     """
     url = url_text.find_url(given.get("url", "").strip())
-    if url.startswith(("memory://", "file://")):
+    if url.startswith(EMBEDDED):
         raise ConfigError(
             f"option 'url' is {url!r}, which lives in one process, and Spark works in several: run "
             "`millstream serve` and give its redis:// URL"
         )
-    if not url.startswith(SCHEMES):
-        raise ConfigError(f"option 'url' must start with one of {', '.join(SCHEMES)}, as redis://127.0.0.1:6379/0 does")
+    if not url.startswith(SERVERS):
+        raise ConfigError(f"option 'url' must start with one of {', '.join(SERVERS)}, as redis://127.0.0.1:6379/0 does")
     if url.startswith((CLUSTERS, SENTINELS)):
         _check_many(url)
-    elif (told := wrong(url)) is not None:
-        raise ConfigError(f"option 'url' is {without_password(url)!r}: {told}")
+    elif (fault := wrong(url)) is not None:
+        raise ConfigError(f"option 'url' is {without_password(url)!r}: {fault}")
     return url
 
 

@@ -72,7 +72,7 @@ def of_a_table(raw: Mapping[str, str]) -> bool:
 
 
 def others(use: str) -> tuple[str, ...]:
-    """The options of reads that do nothing in this one."""
+    """The options of reads that do nothing in this one: given there they are refused, not passed over."""
     return tuple(name for name in options(BATCH, STREAM, VIEW, GROUP) if use not in _USES[name])
 
 

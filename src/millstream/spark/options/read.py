@@ -12,24 +12,25 @@ from typing import Any, TypeAlias
 from millstream import times
 from millstream.client.jsontext import TooDeepError
 from millstream.client.jsontext import parse as parse_json
-from millstream.client.url import without_password
+from millstream.client.url import CLUSTERS, without_password
 from millstream.errors import ConfigError
 from millstream.glob import matcher
 from millstream.paths import local_path
 from millstream.spark.model.offsets import MAX_PART, Id, Position, before_time, parse_id
 from millstream.spark.options import names
 from millstream.spark.options.common import (
-    CLUSTERS,
     boolean,
     check_names,
     duration,
     find_url,
     not_empty,
+    one_of,
     positive,
     read,
 )
 
 DEFAULT_DELAY_MS = 15 * 60 * 1000
+"""How long a micro-batch waits for ``minEntriesPerTrigger``, as Kafka's source has it (``maxTriggerDelay``)."""
 
 Where: TypeAlias = str | Mapping[str, "Id | Position | str"]
 """A place in the streams: ``"earliest"``, ``"latest"``, or by stream an id (with its count or without) or one of these
@@ -58,6 +59,7 @@ class Options:
         archive: directory of the archive that holds what was trimmed; None without one.
         live_tail: whether the streams are read after the archive.
         pushdown: whether filters on ids and times choose what is read of an archive; safe for one query a ``load()``.
+        given: names of the options that were given, in lower case.
     """
 
     url: str
@@ -81,7 +83,11 @@ class Options:
     given: frozenset[str] = field(default_factory=frozenset)
 
     def refuse(self, use: str, kind: str) -> None:
-        """Raise if an option was given that does nothing in this use (see ``names``), called ``kind``."""
+        """Raise if an option was given that does nothing in this use (see ``names``), called ``kind``.
+
+        Raises:
+            ConfigError: it names the option.
+        """
         for name in names.others(use):
             if name.lower() in self.given:
                 raise ConfigError(f"option {name!r} does nothing in {kind}: leave it out")
@@ -101,7 +107,7 @@ def parse(raw: Mapping[str, str]) -> Options:
     """Check every option given.
 
     Raises:
-        ConfigError: one is unknown, has a value that cannot be meant, or contradicts another.
+        ConfigError: one is unknown, has an invalid value, or contradicts another.
     """
     given = {name.lower(): value for name, value in raw.items()}
     check_names(given, names.options(names.BATCH, names.STREAM, names.VIEW, names.GROUP), "load()")
@@ -123,10 +129,10 @@ def parse(raw: Mapping[str, str]) -> Options:
         min_partitions=limits["minPartitions"],
         max_per_partition=limits["maxEntriesPerPartition"],
         fail_on_loss=read(given, "failOnDataLoss", boolean) is not False,
-        skip_missing=read(given, "onMissingStream", _missing) == "skip",
+        skip_missing=read(given, "onMissingStream", one_of("fail", "skip")) == "skip",
         group=read(given, "group", not_empty),
         fields=read(given, "fields", _field_names) or (),
-        from_replica=read(given, "readFrom", _server) == "replica",
+        from_replica=read(given, "readFrom", one_of("primary", "replica")) == "replica",
         archive=archive,
         live_tail=live_tail,
         pushdown=read(given, "pushdown", boolean) is True,
@@ -161,6 +167,7 @@ def parse_entries(raw: Mapping[str, str]) -> Options:
 
 
 def _check_together(found: Options) -> None:
+    """Raise for options that contradict each other: one of them would do nothing, and its user would not know."""
     if found.starting == "group" and found.group is None:
         raise ConfigError("option 'startingOffsets' is 'group': name the consumer group by option 'group'")
     if found.min_entries is None:
@@ -173,6 +180,7 @@ def _check_together(found: Options) -> None:
 
 
 def _names(text: str) -> tuple[str, ...]:
+    """Names with commas between them; a stream that is named a second time would be read a second time."""
     found = tuple(name.strip() for name in text.split(","))
     if not all(found):
         raise ValueError("it must be names with commas between them")
@@ -182,24 +190,13 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _field_names(text: str) -> tuple[str, ...]:
+    """Names of fields that become columns, none of them that of a column which every entry has."""
     found = _names(text)
     for name in found:
         if (own := names.column_of_an_entry(name)) is not None:
             such = f"{name!r} is" if own == name else f"Spark takes {name!r} for {own!r},"
             raise ValueError(f"{such} a column of every entry; read that field from the map, fields['{name}']")
     return found
-
-
-def _missing(text: str) -> str:
-    if text.lower() not in ("fail", "skip"):
-        raise ValueError("it must be fail or skip")
-    return text.lower()
-
-
-def _server(text: str) -> str:
-    if text.lower() not in ("primary", "replica"):
-        raise ValueError("it must be primary or replica")
-    return text.lower()
 
 
 def _archive(given: Mapping[str, str]) -> tuple[str | None, bool]:
@@ -213,6 +210,7 @@ def _archive(given: Mapping[str, str]) -> tuple[str | None, bool]:
 
 
 def _folder(text: str) -> str:
+    """A directory of this machine; what is wrong with it as every option's converter says it."""
     try:
         return str(local_path(not_empty(text)))
     except ConfigError as problem:
@@ -220,6 +218,7 @@ def _folder(text: str) -> str:
 
 
 def _which(given: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
+    """The streams that are named, or the pattern that finds them; one of the two, since streams come and go with it."""
     streams = read(given, "stream", _names)
     pattern = read(given, "streamPattern", not_empty)
     if streams and pattern:
@@ -277,6 +276,10 @@ def _instant(text: str) -> int:
 
 
 def _offsets(text: str) -> Where:
+    """A word for all streams, or a place for each.
+
+    As Kafka's source has it, so that what people know holds; the ids and counts are Redis's.
+    """
     if text.lower() in ("earliest", "latest", "group"):
         return text.lower()
     wanted = 'it must be earliest, latest, or a JSON such as {"orders": "1700000000000-0"}'
@@ -305,6 +308,10 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _one_place(key: str, value: Any) -> Id | Position | str:
+    """A stream's place: a word, an id, or an id with the counts that a query's progress shows.
+
+    With its counts a new query goes on exactly where another one was, without counting entries again.
+    """
     if isinstance(value, dict) and isinstance(value.get("id"), str) and "n" in value:
         at = parse_id(value["id"])  # an offset as a query's progress shows it
         n, holes = (_count(key, name, value.get(name, 0)) for name in ("n", "holes"))
@@ -315,6 +322,7 @@ def _one_place(key: str, value: Any) -> Id | Position | str:
 
 
 def _count(key: str, name: str, value: Any) -> int:
+    """A number of entries; True is none, though Python has it for 1."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ValueError(f"{name!r} of stream {key!r} is {value!r} and must be a number of entries")
     return value

@@ -10,6 +10,7 @@ from millstream.spark.options import common as opts
 from millstream.spark.options import names
 
 DEFAULT_TIMEOUT_MS = 24 * 3600 * 1000
+"""How long staged rows wait for a commit: longer than any job, so that only those of dead ones end by it."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class SinkOptions:
         staging_ms: how long rows wait for a commit that does not come.
         app: whose writes are counted by ``version``, for a batch write that may be run again.
         version: of this write.
+        given: names of the options that were given, in lower case.
     """
 
     url: str
@@ -45,7 +47,11 @@ class SinkOptions:
         return without_password(self.url)
 
     def refuse_batch_only(self) -> None:
-        """Raise if an option was given that means nothing in a streaming query."""
+        """Raise if an option was given that means nothing in a streaming query.
+
+        Raises:
+            ConfigError: it names the option.
+        """
         for name in names.options(names.APPEND):
             if name.lower() in self.given:
                 raise ConfigError(
@@ -57,7 +63,7 @@ def parse(raw: Mapping[str, str]) -> SinkOptions:
     """Check every option given.
 
     Raises:
-        ConfigError: one is unknown or belongs to reading, has a value that cannot be meant, or contradicts another.
+        ConfigError: one is unknown or belongs to reading, has an invalid value, or contradicts another.
     """
     given = {name.lower(): value for name, value in raw.items() if name.lower() not in names.PASSED_TO_SINKS}
     if given.get("asyncprogresstrackingenabled", "").lower() == "true":
@@ -84,6 +90,7 @@ def parse(raw: Mapping[str, str]) -> SinkOptions:
 
 
 def _check_together(found: SinkOptions) -> None:
+    """Raise for options that contradict each other, or of which one does nothing without the other."""
     trims = [name for name in ("maxLen", "minId", "retention") if name.lower() in found.given]
     if len(trims) > 1:
         raise ConfigError(f"options {trims[0]!r} and {trims[1]!r} are both given: trim by one of them")
@@ -96,12 +103,14 @@ def _check_together(found: SinkOptions) -> None:
 
 
 def _one_stream(text: str) -> str:
+    """The key of the target, commas and all: only a read takes several streams."""
     if not text:
         raise ValueError("it must be the key of a stream")
     return text
 
 
 def _version(text: str) -> int:
+    """The number of a write, from 0 on: numbers of batches, as ``foreachBatch`` gives them, are as good."""
     if not text.isascii() or not text.isdigit():
         raise ValueError("it must be a whole number, one more for each write")
     return int(text)

@@ -29,21 +29,21 @@ class Planner:
 
     def __init__(self, options: "Options") -> None:
         self._options = options
-        self._survey = StreamInfo(options)
+        self._streams = StreamInfo(options)
         self._indexes: dict[str, Index] = {}
         self._joined: list[str] = []
         self._scan_due = 0.0
         self._hold_until = time.monotonic() + options.max_delay_ms / 1000
         self._target: dict[str, StreamState] | None = None
         self._published: dict[str, tuple[Id, int]] = {}
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._ends: dict[str, int] = {}  # entries added to each stream by the last look at it
         self._gone: set[str] = set()
         self.latest: Offset = {}
 
     def close(self) -> None:
         """Give the connection back."""
-        self._survey.close()
+        self._streams.close()
 
     # --- where a query begins, and bounded reads ---------------------------------------------------------------------
 
@@ -53,7 +53,7 @@ class Planner:
         Raises:
             ConfigError: a named stream does not exist, or a place names a stream that does not.
         """
-        states = self._existing(self._survey.keys())
+        states = self._existing(self._streams.keys())
         if where == "group":
             return self._from_group(states)
         found = {}
@@ -73,7 +73,7 @@ class Planner:
 
     def _counted(self, key: str, ident: Id, state: StreamState) -> Position:
         """The place after an entry, its count found by counting what follows."""
-        after = self._survey.walk(key, ident, state.last, stride=1 << 62)[1]
+        after = self._streams.walk(key, ident, state.last, stride=1 << 62)[1]
         return Position.at(ident, state.added - after)
 
     def _from_group(self, states: Mapping[str, StreamState]) -> Offset:
@@ -84,7 +84,7 @@ class Planner:
         """
         group = self._options.group or ""
         found = {}
-        for key, place in self._survey.group_places(group, states).items():
+        for key, place in self._streams.group_places(group, states).items():
             if place is None and self._options.pattern is None:
                 raise ConfigError(
                     f"option 'startingOffsets' is 'group', and stream {key!r} has no group {group!r}: say where to "
@@ -99,7 +99,7 @@ class Planner:
 
     def bounded(self, starting: "Where", ending: "Where") -> list[Range]:
         """The parts of a batch read, up to the present end of the streams at most."""
-        states = self._existing(self._survey.keys())
+        states = self._existing(self._streams.keys())
         starts = self._places(states, starting, "startingOffsets")
         ends = self._places(states, ending, "endingOffsets")
         found = []
@@ -135,7 +135,7 @@ class Planner:
 
     def _existing(self, keys: list[str]) -> dict[str, StreamState]:
         found = {}
-        for key, state in self._survey.states(keys).items():
+        for key, state in self._streams.states(keys).items():
             if state is not None:
                 found[key] = state
             elif self._options.pattern is None:
@@ -155,7 +155,7 @@ class Planner:
 
         A stream that is missing is dealt with where it is known how far it was read.
         """
-        states = self._survey.states(self._survey.keys())
+        states = self._streams.states(self._streams.keys())
         self._target = {key: state for key, state in states.items() if state is not None}
         self._ends.update({key: state.added for key, state in self._target.items()})
 
@@ -207,7 +207,7 @@ class Planner:
         keys = self._participants(start)
         found = {}
         self._gone = set()
-        for key, state in self._survey.states(keys).items():
+        for key, state in self._streams.states(keys).items():
             at = start.get(key)
             if state is None:
                 if at is not None:
@@ -252,7 +252,7 @@ class Planner:
             return sorted({*start, *self._target})
         now = time.monotonic()
         if now >= self._scan_due:
-            self._joined = self._survey.keys(sure=False)
+            self._joined = self._streams.keys(sure=False)
             self._scan_due = now + SCAN_SECONDS
         return sorted({*start, *self._joined})
 
@@ -269,7 +269,7 @@ class Planner:
         known = self._indexes[key].cut(at, budget)
         if known is not None and known[0] <= limit.last:
             return at.advanced(*known)
-        kept, rows = self._survey.walk(key, at.id, limit.last, stride=budget, most=budget)
+        kept, rows = self._streams.walk(key, at.id, limit.last, stride=budget, most=budget)
         if rows < budget:  # deletions: fewer entries are there than were added
             return at.advanced(limit.last, limit.added)
         cut = offsets.counted_cut(at, state, kept[-1], rows)
@@ -287,10 +287,10 @@ class Planner:
             )
         self._warn(str(loss))
 
-    def _warn(self, told: str) -> None:
-        if told not in self._told:
-            self._told.add(told)
-            logger.warning("%s; reading goes on", told)
+    def _warn(self, message: str) -> None:
+        if message not in self._warned:
+            self._warned.add(message)
+            logger.warning("%s; reading goes on", message)
 
     def _publish(self, start: Mapping[str, Position]) -> None:
         """Show in the query's group what is known to be done: every tool for Redis then shows its lag."""
@@ -300,9 +300,9 @@ class Planner:
         news = {key: (at.id, at.n) for key, at in start.items() if self._published.get(key) != (at.id, at.n)}
         if not news:
             return
-        there = [key for key, state in self._survey.states(news).items() if state is not None]
-        self._survey.claim_group(group, there)
-        failed = self._survey.publish(group, {key: news[key] for key in there})
+        there = [key for key, state in self._streams.states(news).items() if state is not None]
+        self._streams.claim_group(group, there)
+        failed = self._streams.publish(group, {key: news[key] for key in there})
         self._published.update({key: news[key] for key in there if key not in failed})
 
     # --- partitions --------------------------------------------------------------------------------------------------
@@ -316,7 +316,7 @@ class Planner:
         wholes = offsets.batch_ranges(start, end)
         if not wholes:
             return []
-        states = self._survey.states([whole.key for whole in wholes])
+        states = self._streams.states([whole.key for whole in wholes])
         for whole in wholes:
             since = start.get(whole.key)
             at = since if since and since.id == whole.start else Position.at(whole.start, whole.start_n)
@@ -331,7 +331,7 @@ class Planner:
 
     def parts(self, wholes: Sequence[Range]) -> list[Range]:
         """Ranges cut into what one task reads each; those with nothing in them are left out."""
-        firsts = self._survey.firsts({whole.key: (whole.start, whole.end) for whole in wholes})
+        firsts = self._streams.firsts({whole.key: (whole.start, whole.end) for whole in wholes})
         total = sum(whole.rows for whole in wholes)
         found: list[Range] = []
         for whole in wholes:
@@ -346,6 +346,6 @@ class Planner:
         if most is not None and whole.rows > most:
             if self._options.min_partitions is not None:
                 most = min(most, -(-whole.rows // parts))
-            return offsets.cut_at(whole, self._survey.walk(whole.key, whole.start, whole.end, stride=most)[0])
+            return offsets.cut_at(whole, self._streams.walk(whole.key, whole.start, whole.end, stride=most)[0])
         index = self._indexes.get(whole.key)
         return offsets.split(whole, parts, index.between(whole.start, whole.end) if index else ())

@@ -165,9 +165,9 @@ class Recovery:
         self._renewal = LeaseRenewal(url, group, min(min_idle, _LOCK_MS), self._renew_lock)
         if dead == stream:
             raise ConfigError(f"dead={dead!r} is the stream itself, whose consumers would be given its dead letters")
-        survey = StreamInfo(read.parse({"url": url, "stream": stream}))
-        survey.states([stream])  # the first contact, which says what is wrong with the URL or the key
-        survey.close()
+        info = StreamInfo(read.parse({"url": url, "stream": stream}))
+        info.states([stream])  # the first contact, which says what is wrong with the URL or the key
+        info.close()
         if url.startswith(CLUSTERS) and slot_of(dead or dead_key(stream)) != slot_of(stream):
             raise ConfigError(
                 f"dead={dead or dead_key(stream)!r}: on a cluster it must be in the slot of {stream!r}, since a dead "

@@ -1,7 +1,7 @@
 """Decisions on entries that a recovery holds, carried out: acknowledged, released to anybody, or dead.
 
 Each is done in a way that may be done again after a kill, since what is done is held no more. Dead letters are written
-by :func:`millstream.client.dead_letter.transaction.by_transaction`, as the worker writes its own.
+by :func:`millstream.client.dead_letter.transaction.DeadLetterTransaction`, as the worker writes its own.
 """
 
 import time
@@ -16,10 +16,10 @@ from millstream.client.dead_letter.letter import DeadLetter, take_history
 from millstream.client.dead_letter.transaction import (
     BATCH,
     DeadLetterRoute,
+    DeadLetterTransaction,
     Exchange,
     Fate,
     LettersRefusedError,
-    by_transaction,
 )
 from millstream.client.slots import beside
 from millstream.errors import UsageError
@@ -191,10 +191,10 @@ class Settler:
                 counts.dead += fate is Fate.DEAD
                 counts.taken += fate is Fate.LOST
 
-        unsure: set[bytes] = set()
+        transaction = DeadLetterTransaction(self._route, set(), report)
         for _ in range(_TRIES):
             try:
-                if self._drive(by_transaction(self._route, entries, unsure, report, tries=_TRIES)):
+                if self._drive(transaction.by_transaction(entries, _TRIES)):
                     return
                 break
             except LettersRefusedError as refused:

@@ -52,7 +52,20 @@ class Staged(WriterCommitMessage):
 
 
 def stage(options: SinkOptions, layout: RowLayout, writer: str, batches: "Iterable[pa.RecordBatch]") -> Staged:
-    """A task's work: rows to the server, unseen."""
+    """A task's work: rows to the server, unseen.
+
+    Args:
+        options: of the write.
+        layout: of the rows.
+        writer: whose they are: a query, a numbered job, or one write.
+        batches: the rows of one partition.
+
+    Returns:
+        What was staged, or what is wrong with the rows; the driver raises that.
+
+    Raises:
+        OSError: the server was away for too long, which makes Spark repeat the task.
+    """
     staging = Staging(options, writer)
     try:
         staging.write(batches, layout)
@@ -83,6 +96,14 @@ def settle(
 ) -> None:
     """The driver's work: the rows of all tasks, seen.
 
+    Args:
+        options: of the write.
+        writer: whose rows they are.
+        version: number of the batch, or of the write; a higher one is a later one.
+        messages: of all tasks.
+        lasting: whether the writer comes back with the same batch after a crash.
+        in_order: whether a batch older than the last one is an error; else it counts as written.
+
     Raises:
         UsageError: a task found something wrong with its rows, or they cannot be published.
     """
@@ -98,7 +119,13 @@ def settle(
 
 
 def withdraw(options: SinkOptions, writer: str, *, lasting: bool) -> None:
-    """The driver's work after a failure: what tasks have staged is removed, as far as the server is there."""
+    """The driver's work after a failure: what tasks have staged is removed, as far as the server is there.
+
+    Args:
+        options: of the write.
+        writer: whose rows they are.
+        lasting: as for :func:`settle`; rows that were decided upon stay then.
+    """
     sink_commit = SinkCommit(options, writer, lasting=lasting)
     try:
         sink_commit.discard()
@@ -216,6 +243,11 @@ class BatchSink(DataSourceArrowWriter):
 def stream_sink(options: SinkOptions, schema: StructType, *, overwrite: bool) -> StreamSink:
     """What ``writeStream`` needs.
 
+    Args:
+        options: of the write.
+        schema: of its rows.
+        overwrite: whether Spark would replace what is there, which is the output mode "complete".
+
     Raises:
         ConfigError: of an option, the columns or the output mode.
     """
@@ -232,6 +264,11 @@ def stream_sink(options: SinkOptions, schema: StructType, *, overwrite: bool) ->
 
 def batch_sink(options: SinkOptions, schema: StructType, *, overwrite: bool) -> BatchSink:
     """What ``write`` needs.
+
+    Args:
+        options: of the write.
+        schema: of its rows.
+        overwrite: whether Spark would replace what is there, which is the mode "overwrite".
 
     Raises:
         ConfigError: of an option, the columns or the mode.

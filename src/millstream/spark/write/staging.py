@@ -208,14 +208,20 @@ class Staging:
 
 def _fitting(sizes: "np.ndarray[Any, Any]", words: "np.ndarray[Any, Any]", waiting: _Waiting) -> int:
     """How many of the rows go into the piece that waits; at least one if it is empty."""
-    room = PIECE_ROWS - waiting.rows
-    by_bytes = int(np.searchsorted(np.cumsum(sizes[:room]), PIECE_BYTES - waiting.size, side="right"))
-    by_words = int(np.searchsorted(np.cumsum(words[:room]), PIECE_WORDS - waiting.words, side="right"))
-    return max(min(room, by_bytes, by_words), 0 if waiting.rows else 1)
+    left = PIECE_ROWS - waiting.rows
+    by_bytes = int(np.searchsorted(np.cumsum(sizes[:left]), PIECE_BYTES - waiting.size, side="right"))
+    by_words = int(np.searchsorted(np.cumsum(words[:left]), PIECE_WORDS - waiting.words, side="right"))
+    return max(min(left, by_bytes, by_words), 0 if waiting.rows else 1)
 
 
 def not_increasing(stream: str, last: object, ident: object) -> UsageError:
-    """The error for ids that do not grow."""
+    """The error for ids that do not grow.
+
+    Args:
+        stream: the target.
+        last: the id before, in the stream or among the rows.
+        ident: the one that is not above it.
+    """
     return UsageError(
         f"column 'id': {ident} comes after {last} in stream {stream!r}, and ids must grow from row to row, partition "
         "to partition and batch to batch: sort by it (in one partition, or by ranges), or drop the column to have ids "

@@ -89,7 +89,13 @@ def checked(middlewares: "Iterable[Middleware | Callable[..., Awaitable[Any]]]")
 
 
 def chain(middlewares: Sequence[Middleware], hook: str, innermost: Callable[[Any], Awaitable[Any]]) -> Any:
-    """``innermost`` with the hooks of that name around it that are overridden; itself when there are none."""
+    """``innermost`` with the hooks of that name around it that are overridden; itself when there are none.
+
+    Args:
+        middlewares: the first is outermost.
+        hook: ``run``, ``run_batch`` or ``publish``.
+        innermost: what the hooks are around.
+    """
     call = innermost
     for one in reversed(middlewares):
         if getattr(type(one), hook) is not getattr(Middleware, hook):

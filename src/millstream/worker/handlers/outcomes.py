@@ -121,12 +121,12 @@ def _why(error: BaseException) -> str:
 
 
 def _kind(error: BaseException) -> Failure:
-    if isinstance(error, Reject):
-        return Failure.REJECT
-    if isinstance(error, Nack):
-        return Failure.NACK
-    if isinstance(error, PayloadError):
-        return Failure.INVALID
-    if isinstance(error, DeliveryLimitError):
-        return Failure.OVERDUE
-    return Failure.ERROR
+    return next((failure for kind, failure in _KINDS if isinstance(error, kind)), Failure.ERROR)
+
+
+_KINDS = (
+    (Reject, Failure.REJECT),
+    (Nack, Failure.NACK),
+    (PayloadError, Failure.INVALID),
+    (DeliveryLimitError, Failure.OVERDUE),
+)

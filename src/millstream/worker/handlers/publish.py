@@ -61,7 +61,15 @@ def xadd(
     idempotent: str | None,
     producer: str | None = None,
 ) -> Command:
-    """The command; ``idempotent`` is the id by which the server knows a repetition."""
+    """The command.
+
+    Args:
+        stream: key of the stream.
+        fields: names and values in turn.
+        trim: words of :func:`trimming`.
+        idempotent: the id by which the server knows a repetition (XADD IDMP); None where it need not.
+        producer: whose ids that one is compared with; derived from the id when None.
+    """
     words: tuple[str | int, ...] = ()
     if idempotent is not None:
         words = ("IDMP", producer or producer_of(idempotent), idempotent)

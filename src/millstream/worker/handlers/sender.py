@@ -1,6 +1,6 @@
 """Adding entries for one event loop: over a connection of its own, and again where no answer came, if that is wished.
 
-An XADD whose reply is lost may have been carried out, so that to send it again may add the entry twice. Where
+An XADD whose reply is lost may have been carried out, so that to send it again may add a second entry. Where
 ``retry`` is given, each publish has a mark by which the server knows it again:
 
 * with XADD IDMP (Millstream, Redis 8.6) an id under a producer's name that no other publish uses meanwhile: the server
@@ -44,7 +44,7 @@ WORDS_LIMIT = 7_500
 _LONGER_MS = 60_000
 #: Seconds between two tries.
 _PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)
-#: Seconds a server remembers an id unless it is told otherwise, and how many of them are left for the way to it.
+#: Seconds a server remembers an id unless it is configured otherwise, and how many of them are left for the way to it.
 _IDMP_SECONDS = 100.0
 _MARGIN = 5.0
 
@@ -87,7 +87,18 @@ class Sender:
         return self._capabilities
 
     async def add(self, stream: str, fields: list[bytes], how: How) -> str:
-        """Add one entry and return its id; see :meth:`millstream.App.publish`."""
+        """Add one entry and return its id.
+
+        Args:
+            stream: key of the stream.
+            fields: names and values in turn.
+            how: trimmed, known again and repeated how, see :class:`How`.
+
+        Raises:
+            UsageError: a repetition is asked for and could not be told from a second entry, or for no length of time.
+            ResponseError: the server refused.
+            Disconnected: no answer came in time.
+        """
         trim, idempotent, given = how
         if given is None:
             return str(await self.line.call(*xadd(stream, fields, trim, idempotent)), "ascii")

@@ -38,7 +38,10 @@ class EntryFilter(logging.Filter):
 
 
 class LogContext(Middleware):
-    """Sets the context for the time of a run; for a batch ``entry_id`` is the first entry's."""
+    """Sets the context for the time of a run; for a batch ``entry_id`` is the first entry's.
+
+    A context variable goes with the run wherever it goes, into tasks that the handler starts and into its thread.
+    """
 
     async def run(self, call_next: Run, msg: Message) -> Any:
         """One run."""
@@ -58,6 +61,7 @@ class LogContext(Middleware):
 
 
 def _describe(msg: Message) -> Mapping[str, str | int]:
+    """The same names as the worker's own log records have, so that one filter finds both."""
     return {
         "stream": msg.stream,
         "group": msg.group,

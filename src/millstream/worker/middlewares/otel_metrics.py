@@ -53,8 +53,14 @@ class Instruments:
 
     @contextlib.contextmanager
     def processing(self, stream: str, group: str, messages: int) -> Iterator[None]:
-        """Around one run of a handler; a Nack or Reject is its word and not an error."""
-        known = {**_place(stream, "process"), "messaging.consumer.group.name": group}
+        """Around one run of a handler; a Nack or Reject is a decision of the handler and not an error.
+
+        Args:
+            stream: key of the stream.
+            group: name of the consumer group.
+            messages: how many the handler gets, more than one for a batch.
+        """
+        known = {**place(stream, "process"), "messaging.consumer.group.name": group}
         self._consumed.add(messages, known)
         ended: dict[str, str] = {}
         begun = time.perf_counter()
@@ -72,7 +78,8 @@ class Instruments:
     @contextlib.contextmanager
     def sending(self, stream: str) -> Iterator[None]:
         """Around one publish; what has no form as an entry was never sent."""
-        known, failed, sent = _place(stream, "send"), {}, True
+        # a publish that failed at the server was sent all the same: those who count traffic want to see it
+        known, failed, sent = place(stream, "send"), {}, True
         begun = time.perf_counter()
         try:
             yield
@@ -87,7 +94,8 @@ class Instruments:
                 self._sent.add(1, {**known, **failed})
 
 
-def _place(stream: str, operation: str) -> dict[str, str]:
+def place(stream: str, operation: str) -> dict[str, str]:
+    """Attributes that every measurement has: which stream, and what was done with it."""
     return {
         "messaging.system": SYSTEM,
         "messaging.destination.name": stream,

@@ -7,7 +7,8 @@ The context travels in the headers of the entry's envelope. An entry of plain fi
 a trace of its own, and a publish of plain fields stays one, untouched.
 """
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from millstream.errors import ConfigError
@@ -20,7 +21,7 @@ try:
     from opentelemetry.propagate import extract, inject
     from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 
-    from millstream.worker.middlewares.otel_metrics import SYSTEM, Instruments
+    from millstream.worker.middlewares.otel_metrics import Instruments, place
 except ImportError as missing:
     raise ConfigError("tracing needs OpenTelemetry: install millstream[otel]") from missing
 
@@ -43,48 +44,60 @@ class Tracing(Middleware):
 
     async def run(self, call_next: Run, msg: Message) -> Any:
         """``process <stream>``, child of the span that published the entry if its headers tell."""
-        with (
-            self._tracer.start_as_current_span(
-                f"process {msg.stream}",
-                context=_context(msg),
-                kind=SpanKind.CONSUMER,
-                attributes={
-                    **_place(msg.stream, "process"),
-                    "messaging.consumer.group.name": msg.group,
-                    "messaging.client.id": msg.consumer,
-                    "messaging.message.id": msg.id,
-                    "messaging.message.delivery_attempt": msg.delivery_count,
-                },
-                record_exception=False,
-                set_status_on_exception=False,
-            ) as span,
-            self._instruments.processing(msg.stream, msg.group, 1),
-        ):
-            return await _told(span, call_next(msg))
+        known = {"messaging.message.id": msg.id, "messaging.message.delivery_attempt": msg.delivery_count}
+        with self._processing(msg, 1, known, context=_context(msg)):
+            return await call_next(msg)
 
     async def run_batch(self, call_next: RunBatch, msgs: Sequence[Message]) -> Any:
         """One span for the batch, linked to the spans that published its entries."""
         spans = [trace.get_current_span(_context(msg)).get_span_context() for msg in msgs]
+        links = [Link(one) for one in spans if one.is_valid]
+        with self._processing(msgs[0], len(msgs), {"messaging.batch.message_count": len(msgs)}, links=links):
+            return await call_next(msgs)
+
+    @contextlib.contextmanager
+    def _processing(self, first: Message, messages: int, known: Mapping[str, Any], **options: Any) -> Iterator[None]:
+        """The span and the metrics of one run; what it raised is recorded, a Nack or Reject not as a fault.
+
+        Args:
+            first: of the messages; all have its stream, group and consumer.
+            messages: how many the handler got.
+            known: attributes of this kind of run.
+            options: of the span.
+        """
         with (
             self._tracer.start_as_current_span(
-                f"process {msgs[0].stream}",
+                f"process {first.stream}",
                 kind=SpanKind.CONSUMER,
-                links=[Link(one) for one in spans if one.is_valid],
                 attributes={
-                    **_place(msgs[0].stream, "process"),
-                    "messaging.consumer.group.name": msgs[0].group,
-                    "messaging.client.id": msgs[0].consumer,
-                    "messaging.batch.message_count": len(msgs),
+                    **_place(first.stream, "process"),
+                    "messaging.consumer.group.name": first.group,
+                    "messaging.client.id": first.consumer,
+                    **known,
                 },
                 record_exception=False,
                 set_status_on_exception=False,
+                **options,
             ) as span,
-            self._instruments.processing(msgs[0].stream, msgs[0].group, len(msgs)),
+            self._instruments.processing(first.stream, first.group, messages),
         ):
-            return await _told(span, call_next(msgs))
+            try:
+                yield
+            except (Nack, Reject) as said:
+                span.set_attribute("millstream.outcome", type(said).__name__.lower())
+                raise
+            except Exception as error:
+                # here and not by the span's own means, which would take a Nack for a fault as well
+                span.record_exception(error)
+                span.set_attribute("error.type", type(error).__qualname__)
+                span.set_status(Status(StatusCode.ERROR, str(error)))
+                raise
 
     async def publish(self, call_next: Publish, publication: Publication) -> str:
-        """``send <stream>``; the context is put into the headers, if the entry has any."""
+        """``send <stream>``; the context is put into the headers, if the entry has any.
+
+        An entry of plain fields stays one: to put it into an envelope would change what other readers get.
+        """
         with self._tracer.start_as_current_span(
             f"send {publication.stream}", kind=SpanKind.PRODUCER, attributes=_place(publication.stream, "send")
         ) as span:
@@ -105,23 +118,5 @@ def _context(msg: Message) -> Context:
 
 
 def _place(stream: str, operation: str) -> dict[str, str]:
-    return {
-        "messaging.system": SYSTEM,
-        "messaging.destination.name": stream,
-        "messaging.operation.name": operation,
-        "messaging.operation.type": operation,
-    }
-
-
-async def _told(span: "trace.Span", work: Any) -> Any:
-    """Await the run; what it raised is told to the span, a Nack or Reject as an attribute and not as a fault."""
-    try:
-        return await work
-    except (Nack, Reject) as said:
-        span.set_attribute("millstream.outcome", type(said).__name__.lower())
-        raise
-    except Exception as error:
-        span.record_exception(error)
-        span.set_attribute("error.type", type(error).__qualname__)
-        span.set_status(Status(StatusCode.ERROR, str(error)))
-        raise
+    """What the conventions want of every span: what the metrics have, and the type, which is the operation's name."""
+    return {**place(stream, operation), "messaging.operation.type": operation}

@@ -1,6 +1,6 @@
 """What the server says about a stream and the groups that are read here, asked in one round trip or two.
 
-Everything asked costs the same however long the stream is (XINFO STREAM without FULL); only what is told of consumers
+Everything asked costs the same however long the stream is (XINFO STREAM without FULL); only what is said of consumers
 grows, with their number. What the server refuses to tell, or has no such thing, is None or lacks.
 """
 
@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from redis.exceptions import ResponseError
 
 from millstream.client.line import Command, Line, Reply
+from millstream.client.ranges import order_of
 from millstream.clock import SystemClock
 
 _PATIENCE = 3.0
@@ -74,7 +75,7 @@ async def ask(
     asked += [("XLEN", key) for key in dead]
     asked += [("XPENDING", stream, group) for group in groups]
     asked += [("XINFO", "CONSUMERS", stream, group) for group in groups if consumers]
-    replies = [_told(reply) for reply in await line.calls(asked, timeout=_PATIENCE)]
+    replies = [_unless_refused(reply) for reply in await line.calls(asked, timeout=_PATIENCE)]
     length, about, rows = replies[:3]
     waiting, further = replies[3 : 3 + len(dead)], replies[3 + len(dead) :]
     info = None if about is None else _record(about)
@@ -95,7 +96,7 @@ async def ask(
 
 def milliseconds(entry: bytes) -> int:
     """The first part of an entry's id."""
-    return _order(entry)[0]
+    return order_of(entry)[0]
 
 
 def _pending(summary: Reply) -> tuple[int | None, float | None]:
@@ -118,17 +119,17 @@ async def _undelivered(
         return {}
     last = info["last-entry"]
     delivered = {group: row["last-delivered-id"] for group, row in groups.items() if row is not None}
-    behind = [group for group, entry in delivered.items() if last and _order(last[0]) > _order(entry)]
+    behind = [group for group, entry in delivered.items() if last and order_of(last[0]) > order_of(entry)]
     found = dict.fromkeys(delivered.keys() - behind, 0.0)
     asked: list[Command] = [("XRANGE", stream, b"(" + delivered[group], "+", "COUNT", 1) for group in behind]
     replies = await line.calls(asked, timeout=_PATIENCE) if asked else []
-    for group, entries in zip(behind, map(_told, replies), strict=True):
+    for group, entries in zip(behind, map(_unless_refused, replies), strict=True):
         if entries is not None:
             found[group] = _age(entries[0][0]) if entries else 0.0
     return found
 
 
-def _told(reply: Reply) -> Reply:
+def _unless_refused(reply: Reply) -> Reply:
     """The reply, None for a refusal."""
     return None if isinstance(reply, ResponseError) else reply
 
@@ -139,11 +140,6 @@ def _records(rows: Reply) -> list[Record]:
 
 def _record(row: Sequence[Any]) -> Record:
     return {name.decode(): value for name, value in zip(row[::2], row[1::2], strict=True)}
-
-
-def _order(entry: bytes) -> tuple[int, int]:
-    ms, _, number = entry.partition(b"-")
-    return int(ms), int(number)
 
 
 def _age(entry: bytes) -> float:

@@ -68,12 +68,12 @@ async def collect(
     streams: dict[str, list[Subscription]] = {}
     for one in subscriptions:
         streams.setdefault(one.sub.stream, []).append(one)
-    told: set[str] = set()  # streams may share their dead letters: a second sample would spoil the scrape
+    asked: set[str] = set()  # streams may share their dead letters: a second sample would spoil the scrape
     try:
         for stream, readers in streams.items():
             groups = list(dict.fromkeys(one.group for one in readers))
-            dead = list(dict.fromkeys(one.dead for one in readers if one.dead not in told))
-            told.update(dead)
+            dead = list(dict.fromkeys(one.dead for one in readers if one.dead not in asked))
+            asked.update(dead)
             _tell_stream(samples, stream, await ask(line, stream, groups, dead, consumers=consumers))
     except Disconnected:
         return []
@@ -92,7 +92,13 @@ class _Samples:
         self._families = made
 
     def add(self, name: str, labels: Sequence[str], value: float | None) -> None:
-        """One sample, if there is something to say."""
+        """One sample.
+
+        Args:
+            name: of the metric.
+            labels: values of its labels after ``db``.
+            value: None for what is not known, which is no sample and not a zero.
+        """
         if value is not None:
             self._families[name].add_metric([self._db, *labels], value)
 

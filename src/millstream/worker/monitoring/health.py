@@ -42,7 +42,7 @@ _NOT_FOR_US = (
 Answer = tuple[int, str, bytes]
 
 
-class Doing(Protocol):
+class PartProgress(Protocol):
     """How one part of a process moves on: a subscriber, or a pipeline."""
 
     @property
@@ -51,7 +51,7 @@ class Doing(Protocol):
 
     @property
     def doing(self) -> str:
-        """A word for it."""
+        """What it is at, in one word."""
 
     @property
     def idle_ms(self) -> int:
@@ -77,7 +77,7 @@ class Watched(Protocol):
     def state(self) -> str:
         """``running`` while it is to be ready."""
 
-    def progress(self) -> Sequence[Doing]:
+    def progress(self) -> Sequence[PartProgress]:
         """How each part moves on."""
 
     async def metrics(self, accept: str = "", *, consumers: bool = True) -> tuple[bytes, str]:
@@ -85,7 +85,7 @@ class Watched(Protocol):
 
 
 class HealthError(MillstreamError):
-    """The endpoint cannot listen where it is told to."""
+    """The endpoint cannot listen where it is to."""
 
 
 def allowed_names(host: str, allow: Iterable[str] = ()) -> frozenset[str]:
@@ -202,15 +202,15 @@ async def _answer(app: Watched, method: str, target: str, accept: str) -> Answer
 
 def healthz(app: Watched) -> Answer:
     """200 unless a subscriber is stuck or has failed, or a pipeline cannot be started."""
-    return _judge(app, fine=all(progress.alive for progress in app.progress()))
+    return _report(app, fine=all(progress.alive for progress in app.progress()))
 
 
 def readyz(app: Watched) -> Answer:
     """200 while every subscriber reads, has its hands full or is paused; not while starting, quiet or stopping."""
-    return _judge(app, fine=app.state == "running" and all(progress.ready for progress in app.progress()))
+    return _report(app, fine=app.state == "running" and all(progress.ready for progress in app.progress()))
 
 
-def _judge(app: Watched, *, fine: bool) -> Answer:
+def _report(app: Watched, *, fine: bool) -> Answer:
     parts = [
         {"handler": progress.handler, "doing": progress.doing, "idle_ms": progress.idle_ms}
         for progress in app.progress()

@@ -54,7 +54,18 @@ class MetricsError(MillstreamError):
 async def scrape(
     loops: Sequence[SubscriberLoop], line: Line | None, url: str, accept: str, *, consumers: bool
 ) -> tuple[bytes, str]:
-    """One scrape and its content type; see :meth:`millstream.worker.app.App.metrics`."""
+    """One scrape and its content type.
+
+    Args:
+        loops: the subscribers of this process.
+        line: the way to the server; None before the first connection, then nothing is said of groups.
+        url: the server, for the label ``db``.
+        accept: the scraper's ``Accept`` header.
+        consumers: also series for each consumer of the groups.
+
+    Raises:
+        MetricsError: prometheus-client is not installed.
+    """
     need()
     groups = await collect([loop.subscription for loop in loops], line, url, consumers=consumers)
     return expose([*_own(loops), *groups], accept)
@@ -108,7 +119,7 @@ def _own(loops: Sequence[SubscriberLoop]) -> "Iterable[Metric]":
         for loop in loops:
             family.add_metric(_labels(loop), getattr(loop.stats, attribute))
         yield family
-    reasons = CounterMetricFamily("millstream_dead_letters", "Entries buried.", labels=(*_HANDLER, "reason"))
+    reasons = CounterMetricFamily("millstream_dead_letters", "Dead letters written.", labels=(*_HANDLER, "reason"))
     for loop in loops:
         for reason, count in loop.member.reasons.items():
             reasons.add_metric([*_labels(loop), reason], count)

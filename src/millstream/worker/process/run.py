@@ -20,9 +20,9 @@ from millstream.worker.process.start import Startable, start_patiently
 log = logger("millstream.worker")
 
 EXIT_CLEAN = 0
-EXIT_FATAL = 1
+EXIT_FATAL = 1  # the subscriber cannot go on; whoever supervises starts it again
 EXIT_UNREACHABLE = 69  # sysexits.h: service unavailable
-EXIT_DISMISSED = 3  # told to end by the control channel; whoever supervises need not start it again
+EXIT_DISMISSED = 3  # ordered to end by the control channel; whoever supervises need not start it again
 EXIT_UNFINISHED = 70  # a thread would not end; its entry stays pending and will be claimed
 EXIT_CONFIG = 78  # sysexits.h: configuration error; starting again cannot help
 
@@ -50,7 +50,7 @@ class RunnableApp(Watched, Startable, Protocol):
         """Wait until a subscriber cannot go on."""
 
     async def dismissed(self) -> None:
-        """Wait until the control channel has told the process to end."""
+        """Wait until the control channel has ordered the process to end."""
 
     async def stop(self) -> bool:
         """Finish or hand back everything; False when something could not be finished."""
@@ -97,6 +97,7 @@ async def _run_watched(
 
 
 async def _run(app: RunnableApp, lifeline: int | None, ready: Callable[[], None] | None) -> int:
+    """From the first signal handler to the exit code; signals are heard before the first connection is tried."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -146,6 +147,15 @@ async def _start(app: RunnableApp, stopping: asyncio.Event) -> int | None:
 
 
 async def _until_stopped(app: RunnableApp, stopping: asyncio.Event, *, supervised: bool) -> int:
+    """Wait for the first reason to end (a signal, a failed subscriber, an order), stop, and say which it was.
+
+    A signal goes before the others: who sends one knows that the process ends, and asks only whether it ended cleanly.
+
+    Args:
+        app: at work.
+        stopping: set by a signal, or by the end of who started us.
+        supervised: True where a supervisor of ours reads the exit code.
+    """
     waits = [asyncio.create_task(wait) for wait in (stopping.wait(), app.wait(), app.dismissed())]
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     fatal: BaseException | None = None

@@ -11,7 +11,7 @@ from millstream.logs import logger
 
 log = logger("millstream.worker")
 
-#: Seconds between two tries.
+#: Seconds between two tries: short, since a server that starts is there within a second or two, and a try costs little.
 _PAUSE = 0.25
 
 

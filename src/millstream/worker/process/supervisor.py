@@ -29,9 +29,13 @@ from millstream.worker.process.run import (
 
 log = logger("millstream.run")
 
+#: Seconds a worker must live for its end not to count as a quick one, and quick ends in a row after which starting it
+#: again is given up: a mistake that every start meets is better seen once in a log than every half a minute.
 _QUICK_SECONDS = 10.0
 _QUICK_LIMIT = 5
+#: Longest seconds between two starts of one worker.
 _BACKOFF_LIMIT = 30.0
+#: Seconds beyond the grace time after which a worker is killed; it needs some of them to store its last outcomes.
 _KILL_AFTER = 10.0
 
 _DRIVER = 0
@@ -46,7 +50,7 @@ class Supervisor:
 
     Attributes:
         target: ``module:app``.
-        workers: how many.
+        workers: how many; they are numbered from 1.
         grace: seconds running handlers get at a stop; None leaves it to the app.
         environment: for the workers.
         watched: a folder; when a Python file in it changes, the workers are started again. For development.
@@ -70,7 +74,7 @@ class Supervisor:
     _lifeline: int = field(default=-1, init=False)
 
     async def run(self) -> int:
-        """Run until told to stop; 0 when every worker stopped cleanly."""
+        """Run until the stop; 0 when every worker stopped cleanly."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled, number)
@@ -83,19 +87,24 @@ class Supervisor:
             said = await self._came_up(first, ready)
             if not said:
                 return self._code
-            keepers = self._keepers(first, said)
+            slots = self._slots(first, said)
             await self._stopping.wait()
             watcher.cancel()
             await asyncio.gather(watcher, return_exceptions=True)
-            await self._stop(keepers)
+            await self._stop(slots)
         finally:
             watcher.cancel()
             os.close(self._lifeline)
             os.close(ours)
         return self._code
 
-    def _keepers(self, first: asyncio.subprocess.Process, said: bytes) -> "list[asyncio.Task[None]]":
-        """A task for each process there is to be, by what the first one said of the app."""
+    def _slots(self, first: asyncio.subprocess.Process, said: bytes) -> "list[asyncio.Task[None]]":
+        """A task for each process there is to be, by what the first one said of the app.
+
+        Args:
+            first: the process that came up alone.
+            said: :data:`READY`, :data:`PIPELINES` or both; an app of pipelines only needs no workers.
+        """
         started: dict[int, asyncio.subprocess.Process | None] = {}
         if READY in said:
             started = {1: first} | dict.fromkeys(range(2, self.workers + 1))
@@ -113,6 +122,7 @@ class Supervisor:
         self._stopping.set()
 
     def _send(self, number: signal.Signals) -> None:
+        """Send a signal to every process that has not ended."""
         for process in self._processes.values():
             if process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
@@ -147,7 +157,7 @@ class Supervisor:
                 start_new_session=True,
             )
         finally:
-            os.close(theirs)
+            os.close(theirs)  # ours would keep the pipe open, and the end of a worker could not be read from it
         self._processes[slot] = process
         if self._stopping.is_set():  # the signal came while it was being started
             process.terminate()
@@ -170,11 +180,20 @@ class Supervisor:
         if self._stopping.is_set():
             self._send(signal.SIGTERM)
         code = await process.wait()
-        self._code = abs(_unless_told(code)) if self._stopping.is_set() else abs(code) or EXIT_FATAL
+        self._code = abs(_unless_terminated(code)) if self._stopping.is_set() else abs(code) or EXIT_FATAL
         return b""
 
     async def _keep(self, slot: int, process: asyncio.subprocess.Process | None) -> None:
-        """Keep one worker running until the stop; then wait for its end."""
+        """Keep one worker running until the stop; then wait for its end.
+
+        What its end means is said by its exit code: dismissed, so that it is not wanted any more; a mistake in the
+        configuration, which a restart repeats; anything else is a crash. A server that cannot be reached is nobody's
+        mistake and tried for ever.
+
+        Args:
+            slot: its number, or that of the pipelines' process.
+            process: the one that runs already; None to start one.
+        """
         quick = 0
         while True:
             if process is None:
@@ -184,7 +203,7 @@ class Supervisor:
             code = await process.wait()
             process = None
             if self._stopping.is_set():
-                if _unless_told(code):
+                if _unless_terminated(code):
                     log.error("%s ended with %s", _who(slot), _word(code))
                     self._code = self._code or EXIT_FATAL
                 return
@@ -226,7 +245,7 @@ class Supervisor:
             await self._changed.wait_for(lambda: self._edition != edition or self._stopping.is_set())
 
     def _dismiss(self, slot: int) -> None:
-        """A process ended because it was told to, or has no more to do; the last one ends us too."""
+        """A process ended because it was ordered to, or has no more to do; the last one ends us too."""
         log.info("%s has ended in order and is not started again", _who(slot))
         self._kept.discard(slot)
         if not self._kept:
@@ -242,29 +261,32 @@ class Supervisor:
         log.error("%s ended with %s; giving up", _who(slot), _word(code))
         self._stopping.set()
 
-    async def _stop(self, keepers: list["asyncio.Task[None]"]) -> None:
+    async def _stop(self, slots: list["asyncio.Task[None]"]) -> None:
+        """Pass the stop on and wait for every process; without a grace of ours, the app's own ends them."""
         async with self._changed:
             self._changed.notify_all()
         self._send(signal.SIGTERM)
         patience = None if self.grace is None else self.grace + _KILL_AFTER
-        _, late = await asyncio.wait(keepers, timeout=patience)
+        _, late = await asyncio.wait(slots, timeout=patience)
         if late:
             log.error("%d workers did not stop in time; killing them", len(late))
             self._code = self._code or EXIT_FATAL
             self._send(signal.SIGKILL)
             await asyncio.wait(late)
-        for keeper in keepers:
-            keeper.result()
+        for slot_task in slots:
+            slot_task.result()
 
 
-def _unless_told(code: int) -> int:
+def _unless_terminated(code: int) -> int:
     """The exit code at a stop; a worker that SIGTERM met before it could listen had nothing in hand: it ended well."""
     return 0 if code == -signal.SIGTERM else code
 
 
 def _who(slot: int) -> str:
+    """What a log line calls the process of a slot."""
     return f"worker {slot}" if slot != _DRIVER else "the process of the pipelines"
 
 
 def _word(code: int) -> str:
+    """How a process ended, in words: subprocess shows the signal that killed one as a negative code."""
     return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

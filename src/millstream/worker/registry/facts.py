@@ -1,4 +1,4 @@
-"""What a worker tells of itself in the registry, read back: by whom it was really written nobody knows. Pure."""
+"""A worker's record in the registry, read back and checked: anybody may have written it. Pure."""
 
 from typing import Any
 
@@ -47,21 +47,21 @@ def parse(worker: str, record: bytes) -> dict[str, Any] | None:
         record: as the server has it.
     """
     try:
-        told = parse_record(record)
+        parsed = parse_record(record)
     except ValueError:
         return None
-    if not _fits(told, _WORKER) or told.get("id") != worker:
+    if not _fits(parsed, _WORKER) or parsed.get("id") != worker:
         return None
-    if told["last_error"] is not None and not _fits(told["last_error"], _ERROR):
+    if parsed["last_error"] is not None and not _fits(parsed["last_error"], _ERROR):
         return None
-    if told.setdefault("blocked", None) is not None and not _fits(told["blocked"], _BLOCKED):
+    if parsed.setdefault("blocked", None) is not None and not _fits(parsed["blocked"], _BLOCKED):
         return None
-    for subscriber in told["subscribers"]:
+    for subscriber in parsed["subscribers"]:
         if not _fits(subscriber, _SUBSCRIBER) or not all(_fits(job, _JOB) for job in subscriber["jobs"]):
             return None
         if not all(_is_name(subscriber[name]) for name in ("stream", "group", "consumer")):
             return None
-    found: dict[str, Any] = told
+    found: dict[str, Any] = parsed
     return found
 
 

@@ -109,7 +109,7 @@ class Heartbeat:
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
         self.order: Order | None = None
-        #: set when this process was told to end, and has nothing in hand if it was told to drain
+        #: set when this process was ordered to end; if it was ordered to drain, not before it has nothing in hand
         self.dismissed = asyncio.Event()
 
     # -- life -------------------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ class Heartbeat:
             await asyncio.to_thread(self._watchdog.stop)
         if self._listed:
             with contextlib.suppress(Disconnected, TimeoutError):
-                await asyncio.wait_for(self._line.calls(protocol.farewell(self.id)), 1.0)
+                await asyncio.wait_for(self._line.calls(protocol.sign_off(self.id)), 1.0)
 
     async def _run(self) -> None:
         while True:
@@ -180,16 +180,16 @@ class Heartbeat:
                     protocol.PREFIX,
                 )
             return False
-        order, *told = replies[-1]
+        order, *pauses = replies[-1]
         changed = self._obey(protocol.parse_order(order))
-        for loop, (stream, group), value in zip(self._loops, pairs, told, strict=True):
+        for loop, (stream, group), value in zip(self._loops, pairs, pauses, strict=True):
             changed |= self._pause(loop, protocol.parse_pause(stream, group, value))
         return changed
 
     def _obey(self, order: Order | None) -> bool:
         if order == self.order or self._stopping:
             return False
-        log.warning("told to %s", order or "go on")
+        log.warning("ordered to %s", order or "go on")
         self.order = order
         for loop in self._loops:
             loop.quieten(order is not None)

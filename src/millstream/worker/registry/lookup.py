@@ -32,6 +32,11 @@ async def groups(line: Line, stream: str) -> list[str]:
 async def require_group(line: Line, stream: str, group: str) -> None:
     """Raise unless a stream has a group.
 
+    Args:
+        line: to the server.
+        stream: key of the stream.
+        group: name of the group.
+
     Raises:
         NotThereError: it has not; the text names the groups that it has.
         Disconnected: it cannot be reached.

@@ -1,4 +1,6 @@
-"""Who works: each worker process tells the server, and is told, in a few keys that any client can read.
+"""The registry of workers: what each process writes about itself, and what it is to do, in a few keys.
+
+Any client can read them.
 
 ::
 
@@ -34,7 +36,7 @@ CONTROL = f"{PREFIX}control"
 BEAT = 5.0
 TTL_MS = 20_000
 
-#: Milliseconds after which a worker that left no goodbye is dropped from the index.
+#: Milliseconds after which a worker that did not sign off is dropped from the index.
 _FORGET_MS = 86_400_000
 
 #: Milliseconds after which the index is made to last another day; with each beat would be one command more for nothing.
@@ -43,8 +45,9 @@ RENEWAL_MS = 3_600_000
 Order = Literal["quiet", "drain", "stop"]
 ORDERS: tuple[Order, ...] = ("quiet", "drain", "stop")
 
-#: Of a worker that was told to end: it is there yet, told to go on since, gone, or gone without a goodbye.
-Fate = Literal["there", "resumed", "ended", "vanished"]
+#: What became of a worker that was ordered to end: still there, ordered to go on since, gone, or gone without signing
+#: off.
+EndState = Literal["there", "resumed", "ended", "vanished"]
 
 
 class RegistryError(MillstreamError):
@@ -67,44 +70,51 @@ def pause_field(stream: str, group: str) -> str:
 
 
 def beat(
-    worker: str, told: Mapping[str, object], now_ms: int, fields: Sequence[str], *, renews: bool = True
+    worker: str, record: Mapping[str, object], now_ms: int, fields: Sequence[str], *, renews: bool = True
 ) -> list[Command]:
     """The commands of one beat; the last one's reply is what :data:`CONTROL` has in ``fields``.
 
     Args:
         worker: its id.
-        told: what it tells about itself.
+        record: what it says about itself.
         now_ms: wall milliseconds.
         fields: of :data:`CONTROL` that it wants to know.
         renews: whether the index is to last another day; one beat within :data:`RENEWAL_MS` must.
     """
     renewal: list[Command] = [("PEXPIRE", INDEX, _FORGET_MS)] if renews else []
     return [
-        ("SET", worker_key(worker), json.dumps(told, separators=(",", ":")), "PX", TTL_MS),
+        ("SET", worker_key(worker), json.dumps(record, separators=(",", ":")), "PX", TTL_MS),
         ("ZADD", INDEX, now_ms, worker),
         *renewal,
         ("HMGET", CONTROL, *fields),
     ]
 
 
-def farewell(worker: str) -> list[Command]:
+def sign_off(worker: str) -> list[Command]:
     """The commands that take a worker out of the registry."""
     return [("DEL", worker_key(worker)), ("ZREM", INDEX, worker), ("HDEL", CONTROL, order_field(worker))]
 
 
 def parse_order(value: bytes | None) -> Order | None:
-    """What a worker is told; an order that this version does not know is none."""
+    """The order a worker has; an order that this version does not know is none."""
     text = (value or b"").decode(errors="replace")
     return next((order for order in ORDERS if order == text), None)
 
 
 def parse_pause(stream: str, group: str, value: bytes | None) -> HandlerPause | None:
-    """The pause of a handler; one whose value cannot be read is a pause all the same."""
+    """The pause of a handler.
+
+    Args:
+        stream: key of its stream.
+        group: its group.
+        value: of the field; None is no pause. One that cannot be read is a pause all the same: whoever wrote it wanted
+            the handler to stand still, and running it is the worse mistake.
+    """
     if value is None:
         return None
     try:
-        told = parse_record(value)
-        return HandlerPause(stream, group, str(told["reason"]), str(told["by"]), int(told["at_ms"]))
+        record = parse_record(value)
+        return HandlerPause(stream, group, str(record["reason"]), str(record["by"]), int(record["at_ms"]))
     except (ValueError, TypeError, KeyError, OverflowError):
         return HandlerPause(stream, group, value.decode(errors="replace"), "", 0)
 
@@ -119,10 +129,10 @@ async def workers(line: Line) -> list[dict[str, Any]]:
         RegistryError: the server refused.
         Disconnected: it cannot be reached.
     """
-    return (await census(line))[0]
+    return (await read_workers(line))[0]
 
 
-async def census(line: Line) -> tuple[list[dict[str, Any]], list[str]]:
+async def read_workers(line: Line) -> tuple[list[dict[str, Any]], list[str]]:
     """The same, and the keys of records that cannot be read: somebody else wrote there.
 
     Raises:
@@ -139,36 +149,36 @@ async def census(line: Line) -> tuple[list[dict[str, Any]], list[str]]:
         if reply is None:
             continue
         wrong_type = isinstance(reply, ResponseError) and str(reply).startswith("WRONGTYPE")
-        told = None if wrong_type else facts.parse(worker, _checked(reply))
-        if told is None:
+        record = None if wrong_type else facts.parse(worker, _checked(reply))
+        if record is None:
             strange.append(worker_key(worker))
         else:
-            found.append(told)
-    return sorted(found, key=lambda told: (told["started_ms"], told["id"])), strange
+            found.append(record)
+    return sorted(found, key=lambda record: (record["started_ms"], record["id"])), strange
 
 
 async def orders(line: Line) -> dict[str, Order]:
-    """What workers are told and have not done yet, by id; those of workers that are gone included."""
+    """Orders that workers have not carried out yet, by the worker's id; those of workers that are gone included."""
     fields = await _control(line)
-    told = {name.removeprefix("worker:"): parse_order(value) for name, value in fields if name.startswith("worker:")}
-    return {worker: order for worker, order in told.items() if order is not None}
+    left = {name.removeprefix("worker:"): parse_order(value) for name, value in fields if name.startswith("worker:")}
+    return {worker: order for worker, order in left.items() if order is not None}
 
 
-async def fates(line: Line, ids: Sequence[str]) -> dict[str, Fate]:
-    """What became of workers that were told to end.
+async def end_states(line: Line, ids: Sequence[str]) -> dict[str, EndState]:
+    """What became of workers that were ordered to end.
 
     Raises:
         RegistryError: the server refused.
         Disconnected: it cannot be reached.
     """
-    told = await orders(line)  # first: a goodbye takes the order away with the worker
+    ordered = await orders(line)  # first: whoever signs off takes its order away as well
     replies = await line.calls(
         [word for worker in ids for word in (("EXISTS", worker_key(worker)), ("ZSCORE", INDEX, worker))]
     )
-    found: dict[str, Fate] = {}
+    found: dict[str, EndState] = {}
     for worker, there, place in zip(ids, replies[::2], replies[1::2], strict=True):
         if _checked(there):
-            found[worker] = "there" if worker in told else "resumed"
+            found[worker] = "there" if worker in ordered else "resumed"
         else:
             found[worker] = "ended" if _checked(place) is None else "vanished"
     return found
@@ -195,7 +205,17 @@ def _handler(text: str) -> tuple[str, str] | None:
 
 
 async def tell(line: Line, ids: Sequence[str], order: Order | None) -> None:
-    """Leave an order for workers, or take it back; they see it at their next beat."""
+    """Leave an order for workers, or take it back; they see it at their next beat.
+
+    Args:
+        line: to the server.
+        ids: of the workers.
+        order: what they are to do; None takes back what they were ordered.
+
+    Raises:
+        RegistryError: the server refused.
+        Disconnected: it cannot be reached.
+    """
     for worker in ids:
         if order is None:
             await _ask(line, "HDEL", CONTROL, order_field(worker))
@@ -204,13 +224,35 @@ async def tell(line: Line, ids: Sequence[str], order: Order | None) -> None:
 
 
 async def pause(line: Line, stream: str, group: str, *, reason: str, by: str) -> None:
-    """Let no worker run anything for this group until :func:`resume`."""
+    """Let no worker run anything for this group until :func:`resume`.
+
+    Args:
+        line: to the server.
+        stream: key of the stream.
+        group: name of the group.
+        reason: why, in words, for whoever looks later.
+        by: who.
+
+    Raises:
+        RegistryError: the server refused.
+        Disconnected: it cannot be reached.
+    """
     value = {"reason": reason, "by": by, "at_ms": time.time_ns() // 1_000_000}
     await _ask(line, "HSET", CONTROL, pause_field(stream, group), json.dumps(value))
 
 
 async def resume(line: Line, stream: str, group: str) -> bool:
-    """End a pause; False when there was none."""
+    """End a pause; False when there was none.
+
+    Args:
+        line: to the server.
+        stream: key of the stream.
+        group: name of the group.
+
+    Raises:
+        RegistryError: the server refused.
+        Disconnected: it cannot be reached.
+    """
     return bool(await _ask(line, "HDEL", CONTROL, pause_field(stream, group)))
 
 

@@ -42,7 +42,7 @@ class Watchdog:
         url: of the server.
         worker: our id in the registry.
         after: seconds without a sign of life after which the loop counts as blocked.
-        facts: what the registry is told, asked in the thread; None keeps out of the registry.
+        facts: makes the record for the registry, called in the thread; None keeps out of the registry.
     """
 
     def __init__(self, url: str, worker: str, *, after: float, facts: Callable[[], Mapping[str, Any] | None]) -> None:
@@ -120,14 +120,14 @@ class Watchdog:
             return
         now = facts["beat_ms"]
         blocked = {"since_ms": now - round((time.monotonic() - since) * 1000), "where": _text(running_part(frame)[0])}
-        told = {**facts, "state": "blocked", "blocked": blocked}
+        record = {**facts, "state": "blocked", "blocked": blocked}
         try:
             if self._client is None:
                 self._client = connect(self._url, socket_timeout=_PATIENCE, socket_connect_timeout=_PATIENCE)
-            for command in protocol.beat(self._worker, told, now, ())[:-1]:
+            for command in protocol.beat(self._worker, record, now, ())[:-1]:
                 self._client.execute_command(*command)
         except (RedisError, MillstreamError, OSError) as error:
-            log.debug("not told to the registry: %s", error)
+            log.debug("not written to the registry: %s", error)
             self._hang_up()
 
     def _hang_up(self) -> None:

@@ -15,10 +15,9 @@ from millstream.client.dead_letter.transaction import (
     BATCH,
     FIELDS_LIMIT,
     DeadLetterRoute,
+    DeadLetterTransaction,
     Fate,
     LettersRefusedError,
-    by_script,
-    by_transaction,
 )
 from millstream.client.line import Command
 from millstream.worker.model.lifecycle import Event
@@ -91,10 +90,10 @@ class DeadLetterWriter:
             )
         return False
 
-    def _route(self, batch: list[DeadSettlement]) -> DeadLetterRoute:
+    def _transaction(self, batch: list[DeadSettlement]) -> DeadLetterTransaction[DeadSettlement]:
         member = self._member
         failures = self._failures.key if any(one.held.record is not None for one in batch) else ""
-        return DeadLetterRoute(
+        route = DeadLetterRoute(
             member.stream,
             member.group,
             member.consumer,
@@ -103,12 +102,12 @@ class DeadLetterWriter:
             maxlen=member.dead_maxlen,
             no_ack=member.no_ack,
         )
+        return DeadLetterTransaction(route, self._unsure, self._report)
 
     async def _by_script(self, batch: list[DeadSettlement]) -> bool:
         member = self._member
-        exchange = by_script(self._route(batch), batch, self._unsure, self._report)
         try:
-            await drive(exchange, member.line, sending=self._sending)
+            await drive(self._transaction(batch).by_script(batch), member.line, sending=self._sending)
         except LettersRefusedError as refused:
             if not no_script(refused.reply):
                 raise
@@ -120,7 +119,7 @@ class DeadLetterWriter:
 
     async def _by_transaction(self, batch: list[DeadSettlement]) -> bool:
         member = self._member
-        exchange = by_transaction(self._route(batch), batch, self._unsure, self._report, tries=_TRIES)
+        exchange = self._transaction(batch).by_transaction(batch, _TRIES)
         async with member.guard:
             # a process that was frozen after the look must look again: the entries may be others' by then
             return await drive(exchange, member.private, only_if=partial(self._fresh, batch), sending=self._sending)

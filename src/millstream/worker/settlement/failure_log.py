@@ -2,14 +2,14 @@
 
 ::
 
-    millstream:{orders}:tries:billing      hash, one for each stream and group: entry id -> "failures:pardoned:alone"
+    millstream:{orders}:tries:billing      hash, one for each stream and group: entry id -> "failures:uncharged:alone"
 
 The words in braces are the stream's own hash tag, so that the record lies where the stream lies. An entry has a row
 only from its first failure, or from its first claim after a crash, until its final outcome: an entry that is handled
 the first time costs nothing. The hash ends a week after the last row was written.
 
-A row lost, or a hash that may not be written, never loses an entry: its crashes are pardoned once more, or are counted
-as failures are. What a row is good for is in :func:`millstream.worker.model.retry.course`.
+A row lost, or a hash that may not be written, never loses an entry: one crash more is not charged to it, or
+its crashes are counted as failures are. What a row is good for is in :func:`millstream.worker.model.retry.course`.
 """
 
 import logging
@@ -30,7 +30,7 @@ from millstream.worker.settlement.fence_scripts import FORGET
 log = logging.getLogger("millstream.worker")
 
 
-#: Most entries that a crashed worker leaves have never failed: their pardon and its row.
+#: Most entries that a crashed worker leaves have never failed: what is known of them then, and its row.
 _FIRST = FailureRecord(uncharged=True)
 _FIRST_ROW = "0:1:0"
 
@@ -60,7 +60,7 @@ class FailureLog:
         self._kept = True  # the last time something was written it was taken
 
     def course(self, held: Held) -> Course:
-        """How to run an entry; TOGETHER is an entry whose pardon could not be stored."""
+        """How to run an entry; TOGETHER is an entry of which it could not be stored that its crash is not charged."""
         found = course(self._retry, held.deliveries, held.record, kept=self._kept)
         return Course.ALONE if found is Course.TOGETHER else found
 
@@ -71,7 +71,7 @@ class FailureLog:
         return ("HMGET", self.key, *ids)
 
     async def look_up(self, claimed: list[Held], rows: dict[bytes, bytes | None], line: Line) -> None:
-        """Read the rows of entries that were delivered before, pardon some, and take back what others were charged.
+        """Read the rows of entries that were delivered before; store whose first crash is not charged; uncharge others.
 
         When this returns, that is confirmed by the server: a crash after it is charged to none of them a second time.
 
@@ -91,30 +91,30 @@ class FailureLog:
                 self._refused(reply)
                 return
             rows.update(zip(unknown, reply, strict=True))
-        pardoned, alone = [], []
+        first_crash, alone = [], []
         retry, kept = self._retry, self._kept
         for held in claimed:
             row = rows[held.id]
             record = held.record = None if row is None else _parse(row)
             found = course(retry, held.deliveries, record, kept=kept)
             if found is Course.TOGETHER:
-                pardoned.append((held, _FIRST if record is None else replace(record, uncharged=True)))
+                first_crash.append((held, _FIRST if record is None else replace(record, uncharged=True)))
             elif found is Course.ALONE:
                 alone.append(held)
-        if not pardoned and not alone:
+        if not first_crash and not alone:
             return
         failpoints.reach("before_uncharge")
-        await self._store(pardoned, alone, line)
+        await self._store(first_crash, alone, line)
         failpoints.reach("after_uncharge")
 
-    async def _store(self, pardoned: list[tuple[Held, FailureRecord]], alone: list[Held], line: Line) -> None:
-        """Write pardons down, and take back the delivery of those that are to run alone."""
-        records = dict(pardoned)
-        pardons = [Step(None, part, [_pack(records[held]) for held in part]) for part in by_count(records)]
-        answers = await self._fence.take([*pardons, *self._uncharging(alone)], line)
+    async def _store(self, first_crash: list[tuple[Held, FailureRecord]], alone: list[Held], line: Line) -> None:
+        """Store that a first crash is not charged, and take back the delivery of those that are to run alone."""
+        records = dict(first_crash)
+        notes = [Step(None, part, [_pack(records[held]) for held in part]) for part in by_count(records)]
+        answers = await self._fence.take([*notes, *self._uncharging(alone)], line)
         self._drop_refused(answers)
         if self.heard(answers):
-            for held, record in pardoned:
+            for held, record in first_crash:
                 held.record = record
         for held in alone:
             held.deliveries -= 1

@@ -20,7 +20,7 @@ from millstream.worker.model.lifecycle import Event, State
 from millstream.worker.settlement.consumer import Held
 from millstream.worker.subscriber.buffer import Buffer
 from millstream.worker.subscriber.isolation import IsolationGate
-from millstream.worker.subscriber.parts import Common, Part
+from millstream.worker.subscriber.parts import Common, SubscriberPart
 from millstream.worker.subscriber.runs import AfterRun, is_being_cancelled
 
 log = logging.getLogger("millstream.worker")
@@ -48,7 +48,7 @@ class BatchError(MillstreamError):
         self.failed = dict(failed)
 
 
-class BatchRuns(Part):
+class BatchRuns(SubscriberPart):
     """Runs a handler that takes many entries.
 
     Args:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from millstream.worker.model.lifecycle import State
 from millstream.worker.model.retry import resize
 from millstream.worker.settlement.consumer import Held
-from millstream.worker.subscriber.parts import Common, Part
+from millstream.worker.subscriber.parts import Common, SubscriberPart
 
 if TYPE_CHECKING:
     from millstream.worker.subscriber.key_ordering import KeyOrdering
 
 
-class Buffer(Part):
+class Buffer(SubscriberPart):
     """The read-ahead of one subscriber.
 
     Its size adapts between two bounds: quick handlers get large reads, slow ones hold back little that another worker

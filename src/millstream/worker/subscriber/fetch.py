@@ -15,10 +15,11 @@ from redis.exceptions import ResponseError
 
 from millstream import failpoints
 from millstream.client.line import Command, Line, Reply
+from millstream.client.ranges import order_of
 from millstream.worker.model.lifecycle import Event, State
 from millstream.worker.model.retry import share
 from millstream.worker.settlement.consumer import Held, hold
-from millstream.worker.subscriber.parts import Common, Part
+from millstream.worker.subscriber.parts import Common, SubscriberPart
 
 log = logging.getLogger("millstream.worker")
 
@@ -32,7 +33,7 @@ class GroupMissing(Exception):  # noqa: N818 - a state of the server
     """The group, or the stream with it, does not exist (any more)."""
 
 
-class Fetcher(Part):
+class Fetcher(SubscriberPart):
     """Reads for one subscriber.
 
     Args:
@@ -233,7 +234,7 @@ class Fetcher(Part):
         member = self._member
         ids = [row[0] for row in rows]
         if not ordered:
-            ids.sort(key=_order)
+            ids.sort(key=order_of)
         first, last = ids[0], ids[-1]
         most = len(ids) + len(member.held)
         look = ("XPENDING", member.stream, member.group, first, last, most, member.consumer)
@@ -278,11 +279,6 @@ class Fetcher(Part):
         if deliveries > 1:
             self._again.append(held)
         return held
-
-
-def _order(entry: bytes) -> tuple[int, int]:
-    ms, _, sequence = entry.partition(b"-")
-    return int(ms), int(sequence)
 
 
 def _checked(reply: Reply) -> Reply:

@@ -13,7 +13,7 @@ from millstream.client import capabilities
 from millstream.client.line import Line, Reply, passes
 from millstream.errors import MillstreamError
 from millstream.worker.settlement.fence import Fence
-from millstream.worker.subscriber.parts import Common, Part
+from millstream.worker.subscriber.parts import Common, SubscriberPart
 
 log = logging.getLogger("millstream.worker")
 
@@ -25,7 +25,7 @@ class FatalError(MillstreamError):
     """The subscriber cannot go on: wrong kind of key, no permission, wrong password."""
 
 
-class GroupSetup(Part):
+class GroupSetup(SubscriberPart):
     """Finds out what the server can do, and sees to it that the group is there.
 
     Args:

@@ -20,7 +20,7 @@ from millstream.worker.subscriber.buffer import Buffer
 from millstream.worker.subscriber.fetch import Fetcher, GroupMissing
 from millstream.worker.subscriber.group_setup import FatalError, GroupSetup
 from millstream.worker.subscriber.isolation import IsolatedRuns
-from millstream.worker.subscriber.parts import Common, Part
+from millstream.worker.subscriber.parts import Common, SubscriberPart
 
 log = logging.getLogger("millstream.worker")
 
@@ -32,7 +32,7 @@ _STUCK_MS = 75_000
 _GONE = "the group is gone"
 
 
-class Intake(Part):
+class Intake(SubscriberPart):
     """Reads for one subscriber.
 
     Args:

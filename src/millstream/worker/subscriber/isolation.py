@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from millstream.client.line import Disconnected
 from millstream.worker.model.lifecycle import State
 from millstream.worker.settlement.consumer import Held
-from millstream.worker.subscriber.parts import Common, Part
+from millstream.worker.subscriber.parts import Common, SubscriberPart
 
 log = logging.getLogger("millstream.worker")
 
@@ -97,14 +97,14 @@ class IsolationGate:
             make_way()
 
     async def _change(self) -> None:
-        """Wait until something has ended, or a moment: a read may begin to wait just after it was told not to."""
+        """Wait until something has ended, or a moment: a read may begin to wait just after it was asked not to."""
         self._changed.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0.05):
                 await self._changed.wait()
 
 
-class IsolatedRuns(Part):
+class IsolatedRuns(SubscriberPart):
     """The entries of one subscriber that run in isolation: they wait here, and are run one by one.
 
     Args:

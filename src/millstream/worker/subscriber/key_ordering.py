@@ -9,6 +9,7 @@ import heapq
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from typing import TypeAlias
 
+from millstream.client.ranges import order_of
 from millstream.worker.handlers.binding import unwrap
 from millstream.worker.handlers.message import Message, PayloadError
 from millstream.worker.settlement.consumer import Held
@@ -24,7 +25,7 @@ class KeyOrdering:
             None, have no key and wait for nobody.
         message: makes the message of an entry.
         run: runs one entry to its end.
-        unfit: told of an entry whose key cannot be found out.
+        unfit: called with an entry whose key cannot be found out.
         moved: called when an entry has left the queue, so that there is room for another.
     """
 
@@ -60,7 +61,7 @@ class KeyOrdering:
         if key in self._queues:
             # counted, since an entry that was lost and delivered again may wait here beside its former self
             self._pushed += 1
-            heapq.heappush(self._queues[key], (_order(held), self._pushed, held))
+            heapq.heappush(self._queues[key], (order_of(held.id), self._pushed, held))
             self.waiting += 1
             return
         queue = self._queues[key] = []
@@ -98,8 +99,3 @@ class KeyOrdering:
 def _plain(value: object) -> bytes | None:
     """Numbers of JSON and of fields are the same key."""
     return None if value is None else repr(value).encode()
-
-
-def _order(held: Held) -> tuple[int, int]:
-    ms, _, sequence = held.id.partition(b"-")
-    return int(ms), int(sequence)

@@ -17,7 +17,7 @@ from millstream.worker.model.retry import Course
 from millstream.worker.settlement.consumer import Held
 from millstream.worker.subscriber.buffer import Buffer
 from millstream.worker.subscriber.isolation import IsolatedRuns
-from millstream.worker.subscriber.parts import Common, Part
+from millstream.worker.subscriber.parts import Common, SubscriberPart
 
 log = logging.getLogger("millstream.worker")
 
@@ -36,7 +36,7 @@ class Runs(Protocol):
         """Run it to its end; the entry is settled, or left to the handler, when this returns."""
 
 
-class Lanes(Part):
+class Lanes(SubscriberPart):
     """Runs what the buffer holds.
 
     Args:
@@ -49,7 +49,7 @@ class Lanes(Part):
     def __init__(self, common: Common, buffer: Buffer, runs: Runs, isolated: IsolatedRuns) -> None:
         super().__init__(common)
         self._buffer = buffer
-        self._runs = runs
+        self._start = runs.start
         self._isolated = isolated
         self._gate = isolated.gate
         #: the lanes, and the one that runs isolated entries
@@ -76,16 +76,16 @@ class Lanes(Part):
         """Cancel what runs beyond the grace time; a handler that goes on all the same cannot be waited for."""
         for lane in late:
             lane.cancel()
-        ended, deaf = await asyncio.wait(self.tasks, timeout=_AFTER_CANCEL)
+        ended, stubborn = await asyncio.wait(self.tasks, timeout=_AFTER_CANCEL)
         await asyncio.gather(*ended, return_exceptions=True)
-        if deaf:
+        if stubborn:
             log.error(
                 "%s: %d handlers go on %g s after they were cancelled; their entries stay pending",
                 self._member.stream,
-                len(deaf),
+                len(stubborn),
                 _AFTER_CANCEL,
             )
-        return len(deaf)
+        return len(stubborn)
 
     async def _lane(self) -> None:
         """Run one entry after the other."""
@@ -110,7 +110,7 @@ class Lanes(Part):
         if self._member.stale(held) and not await self._still_ours(held):
             return
         if held.deliveries == 1 and not self._gate.wanted:
-            await self._runs.start(held)
+            await self._start(held)
         else:
             await self._run_again(held)
 
@@ -133,7 +133,7 @@ class Lanes(Part):
         elif self._gate.wanted:
             self._buffer.give_back(held)
         else:
-            await self._runs.start(held)
+            await self._start(held)
 
     async def _still_ours(self, held: Held) -> bool:
         """Renew the lease of an entry that may have waited too long; False when it is not ours, or nobody knows."""

@@ -30,7 +30,7 @@ class Common(NamedTuple):
     outcomes: Outcomes
 
 
-class Part:
+class SubscriberPart:
     """Whatever reads, runs or hands back the entries of one subscriber."""
 
     def __init__(self, common: Common) -> None:

@@ -17,12 +17,12 @@ from millstream.worker.model.error_text import loggable
 from millstream.worker.model.lifecycle import Event, State
 from millstream.worker.settlement.consumer import Held
 from millstream.worker.subscriber.isolation import IsolationGate
-from millstream.worker.subscriber.parts import Common, Part
+from millstream.worker.subscriber.parts import Common, SubscriberPart
 
 log = logging.getLogger("millstream.worker")
 
 
-class AfterRun(Part):
+class AfterRun(SubscriberPart):
     """Settles an entry by how its run ended.
 
     Args:
@@ -77,7 +77,7 @@ class AfterRun(Part):
             )
 
 
-class SingleRuns(Part):
+class SingleRuns(SubscriberPart):
     """Runs a handler that takes one entry.
 
     Args:
@@ -94,6 +94,7 @@ class SingleRuns(Part):
         self.call = call
         super().__init__(common)
         self._after = after
+        self._returned = after.returned  # looked up once: it is called for every entry
         self._gate = gate
         self._each = self._subscription.ack == "each" and not self._member.no_ack
 
@@ -115,7 +116,7 @@ class SingleRuns(Part):
         else:
             failpoints.reach("after_handler")
             self._member.stats.handled += 1
-            self._after.returned(held)
+            self._returned(held)
             if self._each:
                 await self._acks.stored(held)
         finally:

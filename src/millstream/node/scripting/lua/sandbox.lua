@@ -251,7 +251,7 @@ function redis.log(...)
   end
   level = math.floor(level)
   if not (level >= 0 and level <= 3) then
-    fail('ERR Invalid debug level.')
+    fail('ERR Invalid log level.')
   end
   local parts = {}
   for at = 2, select('#', ...) do

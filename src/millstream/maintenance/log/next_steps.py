@@ -3,7 +3,7 @@
 from pathlib import Path
 
 
-def secured(home: Path) -> list[str]:
+def safety_steps(home: Path) -> list[str]:
     """What comes before all else, best first."""
     return [
         f"Copy {home} to another disk before anything else, and look for what damages files there.",
@@ -11,6 +11,6 @@ def secured(home: Path) -> list[str]:
     ]
 
 
-def looked_at(home: Path) -> str:
+def dump_step(home: Path) -> str:
     """How to see what is left."""
     return f"See every record that can still be read: `millstream log dump {home} --past-damage`."

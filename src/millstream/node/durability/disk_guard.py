@@ -1,9 +1,9 @@
-"""Room on the disk: whether writes are taken, turned away for a while, and when to try again.
+"""The disk guard: whether writes are taken or refused for a while because the disk is full, and when to try again.
 
-Three states. ``ok``. ``low``: less is free than the floor, so writes are turned away before one can fail; nothing is
-held. ``full``: a write met a full disk; the log holds its records, nobody was told of what they stand for, and all
-writes are turned away until those are on the disk. A shell tells what became of its writes, and asks when to try
-again; everything but :meth:`Room.measure` belongs to the thread that runs the commands.
+Three states. ``ok``. ``low``: less is free than the floor, so writes are refused before one can fail; nothing is
+held. ``full``: a write met a full disk; the log holds its records, no reply has told of what they stand for, and all
+writes are refused until those are on the disk. The group commit reports what became of its writes, and asks when to
+try again; everything but :meth:`DiskGuard.measure` belongs to the thread that runs the commands.
 """
 
 import logging
@@ -11,12 +11,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from millstream.errors import DiskError, DiskFullError
-from millstream.node.outage import Outage
+from millstream.node.durability.outage import Outage
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from millstream.clock import Clock
+    from millstream.persistence.log import Log
 
 log = logging.getLogger("millstream.disk")
 
@@ -31,8 +30,8 @@ LOOK_SECONDS = 0.05
 """How often free space is looked at where writes are not synced one by one, and there is plenty."""
 PLENTY = 256 * MIB
 """More than can be written between two such looks."""
-# Seconds until the first new try, and at most between two.
-_FIRST_TRY, _LAST_TRY = 0.1, 1.0
+TRIES = (0.1, 1.0)
+"""Seconds until the first new try, and at most between two."""
 
 
 def default_floor(total: int) -> int:
@@ -40,24 +39,7 @@ def default_floor(total: int) -> int:
     return min(FLOOR, total // FLOOR_PART)
 
 
-class HeldLog(Protocol):
-    """What is needed of a log; :class:`millstream.persistence.log.Log` is one."""
-
-    @property
-    def directory(self) -> "Path":
-        """The data directory."""
-        ...
-
-    def free(self) -> int:
-        """Bytes that may still be written."""
-        ...
-
-    def held(self) -> list[bytes]:
-        """Records that are not written."""
-        ...
-
-
-class Host(Protocol):
+class WriteSwitch(Protocol):
     """What is needed of a node; :class:`millstream.node.node.Node` is one."""
 
     def suspend(self, outage: Outage) -> None:
@@ -69,14 +51,15 @@ class Host(Protocol):
         ...
 
 
-class Room:
+class DiskGuard:
     """See the module's text.
 
     Args:
         log: the log.
-        host: who refuses.
-        floor: tells how many bytes are to stay free; 0 for none.
+        switch: has writes refused.
+        floor: returns how many bytes are to stay free; 0 for none.
         clock: where time comes from.
+        tries: seconds until the first new try, and at most between two.
 
     Attributes:
         state: one of the three.
@@ -84,11 +67,20 @@ class Room:
         is_near: the floor is, or may be, so near that every write must be looked at.
     """
 
-    def __init__(self, log: HeldLog, host: Host, floor: Callable[[], int], clock: "Clock") -> None:
+    def __init__(
+        self,
+        log: "Log",
+        switch: WriteSwitch,
+        floor: Callable[[], int],
+        clock: "Clock",
+        *,
+        tries: tuple[float, float] = TRIES,
+    ) -> None:
         self._log = log
-        self._host = host
+        self._switch = switch
         self._floor = floor
         self._clock = clock
+        self._first_try, self._last_try = tries
         self._tries = 0
         self._last_floor = 0
         self.state: State = "ok"
@@ -119,7 +111,7 @@ class Room:
         held = self._log.held()
         self._change("full")
         cause = error.__cause__
-        self._host.suspend(Outage(cause.strerror or str(error) if isinstance(cause, OSError) else str(error), held))
+        self._switch.suspend(Outage(cause.strerror or str(error) if isinstance(cause, OSError) else str(error), held))
         log.error(
             "%s; writes are turned away, %d records that nobody was told of wait for space, reads of all else go on",
             error,
@@ -140,7 +132,7 @@ class Room:
         elif self.state != "low":
             self._change("low")
             why = f"less than {_size(floor)} are free on the disk (disk-free-floor)"
-            self._host.suspend(Outage(why))
+            self._switch.suspend(Outage(why))
             log.error("%s free in %s, %s; writes are turned away, reads go on", _size(free), self._log.directory, why)
 
     def _recover(self) -> None:
@@ -148,7 +140,7 @@ class Room:
             return
         seconds = (self._clock.now().wall - self.since) / 1000
         self._change("ok")
-        self._host.resume()
+        self._switch.resume()
         log.warning("there is space in %s again, after %.1f s: writes are taken", self._log.directory, seconds)
 
     def _change(self, state: State) -> None:
@@ -159,7 +151,7 @@ class Room:
     def delay(self) -> float:
         """Seconds until the next try, longer each time."""
         self._tries += 1
-        return min(_FIRST_TRY * self._tries**2, _LAST_TRY)
+        return min(self._first_try * self._tries**2, self._last_try)
 
 
 def _size(count: int) -> str:

@@ -6,7 +6,7 @@ from operator import itemgetter
 
 from millstream.errors import StorageError
 from millstream.maintenance.log.records import Change, added_ids, read_record
-from millstream.maintenance.log.walk import Raw
+from millstream.maintenance.log.walk import RawRecord
 
 MAX_KEYS = 10_000  # keys told apart; what more there are is counted
 
@@ -44,7 +44,7 @@ class KeyLoss:
 
 
 @dataclass(slots=True)
-class Losses:
+class DataLoss:
     """The whole records behind a place in the log.
 
     Attributes:
@@ -99,9 +99,9 @@ class Losses:
         self.keys[place].add(change)
 
 
-def losses_in(raw: Iterable[Raw]) -> Losses:
-    """Add up records that would be lost, such as :func:`~millstream.maintenance.log.walk.behind` gives."""
-    found = Losses()
+def data_loss_in(raw: Iterable[RawRecord]) -> DataLoss:
+    """Add up records that would be lost, such as :func:`~millstream.maintenance.log.walk.records_behind` gives."""
+    found = DataLoss()
     for position, payload in raw:
         found._add(position, payload)  # noqa: SLF001 - the class of this module
     return found

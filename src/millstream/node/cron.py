@@ -1,4 +1,8 @@
-"""What a node does unasked: deleting keys whose time has come, forgetting old idempotent messages."""
+"""What a node does unasked, like Redis's ``serverCron``: delete keys whose time has come, forget idempotent messages.
+
+Nothing runs while there is nothing to look after: the node asks :meth:`Cron.next_due`. What a round does is logged like
+a client's command, so a start never has to look at a clock.
+"""
 
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -21,7 +25,7 @@ SAMPLE = 1000
 NAMED = 1 << 24
 
 
-class Chores:
+class Cron:
     """Knows which databases have keys that expire, and which streams remember producers."""
 
     __slots__ = ("_expire_at", "_forget_at", "_position", "_remembering")
@@ -33,7 +37,7 @@ class Chores:
         self._position = 0  # where the last round stopped among the keys that expire
 
     def observe(self, step: "Transition", now: Now) -> None:
-        """Note a transition that gives the chores something to do."""
+        """Note a transition that gives it something to do."""
         op = step[0]
         if op == "xadd":
             if step[6] is not None:
@@ -61,7 +65,7 @@ class Chores:
         if self._expire_at is None:
             self._expire_at = now.mono
 
-    def survey(self, space: "Keyspace") -> None:
+    def scan(self, space: "Keyspace") -> None:
         """Look through a keyspace that was recovered: what is overdue in it goes in the first round."""
         for db in space.databases:
             if db.expires:

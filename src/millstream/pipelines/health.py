@@ -1,4 +1,7 @@
-"""What the health endpoint of the pipelines' process tells: does each query move on, and the figures of its batches."""
+"""Health and metrics of the process that runs pipelines: does each query move on, and what are its batches' figures.
+
+It is what :mod:`millstream.worker.monitoring.health` asks in place of an app.
+"""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +13,7 @@ from millstream.worker.monitoring.prometheus import expose, need
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
-    from millstream.pipelines.runner import Runner
+    from millstream.pipelines.runner import PipelineRunner
 
 _GAUGES = {
     "millstream_pipeline_lag": ("Entries in the streams and not in a finished batch.", "lag", 1),
@@ -22,13 +25,13 @@ _GAUGES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Doing:
+class PipelineProgress:
     """How one pipeline moves on.
 
     Attributes:
         handler: its name.
         doing: ``running``, ``waiting`` (it died and starts again), ``done``, or ``failed`` (it could not be started).
-        idle_ms: milliseconds since Spark last told of it.
+        idle_ms: milliseconds since Spark last reported it.
     """
 
     handler: str
@@ -46,7 +49,7 @@ class Doing:
         return self.doing in ("running", "done")
 
 
-class Board:
+class PipelineHealth:
     """The pipelines of a process, as they are watched.
 
     Args:
@@ -59,7 +62,7 @@ class Board:
 
     def __init__(
         self,
-        runners: "Sequence[Runner]",
+        runners: "Sequence[PipelineRunner]",
         facts: Callable[[], Mapping[str, Mapping[str, Any]]],
         stopping: Callable[[], bool],
     ) -> None:
@@ -71,11 +74,11 @@ class Board:
         """``running`` or ``stopping``."""
         return "stopping" if self._stopping() else "running"
 
-    def progress(self) -> list[Doing]:
+    def progress(self) -> list[PipelineProgress]:
         """How each pipeline moves on."""
         facts, now = self._facts(), time.time() * 1000
         return [
-            Doing(
+            PipelineProgress(
                 runner.pipeline.name,
                 runner.state,
                 round(now - facts.get(runner.pipeline.name, {}).get("at_ms", self._begun_ms)),

@@ -8,12 +8,14 @@ from itertools import count
 from millstream.clock import Now
 from millstream.commands.context.context import Blocked
 from millstream.commands.context.session import Session
-from millstream.engine.keyspace import Value
+from millstream.engine.keyspace import Transition, Value
 from millstream.engine.waiting import Place, WaitingLines
 from millstream.replies import NIL_ARRAY, Reply
 
 # Milliseconds between two looks at the wall clock while somebody waits for a claim to become due
 LOOK = 100
+# Transitions after which entries may be claimable earlier than those who wait with CLAIM know
+_DELIVERIES = frozenset({"gread", "gclaim"})
 # How far the clocks may drift apart, in milliseconds, before the alarms are set again
 SLACK = 10
 
@@ -49,10 +51,19 @@ class Waiter:
 
 @dataclass(slots=True)
 class Waits:
-    """Every wait of a node."""
+    """Every wait of a node.
+
+    Attributes:
+        lines: who waits for a key, in the order in which they began to wait.
+        by_session: each wait by the id of its session.
+        ready: keys that changed while somebody waits for them, in that order; those who wait are yet to be served.
+        overdue: who could claim, but for the disk that takes no writes.
+    """
 
     lines: WaitingLines[Waiter] = field(default_factory=WaitingLines)
     by_session: dict[int, Waiter] = field(default_factory=dict)
+    ready: dict[Place, None] = field(default_factory=dict)
+    overdue: list[Waiter] = field(default_factory=list)
     _alarms: list[tuple[int, int, Waiter]] = field(default_factory=list)
     _serial: "count[int]" = field(default_factory=count)
     _claiming: dict[Waiter, None] = field(default_factory=dict)  # who has a due time, which is one of the wall clock
@@ -86,6 +97,29 @@ class Waits:
             self._claiming[waiter] = None
         self.set_alarm(waiter, now)
         return waiter
+
+    def wake(self, db: int, key: bytes) -> None:
+        """A key has changed: those who wait for it are served once the command is through."""
+        if (db, key) in self.lines:
+            self.ready[db, key] = None
+
+    def wake_all(self) -> None:
+        """Every value is another object now: all who wait look again."""
+        for waiter in self.by_session.values():
+            self.ready.update(dict.fromkeys(waiter.places))
+
+    def observe(self, step: Transition, now: Now) -> None:
+        """A transition was applied: a delivery or a claim moves the time at which an entry can be claimed."""
+        if step[0] in _DELIVERIES:
+            for waiter in self.lines.line((step[1], step[2])):
+                self.set_alarm(waiter, now)
+
+    def revive_overdue(self, now: Now) -> None:
+        """The disk takes writes again: who could have claimed meanwhile is looked at."""
+        for waiter in self.overdue:
+            if not waiter.over:
+                self.set_alarm(waiter, now)
+        self.overdue.clear()
 
     def set_alarm(self, waiter: Waiter, now: Now) -> None:
         """See to it that the waiter is looked at when it is due, if that is earlier than was known."""

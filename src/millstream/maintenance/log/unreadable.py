@@ -17,11 +17,11 @@ _Placed = tuple[Path, int, int | None, bytes]
 """A record's file, the byte where it begins, its position (none in a snapshot), and its payload."""
 
 
-def look_for_illegible(disk: Disk, report: CheckReport, manifest: Manifest, tell: Progress | None) -> None:
+def find_unreadable(disk: Disk, report: CheckReport, manifest: Manifest, tell: Progress | None) -> None:
     """Add to the report of a log found whole the first record that a start could not apply, if there is one.
 
     Args:
-        disk: a picture, if the log is in use.
+        disk: a frozen view, if the log is in use.
         report: of the directory; nothing is wrong in it yet.
         manifest: its manifest.
         tell: told how far it is, as ``"read"``.

@@ -1,0 +1,41 @@
+-- Writes dead letters and acknowledges their entries, in one step of the server's.
+--
+-- KEYS: the stream, the dead-letter stream. ARGV: group, owner, key of the failure log or '', how many words XADD has
+-- before the id, these; then for each letter: id, deliveries, how many words, the words.
+--
+-- Returns for each letter 1: written, 0: not pending, -1: not the owner's, or the error for which it was not written.
+
+local group, owner, failures, at, trim, replies = ARGV[1], ARGV[2], ARGV[3], 4 + tonumber(ARGV[4]), {}, {}
+for i = 5, at do trim[#trim + 1] = ARGV[i] end
+-- an XACK that would be refused behind an XADD would leave a letter of an entry that goes on: so it is tried first
+local allowed = redis.pcall('XACK', KEYS[1], group, '0-0')
+if type(allowed) == 'table' then return allowed end
+while at < #ARGV do
+  local id, count, size = ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
+  local rows = redis.pcall('XPENDING', KEYS[1], group, id, id, 1)
+  local found
+  if rows.err then
+    found = rows.err
+  elseif not rows[1] then
+    found = 0
+  elseif rows[1][2] ~= owner or rows[1][4] ~= count then
+    found = -1
+  else
+    local call = {'XADD', KEYS[2]}
+    for _, word in ipairs(trim) do call[#call + 1] = word end
+    call[#call + 1] = '*'
+    for i = at + 4, at + 3 + size do call[#call + 1] = ARGV[i] end
+    -- XADD comes before XACK: whatever hinders the letter, the entry stays pending
+    local added = redis.pcall(unpack(call))
+    if type(added) == 'table' then
+      found = added.err
+    else
+      redis.call('XACK', KEYS[1], group, id)
+      if failures ~= '' then redis.pcall('HDEL', failures, id) end
+      found = 1
+    end
+  end
+  replies[#replies + 1] = found
+  at = at + 3 + size
+end
+return replies

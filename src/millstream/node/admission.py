@@ -1,0 +1,125 @@
+"""Whether a session may run a command: known, allowed by ACL, not held up by a transaction, SUBSCRIBE or a full disk.
+
+The order of the checks is Redis's, since a client sees which one it fails first.
+"""
+
+from typing import TYPE_CHECKING
+
+from millstream.commands.connection.clients import describe
+from millstream.commands.connection.pubsub import ALLOWED_WHILE_SUBSCRIBED
+from millstream.commands.table.table import resolve
+from millstream.commands.users.accounts import Accounts, Refusal
+from millstream.commands.users.permissions import Denial, User
+from millstream.errors import CommandError
+
+if TYPE_CHECKING:
+    from millstream.clock import Now
+    from millstream.commands.context.config import Config
+    from millstream.commands.context.session import Session
+    from millstream.commands.table.spec import Command
+    from millstream.node.journal import Journal
+
+_NOT_IN_MULTI = "ERR Command not allowed inside a transaction"
+_NO_AUTH = "NOAUTH Authentication required."
+
+
+class Admission:
+    """See the module's text.
+
+    Args:
+        accounts: the users.
+        config: ``acllog-max-len`` is looked at.
+        journal: knows whether the disk takes writes.
+    """
+
+    __slots__ = ("_accounts", "_config", "_journal")
+
+    def __init__(self, accounts: Accounts, config: "Config", journal: "Journal") -> None:
+        self._accounts = accounts
+        self._config = config
+        self._journal = journal
+
+    def admit(self, session: "Session", argv: list[bytes], now: "Now") -> "Command":
+        """The command's row, if this session may run it now.
+
+        Args:
+            session: who asks.
+            argv: the words, at least one.
+            now: both clocks.
+
+        Raises:
+            CommandError: it is unknown, malformed or not allowed.
+        """
+        row = resolve(argv)
+        accounts = self._accounts
+        if session.user is None:
+            session.user = accounts.first_user  # the default user may have become open since
+            if session.user is None and "no_auth" not in row.flags:
+                raise CommandError(_NO_AUTH)
+        if session.queue is not None and "no_multi" in row.flags:
+            raise CommandError(_NOT_IN_MULTI)
+        if session.user not in accounts.unrestricted:
+            context = "toplevel" if session.queue is None else "multi"
+            refused = self.refusal(session, row, argv, now, context)
+            if refused is not None:
+                raise CommandError(f"NOPERM {refused[1]}")
+        outage = self._journal.outage
+        if outage is not None and (line := outage.refusal_of(session, row, argv)) is not None:
+            raise CommandError(line)
+        if session.resp == 2 and session.is_subscribed and row.name not in ALLOWED_WHILE_SUBSCRIBED:
+            raise CommandError(
+                f"ERR Can't execute '{row.name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are "
+                "allowed in this context"
+            )
+        return row
+
+    def refusal(
+        self, session: "Session", row: "Command", argv: list[bytes], now: "Now", context: str
+    ) -> tuple[Denial, str] | None:
+        """Why the session's user may not run a command, with the words for it; remembered in ACL LOG.
+
+        Args:
+            session: who asks.
+            row: the command.
+            argv: its words.
+            now: both clocks.
+            context: ACL LOG's word for where: ``toplevel``, ``multi`` or ``lua``.
+        """
+        name = session.user
+        if name in self._accounts.unrestricted or "no_auth" in row.flags:
+            return None
+        if name is None:  # its user was deleted, and it is about to be closed
+            return Denial(1, 0), "the user is deleted"
+        user = self._accounts.get(name) or User(name)
+        denial = user.refusal(row, argv)
+        if denial is None:
+            return None
+        session.last_command = row.name
+        thing = argv[denial.at] if denial.at else row.name.encode()
+        self.note_refusal(session, denial.reason, thing, name, now, context)
+        return denial, user.denial_text(denial, row, argv)
+
+    def note_refusal(
+        self, session: "Session", reason: str, thing: bytes, user: bytes, now: "Now", context: str
+    ) -> None:
+        """Remember in ACL LOG that somebody was refused something.
+
+        Args:
+            session: who asked.
+            reason: ACL LOG's word for what was refused: ``command``, ``key``, ``channel`` or ``auth``.
+            thing: its name.
+            user: in whose name.
+            now: both clocks.
+            context: as for :meth:`refusal`.
+        """
+        client = describe(session, now.wall).encode("utf-8", "surrogateescape")
+        entry = Refusal(0, reason, context, thing, user, client, now.wall, now.wall)
+        self._accounts.note(entry, self._config.acl_log_max)
+
+    def allows(self, session: "Session", row: "Command", argv: list[bytes]) -> bool:
+        """Whether the session's user may run a command; nothing is remembered of a refusal."""
+        name = session.user
+        if name in self._accounts.unrestricted:
+            return True
+        user = None if name is None else self._accounts.get(name)
+        return user is not None and user.refusal(row, argv) is None

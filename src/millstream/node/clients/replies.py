@@ -1,0 +1,95 @@
+"""How a reply becomes bytes: whether it is sent at all, how large it may be, and which log position it waits for."""
+
+from typing import TYPE_CHECKING
+
+from millstream.node.durability.outage import shows_times
+from millstream.node.outcome import Outcome
+from millstream.protocol.encoder import encode, weight
+from millstream.replies import Many, Push, Reply
+
+if TYPE_CHECKING:
+    from millstream.commands.context.config import Config
+    from millstream.commands.context.session import Session
+    from millstream.commands.table.spec import Command
+    from millstream.node.journal import Journal
+
+# Items of a reply that are written out without being counted before
+_FEW = 1024
+
+
+class Replies:
+    """See the module's text.
+
+    Args:
+        config: ``client-output-buffer-limit`` is looked at.
+        journal: knows the position of the last record.
+
+    Attributes:
+        are_limited: replies above the hard limit of ``client-output-buffer-limit`` are not made, since the shell would
+            cut their client: see :attr:`~millstream.commands.context.session.Session.overflow`.
+    """
+
+    __slots__ = ("_config", "_journal", "are_limited")
+
+    def __init__(self, config: "Config", journal: "Journal") -> None:
+        self._config = config
+        self._journal = journal
+        self.are_limited = False
+
+    def outcome(self, session: "Session", reply: Reply, row: "Command | None") -> Outcome | None:
+        """A reply as it is sent; None if the session is sent nothing.
+
+        Args:
+            session: whose reply it is.
+            reply: of the command, or of EXEC.
+            row: the command; None where there is none, or none that is known.
+        """
+        if session.reply_mode != "on":
+            _count_skipped(session)
+            pushes = _pushes_in(reply)
+            if not pushes:
+                return None
+            reply = Many(pushes)
+        journal = self._journal
+        if journal.log is None:
+            barrier = 0
+        else:
+            # What is logged softly delays nobody but those who look at it
+            shows_soft = row is not None and shows_times(row) and not journal.is_holding
+            barrier = journal.log.appended if shows_soft else journal.position
+        if type(reply) is list and self._overflows(session, reply):
+            return None
+        return Outcome(encode(reply, session.resp), barrier)
+
+    def _overflows(self, session: "Session", reply: list[Reply]) -> bool:
+        """Whether a reply is not made; many of it may be one and the same string, which writing it out would copy."""
+        if len(reply) > _FEW and (ceiling := self.ceiling(session)) and (size := weight(reply)) > ceiling:
+            session.overflow = size
+        return session.overflow > 0
+
+    def ceiling(self, session: "Session") -> int:
+        """Bytes above which a reply is not made; 0 for no such limit."""
+        if not self.are_limited or session.reply_mode != "on":
+            return 0
+        limits = self._config.output_limits
+        return (limits.pubsub if session.is_subscribed else limits.normal).hard
+
+
+def _count_skipped(session: "Session") -> None:
+    """CLIENT REPLY SKIP: one reply is not sent, and then they are again."""
+    if session.reply_mode == "skip":
+        session.reply_mode = "skipping"  # the answer to SKIP itself is not sent either
+    elif session.reply_mode == "skipping":
+        session.reply_mode = "on"
+
+
+def _pushes_in(reply: Reply) -> list[Reply]:
+    """What of a command's answer, or of EXEC's, comes to who wants no replies: confirmations of SUBSCRIBE and its kin.
+
+    Redis sends them as it sends the messages that they announce.
+    """
+    if isinstance(reply, Many):
+        return [value for value in reply.values if isinstance(value, Push)]
+    if isinstance(reply, list):
+        return [push for each in reply if isinstance(each, Many) for push in _pushes_in(each)]
+    return []

@@ -1,0 +1,185 @@
+"""Every client of a node, and what is sent to it without its asking: messages, late replies, the end of a pause.
+
+What goes to others than the one whose command runs gathers in :attr:`Sessions.outbox`, which the shell empties once the
+command is through.
+"""
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from millstream.commands.context.session import Session
+from millstream.commands.context.watches import Watches
+from millstream.commands.table.events import messages
+from millstream.engine.channels import Channels, Patterns
+from millstream.glob import PatternTooCostlyError
+from millstream.node.clients.blocking import Waits
+from millstream.node.clients.pausing import Pause
+from millstream.node.outcome import Outcome
+from millstream.protocol.encoder import encode
+from millstream.replies import Error, Push, Reply
+
+if TYPE_CHECKING:
+    from millstream.clock import Now
+    from millstream.commands.context.config import Config
+    from millstream.commands.table.spec import Command
+    from millstream.node.clients.replies import Replies
+    from millstream.node.stats import Stats
+
+log = logging.getLogger("millstream.node")
+
+
+class Sessions:
+    """See the module's text.
+
+    Args:
+        config: ``notify-keyspace-events`` is looked at.
+        replies: makes what is sent.
+        stats: errors and connections are counted.
+
+    Attributes:
+        outbox: what goes to sessions other than the one that just ran a command; the shell empties it.
+        waits: sessions that wait inside a command.
+        pause: CLIENT PAUSE.
+        watches: who watches which key.
+        channels: who listens to which channel.
+        patterns: who listens to which pattern of channels.
+    """
+
+    __slots__ = (
+        "_by_id",
+        "_config",
+        "_last_id",
+        "_messages",
+        "_replies",
+        "_stats",
+        "channels",
+        "outbox",
+        "patterns",
+        "pause",
+        "waits",
+        "watches",
+    )
+
+    def __init__(self, config: "Config", replies: "Replies", stats: "Stats") -> None:
+        self._config = config
+        self._replies = replies
+        self._stats = stats
+        self._by_id: dict[int, Session] = {}
+        self._last_id = 0
+        self._messages: list[tuple[Session, Push]] = []  # published by the command at work, behind whose record they go
+        self.outbox: list[tuple[Session, Outcome]] = []
+        self.waits = Waits()
+        self.pause = Pause()
+        self.watches = Watches()
+        self.channels: Channels[Session] = Channels()
+        self.patterns: Patterns[Session] = Patterns()
+
+    def __iter__(self) -> Iterator[Session]:
+        """Every open session, oldest first."""
+        return iter(self._by_id.values())
+
+    def open(self, now: "Now", user: bytes | None, *, addr: str, laddr: str, is_unix: bool) -> Session:
+        """A new client.
+
+        Args:
+            now: both clocks.
+            user: whose name it has from the start; None where it must AUTH first.
+            addr: its address.
+            laddr: ours.
+            is_unix: it came in by the unix socket.
+        """
+        self._last_id += 1
+        session = Session(self._last_id, addr, laddr, created=now.wall, last_used=now.wall, is_unix=is_unix, user=user)
+        self._by_id[session.id] = session
+        self._stats.connections += 1
+        return session
+
+    def close(self, session: Session) -> None:
+        """A client is gone; whatever it waited for or watched is forgotten."""
+        waiter = self.waits.by_session.get(session.id)
+        if waiter is not None:
+            self.waits.stop(waiter)
+        self.watches.drop(session)
+        self.pause.held.pop(session, None)
+        for name in session.channels:
+            self.channels.leave(session, name)
+        for name in session.patterns:
+            self.patterns.leave(session, name)
+        self._by_id.pop(session.id, None)
+
+    # ------------------------------------------------------------------ what is sent
+
+    def send(self, session: Session, reply: Reply, row: "Command | None" = None) -> None:
+        """Answer a session whose command waited."""
+        outcome = self._replies.outcome(session, reply, row)
+        if outcome is not None:
+            self.outbox.append((session, outcome))
+        elif session.overflow:
+            self.kill(session)
+
+    def kill(self, session: Session) -> None:
+        """Have a session's connection closed; the shell sees ``killed`` when it empties the outbox."""
+        session.closing = session.killed = True
+        self.outbox.append((session, Outcome([], 0)))
+
+    def unblock(self, session_id: int, error: bool) -> bool:
+        """CLIENT UNBLOCK: end a session's wait with null or an error; False if it does not wait."""
+        waiter = self.waits.by_session.get(session_id)
+        if waiter is None:
+            return False
+        self.waits.stop(waiter)
+        line = "UNBLOCKED client unblocked via CLIENT UNBLOCK"
+        if error:
+            self._stats.error(line)
+        self.send(waiter.session, Error(line) if error else waiter.late)
+        return True
+
+    def publish(self, channel: bytes, message: bytes) -> int:
+        """Send a message to a channel's listeners, once the command's own record is in the log; how many there are."""
+        found = [(session, Push([b"message", channel, message])) for session in self.channels.listeners(channel)]
+        for pattern in self.patterns.fitting(channel):
+            push = Push([b"pmessage", pattern, channel, message])
+            found += [(session, push) for session in self.patterns.listeners(pattern)]
+        self._messages += found
+        return len(found)
+
+    def notify(self, kind: str, event: str, db: int, key: bytes) -> None:
+        """Publish a keyspace event, if CONFIG asks for it and somebody can be listening.
+
+        Args:
+            kind: the letter of ``notify-keyspace-events``.
+            event: its name, as ``xadd``.
+            db: the database.
+            key: of what.
+        """
+        if self._config.events and (self.channels or self.patterns):
+            try:
+                for channel, text in messages(self._config.events, kind, event, db, key):
+                    self.publish(channel, text)
+            except PatternTooCostlyError:  # the change is made; a publisher would have been refused
+                log.warning(
+                    "event %s of a key of %d bytes is not published: too long for the patterns", event, len(key)
+                )
+
+    def send_messages(self, barrier: int) -> None:
+        """Let out what the command at work has published; it waits for the log like the command's reply."""
+        if self._messages:
+            found, self._messages = self._messages, []
+            for session, push in found:
+                self.outbox.append((session, Outcome(encode(push, session.resp), barrier)))
+
+    # ------------------------------------------------------------------ pausing
+
+    def unpause(self, now: "Now") -> None:
+        """CLIENT UNPAUSE, and the end of a pause's time."""
+        self.pause.ends = None
+        self.release_held()
+        for waiter in self.waits.by_session.values():
+            self.waits.set_alarm(waiter, now)
+
+    def release_held(self) -> None:
+        """Have the shell give again what was held back, in the order in which it came."""
+        for session in self.pause.release():
+            session.blocked = False
+            self.outbox.append((session, Outcome([], 0)))

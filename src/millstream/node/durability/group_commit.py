@@ -1,0 +1,232 @@
+"""Group commit: many commands, one write and one fsync, and no reply before the disk has what it tells of.
+
+Commands append records to the log while they run. What has gathered is written as one group:
+
+``always``
+    The group is written and synced in a thread. Meanwhile further commands run and append; they are the next group. A
+    reply waits for its record to be *durable*. Under load a group is as large as what arrives during one fsync.
+``everysec``
+    The group is written at once by whoever ran the commands, and synced in a thread once a second. A reply waits for
+    its record to be *written*: the end of the process loses nothing, the end of the machine about a second.
+``no``
+    The same without the syncs, except at the end.
+
+:class:`GroupCommit` decides and does no I/O itself. Whoever drives it (a *shell*: the server's event loop, the
+in-process store) asks for the :meth:`~GroupCommit.next_step`, carries it out with :func:`perform`, and reports what
+became of it with :meth:`~GroupCommit.done`. All calls come from one thread at a time; only :func:`perform` may run in
+another.
+
+A disk that fails ends it: nothing above the last durable record is ever released. A second try would lie, since the
+kernel forgets what a failed fsync did not store (source: https://wiki.postgresql.org/wiki/Fsync_Errors).
+
+A disk that is full does not: nothing of the refused group was written, the log keeps it, and the replies stay held.
+The disk guard has further writes refused, and the group is tried again from time to time.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Literal
+
+from millstream.errors import DiskFullError, StorageError
+from millstream.node.durability.disk_guard import LOOK_SECONDS, DiskGuard
+from millstream.node.durability.held_replies import ReplyGate
+
+if TYPE_CHECKING:
+    from millstream.persistence.log import Log
+
+Fsync = Literal["always", "everysec", "no"]
+"""When writes are brought to the disk; Redis's words for ``appendfsync``."""
+
+SYNC_SECONDS = 1.0
+"""The longest that ``everysec`` leaves something unsynced (Redis: the same)."""
+
+
+class Step(Enum):
+    """What is to be done next.
+
+    Attributes:
+        in_thread: it may take as long as the disk likes, so commands go on meanwhile.
+    """
+
+    WRITE = "write"
+    MEASURE = "look at the free space"
+    SYNC = "sync"
+    WRITE_AND_SYNC = "write and sync"
+
+    @property
+    def in_thread(self) -> bool:
+        """See the class."""
+        return self is Step.SYNC or self is Step.WRITE_AND_SYNC
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What became of a step.
+
+    Attributes:
+        step: which it was.
+        position: the last position written, or durable; 0 if the step had nothing to do with that.
+        free: free bytes, None if they were not looked at, or the system does not say.
+        error: why it failed, None if it did not.
+    """
+
+    step: Step
+    position: int = 0
+    free: int | None = None
+    error: StorageError | None = None
+
+
+def perform(step: Step, log: "Log", guard: DiskGuard) -> Report:
+    """Carry out a step; the one place where group commit touches the disk."""
+    position = 0
+    free: int | None = None
+    try:
+        if step is Step.WRITE or step is Step.WRITE_AND_SYNC:
+            position = log.write()
+        if step is Step.SYNC or step is Step.WRITE_AND_SYNC:
+            position = log.sync()
+        if step is not Step.WRITE:
+            free = guard.measure()
+    except StorageError as error:
+        return Report(step, error=error)
+    return Report(step, position, free)
+
+
+def perform_in_thread(step: Step, log: "Log", guard: DiskGuard) -> Report:
+    """:func:`perform`, where nobody else would see what it raises: no reply may be released after it."""
+    try:
+        return perform(step, log, guard)
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the log is not to be trusted from here on
+        return Report(step, error=StorageError(f"the log failed: {error!r}"))
+
+
+class GroupCommit:
+    """See the module's text. All times are seconds of one clock that never goes back.
+
+    Args:
+        log: its ``append`` is called by others.
+        policy: when to sync.
+        guard: told of a full disk and of free space.
+        now: the time.
+        sync_seconds: under ``everysec`` a sync is due so long after a write.
+
+    Attributes:
+        gate: which replies may go out; the shell opens it when :meth:`done` says so.
+        failure: why the disk failed, or None.
+        is_busy: a step is under way in the thread.
+        synced_at: when the last sync ended, or the start.
+        sync_at: when ``everysec`` syncs next; None if there is nothing to sync.
+    """
+
+    def __init__(
+        self, log: "Log", policy: Fsync, guard: DiskGuard, now: float, *, sync_seconds: float = SYNC_SECONDS
+    ) -> None:
+        self._log = log
+        self._policy = policy
+        self._guard = guard
+        self._sync_seconds = sync_seconds
+        self.sync_at: float | None = None
+        self._retry_at: float | None = None  # when a disk that takes no writes is tried again; None while it takes them
+        self._measure_at = now  # from when on free space is looked at behind a write
+        self._is_measured = False  # since the last write
+        self.gate = ReplyGate(log.appended)
+        self.failure: StorageError | None = None
+        self.is_busy = False
+        self.synced_at = now
+
+    # ------------------------------------------------------------------ what to do
+
+    @property
+    def has_group(self) -> bool:
+        """Commands have appended something that may be written now: the quick question behind each command."""
+        return (
+            self._log.appended > self.gate.released
+            and not self.is_busy
+            and self.failure is None
+            and not self._guard.is_full
+        )
+
+    def next_step(self, now: float) -> Step | None:
+        """What is to be done now; None for nothing, or until the step that is under way has ended."""
+        if self.is_busy or self.failure is not None:
+            return None
+        if self._retry_at is not None and now >= self._retry_at:
+            return Step.WRITE_AND_SYNC  # whatever the policy: a disk that was full is not to keep the shell waiting
+        if self.has_group:
+            return Step.WRITE_AND_SYNC if self._policy == "always" else Step.WRITE
+        if not self._is_measured and (self._guard.is_near or now >= self._measure_at):
+            return Step.MEASURE
+        if self.sync_at is not None and now >= self.sync_at:
+            return Step.SYNC
+        return None
+
+    def next_due(self) -> float | None:
+        """When :meth:`next_step` has something that no command brings about; None if never."""
+        if self.failure is not None:
+            return None
+        if self.sync_at is None or self._retry_at is None:
+            return self._retry_at if self.sync_at is None else self.sync_at
+        return min(self.sync_at, self._retry_at)
+
+    def retry_if_floor_moved(self) -> bool:
+        """Whether a refused group is to be tried now: who lowers the floor by CONFIG SET need not wait for it."""
+        if self._retry_at is None or not self._guard.has_moved():
+            return False
+        self.retry()
+        return True
+
+    def retry(self) -> None:
+        """Let the next step be another try, if writes are refused."""
+        if self._retry_at is not None:
+            self._retry_at = float("-inf")
+
+    # ------------------------------------------------------------------ what became of it
+
+    def begin(self, step: Step) -> None:
+        """A step is under way in the thread; no other is due until :meth:`done`."""
+        self.is_busy = True
+        if step is Step.WRITE_AND_SYNC:
+            self._retry_at = None
+
+    def done(self, report: Report, now: float) -> bool:
+        """Take in what became of a step; whether more replies may go out, which is to :meth:`ReplyGate.open`."""
+        self.is_busy = False
+        before = self.gate.released
+        if report.error is not None:
+            self.fail(report.error, now)
+            return self.gate.released > before
+        self.gate.released = max(before, report.position)  # a sync stores no more than what was released when written
+        if report.step is Step.WRITE:
+            self._is_measured = False
+            if self._policy == "everysec" and self.sync_at is None:
+                self.sync_at = now + self._sync_seconds
+        else:
+            self._measured(report.free, now)
+        if report.step.in_thread:
+            self.synced_at, self.sync_at = now, None
+        return self.gate.released > before
+
+    def _measured(self, free: int | None, now: float) -> None:
+        """Everything that was due is written, and so much is free."""
+        self._is_measured, self._measure_at = True, now + LOOK_SECONDS
+        self._guard.worked(free)
+        if self._guard.state == "ok":
+            self._retry_at = None
+        elif self._retry_at is None:
+            self._retry_at = now + self._guard.delay()
+
+    def fail(self, error: StorageError, now: float) -> None:
+        """The disk refused something: for good, or, if it is only full, for now.
+
+        Args:
+            error: what it said.
+            now: the time, in seconds.
+        """
+        if isinstance(error, DiskFullError):
+            # SAVE may have stored what was released by nobody yet; nothing of the refused group is in the file
+            self.gate.released = max(self.gate.released, self._log.durable)
+            self._guard.refused(error)
+            if self._retry_at is None:
+                self._retry_at = now + self._guard.delay()
+        elif self.failure is None:
+            self.failure = error

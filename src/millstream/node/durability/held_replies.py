@@ -1,0 +1,88 @@
+"""Replies that wait for the log: none leaves before its barrier is reached, nor before an earlier one of its client.
+
+A *barrier* is a log position. A reply whose barrier lies above the released position tells of something that a power
+cut could still take back, so it is held. Which position is released, :class:`~millstream.node.durability.group_commit.
+GroupCommit` says; where no log is kept every barrier is 0, and nothing is ever held.
+"""
+
+from collections import deque
+from typing import Protocol
+
+from millstream.replies import Buffer
+
+
+class ReplyHolder(Protocol):
+    """A connection with replies that wait for a position."""
+
+    def release(self) -> None:
+        """The released position has moved on: send what waited for it."""
+        ...
+
+
+class ReplyGate:
+    """How far replies may go, for all connections of a node.
+
+    Attributes:
+        released: replies may go out that wait for this log position or an earlier one.
+        holders: connections with replies that wait for more; each leaves when it has none.
+    """
+
+    __slots__ = ("holders", "released")
+
+    def __init__(self, released: int = 0) -> None:
+        self.released = released
+        self.holders: dict[ReplyHolder, None] = {}  # in the order in which they began to wait
+
+    def open(self) -> None:
+        """The position has moved on: let everybody send what may be sent now."""
+        for holder in list(self.holders):
+            holder.release()
+
+
+class HeldReplies:
+    """One connection's replies that wait, oldest first.
+
+    Args:
+        gate: of the node that the connection talks to.
+        holder: the connection.
+
+    Attributes:
+        size: bytes that are held.
+    """
+
+    __slots__ = ("_gate", "_holder", "_queue", "size")
+
+    def __init__(self, gate: ReplyGate, holder: ReplyHolder) -> None:
+        self._gate = gate
+        self._holder = holder
+        self._queue: deque[tuple[int, list[Buffer]]] = deque()  # barrier, buffers
+        self.size = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._queue)
+
+    def hold(self, buffers: list[Buffer], barrier: int) -> bool:
+        """Keep a reply if it must wait for this log position; False if it may be sent now."""
+        # Whatever its own barrier: a client takes its replies in the order of its commands
+        if self._queue or barrier > self._gate.released:
+            self._queue.append((barrier, buffers))
+            self.size += sum(map(len, buffers))
+            self._gate.holders[self._holder] = None
+            return True
+        return False
+
+    def take(self) -> list[Buffer]:
+        """What may be sent now; it is held no more."""
+        ready: list[Buffer] = []
+        while self._queue and self._queue[0][0] <= self._gate.released:
+            ready += self._queue.popleft()[1]
+        self.size -= sum(map(len, ready))
+        if not self._queue:
+            self._gate.holders.pop(self._holder, None)
+        return ready
+
+    def clear(self) -> None:
+        """The connection ends: nothing of this is ever sent."""
+        self._queue.clear()
+        self.size = 0
+        self._gate.holders.pop(self._holder, None)

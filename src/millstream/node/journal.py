@@ -1,0 +1,132 @@
+"""The journal: what the command at work has changed becomes one record of the log, and gives its reply a position.
+
+A transition is applied first and noted here; when the command, transaction or script is through, all that was noted is
+appended as one record, so a start finds all of it or nothing. The position of the last such record is what every later
+reply waits for, not only the writer's: a reader must not tell of what a power cut may take back.
+
+*Soft* transitions (when a consumer was last seen) are logged like the others, but only replies that show them wait:
+see :func:`millstream.node.durability.outage.shows_times`.
+"""
+
+from typing import TYPE_CHECKING
+
+from millstream.errors import StorageError
+from millstream.node.log import codec
+from millstream.node.log.weight import Weight
+
+if TYPE_CHECKING:
+    from millstream.engine.keyspace import Transition
+    from millstream.node.durability.outage import Outage
+    from millstream.persistence.log import Log
+
+
+class Journal:
+    """See the module's text.
+
+    Args:
+        log: where records go; None keeps nothing.
+
+    Attributes:
+        log: as given.
+        position: of the last record that replies wait for; 0 for none.
+        weight: of the record at work.
+        outage: why nothing may be appended now, None while it may.
+        saved_at: wall seconds of the last SAVE or its kin.
+    """
+
+    __slots__ = ("_is_hard", "_steps", "log", "outage", "position", "saved_at", "weight")
+
+    def __init__(self, log: "Log | None") -> None:
+        self.log = log
+        self.position = 0
+        self.weight = Weight()
+        self.outage: Outage | None = None
+        self.saved_at = 0
+        self._steps: list[Transition] = []
+        self._is_hard = False  # one of these is not soft
+
+    # ------------------------------------------------------------------ the record at work
+
+    def note(self, step: "Transition", soft: bool) -> None:
+        """A transition was applied."""
+        self._steps.append(step)
+        if not soft:
+            self._is_hard = True
+
+    def wait_for_soft(self) -> None:
+        """A script or transaction shows what is logged softly, before it and in it: its reply waits for all of that."""
+        if self.log is not None and not self.is_holding:
+            self.position, self._is_hard = self.log.appended, self._is_hard or bool(self._steps)
+
+    def flush(self, wall: int) -> "list[Transition]":
+        """Append what was noted since the last flush as one record; returns it.
+
+        Args:
+            wall: wall milliseconds of the command.
+
+        Raises:
+            StorageError: it is in memory and not in the log, whose replay would be another state from here on.
+        """
+        self.weight.bytes = 0
+        steps = self._steps
+        if not steps:
+            return steps
+        self._steps = []
+        hard, self._is_hard = self._is_hard, False
+        if self.log is not None:
+            position = self._append(self.log, wall, steps)
+            if hard:
+                self.position = position
+        return steps
+
+    def _append(self, log: "Log", wall: int, steps: "list[Transition]") -> int:
+        try:
+            return log.append(codec.pack(wall, steps))
+        except StorageError:
+            raise
+        except Exception as error:  # a record beyond its limit, no memory for it
+            raise StorageError(
+                f"{len(steps)} changes of one command or transaction were made in memory and cannot be logged "
+                f"({error or repr(error)}); nobody was told of them, and a start leaves them out: start again, and "
+                "make such changes in smaller parts"
+            ) from error
+
+    # ------------------------------------------------------------------ the log as a whole
+
+    def recovered(self) -> None:
+        """What the log held was applied, and counts as written."""
+        if self.log is not None:
+            self.position = self.log.appended
+
+    def save(self, wall: int) -> bool:
+        """SAVE: bring everything to the disk; False if nothing is kept.
+
+        Args:
+            wall: wall milliseconds, for LASTSAVE.
+
+        Raises:
+            StorageError: the disk failed, or is full.
+        """
+        if self.log is None:
+            return False
+        self.log.write()
+        self.log.sync()
+        self.saved_at = wall // 1000
+        return True
+
+    # ------------------------------------------------------------------ a disk that takes no writes
+
+    @property
+    def is_holding(self) -> bool:
+        """Changes are in memory that the disk has refused for now; no reply made meanwhile tells of them."""
+        return self.outage is not None and self.outage.held > 0
+
+    def suspend(self, outage: "Outage") -> None:
+        """Refuse what the outage refuses, and change nothing unasked, until :meth:`resume`."""
+        self.outage = outage
+        if outage.held:
+            self.position = 0  # what is answered from here on rests on nothing that waits for the disk
+
+    def resume(self) -> None:
+        """Take writes again; what could not be done meanwhile is due at the node's next tick."""
+        self.outage = None

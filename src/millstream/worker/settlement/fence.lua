@@ -1,0 +1,113 @@
+-- The fence's script: looks whose entries these are, runs one command on those that are still the owner's, and writes
+-- what is known of them into the failure log, all in one step of the server's.
+--
+-- KEYS: the stream. ARGV: group, owner, deliveries, lowest and highest id or the milliseconds of them, key of the failure
+-- log or '', seconds it is kept; how many words stand before the ids, and these without the key, likewise behind the ids;
+-- how many ids, the ids; with a log a row for each. A word 'IDS' at the end of the first words is followed by the number
+-- of ids. The words 'ACK+DELETE' and a group mean what XACKDEL ... ACKED does.
+--
+-- Returns: place, owner and deliveries (-1: not pending) of each entry that is not the owner's; the command's reply;
+-- what went wrong with the failure log.
+
+local group, owner, count, lowest, highest = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
+local record, seconds, at = ARGV[6], ARGV[7], 7
+local function words()
+  local size, found = tonumber(ARGV[at + 1]), {}
+  for i = 1, size do found[i] = ARGV[at + 1 + i] end
+  at = at + 1 + size
+  return found
+end
+local head, tail, ids = words(), words(), words()
+
+-- whether the first of two ids is before the second; numbers of 64 bits do not fit into Lua's
+local function behind(last, id)
+  local a, b = string.match(last, '(%d+)-(%d+)')
+  local c, d = string.match(id, '(%d+)-(%d+)')
+  if #a ~= #c then return #a < #c end
+  if a ~= c then return a < c end
+  if #b ~= #d then return #b < #d end
+  return b < d
+end
+
+-- XACKDEL ... ACKED for servers without it: deleted is what every group has read and none has pending
+local function ack_and_delete(mine)
+  local groups, replies = redis.pcall('XINFO', 'GROUPS', KEYS[1]), {}
+  if groups.err then return groups end
+  for at, id in ipairs(mine) do
+    local acked = redis.pcall('XACK', KEYS[1], group, id)
+    if type(acked) == 'table' then return acked end
+    replies[at] = 1
+    for _, row in ipairs(groups) do
+      local info = {}
+      for i = 1, #row, 2 do info[row[i]] = row[i + 1] end
+      if behind(info['last-delivered-id'], id) or #redis.call('XPENDING', KEYS[1], info['name'], id, id, 1) > 0 then
+        replies[at] = 2
+        break
+      end
+    end
+    if replies[at] == 1 then redis.pcall('XDEL', KEYS[1], id) end
+  end
+  return replies
+end
+
+-- one look for many: the owner's rows in the range of the ids; what it does not show is looked up by itself
+local found = {}
+if #ids > 4 then
+  local rows = redis.pcall('XPENDING', KEYS[1], group, lowest, highest, #ids + 32, owner)
+  if rows.err then return rows end
+  for _, row in ipairs(rows) do found[row[1]] = row[4] end
+end
+local mine, rows, refused = {}, {}, {}
+for place, id in ipairs(ids) do
+  local held = found[id]
+  if held and count == 0 then held = count end
+  if held ~= count then
+    local looked = redis.pcall('XPENDING', KEYS[1], group, id, id, 1)
+    if looked.err then return looked end
+    local row = looked[1] or {id, '', 0, -1}
+    if row[2] == owner and (row[4] == count or count == 0) then
+      held = count
+    else
+      refused[#refused + 1] = {place, row[2], row[4]}
+    end
+  end
+  if held == count then
+    mine[#mine + 1] = id
+    if record ~= '' then rows[#mine] = ARGV[at + place] end
+  end
+end
+if #mine == 0 then return {refused} end
+
+local reply = false
+if head[1] == 'ACK+DELETE' then
+  reply = ack_and_delete(mine)
+elseif head[1] then
+  local call = {head[1], KEYS[1]}
+  for i = 2, #head do call[#call + 1] = head[i] end
+  if head[#head] == 'IDS' then call[#call + 1] = #mine end
+  for _, id in ipairs(mine) do call[#call + 1] = id end
+  for _, word in ipairs(tail) do call[#call + 1] = word end
+  reply = redis.pcall(unpack(call))
+end
+if type(reply) == 'table' and reply.err then return reply end
+
+-- the command was run: a log that cannot be written is reported, and undoes nothing
+local trouble = false
+if record ~= '' then
+  local kept, gone = {'HSET', record}, {'HDEL', record}
+  for i, row in ipairs(rows) do
+    if row == '-' then
+      gone[#gone + 1] = mine[i]
+    elseif row ~= '' then
+      kept[#kept + 1] = mine[i]
+      kept[#kept + 1] = row
+    end
+  end
+  for _, call in ipairs({kept, #kept > 2 and {'EXPIRE', record, seconds} or {}, gone}) do
+    if #call > 2 then
+      local noted = redis.pcall(unpack(call))
+      if type(noted) == 'table' and noted.err then trouble = noted.err end
+    end
+  end
+end
+return {refused, reply, trouble}

@@ -1,0 +1,177 @@
+"""The dead-letter transaction without a server: what is asked in which order, and what is known when no reply came."""
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from millstream.client.dead_letter.letter import DeadLetter
+from millstream.client.dead_letter.transaction import (
+    DeadLetterRoute,
+    DeadLetterTransaction,
+    Fate,
+    LettersRefusedError,
+)
+
+ROUTE = DeadLetterRoute("s", "g", "me", "s:dead", failures="tries")
+NO_STREAM_YET = ValueError("no such key")
+
+
+@dataclass
+class Entry:
+    """An entry that is to be dead."""
+
+    id: bytes
+    deliveries: int = 1
+    unsettled: bool = True
+
+    @property
+    def letter(self) -> DeadLetter:
+        """What is written of it."""
+        return DeadLetter((b"n", b"1"), "s", self.id.decode(), "g", "me", 1, "reject", "", "", 0, 0)
+
+
+Fates = dict[bytes, Fate]
+
+
+def begun(route: DeadLetterRoute = ROUTE) -> tuple[DeadLetterTransaction[Entry], Fates, set[bytes]]:
+    """A transaction, what it reports, and what it leaves unsure."""
+    fates: Fates = {}
+    unsure: set[bytes] = set()
+
+    def report(entry: Entry, fate: Fate) -> None:
+        fates[entry.id] = fate
+        entry.unsettled = fate is Fate.OURS
+
+    return DeadLetterTransaction(route, unsure, report), fates, unsure
+
+
+def pending(entry: Entry, owner: bytes = b"me", deliveries: int = 1) -> list[Any]:
+    """The reply to XPENDING of one id."""
+    return [[entry.id, owner, 0, deliveries]]
+
+
+def names(commands: list[Any]) -> list[str]:
+    """The commands by name."""
+    return [command[0] for command in commands]
+
+
+def ended(step: Callable[[], Any]) -> Any:
+    """The result of an exchange that has nothing more to ask."""
+    with pytest.raises(StopIteration) as end:
+        step()
+    return end.value.value
+
+
+def looked(exchange: Generator[Any, Any, Any], *replies: Any) -> list[Any]:
+    """Begin, answer the look, and see what is to be sent then."""
+    assert names(next(exchange))[:3] == ["WATCH", "TYPE", "XINFO"]
+    commands: list[Any] = exchange.send([b"OK", b"none", NO_STREAM_YET, *replies])
+    return commands
+
+
+def test_only_what_is_ours_and_pending_is_written() -> None:
+    """Another's, one with another count (claimed under our name) and one that is pending no more are lost."""
+    entries = [Entry(b"%d-0" % n) for n in range(4)]
+    transaction, fates, unsure = begun()
+    exchange = transaction.by_transaction(entries, 9)
+    rows = [pending(entries[0]), pending(entries[1], b"other"), pending(entries[2], deliveries=2), []]
+    assert names(looked(exchange, *rows)) == ["MULTI", "XADD", "XACK", "EXEC"]
+    assert unsure == {b"0-0"}
+    assert exchange.send([b"OK", b"QUEUED", b"QUEUED", [b"9-0", 1]]) == [("HDEL", "tries", b"0-0")]
+    assert ended(lambda: exchange.send([1])) is True
+    assert fates == {b"0-0": Fate.DEAD, b"1-0": Fate.LOST, b"2-0": Fate.LOST, b"3-0": Fate.LOST}
+    assert unsure == set()
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_lost_reply_is_read_off_the_pending_list(there: bool) -> None:
+    """The connection breaks at EXEC: pending no more means written; pending means that nothing was."""
+    entry = Entry(b"1-0")
+    transaction, fates, unsure = begun()
+    exchange = transaction.by_transaction([entry], 9)
+    looked(exchange, pending(entry))
+    exchange.close()
+    assert unsure == {b"1-0"}
+    again = transaction.by_transaction([entry], 9)
+    commands = looked(again, pending(entry) if there else [])
+    assert names(commands) == (["MULTI", "XADD", "XACK", "EXEC"] if there else ["UNWATCH"])
+    assert fates == {b"1-0": Fate.OURS if there else Fate.DEAD}
+
+
+@pytest.mark.parametrize("nothing_ran", [None, [b"OK", b"QUEUED", b"QUEUED", None]])
+def test_what_was_not_run_is_not_taken_for_written(nothing_ran: Any) -> None:
+    """Not sent, or EXEC refused since somebody wrote: an entry that is gone at the next look is another's doing."""
+    entry = Entry(b"1-0")
+    transaction, fates, _ = begun()
+    exchange = transaction.by_transaction([entry], 9)
+    looked(exchange, pending(entry))
+    assert names(exchange.send(nothing_ran))[0] == "WATCH"
+    assert names(exchange.send([b"OK", b"none", NO_STREAM_YET, []])) == ["UNWATCH"]
+    assert fates == {b"1-0": Fate.LOST}
+
+
+def test_a_connection_that_breaks_at_the_look_leaves_nothing_unsure() -> None:
+    """No letter was sent: what is gone by the next look was acknowledged by another, and counts as lost."""
+    entry = Entry(b"1-0")
+    transaction, fates, unsure = begun()
+    exchange = transaction.by_transaction([entry], 9)
+    next(exchange)
+    exchange.close()
+    assert unsure == set()
+    assert names(looked(transaction.by_transaction([entry], 9), [])) == ["UNWATCH"]
+    assert fates == {b"1-0": Fate.LOST}
+
+
+def test_what_was_acked_without_a_letter_is_pending_again_before_anything_else_is_asked() -> None:
+    """A connection that breaks at the next command must find it put back."""
+    entries = [Entry(b"1-0"), Entry(b"2-0", 3)]
+    transaction, fates, _ = begun()
+    exchange = transaction.by_transaction(entries, 9)
+    looked(exchange, pending(entries[0]), pending(entries[1], deliveries=3))
+    refused = ValueError("OOM")
+    (back,) = exchange.send([b"OK", *[b"QUEUED"] * 4, [b"9-0", 1, refused, 1]])
+    assert back == ("XCLAIM", "s", "g", "me", 0, b"2-0", "RETRYCOUNT", 3, "JUSTID", "FORCE")
+    assert names(exchange.send([[b"2-0"]])) == ["HDEL"]
+    with pytest.raises(LettersRefusedError, match="OOM") as error:
+        exchange.send([1])
+    assert (error.value.reply, error.value.failed) == (refused, 1)
+    assert fates == {b"1-0": Fate.DEAD, b"2-0": Fate.OURS}
+
+
+def test_an_entry_that_others_acked_in_between_is_not_made_pending_again() -> None:
+    """EXEC's XACK took nothing out, so there is nothing to put back."""
+    entry = Entry(b"1-0")
+    transaction, _, _ = begun()
+    exchange = transaction.by_transaction([entry], 9)
+    looked(exchange, pending(entry))
+    with pytest.raises(LettersRefusedError):
+        exchange.send([b"OK", b"QUEUED", b"QUEUED", [ValueError("OOM"), 0]])
+
+
+def test_a_key_that_hinders_is_let_go_of_and_nothing_is_written() -> None:
+    """UNWATCH, and the error says what the key has."""
+    entry = Entry(b"1-0")
+    transaction, fates, _ = begun()
+    exchange = transaction.by_transaction([entry], 9)
+    next(exchange)
+    assert exchange.send([b"OK", b"list", NO_STREAM_YET, pending(entry)]) == [("UNWATCH",)]
+    with pytest.raises(LettersRefusedError) as error:
+        exchange.send([b"OK"])
+    assert error.value.hindrance == "holds a list and no stream"
+    assert fates == {}
+
+
+def test_the_script_says_the_fate_of_each() -> None:
+    """Written, another's, refused; and gone after a lost reply, which means written."""
+    entries = [Entry(b"%d-0" % n) for n in range(4)]
+    transaction, fates, unsure = begun()
+    unsure.add(b"3-0")
+    exchange = transaction.by_script(entries)
+    assert names(next(exchange)) == ["EVALSHA"]
+    assert unsure == {entry.id for entry in entries}
+    with pytest.raises(LettersRefusedError, match="OOM no room"):
+        exchange.send([[1, -1, b"OOM no room", 0]])
+    assert fates == {b"0-0": Fate.DEAD, b"1-0": Fate.LOST, b"3-0": Fate.DEAD}
+    assert unsure == set()

@@ -1,0 +1,198 @@
+"""The group commit by itself: whatever order things come in, what it releases is where the policy promises."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from millstream.clock import SystemClock
+from millstream.errors import DiskError, DiskFullError
+from millstream.node.durability.disk_guard import DiskGuard
+from millstream.node.durability.group_commit import SYNC_SECONDS, Fsync, GroupCommit, Report, Step, perform
+from millstream.node.durability.outage import Outage
+from millstream.node.log import codec
+
+
+class PositionLog:
+    """A log of positions alone.
+
+    Attributes:
+        full: writes find no space.
+        broken: writes and syncs fail.
+        lost_at: what was durable when it broke.
+    """
+
+    directory = Path("data")
+
+    def __init__(self) -> None:
+        self.appended = self.written = self.durable = 0
+        self.full = self.broken = False
+        self.space = 1000
+
+    def free(self) -> int:
+        return self.space
+
+    def held(self) -> list[bytes]:
+        return [codec.pack(0, [("set", 0, b"key", b"value", None)])] * (self.appended - self.written)
+
+    def write(self) -> int:
+        if self.broken:
+            raise DiskError("the disk is broken")
+        if self.full and self.appended > self.written:
+            raise DiskFullError("the disk is full")
+        self.written = self.appended
+        return self.written
+
+    def sync(self) -> int:
+        if self.broken:
+            raise DiskError("the disk is broken")
+        self.durable = self.written
+        return self.durable
+
+
+class GroupCommits(RuleBasedStateMachine):
+    """Commands, a thread that takes its time, a clock, and a disk that is full or fails, in any order.
+
+    Attributes:
+        thread: the step that the thread was given, and has not ended.
+        refusing: the node refuses writes.
+        opened: the highest position that the shell was asked to let out.
+    """
+
+    @initialize(policy=st.sampled_from(["always", "everysec", "no"]), space=st.sampled_from([0, 1000]))
+    def start(self, policy: Fsync, space: int) -> None:
+        self.log, self.now, self.policy = PositionLog(), 0.0, policy
+        self.log.space = space
+        self.thread: Step | None = None
+        self.refusing: Outage | None = None
+        self.floor = 0
+        self.guard = DiskGuard(self.log, self, lambda: self.floor, SystemClock())
+        self.commit = GroupCommit(self.log, policy, self.guard, self.now)
+        self.opened = 0
+
+    def suspend(self, outage: Outage) -> None:
+        """The node's part."""
+        self.refusing = outage
+
+    def resume(self) -> None:
+        """The node's part."""
+        self.refusing = None
+
+    def report(self, report: Report) -> None:
+        """What both shells do with a report."""
+        if self.commit.done(report, self.now):
+            self.opened = self.commit.gate.released
+
+    @precondition(lambda self: self.commit.failure is None)
+    @rule(count=st.integers(1, 3))
+    def commands_run(self, count: int) -> None:
+        """While writes are refused, only what was under way may still append; here nothing is."""
+        if self.refusing is None:
+            self.log.appended += count
+
+    @rule()
+    def step(self) -> None:
+        """The shell asks what to do."""
+        step = self.commit.next_step(self.now)
+        if step is None:
+            return
+        assert self.thread is None, "one step at a time"
+        if step.in_thread:
+            self.commit.begin(step)
+            self.thread = step
+        else:
+            self.report(perform(step, self.log, self.guard))
+
+    @precondition(lambda self: self.thread is not None)
+    @rule()
+    def thread_ends(self) -> None:
+        """The step that was given to the thread is done."""
+        assert self.thread is not None
+        step, self.thread = self.thread, None
+        self.report(perform(step, self.log, self.guard))
+
+    @rule(seconds=st.sampled_from([0.01, 0.5, 2.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule(full=st.booleans())
+    def disk_fills(self, full: bool) -> None:
+        self.log.full = full
+
+    @rule(space=st.sampled_from([0, 500, 1000]), floor=st.sampled_from([0, 400]))
+    def space_changes(self, space: int, floor: int) -> None:
+        self.log.space, self.floor = space, floor
+        self.commit.retry_if_floor_moved()
+
+    @rule()
+    def disk_breaks(self) -> None:
+        self.log.broken = True
+
+    @invariant()
+    def released_is_promised(self) -> None:
+        """Nothing is released that is not where the policy says; what is released was let out."""
+        promised = self.log.durable if self.policy == "always" else self.log.written
+        assert self.commit.gate.released <= promised
+        assert self.commit.gate.released == self.opened
+
+    @invariant()
+    def failure_is_the_end(self) -> None:
+        """A disk that failed is asked for nothing more, not even by a timer."""
+        if self.commit.failure is not None:
+            assert self.commit.next_step(self.now) is None
+            assert self.commit.next_due() is None
+
+    @invariant()
+    def something_is_always_due(self) -> None:
+        """What waits is worked on: by the thread, at once, or when a timer rings."""
+        commit = self.commit
+        if commit.failure is not None or self.thread is not None:
+            return
+        waits = self.log.appended > commit.gate.released or self.refusing is not None
+        unsynced = self.policy == "everysec" and self.log.written > self.log.durable
+        if waits or unsynced:
+            assert commit.next_step(self.now) is not None or commit.next_due() is not None
+        due = commit.next_due()
+        if due is not None and due <= self.now:
+            assert commit.next_step(self.now) is not None, "a timer that rings finds something to do"
+        if unsynced and commit.sync_at is not None:
+            assert commit.sync_at <= self.now + SYNC_SECONDS
+
+    def teardown(self) -> None:
+        """With space and a disk that works, all that was appended is released in the end."""
+        if not hasattr(self, "log") or self.log.broken:
+            return
+        self.log.full, self.log.space, self.floor = False, 10**9, 0
+        if self.thread is not None:
+            self.thread_ends()
+        for _ in range(10):
+            self.now += 2.0
+            self.step()
+            if self.thread is not None:
+                self.thread_ends()
+        assert self.opened == self.log.appended
+        assert self.refusing is None
+        if self.policy != "no":
+            assert self.log.durable == self.log.appended
+
+
+TestGroupCommits = GroupCommits.TestCase
+TestGroupCommits.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+@pytest.mark.parametrize("policy", ["always", "everysec", "no"])
+def test_a_group_is_all_that_gathered(policy: Fsync) -> None:
+    """However many commands ran since the last group, they are one write."""
+    log = PositionLog()
+    machine = GroupCommits()
+    machine.start(policy, 1000)
+    log = machine.log
+    machine.step()  # free space is looked at first
+    log.appended = 100
+    machine.step()
+    if machine.thread is not None:
+        machine.thread_ends()
+    assert (log.written, machine.opened) == (100, 100)
+    assert log.durable == (100 if policy == "always" else 0)
