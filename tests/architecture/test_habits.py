@@ -55,9 +55,7 @@ SAME_NAME = {
     "EmbeddedConnection": "for redis-py's two kinds of clients, the names of which differ by their module only too",
     "EmbeddedPool": "the same",
     "StreamSub": "FastStream's name for it, which compat has for users who come from there",
-    **dict.fromkeys(["Consumer", "Doing", "Group", "Manifest", "Outcome", "Part", "Place"], "not renamed yet"),
-    **dict.fromkeys(["Record", "Recovery", "Runner", "Settings", "State", "Stats"], "not renamed yet"),
-    **dict.fromkeys(["_Run"], "not renamed yet"),
+    **dict.fromkeys(["Manifest", "Place", "Settings", "Stats", "Step", "_Run"], "not renamed yet"),
 }
 
 

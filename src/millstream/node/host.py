@@ -1,7 +1,7 @@
 """What commands may ask of the server itself, beside the keys: its clients, its counters, its log, its end.
 
-This is the node's side of :class:`millstream.commands.context.context.Host`; what a command does to keys goes through
-its context, and never through here.
+This is the node's side of :class:`millstream.commands.context.context.CommandHost`; what a command does to keys goes
+through its context, and never through here.
 """
 
 from typing import TYPE_CHECKING
@@ -125,7 +125,7 @@ class NodeHost:
         return None if self.rewriter is None else self.rewriter.start()
 
     def rebuild(self, *, from_log: bool) -> list[bytes] | None:
-        """DEBUG RELOAD and LOADAOF: see :class:`~millstream.commands.context.context.Host`."""
+        """DEBUG RELOAD and LOADAOF: see :class:`~millstream.commands.context.context.CommandHost`."""
         log = self._journal.log
         if not from_log:
             fresh = rebuilding.from_dumps(self.keyspace)
