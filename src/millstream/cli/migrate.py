@@ -46,12 +46,12 @@ Examples:
 """
 
 BOTH = """
-Stop who writes and reads first: a stream that changes meanwhile is found out and copied again, up to three times; one
-that keeps changing is not copied and said so. Run the same command again after an interruption: streams that are there
-and equal count as copied. Keys of other types are counted and stay. docs/moving.md tells what cannot be carried.
+Stop who writes and reads first: a stream that changes meanwhile is noticed and copied again, up to three times; one
+that keeps changing is reported and not copied. Run the same command again after an interruption: streams that are there
+and equal count as copied. Keys of other types are counted and stay. docs/moving.md lists what cannot be carried.
 
 Exit code: 0 if the target has all streams, 1 if one is missing, behind or different, if no stream matches a PATTERN, or
-if it could not be done, 2 for a command line that cannot be meant, 130 after Ctrl-C.
+if it could not be done, 2 if the command line is invalid, 130 after Ctrl-C.
 """
 
 

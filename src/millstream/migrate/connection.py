@@ -1,4 +1,4 @@
-"""One connection to either end of a transfer: commands out in batches, the server's own values back."""
+"""One connection to either end of a migration: commands out in batches, the server's own values back."""
 
 import secrets
 from collections.abc import Iterable, Sequence
@@ -62,7 +62,7 @@ class Link:
 
     Raises:
         LinkError: it cannot be reached, or does not let us in.
-        ConfigError: the URL cannot be meant.
+        ConfigError: the URL is invalid.
         StorageError: a data directory that cannot be opened.
     """
 

@@ -38,11 +38,6 @@ class NodeHost:
         wall: wall milliseconds of the command at work.
     """
 
-    __slots__ = (  # noqa: SIM905 - one on a line would take a line for each
-        "_facts _journal _sessions accounts channels config keyspace lookups note_refusal patterns publish refusal "
-        "rewriter scripts stopping unblock kill wall watches wake weigh"
-    ).split()
-
     def __init__(self, config: "Config", facts: "NodeFacts", journal: "Journal", admission: "Admission") -> None:
         sessions: Sessions = facts.sessions
         self._facts, self._journal, self._sessions = facts, journal, sessions

@@ -75,8 +75,7 @@ def _before(manifest: Manifest, first: int) -> tuple[SegmentEntry, ...]:
 
 def _is_whole(disk: Disk, directory: Path, manifest: Manifest) -> bool:
     try:
-        return not any(
-            gap(directory, found, following) for found, following in take_inventory(disk, directory, manifest)
-        )
+        inventory = take_inventory(disk, directory, manifest)
+        return not any(gap(directory, found, following) for found, following in inventory)
     except (LogCorruptError, FormatError):
         return False

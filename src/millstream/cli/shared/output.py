@@ -98,6 +98,11 @@ def output_option(command: Command) -> Command:
     return option(command)
 
 
+def url_option(command: Command) -> Command:
+    """The option ``--url`` of every subcommand that asks a server."""
+    return click.option("--url", help="Server. Default: MILLSTREAM_URL, REDIS_URL, redis://127.0.0.1:6379/0.")(command)
+
+
 class Output:
     """Where a subcommand shows what it found.
 

@@ -35,7 +35,7 @@ def find_unreadable(disk: Disk, report: CheckReport, manifest: Manifest, tell: P
             expect_record(position or 0, payload)
         except StorageError as error:
             where = f"the record at byte {offset}" if position is None else f"record {position}"
-            text = f"{path}: {where} is as it was written, but none that this program can apply: {error}"
+            text = f"{path}: {where} is as it was written, but this program cannot apply it: {error}"
             newer = isinstance(error, NewerRecordError)
             report.problems.append(Problem(str(path), offset, text, refuses=True, newer=newer))
             behind = [log.name for log in manifest.segments if position is None or log.name > path.name]
