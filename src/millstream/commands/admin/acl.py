@@ -47,7 +47,10 @@ def _evict(ctx: Context, session: Session) -> None:
 
 
 def _enforce(ctx: Context) -> None:
-    """Close the sessions of users that are gone, and those that listen to what they may not listen to any more."""
+    """Close the sessions of users that are gone, and those that listen to what they may not listen to any more.
+
+    All others are asked anew at their next command. A pattern must be allowed as it stands, a channel by fitting.
+    """
     accounts = ctx.host.accounts
     for session in list(ctx.host.sessions()):
         if session.user is None:
@@ -188,7 +191,7 @@ def acl_whoami(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a ha
     summary="Lists the categories, or the commands of one.",
 )
 def acl_cat(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Commands with their full names, subcommands too."""
+    """Commands with their full names, subcommands too; a container by itself is only ``slow``."""
     if len(argv) == 2:
         return [name.encode() for name in CATEGORIES]
     if len(argv) > 3:
@@ -282,6 +285,7 @@ def acl_dryrun(ctx: Context, argv: list[bytes]) -> Reply:
     row = find(words)
     if row is None:
         raise CommandError(f"ERR Command '{shown(words[0])}' not found")
+    # The permission is asked of a line that could be run
     row.check_arity(len(words))
     denial = user.refusal(row, words)
     return (
@@ -329,7 +333,10 @@ def acl_load(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a hand
     summary="Writes the users to the ACL file.",
 )
 def acl_save(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """On the disk when it is answered."""
+    """On the disk when it is answered.
+
+    Why it failed is in the server's log only, as in Redis: a client need not know our paths.
+    """
     path = _file(ctx)
     try:
         aclfile.save(ctx.host.accounts, path)

@@ -82,7 +82,7 @@ def flags_of(row: Command) -> list[str]:
 
 @cache
 def described(name: str) -> Fixed:
-    """One command as COMMAND INFO answers it, by its name in the table."""
+    """One command as COMMAND INFO answers it, by its name in the table; made once, since the rows never change."""
     row = named(name.encode())
     assert row is not None
     return Fixed(describe(row))
@@ -103,7 +103,7 @@ def flag_set(words: tuple[str, ...]) -> Fixed:
 
 
 def describe(row: Command) -> Reply:
-    """One command as COMMAND INFO answers it."""
+    """One command as COMMAND INFO answers it: a container with its subcommands, each in the same form."""
     return [
         row.name.encode(),
         row.arity,
@@ -126,7 +126,7 @@ def describe(row: Command) -> Reply:
     summary="Describes all commands.",
 )
 def command_(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """One array each, as COMMAND INFO."""
+    """One array each, as COMMAND INFO without names."""
     if len(argv) > 1:
         raise CommandError(f"ERR unknown subcommand '{argv[1].decode('utf-8', 'surrogateescape')}'. Try COMMAND HELP.")
     return [described(row.name) for row in TABLE.values()]
@@ -157,7 +157,7 @@ def command_count(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a
     summary="Describes some commands.",
 )
 def command_info(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Null for a name there is no command of."""
+    """Null for a name there is no command of: an array of null in RESP2, which is not the null of a string."""
     if len(argv) == 2:
         return [described(row.name) for row in TABLE.values()]
     rows = [named(word) for word in argv[2:]]
@@ -192,7 +192,10 @@ def command_docs(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a 
     summary="Names the commands.",
 )
 def command_list(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Full names, subcommands' too (``xinfo|stream``), whether or not there is a filter."""
+    """Full names, subcommands' too (``xinfo|stream``), whether or not there is a filter.
+
+    Modules have no commands here, so that filter answers none. Patterns fit in either case, as names do.
+    """
     if len(argv) == 2:
         return [row.name.encode() for row in every()]
     if len(argv) != 5 or keyword(argv[2]) != b"FILTERBY":

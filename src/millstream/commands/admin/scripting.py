@@ -29,11 +29,13 @@ def _split(argv: list[bytes]) -> tuple[list[bytes], list[bytes]]:
 
 
 def _eval(ctx: Context, argv: list[bytes], *, read_only: bool) -> Reply:
+    """EVAL and EVAL_RO: the number of keys is checked before the script is looked at."""
     keys, args = _split(argv)
     return ctx.host.scripts.run_source(ctx, argv[1], keys, args, read_only=read_only)
 
 
 def _evalsha(ctx: Context, argv: list[bytes], *, read_only: bool) -> Reply:
+    """EVALSHA and EVALSHA_RO: NOSCRIPT for a script that is not kept, on which clients send it whole."""
     keys, args = _split(argv)
     return ctx.host.scripts.run_sha(ctx, argv[1], keys, args, read_only=read_only)
 
@@ -139,7 +141,7 @@ def script_exists(ctx: Context, argv: list[bytes]) -> Reply:
     summary="Forgets all scripts.",
 )
 def script_flush(ctx: Context, argv: list[bytes]) -> Reply:
-    """Always OK."""
+    """Always OK. ASYNC and SYNC are the same here, other words are refused with a text of their own."""
     if len(argv) > 3 or (len(argv) == 3 and keyword(argv[2]) not in {b"ASYNC", b"SYNC"}):
         raise CommandError("ERR SCRIPT FLUSH only support SYNC|ASYNC option")
     ctx.host.scripts.flush()
@@ -156,7 +158,10 @@ def script_flush(ctx: Context, argv: list[bytes]) -> Reply:
     differs="scripts",
 )
 def script_kill(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """An error: while a script runs no command is read, and its time limit ends it."""
+    """An error: while a script runs no command is read, and its time limit ends it.
+
+    The error is Redis's for "no script runs", which is true whenever this command is.
+    """
     raise CommandError("NOTBUSY No scripts in execution right now.")
 
 
@@ -191,7 +196,7 @@ container("function", since="7.0.0", group="scripting", summary="Libraries of fu
     limited="there are no functions",
 )
 def function_flush(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Always OK."""
+    """Always OK: Redis's own test suite flushes functions before each block of tests."""
     if len(argv) > 3 or (len(argv) == 3 and keyword(argv[2]) not in {b"ASYNC", b"SYNC"}):
         raise CommandError("ERR FUNCTION FLUSH only supports SYNC|ASYNC option")
     return OK
@@ -208,7 +213,7 @@ def function_flush(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - 
     limited="there are no functions",
 )
 def function_list(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Always empty."""
+    """Always empty; its words are checked all the same, in whichever order."""
     words = [keyword(word) for word in argv[2:]]
     if words not in ([], [b"WITHCODE"]) and not (len(words) in {2, 3} and b"LIBRARYNAME" in words):
         raise SYNTAX

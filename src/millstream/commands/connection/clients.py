@@ -18,6 +18,7 @@ from millstream.commands.users.accounts import DEFAULT
 from millstream.errors import CommandError
 from millstream.replies import OK, Reply, Verbatim
 
+# What a filter of CLIENT KILL or LIST asks of each session
 Test = Callable[[Session], bool]
 
 # Only the first two exist here: there are no replicas.
@@ -113,7 +114,7 @@ def _by_kind(word: bytes, wall: int = 0) -> Test:  # noqa: ARG001 - all filters 
     summary="Tells the connection's number.",
 )
 def client_id(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Never used twice while the server runs."""
+    """Never used twice while the server runs, and ascending: the larger of two came later."""
     return ctx.session.id
 
 
@@ -170,7 +171,7 @@ def client_list(ctx: Context, argv: list[bytes]) -> Reply:
     summary="Names the connection.",
 )
 def client_setname(ctx: Context, argv: list[bytes]) -> Reply:
-    """An empty name takes it away."""
+    """An empty name takes it away. Names need not be unique; they are for people who read CLIENT LIST."""
     if not is_printable(argv[2]):
         raise CommandError(BAD_NAME)
     ctx.session.name = argv[2]
@@ -361,6 +362,7 @@ def client_kill(ctx: Context, argv: list[bytes]) -> Reply:
     Filters are joined by "and"; the same one twice is asked twice. One's own connection is left out, unless SKIPME says
     no. The old form closes it too, and fails where nobody has the address; the new one answers 0 then.
     """
+    # By the number of words: a filter has two
     if len(argv) == 3:
         return _kill_one(ctx, argv[2])
     tests: list[Test] = []
@@ -377,6 +379,7 @@ def client_kill(ctx: Context, argv: list[bytes]) -> Reply:
             tests.append(_FILTERS[name](word, ctx.now.wall))
         else:
             raise SYNTAX
+    # All filters were read by now: a bad one closes nobody
     chosen = [session for session in ctx.host.sessions() if all(test(session) for test in tests)]
     if skip_me:
         chosen = [session for session in chosen if session is not ctx.session]
@@ -426,7 +429,10 @@ def client_pause(ctx: Context, argv: list[bytes]) -> Reply:
     summary="Ends a pause.",
 )
 def client_unpause(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Replies OK, whether or not there was one; under a pause of ALL it is itself held back, as in Redis."""
+    """Replies OK, whether or not there was one.
+
+    Under a pause of ALL it is itself held back, as in Redis: then only time ends the pause.
+    """
     ctx.host.unpause(ctx.now)
     return OK
 

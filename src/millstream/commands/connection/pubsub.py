@@ -28,6 +28,7 @@ def _change(ctx: Context, argv: list[bytes], kind: bytes) -> Reply:
     by_pattern, joining = kind.startswith(b"p"), not kind.removeprefix(b"p").startswith(b"un")
     channels = ctx.host.patterns if by_pattern else ctx.host.channels
     mine = session.patterns if by_pattern else session.channels
+    # Sorted, so that leaving all has the same replies each time
     names: list[bytes] = argv[1:] or sorted(mine)
     replies: list[Reply] = []
     if by_pattern and joining:
@@ -55,7 +56,7 @@ def _change(ctx: Context, argv: list[bytes], kind: bytes) -> Reply:
     summary="Listens to channels.",
 )
 def subscribe(ctx: Context, argv: list[bytes]) -> Reply:
-    """Listen to channels by name."""
+    """Listen to channels by name. The replies are pushes, one a channel, and no reply besides."""
     return _change(ctx, argv, b"subscribe")
 
 
@@ -69,7 +70,7 @@ def subscribe(ctx: Context, argv: list[bytes]) -> Reply:
     summary="Stops listening to channels.",
 )
 def unsubscribe(ctx: Context, argv: list[bytes]) -> Reply:
-    """Stop listening to some channels, or to all."""
+    """Stop listening to some channels, or to all, in the order of their names."""
     return _change(ctx, argv, b"unsubscribe")
 
 
@@ -83,7 +84,7 @@ def unsubscribe(ctx: Context, argv: list[bytes]) -> Reply:
     summary="Listens to channels whose names match patterns.",
 )
 def psubscribe(ctx: Context, argv: list[bytes]) -> Reply:
-    """Listen to channels by pattern."""
+    """Listen to channels by pattern; a pattern too costly to compare with names is refused, see ``glob``."""
     return _change(ctx, argv, b"psubscribe")
 
 
@@ -152,7 +153,7 @@ def pubsub_channels(ctx: Context, argv: list[bytes]) -> Reply:
     summary="Counts the listeners of channels.",
 )
 def pubsub_numsub(ctx: Context, argv: list[bytes]) -> Reply:
-    """Name and number of listeners, for each channel asked for."""
+    """Name and number of listeners, for each channel asked for, 0 for one that nobody listens to."""
     replies: list[Reply] = []
     for name in argv[2:]:
         replies += [name, ctx.host.channels.count(name)]
@@ -161,7 +162,7 @@ def pubsub_numsub(ctx: Context, argv: list[bytes]) -> Reply:
 
 @command("pubsub|numpat", 2, flags="pubsub loading stale", since="2.8.0", group="pubsub", summary="Counts patterns.")
 def pubsub_numpat(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """How many different patterns are listened to."""
+    """How many different patterns are listened to, however many listen to each."""
     return len(ctx.host.patterns)
 
 

@@ -1,5 +1,8 @@
 """CLIENT TRACKING and its kin: there is no tracking, so they answer as Redis does where it is off.
 
+Clients with a cache of their own ask for tracking and must hear that there is none; others switch it off unasked when a
+connection goes back to its pool, and must not be refused for that.
+
 Source: https://redis.io/docs/latest/commands/client-tracking/
 """
 
@@ -44,7 +47,7 @@ def _check_options(ctx: Context, words: list[bytes]) -> None:
     summary="Only OFF: the server tells nobody which keys changed.",
 )
 def client_tracking(ctx: Context, argv: list[bytes]) -> Reply:
-    """OK to OFF, an error to ON."""
+    """OK to OFF, an error to ON; options are checked before that, as in Redis."""
     _check_options(ctx, argv[3:])
     word = keyword(argv[2])
     if word == b"ON":

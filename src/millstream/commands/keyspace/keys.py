@@ -112,7 +112,7 @@ def exists(ctx: Context, argv: list[bytes]) -> Reply:
     summary="Answers the type of what a key holds.",
 )
 def type_(ctx: Context, argv: list[bytes]) -> Reply:
-    """``string``, ``stream``, ``hash``, ``zset``, ``list``, ``set`` or ``none``."""
+    """``string``, ``stream``, ``hash``, ``zset``, ``list``, ``set`` or ``none``; expired keys are none."""
     value = ctx.lookup(argv[1])
     return Simple(b"none" if value is None else value.kind)
 
@@ -215,6 +215,7 @@ def _rename(ctx: Context, old: bytes, new: bytes) -> None:
     """Move a value, in place of what is there; two events, one change."""
     before = ctx.db.keys.get(new)
     ctx.commit(("move", ctx.db.index, old, ctx.db.index, new))
+    # Both places: XREADGROUP ends where the stream was, and may begin where it is
     ctx.signal(old)
     ctx.signal(new)
     ctx.notify("g", "rename_from", old)
@@ -334,6 +335,7 @@ def move(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _number(word: bytes, which: str) -> int:
+    """One of SWAPDB's two numbers, each with a text of its own; whether there is such a database is asked later."""
     index = read_integer(word)
     if index is None:
         raise CommandError(f"ERR invalid {which} DB index")
@@ -462,7 +464,7 @@ def object_encoding(ctx: Context, argv: list[bytes]) -> Reply:
     summary="Counts the users of a value.",
 )
 def object_refcount(ctx: Context, argv: list[bytes]) -> Reply:
-    """Always 1: values are not shared."""
+    """Always 1: values are not shared. Redis says 2147483647 of small numbers, which no client should rely on."""
     return None if ctx.lookup(argv[2]) is None else 1
 
 
