@@ -8,6 +8,7 @@ Source: https://redis.io/docs/latest/commands/?group=generic
 """
 
 import random
+from functools import partial
 from itertools import islice
 
 from millstream.commands.context.context import Context
@@ -29,6 +30,10 @@ _EMBEDDED_MAX = 44
 _TYPES = frozenset({b"string", b"list", b"set", b"zset", b"hash", b"stream"})
 # Keys drawn before RANDOMKEY takes an expired one for "none": a database full of them is about to be empty.
 _DRAWS = 100
+
+
+# What the rows below have in common
+_generic = partial(command, keys=(1, 1, 1), group="generic")
 
 
 def database(ctx: Context, word: bytes) -> Database:
@@ -101,15 +106,8 @@ def exists(ctx: Context, argv: list[bytes]) -> Reply:
     return sum(ctx.lookup(key) is not None for key in argv[1:])
 
 
-@command(
-    "type",
-    2,
-    flags="readonly fast",
-    keys=(1, 1, 1),
-    since="1.0.0",
-    group="generic",
-    syntax="key",
-    summary="Answers the type of what a key holds.",
+@_generic(
+    "type", 2, flags="readonly fast", since="1.0.0", syntax="key", summary="Answers the type of what a key holds."
 )
 def type_(ctx: Context, argv: list[bytes]) -> Reply:
     """``string``, ``stream``, ``hash``, ``zset``, ``list``, ``set`` or ``none``; expired keys are none."""
@@ -308,15 +306,8 @@ def copy(ctx: Context, argv: list[bytes]) -> Reply:
     return 1
 
 
-@command(
-    "move",
-    3,
-    flags="write fast",
-    keys=(1, 1, 1),
-    since="1.0.0",
-    group="generic",
-    syntax="key db:integer",
-    summary="Moves a key to another database.",
+@_generic(
+    "move", 3, flags="write fast", since="1.0.0", syntax="key db:integer", summary="Moves a key to another database."
 )
 def move(ctx: Context, argv: list[bytes]) -> Reply:
     """1 if it was moved, 0 if it does not exist or the name is taken there. Its time to die goes with it."""
