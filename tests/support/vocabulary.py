@@ -34,7 +34,9 @@ PHRASES: dict[str, str] = {
     r"\bkill.point": "failpoint",
 }
 # Where a word is stored, sent, or the name of an option that users write: path -> words.
-STAYS: dict[str, tuple[frozenset[str], str]] = {}
+STAYS: dict[str, tuple[frozenset[str], str]] = {
+    "src/millstream/cli/spark/recover": (frozenset({"verdict"}), "the option, and the column of a user's function"),
+}
 
 WORDS = {form: instead for forms, instead in INSTEAD.items() for form in forms.split()}
 _NAME = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")

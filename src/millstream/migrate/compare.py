@@ -94,7 +94,7 @@ def compare(
 
 
 def _expected(stream: Overview, supports: TargetFeatures) -> Overview:
-    """What can be made of the source by commands."""
+    """What can be made of the source by commands: the copy is held to that, and to nothing that no command carries."""
     groups = []
     for group in stream.groups:
         consumers = {each.name: each for each in group.consumers}
@@ -203,6 +203,7 @@ def _first_difference(one: list[bytes], other: list[bytes]) -> str:
 
 
 def _rows(side: Side, group: GroupInfo, release: bool) -> Iterator[PendingRecord]:
+    # Where the target cannot release, a released record is compared with one of the holder that stands for nobody
     for page in records(side.link, side.key, group):
         for record in page:
             yield record if release or record.consumer is not None else record._replace(consumer=RELEASED_HOLDER)

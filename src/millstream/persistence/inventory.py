@@ -19,12 +19,12 @@ STEP = 1 << 20
 
 
 class Meter:
-    """Counts bytes and tells a :data:`Progress`, at most once a megabyte and at the end.
+    """Counts bytes and calls a :data:`Progress`, at most once a megabyte and at the end.
 
     Args:
         what: first argument of each call.
         total: bytes in all.
-        tell: who is told, if anyone.
+        tell: what to call, if anything.
 
     Attributes:
         base: bytes of the files before the present one.
@@ -34,14 +34,14 @@ class Meter:
         self._what = what
         self._total = total
         self._tell = tell
-        self._told = 0
+        self._reported = 0
         self.base = 0
 
     def at(self, done: int) -> None:
         """So much of the present file is done."""
         done += self.base
-        if self._tell is not None and done - self._told >= STEP:
-            self._told = done
+        if self._tell is not None and done - self._reported >= STEP:
+            self._reported = done
             self._tell(self._what, done, self._total)
 
     def finish(self) -> None:

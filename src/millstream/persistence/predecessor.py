@@ -54,6 +54,14 @@ def fallback_of(disk: Disk, directory: Path, manifest: Manifest) -> Manifest | N
     return predecessor(disk, directory, manifest)
 
 
+def effective_manifest(disk: Disk, directory: Path, manifest: Manifest) -> Manifest:
+    """What a start goes by: this manifest, or its predecessor if its snapshot cannot be used.
+
+    Whatever reads a directory without starting on it must go by the same, or it would copy and report another log.
+    """
+    return fallback_of(disk, directory, manifest) or manifest
+
+
 def _candidates(manifest: Manifest, names: frozenset[str]) -> Iterator[Manifest]:
     """From the latest snapshot back; the last one begins with the first record there ever was."""
     assert manifest.snapshot is not None

@@ -272,7 +272,7 @@ def _sync_tail(disk: Disk, path: Path) -> None:
     try:
         file = disk.open_append(path)
     except FileNotFoundError:
-        return  # the survey says so better
+        return  # take_inventory names the file and what is lost
     try:
         datasync(file)
         file.drop_cache()
