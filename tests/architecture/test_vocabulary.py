@@ -17,8 +17,8 @@ NOT_YET: dict[str, str] = {
     "src/millstream/pipelines/": "bury|cannot be meant|told",
     "src/millstream/server/": "told",
     "src/millstream/spark/": "cannot be meant|graves|judge|keeper|survey|told|verdict|verdicts",
-    "src/millstream/worker/": "burial|buried|cannot be meant|judge|keeper|keepers|ledger|pardon|pardoned|pardons|solitude"
-    "|suspect|suspects|told",
+    "src/millstream/worker/": "burial|buried|cannot be meant|judge|keeper|keepers|ledger|pardon|pardoned|pardons"
+    "|solitude|suspect|suspects|told",
 }
 
 # What the rule itself is written in, and what is not a metaphor there.

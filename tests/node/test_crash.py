@@ -142,7 +142,7 @@ class Life:
         payloads = list(recovery.payloads())
         self.node = Node(Config(), self.log)
         self.node.recover(payloads)
-        self.session: Session = self.node.open_session(self.clock.now())
+        self.session: Session = self.node.sessions.open(self.clock.now())
         self.rewriting = self.rewrite()
         return payloads, self.node
 

@@ -118,7 +118,7 @@ def every_block(url: str, folder: Path) -> None:
     client.xreadgroup("billing", "gone", {"orders": ">"})
     client.xclaim("orders", "billing", "gone", 0, [f"{number}-0" for number in range(1, 12)], idle=3_600_000)
     recovered = blocks.run("millstream.spark.recover", spark=spark)
-    assert "Outcome(acked=0, released=10, dead=1, unjudged=0, deleted=0, taken=0)" in recovered["printed"]
+    assert "RecoveryCounts(acked=0, released=10, dead=1, unjudged=0, deleted=0, taken=0)" in recovered["printed"]
     assert client.xlen("orders:dead") == 1
 
     pending = blocks.run('"pending"', spark=spark, url=url)

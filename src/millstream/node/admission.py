@@ -32,8 +32,6 @@ class Admission:
         journal: knows whether the disk takes writes.
     """
 
-    __slots__ = ("_accounts", "_config", "_journal")
-
     def __init__(self, accounts: Accounts, config: "Config", journal: "Journal") -> None:
         self._accounts = accounts
         self._config = config

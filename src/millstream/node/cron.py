@@ -28,8 +28,6 @@ NAMED = 1 << 24
 class Cron:
     """Knows which databases have keys that expire, and which streams remember producers."""
 
-    __slots__ = ("_expire_at", "_forget_at", "_position", "_remembering")
-
     def __init__(self) -> None:
         self._expire_at: int | None = None  # monotonic milliseconds of the next look at keys that expire
         self._forget_at: int | None = None  # the same of messages

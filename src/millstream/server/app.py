@@ -334,7 +334,7 @@ class Server:
                 return DENIED
             keep_alive(transport.get_extra_info("socket"))
         path = self.settings.unixsocket
-        connection.session = self.node.open_session(
+        connection.session = self.node.sessions.open(
             self.clock.now(),
             addr=show_address(peer, path),
             laddr=show_address(transport.get_extra_info("sockname"), path),
@@ -348,7 +348,7 @@ class Server:
         self._connections.pop(connection.session.id, None)
         self._slow.pop(connection, None)
         self.gate.holders.pop(connection, None)
-        self.node.close_session(connection.session)
+        self.node.sessions.close(connection.session)
 
     def gone(self, connection: Connection) -> None:
         """A connection is closed."""

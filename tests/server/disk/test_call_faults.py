@@ -126,7 +126,7 @@ class Life:
         node = Node(Config(), log)
         node.recover(recovery.payloads())
         clock = ManualClock()
-        outcome = node.execute(node.open_session(clock.now()), to_words(["XRANGE", "s", "-", "+"]), clock.now())
+        outcome = node.execute(node.sessions.open(clock.now()), to_words(["XRANGE", "s", "-", "+"]), clock.now())
         assert outcome is not None
         found = [int(entry_id.partition(b"-")[0]) for entry_id, _ in decode(b"".join(outcome.buffers))]
         log.close()

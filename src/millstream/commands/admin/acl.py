@@ -1,6 +1,10 @@
 """ACL: users and what they may do.
 
-Whatever is changed here holds for connected clients from their next command on, queued and waiting ones included.
+Whatever is changed here holds for connected clients from their next command on, queued and waiting ones included. A
+change that takes a user away, or a channel that a client listens to, closes that client: messages come without a
+command, at which a check could be made.
+
+The rules themselves are in :mod:`millstream.commands.users.permissions`; here are words, replies and errors.
 
 Source: https://redis.io/docs/latest/operate/oss_and_stack/management/security/acl/ and the pages of the subcommands.
 """
@@ -13,12 +17,12 @@ from millstream.commands.admin import aclfile
 from millstream.commands.context.context import Context
 from millstream.commands.context.session import Session
 from millstream.commands.table.args import bad_subcommand, integer, keyword, shown
-from millstream.commands.table.table import command, container, every, find
+from millstream.commands.table.table import command, container, every, find, help_for
 from millstream.commands.users.accounts import DEFAULT, AclFileError, Refusal
 from millstream.commands.users.categories import CATEGORIES, categories
 from millstream.commands.users.permissions import RuleError, Selector, UnmatchedError, User, has_spaces
 from millstream.errors import CommandError
-from millstream.replies import OK, Map, Reply, Set, Simple
+from millstream.replies import OK, Map, Reply, Set
 
 log = logging.getLogger("millstream.acl")
 
@@ -67,7 +71,10 @@ def _enforce(ctx: Context) -> None:
     differs="users-and-permissions",
 )
 def acl_setuser(ctx: Context, argv: list[bytes]) -> Reply:
-    """All rules or none."""
+    """All rules or none.
+
+    A rule that is refused is named in the error, a password in it left out: errors get into logs.
+    """
     if has_spaces(argv[2]):
         raise CommandError("ERR Usernames can't contain spaces or null characters")
     try:
@@ -90,7 +97,7 @@ def acl_setuser(ctx: Context, argv: list[bytes]) -> Reply:
     summary="Deletes users and closes their connections.",
 )
 def acl_deluser(ctx: Context, argv: list[bytes]) -> Reply:
-    """How many there were."""
+    """How many there were. The default user cannot go, and naming it refuses the whole command."""
     if DEFAULT in argv[2:]:
         raise CommandError("ERR The 'default' user cannot be removed")
     deleted = sum(ctx.host.accounts.delete(name) for name in argv[2:])
@@ -99,6 +106,7 @@ def acl_deluser(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _describe(selector: Selector) -> list[tuple[Reply, Reply]]:
+    """A selector's three kinds of rules, as ACL GETUSER shows them."""
     return [
         (b"commands", selector.commands_text),
         (b"keys", selector.keys_text),
@@ -116,7 +124,7 @@ def _describe(selector: Selector) -> list[tuple[Reply, Reply]]:
     summary="Describes a user.",
 )
 def acl_getuser(ctx: Context, argv: list[bytes]) -> Reply:
-    """Passwords as they are kept; null if there is no such user."""
+    """Passwords as they are kept, which is SHA-256 in hexadecimal; null if there is no such user."""
     user = ctx.host.accounts.get(argv[2])
     if user is None:
         return None
@@ -201,7 +209,7 @@ def acl_cat(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handl
     summary="Makes up a password.",
 )
 def acl_genpass(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """So many random bits in hexadecimal, 256 if not told."""
+    """So many random bits in hexadecimal, 256 unless the client says how many; a part of a digit is a whole one."""
     if len(argv) > 3:
         raise bad_subcommand("ACL", argv[1])
     bits = integer(argv[2]) if len(argv) == 3 else 256
@@ -224,7 +232,7 @@ def acl_genpass(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a h
     summary="Tells who was refused what.",
 )
 def acl_log(ctx: Context, argv: list[bytes]) -> Reply:
-    """The latest first."""
+    """The latest first, ten unless the client says how many; a negative number is none."""
     if len(argv) > 3:
         raise bad_subcommand("ACL", argv[1])
     entries = ctx.host.accounts.log
@@ -236,6 +244,7 @@ def acl_log(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _entry(entry: Refusal, wall: int) -> Reply:
+    """One refusal; its age is from the last time, in seconds with a fraction."""
     return Map(
         [
             (b"count", entry.count),
@@ -262,7 +271,10 @@ def _entry(entry: Refusal, wall: int) -> Reply:
     summary="Tells whether a user may run a command, without running it.",
 )
 def acl_dryrun(ctx: Context, argv: list[bytes]) -> Reply:
-    """OK, or the refusal as text."""
+    """OK, or the refusal as text: it is the answer to the question, not an error of the command.
+
+    The text names the key or channel, which the refusal of a real command does not.
+    """
     user: User | None = ctx.host.accounts.get(argv[2])
     if user is None:
         raise CommandError(f"ERR User '{shown(argv[2])}' not found")
@@ -278,6 +290,11 @@ def acl_dryrun(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _file(ctx: Context) -> Path:
+    """The ACL file.
+
+    Raises:
+        CommandError: the server was started without one.
+    """
     path = ctx.host.config.acl_file
     if not path:
         raise CommandError(_NO_FILE)
@@ -294,7 +311,7 @@ def _file(ctx: Context) -> Path:
     differs="users-and-permissions",
 )
 def acl_load(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """All of the file or nothing of it."""
+    """All of the file or nothing of it. Users that are not in it are gone, but for the default user."""
     try:
         aclfile.load(ctx.host.accounts, _file(ctx))
     except AclFileError as error:
@@ -324,38 +341,34 @@ def acl_save(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a hand
     return OK
 
 
-_HELP = (
-    "ACL <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-    "CAT [<category>]",
-    "    The categories, or the commands of one.",
-    "DELUSER <username> [<username> ...]",
-    "    Delete users and close their connections.",
-    "DRYRUN <username> <command> [<arg> ...]",
-    "    Whether a user may run a command, without running it.",
-    "GENPASS [<bits>]",
-    "    Make up a password, of 256 bits if not told.",
-    "GETUSER <username>",
-    "    Describe a user.",
-    "LIST",
-    "    Describe all users as an ACL file does.",
-    "LOAD",
-    "    Read the users from the ACL file.",
-    "LOG [<count> | RESET]",
-    "    Who was refused what.",
-    "SAVE",
-    "    Write the users to the ACL file.",
-    "SETUSER <username> [<rule> [<rule> ...]]",
-    "    Make a user, or change one.",
-    "USERS",
-    "    Names of all users.",
-    "WHOAMI",
-    "    The user of this connection.",
-    "HELP",
-    "    Print this help.",
+help_for(
+    "acl",
+    since="6.0.0",
+    group="server",
+    lines=(
+        "CAT [<category>]",
+        "    The categories, or the commands of one.",
+        "DELUSER <username> [<username> ...]",
+        "    Delete users and close their connections.",
+        "DRYRUN <username> <command> [<arg> ...]",
+        "    Whether a user may run a command, without running it.",
+        "GENPASS [<bits>]",
+        "    Make up a password, of 256 bits unless you say how many.",
+        "GETUSER <username>",
+        "    Describe a user.",
+        "LIST",
+        "    Describe all users as an ACL file does.",
+        "LOAD",
+        "    Read the users from the ACL file.",
+        "LOG [<count> | RESET]",
+        "    Who was refused what.",
+        "SAVE",
+        "    Write the users to the ACL file.",
+        "SETUSER <username> [<rule> [<rule> ...]]",
+        "    Make a user, or change one.",
+        "USERS",
+        "    Names of all users.",
+        "WHOAMI",
+        "    The user of this connection.",
+    ),
 )
-
-
-@command("acl|help", 2, flags="loading stale", since="6.0.0", group="server", summary="Tells the subcommands of ACL.")
-def acl_help(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """One line of text each."""
-    return [Simple(line.encode()) for line in _HELP]

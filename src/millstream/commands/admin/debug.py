@@ -1,5 +1,8 @@
 """DEBUG, as far as test suites of Redis Streams use it; refused unless the server was started to allow it.
 
+Its subcommands are no rows of the table: in Redis neither COMMAND nor ACL knows them, so they are dispatched here. None
+of them may lose data: RELOAD and LOADAOF make the state anew beside the old one, and keep the old one if they differ.
+
 Source: the subcommands as Redis's DEBUG HELP describes them, and ``enable-debug-command`` in redis.conf.
 """
 
@@ -30,6 +33,7 @@ def _is_local(session: Session) -> bool:
 
 
 def _log(ctx: Context, words: list[bytes]) -> Reply:  # noqa: ARG001 - one signature for all
+    """Put a line into the server's log: test suites mark where each test begins."""
     log.warning("DEBUG LOG: %s", shown(words[0]))
     return OK
 
@@ -43,6 +47,11 @@ def _load_log(ctx: Context, words: list[bytes]) -> Reply:  # noqa: ARG001 - one 
 
 
 def _rebuilt(ctx: Context, *, from_log: bool) -> Reply:
+    """Make the keyspace anew, from the log or from dumps of its values, and compare.
+
+    Raises:
+        CommandError: there is no log, it cannot be read, or some keys would differ, of which five are named.
+    """
     try:
         differing = ctx.host.rebuild(from_log=from_log)
     except StorageError as error:
@@ -64,6 +73,7 @@ def _sleep(ctx: Context, words: list[bytes]) -> Reply:  # noqa: ARG001 - one sig
 
 
 def _set_active_expire(ctx: Context, words: list[bytes]) -> Reply:
+    """Whether keys that are expired go by themselves; switched off to see that looking at them is enough."""
     if words[0] not in {b"0", b"1"}:
         raise CommandError("ERR argument must be 0 or 1")
     ctx.host.config.expires_unasked = words[0] == b"1"
@@ -114,7 +124,7 @@ _SUBCOMMANDS = {
     differs="debug",
 )
 def debug(ctx: Context, argv: list[bytes]) -> Reply:
-    """What the subcommand says."""
+    """What the subcommand says. The number of words is looked at after the permission, so a stranger learns nothing."""
     allowed = ctx.host.config.values["enable-debug-command"]
     if allowed != "yes" and not (allowed == "local" and _is_local(ctx.session)):
         raise CommandError(_NOT_ALLOWED)

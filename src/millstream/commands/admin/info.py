@@ -246,6 +246,7 @@ class InfoFacts:
 
 
 def _server(facts: InfoFacts) -> Rows:
+    """Who and what the server is; monitoring tells servers apart by ``run_id``, which is new at each start."""
     shell, machine = facts.shell, facts.machine
     uptime = max(facts.now - shell.started, 0) // 1000 if shell.started else 0
     yield "redis_version", REDIS_VERSION
@@ -268,6 +269,7 @@ def _server(facts: InfoFacts) -> Rows:
 
 
 def _clients(facts: InfoFacts) -> Rows:
+    """Connections, and who of them waits or watches."""
     yield "connected_clients", facts.connected_clients
     yield "cluster_connections", 0
     yield "maxclients", facts.max_clients
@@ -290,6 +292,7 @@ def human(size: float) -> str:
 
 
 def _memory(facts: InfoFacts) -> Rows:
+    """What the process takes, as the system says: Python cannot tell used memory from what it keeps for later."""
     machine, scripts = facts.machine, facts.scripts
     yield "used_memory", machine.memory
     yield "used_memory_human", human(machine.memory)
@@ -314,6 +317,7 @@ def _memory(facts: InfoFacts) -> Rows:
 
 
 def _persistence(facts: InfoFacts) -> Rows:
+    """The log under the names of Redis's files, for the tools that look for trouble there, and under its own."""
     log = facts.log
     yield "loading", 0
     yield "rdb_changes_since_last_save", facts.dirty
@@ -343,6 +347,7 @@ def _persistence(facts: InfoFacts) -> Rows:
 
 
 def _stats(facts: InfoFacts) -> Rows:
+    """Counters since the start or the last CONFIG RESETSTAT."""
     shell = facts.shell
     yield "total_connections_received", facts.connections
     yield "total_commands_processed", facts.processed
@@ -378,6 +383,7 @@ def _stats(facts: InfoFacts) -> Rows:
 
 
 def _replication(facts: InfoFacts) -> Rows:
+    """That there is none: a master without replicas. Clients look for the role."""
     yield "role", "master"
     yield "connected_slaves", 0
     yield "master_failover_state", "no-failover"
@@ -398,6 +404,7 @@ def _modules(facts: InfoFacts) -> Rows:  # noqa: ARG001 - all sections share one
 
 
 def _commandstats(facts: InfoFacts) -> Rows:
+    """Counters of each command that was called; a rejected call never ran, a failed one ran and replied an error."""
     for name, counts in facts.commands.items():
         average = counts.microseconds / counts.calls if counts.calls else 0.0
         yield (
@@ -410,6 +417,7 @@ def _commandstats(facts: InfoFacts) -> Rows:
 
 
 def _errorstats(facts: InfoFacts) -> Rows:
+    """Error replies by their first word."""
     for code, count in facts.errors.items():
         yield f"errorstat_{code}", f"count={count}"
 
@@ -419,6 +427,7 @@ def _cluster(facts: InfoFacts) -> Rows:  # noqa: ARG001 - all sections share one
 
 
 def _keyspace(facts: InfoFacts) -> Rows:
+    """Databases that hold keys, and nothing else of them."""
     if facts.is_holding:
         yield "millstream_keyspace_held", 1  # the figures would tell of changes that may yet be lost
     for base in facts.databases:

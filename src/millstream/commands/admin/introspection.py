@@ -1,5 +1,11 @@
 """COMMAND: the command table, as clients ask for it, made from :mod:`millstream.commands.table.table`.
 
+Clusters' clients and proxies find keys by what is answered here, ACL by the same rows, and docs/compatibility.md too: a
+row that is wrong is wrong everywhere, and is found out by the comparison with a real server
+(tests/commands/test_introspection_live.py).
+
+Answers are made once for each command and kept, encoded: clients ask for all of them when they connect.
+
 Source: https://redis.io/docs/latest/commands/command/
 """
 
@@ -11,7 +17,7 @@ from millstream.commands.table.docs import document
 from millstream.commands.table.hints import FLAG_ORDER, KEY_NOTES, KEY_USES, MORE_FLAGS, TIPS
 from millstream.commands.table.keyspecs import MOVABLE, NO_KEYS, flags_of_keys, has_keys
 from millstream.commands.table.spec import Command
-from millstream.commands.table.table import TABLE, command, every
+from millstream.commands.table.table import TABLE, command, every, find, help_for, named
 from millstream.commands.users.categories import categories
 from millstream.errors import CommandError
 from millstream.glob import matcher
@@ -22,7 +28,11 @@ _AFTER_STREAMS = {"xread": 1, "xreadgroup": 4}
 
 
 def _specs(row: Command) -> list[Reply]:
-    """The key specifications: one, or one for each key that is used in a way of its own."""
+    """The key specifications: one, or one for each key that is used in a way of its own.
+
+    Three forms: keys behind a word (STREAMS), keys behind their number (EVAL), keys at fixed places, which may count
+    from the end.
+    """
     uses = KEY_USES.get(row.name, (("RW", "access", "update"),))
     first, last, step = row.keys
     if row.name in _AFTER_STREAMS:
@@ -42,6 +52,7 @@ def _specs(row: Command) -> list[Reply]:
 
 
 def _described(row: Command, use: tuple[str, ...], begin: Reply, find: Reply) -> Reply:
+    """One specification: what is done with the keys, where to begin looking, how to go on."""
     flags = Set([Simple(word.encode()) for word in use])
     pairs: list[tuple[Reply, Reply]] = [(b"flags", flags), (b"begin_search", begin), (b"find_keys", find)]
     note = KEY_NOTES.get(row.name)
@@ -49,10 +60,18 @@ def _described(row: Command, use: tuple[str, ...], begin: Reply, find: Reply) ->
 
 
 def _range(last: int, step: int, limit: int) -> Reply:
+    """Keys from where the search began to a last one.
+
+    Args:
+        last: how far the last one is from there; negative counts from the end of the line.
+        step: words from key to key.
+        limit: where the rest is divided, which part of it are keys: 2 for the first half (XREAD); 0 for all.
+    """
     return _spec(b"range", (b"lastkey", last), (b"keystep", step), (b"limit", limit))
 
 
 def _spec(kind: bytes, *fields: tuple[Reply, Reply]) -> Reply:
+    """A part of a specification: its kind and its fields."""
     return Map([(b"type", kind), (b"spec", Map(list(fields)))])
 
 
@@ -95,13 +114,6 @@ def describe(row: Command) -> Reply:
         Set(_specs(row)),
         [describe(sub) for sub in row.subcommands.values()] or Set([]),
     ]
-
-
-def named(word: bytes) -> Command | None:
-    """The row of ``get`` or ``xgroup|create``."""
-    head, bar, sub = word.lower().partition(b"|")
-    row = TABLE.get(head)
-    return row.subcommands.get(sub) if row is not None and bar else row
 
 
 @command(
@@ -228,14 +240,19 @@ def command_getkeysandflags(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: 
 
 
 def _keys(words: list[bytes]) -> list[tuple[bytes, tuple[str, ...]]]:
-    row = TABLE.get(words[0].lower())
-    if row is not None and row.subcommands and len(words) > 1:
-        row = row.subcommands.get(words[1].lower())
+    """The keys of a command line with what is done to each.
+
+    EVAL without keys answers none, other commands are an error then; both as in Redis.
+
+    Raises:
+        CommandError: there is no such command, it has no keys, or the words do not suit it; in this order.
+    """
+    row = find(words)
     if row is None:
         raise CommandError("ERR Invalid command specified")
     if not has_keys(row):
         raise CommandError(NO_KEYS)
-    if (row.arity > 0 and len(words) != row.arity) or len(words) < -row.arity:
+    if not row.takes(len(words)):
         raise CommandError("ERR Invalid number of arguments specified for command")
     try:
         return flags_of_keys(row, words)
@@ -245,36 +262,25 @@ def _keys(words: list[bytes]) -> list[tuple[bytes, tuple[str, ...]]]:
         raise
 
 
-_HELP = (
-    "COMMAND <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-    "(no subcommand)",
-    "    Describe all commands.",
-    "COUNT",
-    "    How many commands there are.",
-    "DOCS [<command> [<command> ...]]",
-    "    What commands do.",
-    "GETKEYS <command> [<arg> ...]",
-    "    Which words of a command are keys.",
-    "GETKEYSANDFLAGS <command> [<arg> ...]",
-    "    Which words of a command are keys, and what is done with each.",
-    "INFO [<command> [<command> ...]]",
-    "    Describe some commands.",
-    "LIST [FILTERBY (MODULE|ACLCAT|PATTERN) <value>]",
-    "    Names of commands.",
-    "HELP",
-    "    Print this help.",
-)
-
-
-@command(
-    "command|help",
-    2,
-    flags="loading stale",
+help_for(
+    "command",
     since="5.0.0",
     group="server",
     acl="connection",
-    summary="Tells the subcommands.",
+    lines=(
+        "(no subcommand)",
+        "    Describe all commands.",
+        "COUNT",
+        "    How many commands there are.",
+        "DOCS [<command> [<command> ...]]",
+        "    What commands do.",
+        "GETKEYS <command> [<arg> ...]",
+        "    Which words of a command are keys.",
+        "GETKEYSANDFLAGS <command> [<arg> ...]",
+        "    Which words of a command are keys, and what is done with each.",
+        "INFO [<command> [<command> ...]]",
+        "    Describe some commands.",
+        "LIST [FILTERBY (MODULE|ACLCAT|PATTERN) <value>]",
+        "    Names of commands.",
+    ),
 )
-def command_help(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """One line of text each."""
-    return [Simple(line.encode()) for line in _HELP]

@@ -17,6 +17,12 @@ NOTHING_KEPT = "ERR nothing is kept: the server was started without a data direc
 
 
 def _save(ctx: Context) -> None:
+    """Bring the log to the disk.
+
+    Raises:
+        CommandError: MISCONF where the disk is full, which clients know as "try later"; ERR where nothing is kept, or
+            the disk failed.
+    """
     try:
         is_kept = ctx.host.save()
     except DiskFullError as error:

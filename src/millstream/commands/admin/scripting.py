@@ -1,17 +1,25 @@
 """EVAL EVALSHA EVAL_RO EVALSHA_RO SCRIPT, and of FUNCTION what says that there are no functions.
 
-The words are read here; ``host.scripts`` runs the script. Source: https://redis.io/docs/latest/develop/programmability/
+The words are read here; ``host.scripts`` runs the script, see ``node/scripting/``. Keys and arguments are told apart by
+a number, and only keys are checked against ACL and routed by clusters: a script that makes up names of keys works here,
+and does not in a cluster.
+
+Source: https://redis.io/docs/latest/develop/programmability/
 """
 
 from millstream.commands.context.context import Context
 from millstream.commands.table.args import SYNTAX, integer, keyword
-from millstream.commands.table.table import command, container
+from millstream.commands.table.table import command, container, help_for
 from millstream.errors import CommandError
-from millstream.replies import OK, Reply, Simple
+from millstream.replies import OK, Reply
 
 
 def _split(argv: list[bytes]) -> tuple[list[bytes], list[bytes]]:
-    """Keys and arguments."""
+    """Keys and arguments.
+
+    Raises:
+        CommandError: the number is none, too large, or negative; in this order.
+    """
     count = integer(argv[2])
     if count > len(argv) - 3:
         raise CommandError("ERR Number of keys can't be greater than number of args")
@@ -152,32 +160,21 @@ def script_kill(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a h
     raise CommandError("NOTBUSY No scripts in execution right now.")
 
 
-_SCRIPT_HELP = (
-    "SCRIPT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-    "EXISTS <sha1> [<sha1> ...]",
-    "    Which of these scripts the server has.",
-    "FLUSH [ASYNC|SYNC]",
-    "    Forget all scripts.",
-    "KILL",
-    "    Nothing: a script ends when its time is up.",
-    "LOAD <script>",
-    "    Keep a script for EVALSHA.",
-    "HELP",
-    "    Print this help.",
-)
-
-
-@command(
-    "script|help",
-    2,
-    flags="loading stale",
+help_for(
+    "script",
     since="5.0.0",
     group="scripting",
-    summary="Tells the subcommands of SCRIPT.",
+    lines=(
+        "EXISTS <sha1> [<sha1> ...]",
+        "    Which of these scripts the server has.",
+        "FLUSH [ASYNC|SYNC]",
+        "    Forget all scripts.",
+        "KILL",
+        "    Nothing: a script ends when its time is up.",
+        "LOAD <script>",
+        "    Keep a script for EVALSHA.",
+    ),
 )
-def script_help(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """One line of text each."""
-    return [Simple(line.encode()) for line in _SCRIPT_HELP]
 
 
 container("function", since="7.0.0", group="scripting", summary="Libraries of functions, of which there are none.")
@@ -218,25 +215,14 @@ def function_list(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a
     return []
 
 
-_FUNCTION_HELP = (
-    "FUNCTION <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-    "FLUSH [ASYNC|SYNC]",
-    "    Forget all functions: there are none.",
-    "LIST [LIBRARYNAME <pattern>] [WITHCODE]",
-    "    List the functions: there are none.",
-    "HELP",
-    "    Print this help.",
-)
-
-
-@command(
-    "function|help",
-    2,
-    flags="loading stale",
+help_for(
+    "function",
     since="7.0.0",
     group="scripting",
-    summary="Tells the subcommands of FUNCTION.",
+    lines=(
+        "FLUSH [ASYNC|SYNC]",
+        "    Forget all functions: there are none.",
+        "LIST [LIBRARYNAME <pattern>] [WITHCODE]",
+        "    List the functions: there are none.",
+    ),
 )
-def function_help(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """One line of text each."""
-    return [Simple(line.encode()) for line in _FUNCTION_HELP]

@@ -1,5 +1,9 @@
 """CLIENT: looking at connections, naming one's own, and acting on others'.
 
+A line of CLIENT LIST has Redis's fields in Redis's order as far as they exist here; tools split it at blanks and ``=``,
+which is why names may hold neither blanks nor control characters. Filters of CLIENT KILL are functions of a session, so
+that any number of them is asked in turn.
+
 Source: https://redis.io/docs/latest/commands/client-list/ and its siblings.
 """
 
@@ -8,11 +12,11 @@ from collections.abc import Callable, Iterable
 from millstream.commands.connection.connection import BAD_NAME, is_printable
 from millstream.commands.context.context import Context
 from millstream.commands.context.session import Session
-from millstream.commands.table.args import SYNTAX, bad_subcommand, integer, keyword, read_integer
-from millstream.commands.table.table import command, container
+from millstream.commands.table.args import SYNTAX, bad_subcommand, integer, keyword, milliseconds, read_integer
+from millstream.commands.table.table import command, container, help_for
 from millstream.commands.users.accounts import DEFAULT
 from millstream.errors import CommandError
-from millstream.replies import OK, Reply, Simple, Verbatim
+from millstream.replies import OK, Reply, Verbatim
 
 Test = Callable[[Session], bool]
 
@@ -23,15 +27,17 @@ container("client", since="2.4.0", group="connection", summary="Looks at connect
 
 
 def _shown(word: bytes) -> str:
+    """A name as C shows it, up to its first NUL."""
     return _text(word.partition(b"\0")[0])
 
 
 def _text(word: bytes) -> str:
+    """Bytes as text from which the same bytes can be made again."""
     return word.decode("utf-8", "surrogateescape")
 
 
 def flags_of(session: Session) -> str:
-    """CLIENT LIST's letters."""
+    """CLIENT LIST's letters, several without a blank; ``N`` for none of them."""
     letters = (
         ("P", session.is_subscribed),
         ("b", session.blocked),
@@ -46,7 +52,10 @@ def flags_of(session: Session) -> str:
 
 
 def describe(session: Session, wall: int) -> str:
-    """One line of CLIENT LIST: the fields that exist here, in Redis's order, no secrets."""
+    """One line of CLIENT LIST: the fields that exist here, in Redis's order, no secrets.
+
+    Ages are in whole seconds, and never negative, though the clock may have been set back.
+    """
     traffic = session.traffic()
     fields: list[tuple[str, object]] = [
         ("id", session.id),
@@ -82,11 +91,13 @@ def describe(session: Session, wall: int) -> str:
 
 
 def _lines(sessions: Iterable[Session], wall: int) -> Verbatim:
+    """Lines of CLIENT LIST, as text in RESP3."""
     text = "".join(describe(session, wall) + "\n" for session in sessions)
     return Verbatim(text.encode("utf-8", "surrogateescape"))
 
 
 def _by_kind(word: bytes, wall: int = 0) -> Test:  # noqa: ARG001 - all filters share one signature
+    """Sessions of a kind. Masters and replicas are kinds without members here."""
     kind = keyword(word).lower()
     if kind not in _KINDS:
         raise CommandError(f"ERR Unknown client type '{_text(word)}'")
@@ -131,7 +142,10 @@ def client_info(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a h
     limited="one filter at a time: TYPE or ID; without the sizes of buffers that only Redis has",
 )
 def client_list(ctx: Context, argv: list[bytes]) -> Reply:
-    """One line each, oldest first."""
+    """One line each, oldest first.
+
+    An id that nobody has is left out, but one that is no number above zero is an error.
+    """
     sessions = list(ctx.host.sessions())
     word = keyword(argv[2]) if len(argv) > 2 else b""
     if word == b"TYPE" and len(argv) == 4:
@@ -186,7 +200,7 @@ def client_getname(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - 
     summary="Tells the server which library the client uses.",
 )
 def client_setinfo(ctx: Context, argv: list[bytes]) -> Reply:
-    """Shown in CLIENT LIST."""
+    """Shown in CLIENT LIST. Clients send it unasked when they connect, so it must not fail for what they are."""
     attribute = keyword(argv[2]).lower()
     if attribute not in {b"lib-name", b"lib-ver"}:
         raise CommandError(f"ERR Unrecognized option '{_text(argv[2])}'")
@@ -200,6 +214,7 @@ def client_setinfo(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _on_off(word: bytes) -> bool:
+    """Whether a word is ON; anything but ON and OFF is a syntax error."""
     if keyword(word) not in {b"ON", b"OFF"}:
         raise SYNTAX
     return keyword(word) == b"ON"
@@ -245,7 +260,10 @@ def client_no_touch(ctx: Context, argv: list[bytes]) -> Reply:
     summary="Says whether the client wants replies.",
 )
 def client_reply(ctx: Context, argv: list[bytes]) -> Reply:
-    """OFF and SKIP are not answered; SKIP also silences the next command."""
+    """OFF and SKIP are not answered; SKIP also silences the next command.
+
+    SKIP while it is OFF changes nothing, or the mode would be ON afterwards.
+    """
     word = keyword(argv[2])
     if word not in {b"ON", b"OFF", b"SKIP"}:
         raise SYNTAX
@@ -264,7 +282,11 @@ def client_reply(ctx: Context, argv: list[bytes]) -> Reply:
     summary="Ends another connection's wait.",
 )
 def client_unblock(ctx: Context, argv: list[bytes]) -> Reply:
-    """1 if it did wait."""
+    """1 if it did wait.
+
+    TIMEOUT ends the wait as if its time were up; ERROR with an UNBLOCKED error, for who must know the difference. A
+    client that is held back by CLIENT PAUSE does not wait in this sense.
+    """
     if len(argv) > 4:
         raise bad_subcommand("CLIENT", argv[1])
     reason = keyword(argv[3]) if len(argv) == 4 else b"TIMEOUT"
@@ -274,6 +296,7 @@ def client_unblock(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _by_id(word: bytes, wall: int) -> Test:  # noqa: ARG001 - all filters share one signature
+    """The session of that number, if there is one."""
     wanted = read_integer(word)
     if wanted is None or wanted < 1:
         raise CommandError("ERR client-id should be greater than 0")
@@ -281,18 +304,22 @@ def _by_id(word: bytes, wall: int) -> Test:  # noqa: ARG001 - all filters share 
 
 
 def _by_addr(word: bytes, wall: int) -> Test:  # noqa: ARG001 - all filters share one signature
+    """Sessions from an address, as CLIENT LIST shows it."""
     return lambda session: session.addr == _text(word)
 
 
 def _by_laddr(word: bytes, wall: int) -> Test:  # noqa: ARG001 - all filters share one signature
+    """Sessions that came in by an address of ours."""
     return lambda session: session.laddr == _text(word)
 
 
 def _by_user(word: bytes, wall: int) -> Test:  # noqa: ARG001 - all filters share one signature
+    """Sessions of a user; who has not said who it is counts as the default user."""
     return lambda session: (session.user or DEFAULT) == word
 
 
 def _by_age(word: bytes, wall: int) -> Test:
+    """Sessions that are connected for so many seconds or more."""
     seconds = integer(word, "ERR maxage is not an integer or out of range")
     if seconds < 1:
         raise CommandError("ERR maxage should be greater than 0")
@@ -310,6 +337,7 @@ _FILTERS: dict[bytes, Callable[[bytes, int], Test]] = {
 
 
 def _close(ctx: Context, session: Session) -> None:
+    """Close a connection; one's own only after the reply, or the client would never know that it worked."""
     if session is ctx.session:
         session.closing = True
     else:
@@ -328,7 +356,11 @@ def _close(ctx: Context, session: Session) -> None:
     summary="Closes connections.",
 )
 def client_kill(ctx: Context, argv: list[bytes]) -> Reply:
-    """The old form answers OK; with filters, how many were closed."""
+    """The old form answers OK; with filters, how many were closed.
+
+    Filters are joined by "and"; the same one twice is asked twice. One's own connection is left out, unless SKIPME says
+    no. The old form closes it too, and fails where nobody has the address; the new one answers 0 then.
+    """
     if len(argv) == 3:
         return _kill_one(ctx, argv[2])
     tests: list[Test] = []
@@ -354,6 +386,7 @@ def client_kill(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _kill_one(ctx: Context, addr: bytes) -> Reply:
+    """The old form: one address, its own text for "nobody"."""
     for session in list(ctx.host.sessions()):
         if session.addr == _text(addr):
             _close(ctx, session)
@@ -361,57 +394,83 @@ def _kill_one(ctx: Context, addr: bytes) -> Reply:
     raise CommandError("ERR No such client")
 
 
-_HELP = (
-    "CLIENT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-    "CACHING (YES|NO)",
-    "    An error: there is no tracking.",
-    "GETNAME",
-    "    The name of this connection.",
-    "GETREDIR",
-    "    Always -1: there is no tracking.",
-    "ID",
-    "    The number of this connection.",
-    "INFO",
-    "    This connection's line of CLIENT LIST.",
-    "KILL <ip:port>",
-    "    Close the connection from that address.",
-    "KILL <option> <value> [<option> <value> [...]]",
-    "    Close the connections that fit ID, ADDR, LADDR, TYPE, USER and MAXAGE; SKIPME yes|no (default yes).",
-    "LIST [TYPE <type> | ID <id> [<id> ...]]",
-    "    Describe connections, one line each.",
-    "NO-EVICT (ON|OFF)",
-    "    Mark this connection as one to keep.",
-    "NO-TOUCH (ON|OFF)",
-    "    Mark this connection as one that changes no times of access.",
-    "PAUSE <timeout> [WRITE|ALL]",
-    "    Keep commands back for so many milliseconds: those that write, or all (the default).",
-    "REPLY (ON|OFF|SKIP)",
-    "    Whether this connection wants replies.",
-    "SETINFO (LIB-NAME|LIB-VER) <value>",
-    "    Say which library is used.",
-    "SETNAME <name>",
-    "    Name this connection.",
-    "TRACKING OFF",
-    "    Accepted; ON is not supported.",
-    "TRACKINGINFO",
-    "    Always off.",
-    "UNBLOCK <client-id> [TIMEOUT|ERROR]",
-    "    End the wait of another connection.",
-    "UNPAUSE",
-    "    End a pause.",
-    "HELP",
-    "    Print this help.",
+@command(
+    "client|pause",
+    -3,
+    flags="admin noscript loading stale",
+    since="3.0.0",
+    group="connection",
+    syntax="timeout:integer mode=[WRITE | ALL]@6.2.0",
+    summary="Keeps commands back for some milliseconds.",
 )
+def client_pause(ctx: Context, argv: list[bytes]) -> Reply:
+    """Replies OK; a pause that runs is never made shorter, but what it holds back is chosen anew.
+
+    What is held back is the node's business: commands are kept with their sessions, and run in order when it is over.
+    """
+    if len(argv) > 4:
+        raise bad_subcommand("CLIENT", argv[1])
+    mode = keyword(argv[3]) if len(argv) == 4 else b"ALL"
+    if mode not in {b"WRITE", b"ALL"}:
+        raise CommandError("ERR CLIENT PAUSE mode must be WRITE or ALL")
+    ctx.host.pause(milliseconds(argv[2], ctx.now.wall), ctx.now, writes_only=mode == b"WRITE")
+    return OK
 
 
 @command(
-    "client|help",
+    "client|unpause",
     2,
-    flags="loading stale",
+    flags="admin noscript loading stale",
+    since="6.2.0",
+    group="connection",
+    summary="Ends a pause.",
+)
+def client_unpause(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """Replies OK, whether or not there was one; under a pause of ALL it is itself held back, as in Redis."""
+    ctx.host.unpause(ctx.now)
+    return OK
+
+
+help_for(
+    "client",
     since="5.0.0",
     group="connection",
-    summary="Tells the subcommands of CLIENT.",
+    lines=(
+        "CACHING (YES|NO)",
+        "    An error: there is no tracking.",
+        "GETNAME",
+        "    The name of this connection.",
+        "GETREDIR",
+        "    Always -1: there is no tracking.",
+        "ID",
+        "    The number of this connection.",
+        "INFO",
+        "    This connection's line of CLIENT LIST.",
+        "KILL <ip:port>",
+        "    Close the connection from that address.",
+        "KILL <option> <value> [<option> <value> [...]]",
+        "    Close the connections that fit ID, ADDR, LADDR, TYPE, USER and MAXAGE; SKIPME yes|no (default yes).",
+        "LIST [TYPE <type> | ID <id> [<id> ...]]",
+        "    Describe connections, one line each.",
+        "NO-EVICT (ON|OFF)",
+        "    Mark this connection as one to keep.",
+        "NO-TOUCH (ON|OFF)",
+        "    Mark this connection as one that changes no times of access.",
+        "PAUSE <timeout> [WRITE|ALL]",
+        "    Keep commands back for so many milliseconds: those that write, or all (the default).",
+        "REPLY (ON|OFF|SKIP)",
+        "    Whether this connection wants replies.",
+        "SETINFO (LIB-NAME|LIB-VER) <value>",
+        "    Say which library is used.",
+        "SETNAME <name>",
+        "    Name this connection.",
+        "TRACKING OFF",
+        "    Accepted; ON is not supported.",
+        "TRACKINGINFO",
+        "    Always off.",
+        "UNBLOCK <client-id> [TIMEOUT|ERROR]",
+        "    End the wait of another connection.",
+        "UNPAUSE",
+        "    End a pause.",
+    ),
 )
-def client_help(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """One line of text each."""
-    return [Simple(line.encode()) for line in _HELP]

@@ -1,5 +1,8 @@
 """Commands about one's own connection: PING ECHO HELLO AUTH SELECT QUIT RESET.
 
+AUTH, HELLO, QUIT and RESET run without a user (``no_auth``), so what they tell or keep must be fine for anybody who can
+connect.
+
 Source: https://redis.io/docs/latest/commands/?group=connection
 """
 
@@ -30,7 +33,20 @@ def is_printable(word: bytes) -> bool:
 
 
 def _authenticate(ctx: Context, asked: bytes, user: bytes, password: bytes) -> None:
-    """Make the session that of a user; ``asked`` is the command's first word, for ACL LOG."""
+    """Make the session that of a user.
+
+    Whether the name or the password was wrong is not told, and takes the same time. ACL LOG has the name, never the
+    password.
+
+    Args:
+        ctx: the command's context.
+        asked: the command's first word, for ACL LOG.
+        user: the name.
+        password: as the client sent it.
+
+    Raises:
+        CommandError: WRONGPASS.
+    """
     if not ctx.host.accounts.accepts(user, password):
         context = "toplevel" if ctx.may_block else "multi"
         ctx.host.note_refusal(ctx.session, "auth", asked, user, ctx.now, context)
@@ -80,7 +96,11 @@ def echo(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler'
     summary="Proves who the client is.",
 )
 def auth(ctx: Context, argv: list[bytes]) -> Reply:
-    """Without a name, the default user is meant; its password is that of the parameter ``requirepass`` too."""
+    """Without a name, the default user is meant; its password is that of the parameter ``requirepass`` too.
+
+    One word where the default user needs no password is an error that says so: a client configured with a password
+    would else believe that it is protected by one.
+    """
     if len(argv) > 3:
         raise SYNTAX
     if len(argv) == 2 and ctx.host.accounts.default.nopass:
@@ -99,7 +119,11 @@ def auth(ctx: Context, argv: list[bytes]) -> Reply:
     summary="Chooses the protocol version and tells who the server is.",
 )
 def hello(ctx: Context, argv: list[bytes]) -> Reply:
-    """All or nothing: an error leaves the connection as it was."""
+    """All or nothing: an error leaves the connection as it was.
+
+    So options are read before anything is changed, the version before the options, as in Redis. Without a user HELLO is
+    refused unless it brings AUTH. It says ``redis`` and a version of Redis, since clients choose commands by these.
+    """
     session = ctx.session
     version = session.resp
     if len(argv) > 1:
@@ -131,7 +155,7 @@ def hello(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _hello_options(argv: list[bytes]) -> tuple[bytes | None, tuple[bytes, bytes] | None]:
-    """The name and the credentials given to HELLO."""
+    """The name and the credentials given to HELLO; of an option that is given twice the last one counts."""
     name: bytes | None = None
     credentials: tuple[bytes, bytes] | None = None
     at = 2
@@ -161,7 +185,7 @@ def _hello_options(argv: list[bytes]) -> tuple[bytes | None, tuple[bytes, bytes]
     summary="Changes the database of the connection.",
 )
 def select(ctx: Context, argv: list[bytes]) -> Reply:
-    """There are sixteen, 0 to 15."""
+    """There are sixteen, 0 to 15. Inside MULTI it takes effect when EXEC comes to it."""
     index = integer(argv[1])
     if not 0 <= index < DATABASES:
         raise CommandError("ERR DB index is out of range")
@@ -192,7 +216,11 @@ def quit_(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler
     summary="Makes the connection as new.",
 )
 def reset(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Ends a transaction, watches and subscriptions, goes back to RESP2 and database 0, forgets name and password."""
+    """Ends a transaction, watches and subscriptions, goes back to RESP2 and database 0, forgets name and password.
+
+    For pools that give a connection to the next user. CLIENT SETINFO's words stay, as they are of the library. Inside
+    MULTI it is run and not queued.
+    """
     session = ctx.session
     end_transaction(ctx)
     for names, channels in ((session.channels, ctx.host.channels), (session.patterns, ctx.host.patterns)):

@@ -1,12 +1,16 @@
 """Publish and subscribe.
 
+A message goes to who listens now and is kept by nobody: streams are for what must arrive. In RESP2 a connection that
+listens takes only a few commands, since replies and messages could not be told apart; in RESP3 messages are pushes, and
+all commands are fine.
+
 Source: https://redis.io/docs/latest/develop/pubsub/ and the command pages it links.
 """
 
 from millstream.commands.context.context import Context
-from millstream.commands.table.table import command, container
+from millstream.commands.table.table import command, container, help_for
 from millstream.glob import Effort, Pattern
-from millstream.replies import Many, Push, Reply, Simple
+from millstream.replies import Many, Push, Reply
 
 ALLOWED_WHILE_SUBSCRIBED = frozenset(
     {"subscribe", "unsubscribe", "psubscribe", "punsubscribe", "ping", "quit", "reset"}
@@ -14,7 +18,12 @@ ALLOWED_WHILE_SUBSCRIBED = frozenset(
 
 
 def _change(ctx: Context, argv: list[bytes], kind: bytes) -> Reply:
-    """One confirmation a name; leaving everything needs no names."""
+    """One confirmation a name; leaving everything needs no names.
+
+    Each confirmation has the number of channels and patterns the connection then listens to, also one for a channel it
+    did not listen to; leaving all of none is confirmed once, with null. Patterns are taken apart before the first is
+    joined, so that a refusal leaves nothing half done.
+    """
     session = ctx.session
     by_pattern, joining = kind.startswith(b"p"), not kind.removeprefix(b"p").startswith(b"un")
     channels = ctx.host.patterns if by_pattern else ctx.host.channels
@@ -102,7 +111,10 @@ def punsubscribe(ctx: Context, argv: list[bytes]) -> Reply:
     summary="Sends a message to whoever listens to a channel.",
 )
 def publish(ctx: Context, argv: list[bytes]) -> Reply:
-    """Publish; replies how many listeners got it."""
+    """Publish; replies how many listeners got it.
+
+    A connection with the channel and two fitting patterns gets it three times, and counts three.
+    """
     return ctx.host.publish(argv[1], argv[2])
 
 
@@ -119,7 +131,10 @@ container("pubsub", since="2.8.0", group="pubsub", summary="Tells who listens to
     summary="Lists channels somebody listens to by name.",
 )
 def pubsub_channels(ctx: Context, argv: list[bytes]) -> Reply:
-    """Channels with listeners, all or those matching a pattern."""
+    """Channels with listeners, all or those matching a pattern.
+
+    Listeners by pattern do not show here.
+    """
     if len(argv) < 3:
         return list(ctx.host.channels)
     effort = Effort()
@@ -150,20 +165,16 @@ def pubsub_numpat(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a
     return len(ctx.host.patterns)
 
 
-HELP = (
-    "PUBSUB <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-    "CHANNELS [<pattern>]",
-    "    List the channels that somebody listens to by name.",
-    "NUMPAT",
-    "    Tell how many patterns are listened to.",
-    "NUMSUB [<channel> ...]",
-    "    Tell how many listen to each channel by name.",
-    "HELP",
-    "    Print this help.",
+help_for(
+    "pubsub",
+    since="6.2.0",
+    group="pubsub",
+    lines=(
+        "CHANNELS [<pattern>]",
+        "    List the channels that somebody listens to by name.",
+        "NUMPAT",
+        "    Tell how many patterns are listened to.",
+        "NUMSUB [<channel> ...]",
+        "    Tell how many listen to each channel by name.",
+    ),
 )
-
-
-@command("pubsub|help", 2, flags="loading stale", since="6.2.0", group="pubsub", summary="Tells PUBSUB's subcommands.")
-def pubsub_help(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """The subcommands and their arguments."""
-    return [Simple(line.encode()) for line in HELP]

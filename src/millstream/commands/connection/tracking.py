@@ -14,6 +14,7 @@ _WORDS = frozenset({b"BCAST", b"OPTIN", b"OPTOUT", b"NOLOOP"})
 
 
 def _check_options(ctx: Context, words: list[bytes]) -> None:
+    """Refuse options that Redis refuses, so that a client hears of its own mistake before it hears of our limits."""
     redirect = at = 0
     while at < len(words):
         word = keyword(words[at])

@@ -21,7 +21,11 @@ from millstream.replies import Reply
     summary="Waits for replicas, of which there are none.",
 )
 def wait(ctx: Context, argv: list[bytes]) -> Reply:
-    """0, at once where none is asked for or nobody may wait, else when the time (0: never) is up."""
+    """0, at once where none is asked for or nobody may wait, else when the time (0: never) is up.
+
+    With 0 it waits for ever, as Redis without replicas does: a client that asks for replicas where there are none shall
+    not believe that its write is safe.
+    """
     wanted, timeout = integer(argv[1]), milliseconds(argv[2], ctx.now.wall)
     if wanted > 0 and ctx.may_block:
         raise Blocked([], timeout, argv, late=0)

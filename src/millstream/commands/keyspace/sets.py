@@ -1,5 +1,8 @@
 """Commands on sets: SADD SREM SMEMBERS SISMEMBER SCARD.
 
+Only what scripts and tools beside streams use. The order of SMEMBERS is Redis's while a set is small: numbers
+ascending, others in the order in which they came.
+
 Source: https://redis.io/docs/latest/commands/?group=set
 """
 

@@ -58,15 +58,12 @@ class Runner(Protocol):
 
     def script_context(self, ctx: Context, session: Session) -> Context:
         """A context for a script's commands, sharing the log record of the command that runs the script."""
-        ...
 
     def run_inside(self, ctx: Context, row: Command, argv: list[bytes]) -> Reply:
         """Run one command of a script."""
-        ...
 
     def refuse_inside(self, row: Command | None, line: str) -> Error:
         """Count an error of a script: of a command it may not run, or, without one, of its own."""
-        ...
 
 
 @dataclass(slots=True)
