@@ -45,7 +45,13 @@ class Differences:
             self.texts.append(text)
 
     def unless_equal(self, what: str, source: object, copy: object) -> None:
-        """One more if both ends tell something, and not the same."""
+        """One more if both ends tell something, and not the same.
+
+        Args:
+            what: of which it is said, such as a counter.
+            source: the value there; None if that server does not say.
+            copy: the same of the copy.
+        """
         if source is not None and copy is not None and source != copy:
             self.add(f"{what}: {_shown(source)} at the source, {_shown(copy)} in the copy")
 
