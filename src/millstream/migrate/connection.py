@@ -128,11 +128,6 @@ class Link:
         advice = f"\n{ADVICE[code]}" if code in ADVICE else ""
         raise RefusedError(f"{self.name} refused {_verb(command)}: {text}{advice}", code=code)
 
-    @property
-    def idle(self) -> bool:
-        """No reply is owed."""
-        return not self._owed
-
     def discard_replies(self) -> None:
         """Take the replies that are still owed and drop them, so that the link can be used on."""
         while self._owed:

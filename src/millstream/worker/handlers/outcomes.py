@@ -5,11 +5,11 @@ Errors are logged in moderation: a broken handler fails a thousand times a secon
 
 import asyncio
 
-from millstream.client.dead_letter.letter import ERROR_LIMIT, DeadLetter
+from millstream.client.dead_letter.letter import DeadLetter
 from millstream.logs import logger
 from millstream.worker.handlers.frames import users_part
 from millstream.worker.handlers.message import Nack, PayloadError, Reject
-from millstream.worker.model.error_text import describe, loggable, shown, summarize
+from millstream.worker.model.error_text import describe, first_line, loggable, shown, summarize
 from millstream.worker.model.lifecycle import Event
 from millstream.worker.model.retry import Decision, Failure, Retry, decide, tries
 from millstream.worker.settlement.acks import PendingAcks
@@ -120,7 +120,7 @@ def _why(error: BaseException) -> str:
     if not isinstance(error, Nack | Reject):
         return summarize(error)
     cause, said = _cause(error), type(error).__name__
-    if reason := shown(error).partition("\n")[0][:ERROR_LIMIT]:
+    if reason := first_line(shown(error)):
         said += f": {reason}"
     return said if cause is None else f"{summarize(cause)} ({said})"
 
