@@ -43,12 +43,6 @@ TIED: frozenset[str] = frozenset(
         "millstream.node.facts <-> millstream.node.node",
         "millstream.embedded.channel <-> millstream.embedded.store",
         "millstream.server.app <-> millstream.server.connection",
-        "millstream.spark.views.planner <-> millstream.spark.views.reader <-> millstream.spark.views.source",
-        (
-            "millstream.spark.dispatch <-> millstream.spark.group.pending <-> millstream.spark.group.planner <-> "
-            "millstream.spark.group.reader <-> millstream.spark.group.source"
-        ),
-        "millstream.spark.dispatch <-> millstream.spark.group",
     }
 )
 
