@@ -38,16 +38,7 @@ def test_source_keeps_the_rule(rule: Rule, source: list[Module]) -> None:
 
 
 # Circles that are left, each until its rooms are untied.
-TIED: frozenset[str] = frozenset(
-    {
-        "millstream.spark.views.planner <-> millstream.spark.views.reader <-> millstream.spark.views.source",
-        (
-            "millstream.spark.dispatch <-> millstream.spark.group.pending <-> millstream.spark.group.planner <-> "
-            "millstream.spark.group.reader <-> millstream.spark.group.source"
-        ),
-        "millstream.spark.dispatch <-> millstream.spark.group",
-    }
-)
+TIED: frozenset[str] = frozenset({})
 
 
 @pytest.mark.parametrize("rule", [layers.file_circles, layers.room_circles], ids=lambda rule: rule.__name__)
