@@ -49,7 +49,7 @@
     ├── QueriesError         what is known of queries cannot be read (spark)
     ├── ArchiveError         Spark ended the archive's job (spark)
     ├── ReplayError          the target did not take the entries; what was written stays (spark)
-    ├── TransferError        a copy to or from another server cannot go on (migrate)
+    ├── MigrationError       a copy to or from another server cannot go on (migrate)
     │   ├── LinkError               one end cannot be reached, or does not let us in
     │   ├── RefusedError            a server refused a command
     │   ├── ChangedError            somebody writes to the source

@@ -41,6 +41,12 @@ EXPLAINED = (
     "src/millstream/glob.py",
     "src/millstream/replies.py",
     "src/millstream/errors.py",
+    *(f"src/millstream/worker/{room}/" for room in ("handlers", "middlewares", "monitoring", "process", "registry")),
+    "src/millstream/worker/subscriber/",
+    *(f"src/millstream/worker/{name}.py" for name in ("app", "background", "child", "publishing", "registering")),
+    "src/millstream/worker/pipelines.py",
+    "src/millstream/worker/testing.py",
+    *(f"src/millstream/{part}/" for part in ("pipelines", "compat", "testing")),
 )
 
 

@@ -36,6 +36,7 @@ PHRASES: dict[str, str] = {
 # Where a word is stored, sent, or the name of an option that users write: path -> words.
 STAYS: dict[str, tuple[frozenset[str], str]] = {
     "src/millstream/cli/spark/recover": (frozenset({"verdict"}), "the option, and the column of a user's function"),
+    "src/millstream/worker/": (frozenset({"suspect", "suspects"}), "a counter of App.stats(), and its metric"),
 }
 
 WORDS = {form: instead for forms, instead in INSTEAD.items() for form in forms.split()}

@@ -1,7 +1,7 @@
 """What commands may ask of the server itself, beside the keys: its clients, its counters, its log, its end.
 
-This is the node's side of :class:`millstream.commands.context.context.CommandHost`; what a command does to keys goes through
-its context, and never through here.
+This is the node's side of :class:`~millstream.commands.context.context.CommandHost`; what a command does to keys goes
+through its context, and never through here.
 """
 
 from typing import TYPE_CHECKING

@@ -260,7 +260,7 @@ def test_a_foreign_claimer_is_told_and_changes_no_batch(
     assert len(caplog.records) == 1
     told = caplog.records[0].getMessage()
     assert (
-        "4 entries of batch lake-1 were claimed by others while it ran (now held by thief: 3; 1 pending no more)"
+        "4 entries of batch lake-1 were claimed by others while it ran (now held by other: 3; 1 pending no more)"
         in told
     )
     assert held(client) == {"other": 0}
