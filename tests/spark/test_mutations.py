@@ -38,8 +38,8 @@ from millstream.spark.model import claims, offsets
 from millstream.spark.model.offsets import Id, Position
 from millstream.spark.monitoring import store
 from millstream.spark.recovery.recover import _died_here
+from millstream.spark.views.columns import COLUMNS
 from millstream.spark.views.reader import _array, _letter
-from millstream.spark.views.source import COLUMNS
 from millstream.spark.write.commit_record import CommitRecord
 from millstream.spark.write.pieces import read_piece
 from millstream.spark.write.staging import Part

@@ -98,6 +98,11 @@ class Cron:
             self._forget_at = now.mono + FORGETTING if self._remembering else None
 
     def _expire_keys(self, ctx: "Context") -> None:
+        """Delete keys whose time has come, among so many of those that expire; the next round goes on behind them.
+
+        Redis samples at random and repeats while many were overdue. In order, and a piece at a time, no key is looked
+        at again before each was looked at, and what a round costs has a bound.
+        """
         if not ctx.host.config.expires_unasked:
             return
         has_expired = False
@@ -117,6 +122,7 @@ class Cron:
             self._position += SAMPLE
 
     def _forget_messages(self, ctx: "Context", now: Now) -> None:
+        """Forget messages of idempotent producers that are too old, and streams that are gone or remember none."""
         for place in list(self._remembering):
             stream = ctx.host.keyspace.databases[place[0]].keys.get(place[1])
             if not isinstance(stream, Stream) or not stream.idempotence.producers:

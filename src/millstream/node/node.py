@@ -215,7 +215,13 @@ class Node:
         return self._context(session, ctx.now, may_block=False)
 
     def run_inside(self, ctx: Context, row: Command, argv: list[bytes]) -> Reply:
-        """Run one command of a script."""
+        """Run one command of a script.
+
+        Args:
+            ctx: of the script; its own transitions are in the same record.
+            row: the command.
+            argv: its words.
+        """
         ctx.db = self.keyspace.databases[ctx.session.db]  # SELECT inside the script
         refused = self.admission.refusal(ctx.session, row, argv, ctx.now, "lua")
         if refused is not None:

@@ -320,7 +320,13 @@ class Server:
     # ------------------------------------------------------------------ what connections call
 
     def admit(self, connection: Connection, transport: asyncio.Transport, *, is_unix: bool) -> str | None:
-        """Open a session for a new connection, or say why not."""
+        """Open a session for a new connection, or say why not.
+
+        Args:
+            connection: the new one.
+            transport: its socket; asked for the addresses.
+            is_unix: it came in by the unix socket.
+        """
         self._transports.add(connection)
         config = self.node.config
         # One more by the unix socket: whoever may open that is to find out who takes the places, and CLIENT KILL

@@ -68,7 +68,13 @@ class ConnectionHost(Protocol):
     sample_at: float
 
     def admit(self, connection: "Connection", transport: asyncio.Transport, *, is_unix: bool) -> str | None:
-        """Open a session for a new connection, or say why not."""
+        """Open a session for a new connection, or say why not.
+
+        Args:
+            connection: the new one.
+            transport: its socket.
+            is_unix: it came in by the unix socket.
+        """
 
     def forget(self, connection: "Connection") -> None:
         """It is closing: nothing is run or waited for in its name any more."""
@@ -112,7 +118,7 @@ class Connection(asyncio.Protocol):
         self._is_unix = is_unix
         self._reader = CommandReader()
         self._transport: asyncio.Transport
-        self._held = HeldReplies(server.gate, self)
+        self._held = HeldReplies(server.gate, self)  # what waits for the disk; nothing where no log is kept
         self._queued = 0  # bytes of the commands queued by MULTI
         self._blocked = False  # a command waits in the node
         self._full = False  # the transport asked for no more

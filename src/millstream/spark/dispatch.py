@@ -4,14 +4,13 @@ Imported with the source itself, so it imports next to nothing.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
-
-from pyspark.sql.types import DataType, MapType, StringType, StructField, StructType, TimestampType
 
 from millstream.errors import ConfigError
 from millstream.spark.options import common, names
 from millstream.spark.options import read as opts
+from millstream.spark.views.columns import VIEWS
 
 if TYPE_CHECKING:
     from millstream.spark.group.source import GroupMode
@@ -19,27 +18,6 @@ if TYPE_CHECKING:
 
 CHOOSING = ("view", "mode")
 """Options that choose a face, in lower case; the plain read's own options do not have them."""
-
-VIEWS = ("groups", "consumers", "pending", "dead")
-
-
-def entry_schema(fields: Sequence[str]) -> StructType:
-    """Where an entry comes from, and its fields: as a map, or those that are named as columns."""
-    text = StringType()
-    kinds: dict[str, DataType] = {names.TIMESTAMP: TimestampType(), names.FIELDS: MapType(text, text)}
-    own = [name for name in names.ENTRY if name != names.FIELDS or not fields]
-    return StructType([StructField(name, kinds.get(name, text)) for name in (*own, *fields)])
-
-
-def checked_schema(fields: Sequence[str], schema: StructType) -> StructType:
-    """The schema of the rows of entries.
-
-    Raises:
-        ConfigError: the option ``fields`` says another.
-    """
-    if fields and schema.fieldNames() != entry_schema(fields).fieldNames():
-        raise ConfigError("option 'fields' and .schema(...) both choose the columns: leave one out")
-    return schema
 
 
 def other(raw: Mapping[str, str]) -> "View | GroupMode | None":
@@ -76,7 +54,8 @@ def _word(given: dict[str, str], name: str, words: tuple[str, ...]) -> str:
 
 
 def _group_mode(given: dict[str, str]) -> "GroupMode":
-    from millstream.spark.group.source import GroupMode, GroupOptions  # noqa: PLC0415 - only its users pay for it
+    from millstream.spark.group.model import GroupOptions  # noqa: PLC0415 - only its users pay for it
+    from millstream.spark.group.source import GroupMode  # noqa: PLC0415 - as above
 
     query, consumer = given.pop("queryname", "").strip(), given.pop("consumer", "").strip()
     idle = given.pop("minidletime", None)

@@ -30,6 +30,7 @@ from millstream.spark import dispatch
 from millstream.spark.model.offsets import Range, dump, load
 from millstream.spark.options import names, write
 from millstream.spark.options import read as opts
+from millstream.spark.options.schema import checked_schema, entry_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -142,7 +143,7 @@ class MillstreamSource(DataSource):
         """Where an entry comes from, and its fields: as a map, or those of the option ``fields`` as columns."""
         if self.face is not None:
             return self.face.schema()
-        return dispatch.entry_schema(self.parsed.fields)
+        return entry_schema(self.parsed.fields)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""
@@ -152,8 +153,8 @@ class MillstreamSource(DataSource):
         if self.parsed.archive is not None:
             from millstream.spark.archiving import reader as union  # noqa: PLC0415 - Arrow and redis only where they are used
 
-            return union.reader(self.parsed, dispatch.checked_schema(self.parsed.fields, schema))
-        return BatchReader(self.parsed, dispatch.checked_schema(self.parsed.fields, schema))
+            return union.reader(self.parsed, checked_schema(self.parsed.fields, schema))
+        return BatchReader(self.parsed, checked_schema(self.parsed.fields, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """For ``spark.readStream``. What is wrong is told by the reader's first call: see :class:`Refused`."""
@@ -161,7 +162,7 @@ class MillstreamSource(DataSource):
             if self.face is not None:
                 return self.face.stream_reader(schema)
             self.parsed.refuse(names.STREAM, "a streaming query, which does not end")
-            return StreamReader(self.parsed, dispatch.checked_schema(self.parsed.fields, schema))
+            return StreamReader(self.parsed, checked_schema(self.parsed.fields, schema))
         except MillstreamError as problem:
             return Refused(problem)
 

@@ -119,7 +119,7 @@ class Life:
                 assert str(reply).startswith("MISCONF"), reply
             self.acknowledged = self.sent
 
-    def judge(self) -> None:
+    def check_outcome(self) -> None:
         """The start that follows."""
         home = self.folder / "data"
         log, recovery = Log.open(home)
@@ -147,7 +147,7 @@ def survived(folder: Path, made: Path, fault: CallFault | None) -> Life:
     """One life and the start after it."""
     try:
         life = Life(folder / "life", made, fault).live()
-        life.judge()
+        life.check_outcome()
     except AssertionError as error:
         raise AssertionError(f"{fault}: {error}") from error
     return life

@@ -95,7 +95,7 @@ class Life:
             self.given.append(payload)
             return position
 
-        self.log.append = noted  # type: ignore[method-assign] # the ledger stands at the log's door
+        self.log.append = noted  # type: ignore[method-assign] # what is appended is noted at the log's door
         self.node = Node(Config(), self.log)
         # the test says when it is tried again
         self.guard = DiskGuard(self.log, self.node.journal, lambda: 0, self.clock, tries=(1000.0, 1000.0))

@@ -17,7 +17,7 @@ from millstream.spark import dispatch
 from millstream.spark.model.offsets import Id
 from millstream.spark.options.read import parse
 from millstream.spark.views import reader
-from millstream.spark.views.source import COLUMNS, ViewPartition
+from millstream.spark.views.columns import COLUMNS, VIEWS, ViewPartition
 from support.servers import ServerProcess, millstream_server, redis_server
 from support.streams import fill
 
@@ -173,7 +173,7 @@ def test_no_view_is_a_stream() -> None:
 
 def test_every_view_has_its_reader() -> None:
     """A view without rows, or rows without a view, would be found by a user."""
-    assert set(COLUMNS) == set(reader._READERS) == set(dispatch.VIEWS)
+    assert set(COLUMNS) == set(reader._READERS) == set(VIEWS)
 
 
 def test_sql_answers_as_a_table_and_as_json(server: ServerProcess, spark: "SparkSession") -> None:

@@ -11,6 +11,7 @@ Source: https://redis.io/docs/latest/operate/oss_and_stack/management/security/a
 
 import logging
 import secrets
+from functools import partial
 from pathlib import Path
 
 from millstream.commands.admin import aclfile
@@ -34,6 +35,10 @@ _NO_FILE = (
     "users in the Redis configuration."
 )
 
+# What the rows below have in common
+_admin = partial(command, flags="admin noscript loading stale", group="server")
+_anybody = partial(command, flags="noscript loading stale", group="server")
+
 container("acl", since="6.0.0", group="server", summary="Makes users and tells what they may do.")
 
 
@@ -47,7 +52,10 @@ def _evict(ctx: Context, session: Session) -> None:
 
 
 def _enforce(ctx: Context) -> None:
-    """Close the sessions of users that are gone, and those that listen to what they may not listen to any more."""
+    """Close the sessions of users that are gone, and those that listen to what they may not listen to any more.
+
+    All others are asked anew at their next command. A pattern must be allowed as it stands, a channel by fitting.
+    """
     accounts = ctx.host.accounts
     for session in list(ctx.host.sessions()):
         if session.user is None:
@@ -60,12 +68,10 @@ def _enforce(ctx: Context) -> None:
             _evict(ctx, session)
 
 
-@command(
+@_admin(
     "acl|setuser",
     -3,
-    flags="admin noscript loading stale",
     since="6.0.0",
-    group="server",
     syntax="username [rule [rule ...]]",
     summary="Makes a user, or changes one.",
     differs="users-and-permissions",
@@ -87,12 +93,10 @@ def acl_setuser(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@command(
+@_admin(
     "acl|deluser",
     -3,
-    flags="admin noscript loading stale",
     since="6.0.0",
-    group="server",
     syntax="username [username ...]",
     summary="Deletes users and closes their connections.",
 )
@@ -114,15 +118,7 @@ def _describe(selector: Selector) -> list[tuple[Reply, Reply]]:
     ]
 
 
-@command(
-    "acl|getuser",
-    3,
-    flags="admin noscript loading stale",
-    since="6.0.0",
-    group="server",
-    syntax="username",
-    summary="Describes a user.",
-)
+@_admin("acl|getuser", 3, since="6.0.0", syntax="username", summary="Describes a user.")
 def acl_getuser(ctx: Context, argv: list[bytes]) -> Reply:
     """Passwords as they are kept, which is SHA-256 in hexadecimal; null if there is no such user."""
     user = ctx.host.accounts.get(argv[2])
@@ -139,56 +135,27 @@ def acl_getuser(ctx: Context, argv: list[bytes]) -> Reply:
     )
 
 
-@command(
-    "acl|list",
-    2,
-    flags="admin noscript loading stale",
-    since="6.0.0",
-    group="server",
-    summary="Describes all users as an ACL file does.",
-)
+@_admin("acl|list", 2, since="6.0.0", summary="Describes all users as an ACL file does.")
 def acl_list(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """One line each, by name."""
     return [bytes(user) for user in ctx.host.accounts.all()]
 
 
-@command(
-    "acl|users",
-    2,
-    flags="admin noscript loading stale",
-    since="6.0.0",
-    group="server",
-    summary="Names all users.",
-)
+@_admin("acl|users", 2, since="6.0.0", summary="Names all users.")
 def acl_users(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """In order."""
     return [user.name for user in ctx.host.accounts.all()]
 
 
-@command(
-    "acl|whoami",
-    2,
-    flags="noscript loading stale",
-    since="6.0.0",
-    group="server",
-    summary="Names the connection's user.",
-)
+@_anybody("acl|whoami", 2, since="6.0.0", summary="Names the connection's user.")
 def acl_whoami(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Who the session is."""
     return ctx.session.user
 
 
-@command(
-    "acl|cat",
-    -2,
-    flags="noscript loading stale",
-    since="6.0.0",
-    group="server",
-    syntax="[category]",
-    summary="Lists the categories, or the commands of one.",
-)
+@_anybody("acl|cat", -2, since="6.0.0", syntax="[category]", summary="Lists the categories, or the commands of one.")
 def acl_cat(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Commands with their full names, subcommands too."""
+    """Commands with their full names, subcommands too; a container by itself is only ``slow``."""
     if len(argv) == 2:
         return [name.encode() for name in CATEGORIES]
     if len(argv) > 3:
@@ -199,15 +166,7 @@ def acl_cat(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handl
     return [row.name.encode() for row in every() if f"@{wanted}" in categories(row)]
 
 
-@command(
-    "acl|genpass",
-    -2,
-    flags="noscript loading stale",
-    since="6.0.0",
-    group="server",
-    syntax="[bits:integer]",
-    summary="Makes up a password.",
-)
+@_anybody("acl|genpass", -2, since="6.0.0", syntax="[bits:integer]", summary="Makes up a password.")
 def acl_genpass(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """So many random bits in hexadecimal, 256 unless the client says how many; a part of a digit is a whole one."""
     if len(argv) > 3:
@@ -222,15 +181,7 @@ def acl_genpass(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a h
     return secrets.token_hex((digits + 1) // 2)[:digits].encode()
 
 
-@command(
-    "acl|log",
-    -2,
-    flags="admin noscript loading stale",
-    since="6.0.0",
-    group="server",
-    syntax="operation=[count:integer | RESET]",
-    summary="Tells who was refused what.",
-)
+@_admin("acl|log", -2, since="6.0.0", syntax="operation=[count:integer | RESET]", summary="Tells who was refused what.")
 def acl_log(ctx: Context, argv: list[bytes]) -> Reply:
     """The latest first, ten unless the client says how many; a negative number is none."""
     if len(argv) > 3:
@@ -261,12 +212,10 @@ def _entry(entry: Refusal, wall: int) -> Reply:
     )
 
 
-@command(
+@_admin(
     "acl|dryrun",
     -4,
-    flags="admin noscript loading stale",
     since="7.0.0",
-    group="server",
     syntax="username command [arg [arg ...]]",
     summary="Tells whether a user may run a command, without running it.",
 )
@@ -282,6 +231,7 @@ def acl_dryrun(ctx: Context, argv: list[bytes]) -> Reply:
     row = find(words)
     if row is None:
         raise CommandError(f"ERR Command '{shown(words[0])}' not found")
+    # The permission is asked of a line that could be run
     row.check_arity(len(words))
     denial = user.refusal(row, words)
     return (
@@ -301,15 +251,7 @@ def _file(ctx: Context) -> Path:
     return Path(path)
 
 
-@command(
-    "acl|load",
-    2,
-    flags="admin noscript loading stale",
-    since="6.0.0",
-    group="server",
-    summary="Reads the users from the ACL file.",
-    differs="users-and-permissions",
-)
+@_admin("acl|load", 2, since="6.0.0", summary="Reads the users from the ACL file.", differs="users-and-permissions")
 def acl_load(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """All of the file or nothing of it. Users that are not in it are gone, but for the default user."""
     try:
@@ -320,16 +262,12 @@ def acl_load(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a hand
     return OK
 
 
-@command(
-    "acl|save",
-    2,
-    flags="admin noscript loading stale",
-    since="6.0.0",
-    group="server",
-    summary="Writes the users to the ACL file.",
-)
+@_admin("acl|save", 2, since="6.0.0", summary="Writes the users to the ACL file.")
 def acl_save(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """On the disk when it is answered."""
+    """On the disk when it is answered.
+
+    Why it failed is in the server's log only, as in Redis: a client need not know our paths.
+    """
     path = _file(ctx)
     try:
         aclfile.save(ctx.host.accounts, path)

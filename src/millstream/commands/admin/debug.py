@@ -39,10 +39,12 @@ def _log(ctx: Context, words: list[bytes]) -> Reply:  # noqa: ARG001 - one signa
 
 
 def _reload(ctx: Context, words: list[bytes]) -> Reply:  # noqa: ARG001 - one signature for all
+    """DEBUG RELOAD: as Redis would after saving and loading a dump, so that suites find what a dump forgets."""
     return _rebuilt(ctx, from_log=False)
 
 
 def _load_log(ctx: Context, words: list[bytes]) -> Reply:  # noqa: ARG001 - one signature for all
+    """DEBUG LOADAOF: as after a restart, so that suites find what the log forgets."""
     return _rebuilt(ctx, from_log=True)
 
 
@@ -65,6 +67,7 @@ def _rebuilt(ctx: Context, *, from_log: bool) -> Reply:
 
 
 def _sleep(ctx: Context, words: list[bytes]) -> Reply:  # noqa: ARG001 - one signature for all
+    """Stop the whole server, commands of all clients with it, for so many seconds."""
     seconds = read_double(words[0])
     if seconds is None or not 0 <= seconds <= _LONGEST_SLEEP:
         raise CommandError("ERR value is not a valid float")
@@ -98,6 +101,7 @@ _HELP = (
 
 
 def _help(ctx: Context, words: list[bytes]) -> Reply:  # noqa: ARG001 - one signature for all
+    """The subcommands and what they do, in Redis's form."""
     return [Simple(line.encode()) for line in _HELP]
 
 

@@ -9,7 +9,7 @@ Answers are made once for each command and kept, encoded: clients ask for all of
 Source: https://redis.io/docs/latest/commands/command/
 """
 
-from functools import cache
+from functools import cache, partial
 
 from millstream.commands.context.context import Context
 from millstream.commands.table.args import SYNTAX, keyword
@@ -25,6 +25,10 @@ from millstream.replies import NIL_ARRAY, Fixed, Map, Reply, Set, Simple
 
 # Where the word STREAMS is looked for
 _AFTER_STREAMS = {"xread": 1, "xreadgroup": 4}
+
+
+# What the rows below have in common
+_describing = partial(command, flags="loading stale", group="server", acl="connection")
 
 
 def _specs(row: Command) -> list[Reply]:
@@ -82,7 +86,7 @@ def flags_of(row: Command) -> list[str]:
 
 @cache
 def described(name: str) -> Fixed:
-    """One command as COMMAND INFO answers it, by its name in the table."""
+    """One command as COMMAND INFO answers it, by its name in the table; made once, since the rows never change."""
     row = named(name.encode())
     assert row is not None
     return Fixed(describe(row))
@@ -103,7 +107,7 @@ def flag_set(words: tuple[str, ...]) -> Fixed:
 
 
 def describe(row: Command) -> Reply:
-    """One command as COMMAND INFO answers it."""
+    """One command as COMMAND INFO answers it: a container with its subcommands, each in the same form."""
     return [
         row.name.encode(),
         row.arity,
@@ -116,61 +120,35 @@ def describe(row: Command) -> Reply:
     ]
 
 
-@command(
-    "command",
-    -1,
-    flags="loading stale",
-    since="2.8.13",
-    group="server",
-    acl="connection",
-    summary="Describes all commands.",
-)
+@_describing("command", -1, since="2.8.13", summary="Describes all commands.")
 def command_(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """One array each, as COMMAND INFO."""
+    """One array each, as COMMAND INFO without names."""
     if len(argv) > 1:
         raise CommandError(f"ERR unknown subcommand '{argv[1].decode('utf-8', 'surrogateescape')}'. Try COMMAND HELP.")
     return [described(row.name) for row in TABLE.values()]
 
 
-@command(
-    "command|count",
-    2,
-    flags="loading stale",
-    since="2.8.13",
-    group="server",
-    acl="connection",
-    summary="Counts the commands.",
-)
+@_describing("command|count", 2, since="2.8.13", summary="Counts the commands.")
 def command_count(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Subcommands do not count."""
     return len(TABLE)
 
 
-@command(
-    "command|info",
-    -2,
-    flags="loading stale",
-    since="2.8.13",
-    group="server",
-    acl="connection",
-    syntax="[command-name [command-name ...]]",
-    summary="Describes some commands.",
+@_describing(
+    "command|info", -2, since="2.8.13", syntax="[command-name [command-name ...]]", summary="Describes some commands."
 )
 def command_info(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Null for a name there is no command of."""
+    """Null for a name there is no command of: an array of null in RESP2, which is not the null of a string."""
     if len(argv) == 2:
         return [described(row.name) for row in TABLE.values()]
     rows = [named(word) for word in argv[2:]]
     return [NIL_ARRAY if row is None else described(row.name) for row in rows]
 
 
-@command(
+@_describing(
     "command|docs",
     -2,
-    flags="loading stale",
     since="7.0.0",
-    group="server",
-    acl="connection",
     syntax="[command-name [command-name ...]]",
     summary="Documents commands.",
     differs="texts",
@@ -181,18 +159,18 @@ def command_docs(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a 
     return Map([(row.name.encode(), documented(row.name)) for row in rows if row is not None])
 
 
-@command(
+@_describing(
     "command|list",
     -2,
-    flags="loading stale",
     since="7.0.0",
-    group="server",
-    acl="connection",
     syntax="[FILTERBY filterby=<MODULE module-name | ACLCAT category | PATTERN pattern>]",
     summary="Names the commands.",
 )
 def command_list(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Full names, subcommands' too (``xinfo|stream``), whether or not there is a filter."""
+    """Full names, subcommands' too (``xinfo|stream``), whether or not there is a filter.
+
+    Modules have no commands here, so that filter answers none. Patterns fit in either case, as names do.
+    """
     if len(argv) == 2:
         return [row.name.encode() for row in every()]
     if len(argv) != 5 or keyword(argv[2]) != b"FILTERBY":
@@ -209,13 +187,10 @@ def command_list(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a 
     raise SYNTAX
 
 
-@command(
+@_describing(
     "command|getkeys",
     -3,
-    flags="loading stale",
     since="2.8.13",
-    group="server",
-    acl="connection",
     syntax="command [arg [arg ...]]",
     summary="Answers which words of a command are keys.",
 )
@@ -224,13 +199,10 @@ def command_getkeys(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 -
     return [key for key, _ in _keys(argv[2:])]
 
 
-@command(
+@_describing(
     "command|getkeysandflags",
     -3,
-    flags="loading stale",
     since="7.0.0",
-    group="server",
-    acl="connection",
     syntax="command [arg [arg ...]]",
     summary="Answers which words of a command are keys, and what is done with each.",
 )

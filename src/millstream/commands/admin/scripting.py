@@ -7,11 +7,16 @@ and does not in a cluster.
 Source: https://redis.io/docs/latest/develop/programmability/
 """
 
+from functools import partial
+
 from millstream.commands.context.context import Context
 from millstream.commands.table.args import SYNTAX, integer, keyword
 from millstream.commands.table.table import command, container, help_for
 from millstream.errors import CommandError
 from millstream.replies import OK, Reply
+
+# What the rows below have in common
+_scripting = partial(command, group="scripting")
 
 
 def _split(argv: list[bytes]) -> tuple[list[bytes], list[bytes]]:
@@ -29,21 +34,22 @@ def _split(argv: list[bytes]) -> tuple[list[bytes], list[bytes]]:
 
 
 def _eval(ctx: Context, argv: list[bytes], *, read_only: bool) -> Reply:
+    """EVAL and EVAL_RO: the number of keys is checked before the script is looked at."""
     keys, args = _split(argv)
     return ctx.host.scripts.run_source(ctx, argv[1], keys, args, read_only=read_only)
 
 
 def _evalsha(ctx: Context, argv: list[bytes], *, read_only: bool) -> Reply:
+    """EVALSHA and EVALSHA_RO: NOSCRIPT for a script that is not kept, on which clients send it whole."""
     keys, args = _split(argv)
     return ctx.host.scripts.run_sha(ctx, argv[1], keys, args, read_only=read_only)
 
 
-@command(
+@_scripting(
     "eval",
     -3,
     flags="noscript stale movablekeys",
     since="2.6.0",
-    group="scripting",
     syntax="script numkeys:integer [key [key ...]] [arg [arg ...]]",
     summary="Runs a Lua script.",
     differs="scripts",
@@ -53,12 +59,11 @@ def eval_(ctx: Context, argv: list[bytes]) -> Reply:
     return _eval(ctx, argv, read_only=False)
 
 
-@command(
+@_scripting(
     "eval_ro",
     -3,
     flags="noscript stale readonly movablekeys",
     since="7.0.0",
-    group="scripting",
     syntax="script numkeys:integer [key [key ...]] [arg [arg ...]]",
     summary="Runs a Lua script that may not write.",
     differs="scripts",
@@ -68,12 +73,11 @@ def eval_ro(ctx: Context, argv: list[bytes]) -> Reply:
     return _eval(ctx, argv, read_only=True)
 
 
-@command(
+@_scripting(
     "evalsha",
     -3,
     flags="noscript stale movablekeys",
     since="2.6.0",
-    group="scripting",
     syntax="sha1 numkeys:integer [key [key ...]] [arg [arg ...]]",
     summary="Runs a Lua script that the server has, by its SHA-1.",
     differs="scripts",
@@ -83,12 +87,11 @@ def evalsha(ctx: Context, argv: list[bytes]) -> Reply:
     return _evalsha(ctx, argv, read_only=False)
 
 
-@command(
+@_scripting(
     "evalsha_ro",
     -3,
     flags="noscript stale readonly movablekeys",
     since="7.0.0",
-    group="scripting",
     syntax="sha1 numkeys:integer [key [key ...]] [arg [arg ...]]",
     summary="Runs a Lua script that the server has and that may not write, by its SHA-1.",
     differs="scripts",
@@ -101,26 +104,19 @@ def evalsha_ro(ctx: Context, argv: list[bytes]) -> Reply:
 container("script", since="2.6.0", group="scripting", summary="Keeps Lua scripts.")
 
 
-@command(
-    "script|load",
-    3,
-    flags="noscript stale",
-    since="2.6.0",
-    group="scripting",
-    syntax="script",
-    summary="Keeps a script for EVALSHA.",
+@_scripting(
+    "script|load", 3, flags="noscript stale", since="2.6.0", syntax="script", summary="Keeps a script for EVALSHA."
 )
 def script_load(ctx: Context, argv: list[bytes]) -> Reply:
     """Its SHA-1. Scripts are not in the log: after a restart a client loads them again, as with Redis."""
     return ctx.host.scripts.load(argv[2])
 
 
-@command(
+@_scripting(
     "script|exists",
     -3,
     flags="noscript",
     since="2.6.0",
-    group="scripting",
     syntax="sha1 [sha1 ...]",
     summary="Tells which scripts the server has.",
 )
@@ -129,34 +125,28 @@ def script_exists(ctx: Context, argv: list[bytes]) -> Reply:
     return [int(ctx.host.scripts.exists(sha)) for sha in argv[2:]]
 
 
-@command(
+@_scripting(
     "script|flush",
     -2,
     flags="noscript",
     since="2.6.0",
-    group="scripting",
     syntax="flush-type=[ASYNC | SYNC]@6.2.0",
     summary="Forgets all scripts.",
 )
 def script_flush(ctx: Context, argv: list[bytes]) -> Reply:
-    """Always OK."""
+    """Always OK. ASYNC and SYNC are the same here, other words are refused with a text of their own."""
     if len(argv) > 3 or (len(argv) == 3 and keyword(argv[2]) not in {b"ASYNC", b"SYNC"}):
         raise CommandError("ERR SCRIPT FLUSH only support SYNC|ASYNC option")
     ctx.host.scripts.flush()
     return OK
 
 
-@command(
-    "script|kill",
-    2,
-    flags="noscript",
-    since="2.6.0",
-    group="scripting",
-    summary="Ends the script that runs.",
-    differs="scripts",
-)
+@_scripting("script|kill", 2, flags="noscript", since="2.6.0", summary="Ends the script that runs.", differs="scripts")
 def script_kill(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """An error: while a script runs no command is read, and its time limit ends it."""
+    """An error: while a script runs no command is read, and its time limit ends it.
+
+    The error is Redis's for "no script runs", which is true whenever this command is.
+    """
     raise CommandError("NOTBUSY No scripts in execution right now.")
 
 
@@ -180,35 +170,33 @@ help_for(
 container("function", since="7.0.0", group="scripting", summary="Libraries of functions, of which there are none.")
 
 
-@command(
+@_scripting(
     "function|flush",
     -2,
     flags="write noscript",
     since="7.0.0",
-    group="scripting",
     syntax="flush-type=[ASYNC | SYNC]",
     summary="Forgets all functions: there are none.",
     limited="there are no functions",
 )
 def function_flush(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Always OK."""
+    """Always OK: Redis's own test suite flushes functions before each block of tests."""
     if len(argv) > 3 or (len(argv) == 3 and keyword(argv[2]) not in {b"ASYNC", b"SYNC"}):
         raise CommandError("ERR FUNCTION FLUSH only supports SYNC|ASYNC option")
     return OK
 
 
-@command(
+@_scripting(
     "function|list",
     -2,
     flags="noscript",
     since="7.0.0",
-    group="scripting",
     syntax="[LIBRARYNAME library-name-pattern] [WITHCODE]",
     summary="Lists the functions: there are none.",
     limited="there are no functions",
 )
 def function_list(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Always empty."""
+    """Always empty; its words are checked all the same, in whichever order."""
     words = [keyword(word) for word in argv[2:]]
     if words not in ([], [b"WITHCODE"]) and not (len(words) in {2, 3} and b"LIBRARYNAME" in words):
         raise SYNTAX

@@ -25,6 +25,7 @@ _CONSUMER_OVERHEAD = 400
 
 
 def _text(word: bytes) -> str:
+    """Bytes as text from which the same bytes can be made again, whatever their encoding."""
     return word.decode("utf-8", "surrogateescape")
 
 
@@ -50,7 +51,7 @@ def time_(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler
     limited="the fields that clients and tools read",
 )
 def info(ctx: Context, argv: list[bytes]) -> Reply:
-    """Text of ``name:value`` lines in sections."""
+    """Text of ``name:value`` lines in sections; sections that nobody knows are left out, as in Redis."""
     text = ctx.host.info([_text(word) for word in argv[1:]])
     return Verbatim(text.encode("utf-8", "surrogateescape"))
 
@@ -81,7 +82,8 @@ def lastsave(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a hand
 def shutdown(ctx: Context, argv: list[bytes]) -> Reply:
     """No reply but the end of the connection; everything is on disk first, whatever the options say.
 
-    ABORT finds nothing to abort: who could send it has lost the connection by then.
+    NOSAVE and SAVE may not both be given, and change nothing: the log is the data, and is synced. ABORT finds nothing
+    to abort: who could send it has lost the connection by then.
     """
     words = {keyword(word) for word in argv[1:]}
     if words == {b"ABORT"}:
@@ -116,6 +118,7 @@ def config_get(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _encoded(value: str) -> bytes:
+    """The same bytes again."""
     return value.encode("utf-8", "surrogateescape")
 
 
@@ -152,7 +155,7 @@ def config_set(ctx: Context, argv: list[bytes]) -> Reply:
     summary="Sets INFO's counters to zero.",
 )
 def config_resetstat(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Counters only; nothing else changes."""
+    """Counters only: INFO's of commands, errors, lookups, the network, and of refusals. Gauges stay what they are."""
     ctx.host.reset_stats()
     return OK
 

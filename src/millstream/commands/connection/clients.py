@@ -8,6 +8,7 @@ Source: https://redis.io/docs/latest/commands/client-list/ and its siblings.
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from millstream.commands.connection.connection import BAD_NAME, is_printable
 from millstream.commands.context.context import Context
@@ -18,10 +19,15 @@ from millstream.commands.users.accounts import DEFAULT
 from millstream.errors import CommandError
 from millstream.replies import OK, Reply, Verbatim
 
+# What a filter of CLIENT KILL or LIST asks of each session
 Test = Callable[[Session], bool]
 
 # Only the first two exist here: there are no replicas.
 _KINDS = {b"normal", b"pubsub", b"master", b"replica", b"slave"}
+
+# What the rows below have in common
+_client = partial(command, flags="noscript loading stale", group="connection")
+_admin = partial(command, flags="admin noscript loading stale", group="connection")
 
 container("client", since="2.4.0", group="connection", summary="Looks at connections and acts on them.")
 
@@ -104,25 +110,16 @@ def _by_kind(word: bytes, wall: int = 0) -> Test:  # noqa: ARG001 - all filters 
     return lambda session: kind == (b"pubsub" if session.is_subscribed else b"normal")
 
 
-@command(
-    "client|id",
-    2,
-    flags="noscript loading stale",
-    since="5.0.0",
-    group="connection",
-    summary="Tells the connection's number.",
-)
+@_client("client|id", 2, since="5.0.0", summary="Tells the connection's number.")
 def client_id(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Never used twice while the server runs."""
+    """Never used twice while the server runs, and ascending: the larger of two came later."""
     return ctx.session.id
 
 
-@command(
+@_client(
     "client|info",
     2,
-    flags="noscript loading stale",
     since="6.2.0",
-    group="connection",
     summary="Describes the connection.",
     limited="without the sizes of buffers that only Redis has",
 )
@@ -131,12 +128,10 @@ def client_info(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a h
     return _lines([ctx.session], ctx.now.wall)
 
 
-@command(
+@_admin(
     "client|list",
     -2,
-    flags="admin noscript loading stale",
     since="2.4.0",
-    group="connection",
     syntax="[TYPE client-type=<NORMAL | MASTER | REPLICA | PUBSUB>]@5.0.0 [ID client-id:integer [client-id ...]]@6.2.0",
     summary="Describes all connections.",
     limited="one filter at a time: TYPE or ID; without the sizes of buffers that only Redis has",
@@ -160,42 +155,25 @@ def client_list(ctx: Context, argv: list[bytes]) -> Reply:
     return _lines(sessions, ctx.now.wall)
 
 
-@command(
-    "client|setname",
-    3,
-    flags="noscript loading stale",
-    since="2.6.9",
-    group="connection",
-    syntax="connection-name",
-    summary="Names the connection.",
-)
+@_client("client|setname", 3, since="2.6.9", syntax="connection-name", summary="Names the connection.")
 def client_setname(ctx: Context, argv: list[bytes]) -> Reply:
-    """An empty name takes it away."""
+    """An empty name takes it away. Names need not be unique; they are for people who read CLIENT LIST."""
     if not is_printable(argv[2]):
         raise CommandError(BAD_NAME)
     ctx.session.name = argv[2]
     return OK
 
 
-@command(
-    "client|getname",
-    2,
-    flags="noscript loading stale",
-    since="2.6.9",
-    group="connection",
-    summary="Tells the connection's name.",
-)
+@_client("client|getname", 2, since="2.6.9", summary="Tells the connection's name.")
 def client_getname(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Null if it has none."""
     return ctx.session.name or None
 
 
-@command(
+@_client(
     "client|setinfo",
     4,
-    flags="noscript loading stale",
     since="7.2.0",
-    group="connection",
     syntax="attr=<LIB-NAME libname | LIB-VER libver>",
     summary="Tells the server which library the client uses.",
 )
@@ -220,14 +198,8 @@ def _on_off(word: bytes) -> bool:
     return keyword(word) == b"ON"
 
 
-@command(
-    "client|no-evict",
-    3,
-    flags="admin noscript loading stale",
-    since="7.0.0",
-    group="connection",
-    syntax="enabled=<ON | OFF>",
-    summary="Marks the connection as one to keep.",
+@_admin(
+    "client|no-evict", 3, since="7.0.0", syntax="enabled=<ON | OFF>", summary="Marks the connection as one to keep."
 )
 def client_no_evict(ctx: Context, argv: list[bytes]) -> Reply:
     """No connection is ever evicted for memory here; the mark is shown in CLIENT LIST."""
@@ -235,12 +207,10 @@ def client_no_evict(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@command(
+@_client(
     "client|no-touch",
     3,
-    flags="noscript loading stale",
     since="7.2.0",
-    group="connection",
     syntax="enabled=<ON | OFF>",
     summary="Marks the connection as one that changes no times of access.",
 )
@@ -250,12 +220,10 @@ def client_no_touch(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@command(
+@_client(
     "client|reply",
     3,
-    flags="noscript loading stale",
     since="3.2.0",
-    group="connection",
     syntax="action=<ON | OFF | SKIP>",
     summary="Says whether the client wants replies.",
 )
@@ -272,12 +240,10 @@ def client_reply(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@command(
+@_admin(
     "client|unblock",
     -3,
-    flags="admin noscript loading stale",
     since="5.0.0",
-    group="connection",
     syntax="client-id:integer unblock-type=[TIMEOUT | ERROR]",
     summary="Ends another connection's wait.",
 )
@@ -344,12 +310,10 @@ def _close(ctx: Context, session: Session) -> None:
         ctx.host.kill(session)
 
 
-@command(
+@_admin(
     "client|kill",
     -3,
-    flags="admin noscript loading stale",
     since="2.4.0",
-    group="connection",
     syntax="filter=<old-format=ip:port | new-format=([ID client-id:integer] "
     "[TYPE client-type=<NORMAL | MASTER@3.2.0 | SLAVE | REPLICA@5.0.0 | PUBSUB>] [USER username] [ADDR addr=ip:port] "
     "[LADDR laddr=ip:port]@6.2.0 [SKIPME skipme=<YES | NO>] [MAXAGE maxage:integer]@7.4.0)@2.8.12>",
@@ -361,6 +325,7 @@ def client_kill(ctx: Context, argv: list[bytes]) -> Reply:
     Filters are joined by "and"; the same one twice is asked twice. One's own connection is left out, unless SKIPME says
     no. The old form closes it too, and fails where nobody has the address; the new one answers 0 then.
     """
+    # By the number of words: a filter has two
     if len(argv) == 3:
         return _kill_one(ctx, argv[2])
     tests: list[Test] = []
@@ -377,6 +342,7 @@ def client_kill(ctx: Context, argv: list[bytes]) -> Reply:
             tests.append(_FILTERS[name](word, ctx.now.wall))
         else:
             raise SYNTAX
+    # All filters were read by now: a bad one closes nobody
     chosen = [session for session in ctx.host.sessions() if all(test(session) for test in tests)]
     if skip_me:
         chosen = [session for session in chosen if session is not ctx.session]
@@ -394,12 +360,10 @@ def _kill_one(ctx: Context, addr: bytes) -> Reply:
     raise CommandError("ERR No such client")
 
 
-@command(
+@_admin(
     "client|pause",
     -3,
-    flags="admin noscript loading stale",
     since="3.0.0",
-    group="connection",
     syntax="timeout:integer mode=[WRITE | ALL]@6.2.0",
     summary="Keeps commands back for some milliseconds.",
 )
@@ -417,16 +381,12 @@ def client_pause(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@command(
-    "client|unpause",
-    2,
-    flags="admin noscript loading stale",
-    since="6.2.0",
-    group="connection",
-    summary="Ends a pause.",
-)
+@_admin("client|unpause", 2, since="6.2.0", summary="Ends a pause.")
 def client_unpause(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Replies OK, whether or not there was one; under a pause of ALL it is itself held back, as in Redis."""
+    """Replies OK, whether or not there was one.
+
+    Under a pause of ALL it is itself held back, as in Redis: then only time ends the pause.
+    """
     ctx.host.unpause(ctx.now)
     return OK
 

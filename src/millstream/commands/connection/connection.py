@@ -64,7 +64,11 @@ def _authenticate(ctx: Context, asked: bytes, user: bytes, password: bytes) -> N
     summary="Answers PONG, or the message.",
 )
 def ping(ctx: Context, argv: list[bytes]) -> Reply:
-    """Whether anybody is there; among RESP2 messages the answer looks like one."""
+    """Whether anybody is there; among RESP2 messages the answer looks like one.
+
+    A RESP2 client that listens to channels reads everything as a message, so PONG comes as an array of two there.
+    """
+    # The arity of the row says "at least one", and Redis looks again
     if len(argv) > 2:
         raise CommandError("ERR wrong number of arguments for 'ping' command")
     if ctx.session.resp == 2 and ctx.session.is_subscribed:
@@ -136,6 +140,7 @@ def hello(ctx: Context, argv: list[bytes]) -> Reply:
     name, credentials = _hello_options(argv)
     if credentials is not None:
         _authenticate(ctx, argv[0], *credentials)
+    # AUTH above may just have made it somebody
     if session.user is None:
         raise CommandError(_HELLO_NEEDS_AUTH)
     if name is not None:
@@ -202,7 +207,7 @@ def select(ctx: Context, argv: list[bytes]) -> Reply:
     summary="Closes the connection.",
 )
 def quit_(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """OK, after all replies so far."""
+    """OK, after all replies so far; what was sent behind it on the connection is not run."""
     ctx.session.closing = True
     return OK
 
@@ -227,6 +232,7 @@ def reset(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler
         for name in names:
             channels.leave(session, name)
         names.clear()
+    # Replies to what follows are RESP2 again, so a pool's next user begins with HELLO
     session.db, session.resp, session.name = 0, 2, b""
     session.reply_mode = "on"
     session.no_evict = session.no_touch = False

@@ -35,7 +35,10 @@ def multi(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler
     "exec", 1, flags="noscript loading stale", since="1.2.0", group="transactions", summary="Runs what was queued."
 )
 def exec_outside(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """EXEC where no transaction was begun; the node runs the others itself."""
+    """EXEC where no transaction was begun; the node runs the others itself.
+
+    One transaction is one record of the log: after a crash all of it is there or none.
+    """
     raise CommandError(EXEC_WITHOUT_MULTI)
 
 
@@ -48,7 +51,7 @@ def exec_outside(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a 
     summary="Drops what was queued.",
 )
 def discard(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """End the transaction without running it; replies OK."""
+    """End the transaction without running it; replies OK. Watches end with it, as with EXEC."""
     if ctx.session.queue is None:
         raise CommandError("ERR DISCARD without MULTI")
     end_transaction(ctx)
@@ -87,6 +90,6 @@ def watch(ctx: Context, argv: list[bytes]) -> Reply:
     "unwatch", 1, flags="noscript loading stale fast", since="2.2.0", group="transactions", summary="Watches nothing."
 )
 def unwatch(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Forget all watched keys; replies OK."""
+    """Forget all watched keys, and that one of them changed; replies OK, also where none was watched."""
     ctx.host.watches.drop(ctx.session)
     return OK

@@ -1,5 +1,8 @@
 """WAIT and WAITAOF: has what I wrote arrived? There are no replicas; the local disk is what WAITAOF can wait for.
 
+Both are answered with what is true now, and wait only for replicas that never come, until the time is up: a client sees
+that its wish was not fulfilled, in the reply's number and not in an error.
+
 Sources: https://redis.io/docs/latest/commands/wait/, https://redis.io/docs/latest/commands/waitaof/
 """
 

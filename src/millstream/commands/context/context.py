@@ -390,6 +390,7 @@ class Context:
         return value
 
     def _delete_expired(self, key: bytes, db: Database) -> None:
+        """Delete a key whose time is over, as somebody came upon it."""
         if self.host.outage is not None or self.host.is_paused:  # nothing may be written now, so it is only hidden
             return
         self.commit(("unset", db.index, key))

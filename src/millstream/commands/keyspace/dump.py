@@ -48,6 +48,15 @@ def dump(ctx: Context, argv: list[bytes]) -> Reply:
 
 @dataclass(slots=True)
 class _Options:
+    """What RESTORE was asked.
+
+    Attributes:
+        replace: REPLACE.
+        absolute: ABSTTL: the time to live counts from 1970.
+        has_idle: IDLETIME was given; FREQ may not be, then.
+        has_frequency: FREQ was given; IDLETIME may not be, then.
+    """
+
     replace: bool = False
     absolute: bool = False
     has_idle: bool = False
@@ -133,6 +142,7 @@ def restore(ctx: Context, argv: list[bytes]) -> Reply:
         if old is not None:
             delete_key(ctx, key)
         return OK
+    # Logged in our form, and not larger than one record may be
     payload = argv[3] if dumping.is_ours(argv[3]) else dumping.dump(value)
     ctx.host.weigh(len(payload))
     ctx.commit(("restore", ctx.db.index, key, payload, expires_at))

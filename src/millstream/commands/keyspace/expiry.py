@@ -106,6 +106,14 @@ def _expire(ctx: Context, argv: list[bytes], unit: int, name: str, *, absolute: 
 
 
 def _register_setter(name: str, unit: int, since: str, *, absolute: bool) -> Handler:
+    """Make one of the four commands that set a time.
+
+    Args:
+        name: the command's name.
+        unit: milliseconds of one step of its word.
+        since: the version that brought it.
+        absolute: the word counts from 1970 rather than from now.
+    """
     what = "seconds" if unit == 1000 else "milliseconds"
     what = f"unix-time-{what}:unix-time" if absolute else f"{what}:integer"
 
@@ -133,6 +141,15 @@ pexpireat = _register_setter("pexpireat", 1, "2.6.0", absolute=True)
 
 
 def _register_getter(name: str, unit: int, since: str, *, absolute: bool) -> Handler:
+    """Make one of the four commands that tell a time.
+
+    Args:
+        name: the command's name.
+        unit: milliseconds of one step of the answer.
+        since: the version that brought it.
+        absolute: the answer counts from 1970 rather than from now.
+    """
+
     @command(
         name,
         2,
@@ -174,7 +191,7 @@ pexpiretime = _register_getter("pexpiretime", 1, "7.0.0", absolute=True)
     summary="Lets a key live for ever.",
 )
 def persist(ctx: Context, argv: list[bytes]) -> Reply:
-    """1 if it had a time to die."""
+    """1 if it had a time to die; 0 for a key that has none, or is not there."""
     if ctx.lookup(argv[1]) is None or argv[1] not in ctx.db.expires:
         return 0
     change_expiry(ctx, argv[1], None)

@@ -18,7 +18,7 @@ HASH = Family("hash", "h")
 
 
 def _fields(ctx: Context, key: bytes) -> dict[bytes, bytes]:
-    """The fields at a key, none if there is no key."""
+    """The fields at a key, none if there is no key. The hash's own dictionary: read it, never change it."""
     value = ctx.lookup_as(key, HashValue)
     return {} if value is None else value.fields
 
@@ -47,14 +47,14 @@ def hset(ctx: Context, argv: list[bytes]) -> Reply:
 
 @HASH.command("hmset", -4, "write denyoom fast", "2.0.0", "key field value [field value ...]", "As HSET.")
 def hmset(ctx: Context, argv: list[bytes]) -> Reply:
-    """HSET under its old name, which answers OK."""
+    """HSET under its old name, which answers OK; its error names it all the same."""
     _put(ctx, argv, "hmset")
     return OK
 
 
 @HASH.command("hsetnx", 4, "write denyoom fast", "2.0.0", "key field value", "Sets a field if it does not exist.")
 def hsetnx(ctx: Context, argv: list[bytes]) -> Reply:
-    """1 if it was set."""
+    """1 if it was set; the key is made with it if it does not exist."""
     if argv[2] in _fields(ctx, argv[1]):
         return 0
     ctx.commit(("hset", ctx.db.index, argv[1], argv[2:]))

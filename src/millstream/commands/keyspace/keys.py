@@ -8,6 +8,7 @@ Source: https://redis.io/docs/latest/commands/?group=generic
 """
 
 import random
+from functools import partial
 from itertools import islice
 
 from millstream.commands.context.context import Context
@@ -29,6 +30,10 @@ _EMBEDDED_MAX = 44
 _TYPES = frozenset({b"string", b"list", b"set", b"zset", b"hash", b"stream"})
 # Keys drawn before RANDOMKEY takes an expired one for "none": a database full of them is about to be empty.
 _DRAWS = 100
+
+
+# What the rows below have in common
+_generic = partial(command, keys=(1, 1, 1), group="generic")
 
 
 def database(ctx: Context, word: bytes) -> Database:
@@ -101,18 +106,11 @@ def exists(ctx: Context, argv: list[bytes]) -> Reply:
     return sum(ctx.lookup(key) is not None for key in argv[1:])
 
 
-@command(
-    "type",
-    2,
-    flags="readonly fast",
-    keys=(1, 1, 1),
-    since="1.0.0",
-    group="generic",
-    syntax="key",
-    summary="Answers the type of what a key holds.",
+@_generic(
+    "type", 2, flags="readonly fast", since="1.0.0", syntax="key", summary="Answers the type of what a key holds."
 )
 def type_(ctx: Context, argv: list[bytes]) -> Reply:
-    """``string``, ``stream``, ``hash``, ``zset``, ``list``, ``set`` or ``none``."""
+    """``string``, ``stream``, ``hash``, ``zset``, ``list``, ``set`` or ``none``; expired keys are none."""
     value = ctx.lookup(argv[1])
     return Simple(b"none" if value is None else value.kind)
 
@@ -215,6 +213,7 @@ def _rename(ctx: Context, old: bytes, new: bytes) -> None:
     """Move a value, in place of what is there; two events, one change."""
     before = ctx.db.keys.get(new)
     ctx.commit(("move", ctx.db.index, old, ctx.db.index, new))
+    # Both places: XREADGROUP ends where the stream was, and may begin where it is
     ctx.signal(old)
     ctx.signal(new)
     ctx.notify("g", "rename_from", old)
@@ -307,15 +306,8 @@ def copy(ctx: Context, argv: list[bytes]) -> Reply:
     return 1
 
 
-@command(
-    "move",
-    3,
-    flags="write fast",
-    keys=(1, 1, 1),
-    since="1.0.0",
-    group="generic",
-    syntax="key db:integer",
-    summary="Moves a key to another database.",
+@_generic(
+    "move", 3, flags="write fast", since="1.0.0", syntax="key db:integer", summary="Moves a key to another database."
 )
 def move(ctx: Context, argv: list[bytes]) -> Reply:
     """1 if it was moved, 0 if it does not exist or the name is taken there. Its time to die goes with it."""
@@ -334,6 +326,7 @@ def move(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _number(word: bytes, which: str) -> int:
+    """One of SWAPDB's two numbers, each with a text of its own; whether there is such a database is asked later."""
     index = read_integer(word)
     if index is None:
         raise CommandError(f"ERR invalid {which} DB index")
@@ -462,7 +455,7 @@ def object_encoding(ctx: Context, argv: list[bytes]) -> Reply:
     summary="Counts the users of a value.",
 )
 def object_refcount(ctx: Context, argv: list[bytes]) -> Reply:
-    """Always 1: values are not shared."""
+    """Always 1: values are not shared. Redis says 2147483647 of small numbers, which no client should rely on."""
     return None if ctx.lookup(argv[2]) is None else 1
 
 

@@ -18,7 +18,7 @@ NOT_POSITIVE = "ERR value is out of range, must be positive"
 
 
 def positive(word: bytes) -> int:
-    """A count: a whole number, not below zero."""
+    """A count: a whole number, not below zero; one text for every bad one."""
     value = integer(word, NOT_POSITIVE)
     if value < 0:
         raise CommandError(NOT_POSITIVE)
@@ -61,7 +61,7 @@ def _push(ctx: Context, argv: list[bytes], event: str, *, left: bool) -> Reply:
 
 @LIST.command("lpush", -3, "write denyoom fast", "1.0.0", "key element [element ...]", "Adds at the head of a list.")
 def lpush(ctx: Context, argv: list[bytes]) -> Reply:
-    """The new length; the last element stands first."""
+    """The new length; the last element stands first, since each is put before those already there."""
     return _push(ctx, argv, "lpush", left=True)
 
 

@@ -7,6 +7,7 @@ Source: https://redis.io/docs/latest/commands/?group=string
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 
 from millstream.commands.context.context import Context
 from millstream.commands.keyspace import long_double
@@ -20,6 +21,10 @@ from millstream.replies import OK, Reply
 # Bytes of one string (Redis: proto-max-bulk-len).
 MAX_BYTES = 512 * 1024 * 1024
 _TIME_WORDS = {b"EX": (1000, False), b"PX": (1, False), b"EXAT": (1000, True), b"PXAT": (1, True)}
+
+
+# What the rows below have in common
+_string = partial(command, keys=(1, 1, 1), group="string")
 
 
 def expiry(ctx: Context, word: bytes, unit: int, name: str, *, absolute: bool) -> int:
@@ -154,13 +159,11 @@ def _set_options(argv: list[bytes]) -> _SetOptions:
     return options
 
 
-@command(
+@_string(
     "set",
     -3,
     flags="write denyoom",
-    keys=(1, 1, 1),
     since="1.0.0",
-    group="string",
     syntax="key value condition=[NX | XX]@2.6.12 [GET]@6.2.0 "
     "expiration=[EX seconds:integer@2.6.12 | PX milliseconds:integer@2.6.12 | "
     "EXAT unix-time-seconds:unix-time@6.2.0 | PXAT unix-time-milliseconds:unix-time@6.2.0 | KEEPTTL@6.0.0]",
@@ -198,28 +201,17 @@ def set_(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@command(
-    "get",
-    2,
-    flags="readonly fast",
-    keys=(1, 1, 1),
-    since="1.0.0",
-    group="string",
-    syntax="key",
-    summary="Answers the string at a key.",
-)
+@_string("get", 2, flags="readonly fast", since="1.0.0", syntax="key", summary="Answers the string at a key.")
 def get(ctx: Context, argv: list[bytes]) -> Reply:
     """The string, or null."""
     return get_string(ctx, argv[1])
 
 
-@command(
+@_string(
     "setnx",
     3,
     flags="write denyoom fast",
-    keys=(1, 1, 1),
     since="1.0.0",
-    group="string",
     syntax="key value",
     summary="Sets a key to a string if it does not exist.",
 )
@@ -242,13 +234,11 @@ def _set_for(ctx: Context, argv: list[bytes], unit: int, name: str) -> Reply:
     return OK
 
 
-@command(
+@_string(
     "setex",
     4,
     flags="write denyoom",
-    keys=(1, 1, 1),
     since="2.0.0",
-    group="string",
     syntax="key seconds:integer value",
     summary="Sets a key to a string that dies after some seconds.",
 )
@@ -257,13 +247,11 @@ def setex(ctx: Context, argv: list[bytes]) -> Reply:
     return _set_for(ctx, argv, 1000, "setex")
 
 
-@command(
+@_string(
     "psetex",
     4,
     flags="write denyoom",
-    keys=(1, 1, 1),
     since="2.6.0",
-    group="string",
     syntax="key milliseconds:integer value",
     summary="Sets a key to a string that dies after some milliseconds.",
 )
@@ -272,13 +260,11 @@ def psetex(ctx: Context, argv: list[bytes]) -> Reply:
     return _set_for(ctx, argv, 1, "psetex")
 
 
-@command(
+@_string(
     "getset",
     3,
     flags="write denyoom fast",
-    keys=(1, 1, 1),
     since="1.0.0",
-    group="string",
     syntax="key value",
     summary="Sets a key to a string and answers the one before.",
 )
@@ -290,16 +276,7 @@ def getset(ctx: Context, argv: list[bytes]) -> Reply:
     return before
 
 
-@command(
-    "getdel",
-    2,
-    flags="write fast",
-    keys=(1, 1, 1),
-    since="6.2.0",
-    group="string",
-    syntax="key",
-    summary="Answers a string and deletes its key.",
-)
+@_string("getdel", 2, flags="write fast", since="6.2.0", syntax="key", summary="Answers a string and deletes its key.")
 def getdel(ctx: Context, argv: list[bytes]) -> Reply:
     """The string that was there, or null; another type is an error, and stays."""
     found = get_string(ctx, argv[1])
@@ -326,13 +303,11 @@ def _getex_options(argv: list[bytes]) -> tuple[bool, tuple[bytes, int, bool] | N
     return persist, expires
 
 
-@command(
+@_string(
     "getex",
     -2,
     flags="write fast",
-    keys=(1, 1, 1),
     since="6.2.0",
-    group="string",
     syntax="key expiration=[EX seconds:integer | PX milliseconds:integer | EXAT unix-time-seconds:unix-time | "
     "PXAT unix-time-milliseconds:unix-time | PERSIST]",
     summary="Answers a string and changes when its key dies.",
@@ -419,13 +394,11 @@ def mget(ctx: Context, argv: list[bytes]) -> Reply:
     return [value.data if isinstance(value, StringValue) else None for value in found]
 
 
-@command(
+@_string(
     "append",
     3,
     flags="write denyoom fast",
-    keys=(1, 1, 1),
     since="2.0.0",
-    group="string",
     syntax="key value",
     summary="Appends to a string; creates it if it does not exist.",
 )
@@ -438,39 +411,26 @@ def append(ctx: Context, argv: list[bytes]) -> Reply:
     return size
 
 
-@command(
-    "strlen",
-    2,
-    flags="readonly fast",
-    keys=(1, 1, 1),
-    since="2.2.0",
-    group="string",
-    syntax="key",
-    summary="Answers the length of a string.",
-)
+@_string("strlen", 2, flags="readonly fast", since="2.2.0", syntax="key", summary="Answers the length of a string.")
 def strlen(ctx: Context, argv: list[bytes]) -> Reply:
     """Bytes, 0 if the key does not exist."""
     value = ctx.lookup_as(argv[1], StringValue)
     return 0 if value is None else value.size
 
 
-@command(
+@_string(
     "substr",
     4,
     flags="readonly",
-    keys=(1, 1, 1),
     since="1.0.0",
-    group="string",
     syntax="key start:integer end:integer",
     summary="GETRANGE under its old name.",
 )
-@command(
+@_string(
     "getrange",
     4,
     flags="readonly",
-    keys=(1, 1, 1),
     since="2.4.0",
-    group="string",
     syntax="key start:integer end:integer",
     summary="Answers a part of a string.",
 )
@@ -487,13 +447,11 @@ def getrange(ctx: Context, argv: list[bytes]) -> Reply:
     return value.part(start, end + 1)
 
 
-@command(
+@_string(
     "setrange",
     4,
     flags="write denyoom",
-    keys=(1, 1, 1),
     since="2.2.0",
-    group="string",
     syntax="key offset:integer value",
     summary="Overwrites a part of a string; what is missing before it becomes zero bytes.",
 )
@@ -531,13 +489,11 @@ def _add(ctx: Context, key: bytes, step: int) -> Reply:
     return value
 
 
-@command(
+@_string(
     "incrbyfloat",
     3,
     flags="write denyoom fast",
-    keys=(1, 1, 1),
     since="2.6.0",
-    group="string",
     syntax="key increment:double",
     summary="Adds to a number kept as a string, which may have a fraction.",
 )
@@ -560,28 +516,19 @@ def incrbyfloat(ctx: Context, argv: list[bytes]) -> Reply:
     return data
 
 
-@command(
-    "incr",
-    2,
-    flags="write denyoom fast",
-    keys=(1, 1, 1),
-    since="1.0.0",
-    group="string",
-    syntax="key",
-    summary="Adds one to a number kept as a string.",
+@_string(
+    "incr", 2, flags="write denyoom fast", since="1.0.0", syntax="key", summary="Adds one to a number kept as a string."
 )
 def incr(ctx: Context, argv: list[bytes]) -> Reply:
     """The new value; a key that does not exist counts as 0."""
     return _add(ctx, argv[1], 1)
 
 
-@command(
+@_string(
     "decr",
     2,
     flags="write denyoom fast",
-    keys=(1, 1, 1),
     since="1.0.0",
-    group="string",
     syntax="key",
     summary="Takes one from a number kept as a string.",
 )
@@ -590,13 +537,11 @@ def decr(ctx: Context, argv: list[bytes]) -> Reply:
     return _add(ctx, argv[1], -1)
 
 
-@command(
+@_string(
     "incrby",
     3,
     flags="write denyoom fast",
-    keys=(1, 1, 1),
     since="1.0.0",
-    group="string",
     syntax="key increment:integer",
     summary="Adds to a number kept as a string.",
 )
@@ -605,13 +550,11 @@ def incrby(ctx: Context, argv: list[bytes]) -> Reply:
     return _add(ctx, argv[1], integer(argv[2]))
 
 
-@command(
+@_string(
     "decrby",
     3,
     flags="write denyoom fast",
-    keys=(1, 1, 1),
     since="1.0.0",
-    group="string",
     syntax="key decrement:integer",
     summary="Takes from a number kept as a string.",
 )

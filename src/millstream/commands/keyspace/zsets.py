@@ -131,7 +131,10 @@ def _add(ctx: Context, key: bytes, conditions: frozenset[bytes], pairs: list[tup
     "Adds members with scores to a sorted set, or changes scores.",
 )
 def zadd(ctx: Context, argv: list[bytes]) -> Reply:
-    """How many are new (CH: or changed); with INCR the new score, null if a condition forbade it."""
+    """How many are new (CH: or changed); with INCR the new score, null if a condition forbade it.
+
+    All scores are read before the key is looked at: a bad one refuses the command as a whole.
+    """
     conditions, at = _conditions(argv)
     pairs = [(argv[here + 1], _score(argv[here])) for here in range(at, len(argv), 2)]
     return _add(ctx, argv[1], conditions, pairs)
@@ -204,7 +207,10 @@ def zrevrank(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _bound(word: bytes) -> tuple[float, bool]:
-    """A bound of scores, and whether it stands outside the range."""
+    """A bound of scores, and whether it stands outside the range.
+
+    An empty word, also behind the parenthesis, is 0: Redis reads these by ``strtod``, which finds nothing and says 0.
+    """
     exclusive = word[:1] == b"("
     digits = word.partition(b"\0")[0][exclusive:]
     value = read_double(digits) if digits else 0.0
@@ -289,7 +295,10 @@ def _range_options(
 
 
 def _limited(rows: list[Row], limit: tuple[int, int] | None) -> list[Row]:
-    """What LIMIT leaves; a negative count is no limit, a negative offset leaves nothing."""
+    """What LIMIT leaves; a negative count is no limit, a negative offset leaves nothing.
+
+    Redis walks to the offset; here it is a slice, so a large offset costs nothing but the rows before it.
+    """
     if limit is None:
         return rows
     offset, count = limit
@@ -416,7 +425,7 @@ def zremrangebyscore(ctx: Context, argv: list[bytes]) -> Reply:
     "zremrangebyrank", 4, "write", "2.0.0", "key start:integer stop:integer", "Deletes the members in a range of ranks."
 )
 def zremrangebyrank(ctx: Context, argv: list[bytes]) -> Reply:
-    """How many there were."""
+    """How many there were; ranks count from the lowest score, negative ones from the highest."""
     rank_range(argv[2], argv[3], 0)
     value = _zset(ctx, argv[1])
     rows = [] if value is None else value.between(*rank_range(argv[2], argv[3], len(value)))

@@ -174,6 +174,7 @@ class Selector:
         self.keys.append(KeyPattern(pattern, reads, writes, glob.rule(pattern)))
 
     def _add_channel(self, rule: bytes) -> None:
+        """``&pattern``; what a client subscribes by pattern must be one of these, letter for letter."""
         if self.all_channels:
             raise RuleError(CHANNELS_OPEN, rule)
         if has_spaces(rule):
@@ -181,6 +182,7 @@ class Selector:
         self.channels[rule[1:]] = glob.rule(rule[1:])
 
     def _change_commands(self, rule: bytes) -> None:
+        """``+name``, ``-name``, ``+@category``, ``+name|word``: who knows no such command looks for a first word."""
         allow, name = rule[:1] == b"+", rule[1:]
         if name[:1] == b"@":
             self._change_category(rule, keyword(name[1:]).decode("latin-1").lower(), allow)
@@ -293,6 +295,7 @@ class Selector:
         return None
 
     def _allows_command(self, row: Command, argv: Sequence[bytes]) -> bool:
+        """Whether the command may run at all; AUTH and its like may always."""
         if self.all_commands or row.name in self.allowed or "no_auth" in row.flags:
             return True
         words = self.first_words.get(row.name)
@@ -387,6 +390,7 @@ class User:
 
     @staticmethod
     def _apply_inside(selector: Selector, part: bytes, whole: bytes) -> None:
+        """One rule of a selector in parentheses; a refusal names the parentheses as a whole."""
         try:
             selector.apply(part)
         except RuleError as error:

@@ -99,7 +99,13 @@ class Sessions:
     # ------------------------------------------------------------------ what is sent
 
     def send(self, session: Session, reply: Reply, row: "Command | None" = None) -> None:
-        """Answer a session whose command waited."""
+        """Answer a session whose command waited.
+
+        Args:
+            session: whose command waited.
+            reply: its answer.
+            row: the command; None where the reply tells of no data (a time that is up).
+        """
         outcome = self._replies.outcome(session, reply, row)
         if outcome is not None:
             self.outbox.append((session, outcome))

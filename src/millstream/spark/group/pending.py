@@ -17,7 +17,7 @@ from millstream.spark.read.stream_info import StreamInfo
 
 if TYPE_CHECKING:
     from millstream.spark.connection.connection import Command
-    from millstream.spark.group.source import GroupOptions
+    from millstream.spark.group.model import GroupOptions
 
 PAGE = 1000
 """Pending entries of one reply, and ids of one command."""

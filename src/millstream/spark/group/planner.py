@@ -24,7 +24,7 @@ from millstream.spark.read.stream_info import StreamInfo
 
 if TYPE_CHECKING:
     from millstream.spark.connection.connection import Command
-    from millstream.spark.group.source import GroupOptions
+    from millstream.spark.group.model import GroupOptions
 
 logger = logging.getLogger("millstream.spark")
 

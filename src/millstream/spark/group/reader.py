@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from millstream.spark.arrow.columns import Layout
     from millstream.spark.arrow.page import Page
-    from millstream.spark.group.source import ClaimPartition
+    from millstream.spark.group.model import ClaimPartition
     from millstream.spark.options.read import Options
 
 logger = logging.getLogger("millstream.spark")

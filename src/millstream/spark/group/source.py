@@ -4,7 +4,6 @@ Imported when ``format("millstream")`` is asked for it; thin, as ``source`` is.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -12,9 +11,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import LongType, StructField, StructType
 
 from millstream.errors import ConfigError
-from millstream.spark.dispatch import checked_schema, entry_schema
-from millstream.spark.model.claims import Run, dump, load
+from millstream.spark.group.model import ClaimPartition, GroupOptions
+from millstream.spark.model.claims import dump, load
 from millstream.spark.options import names
+from millstream.spark.options.schema import checked_schema, entry_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,46 +22,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from millstream.spark.group.planner import GroupPlanner
-    from millstream.spark.options.read import Options
 
 
 DELIVERIES = StructField(names.DELIVERIES, LongType())
-
-
-@dataclass(frozen=True)
-class GroupOptions:
-    """What a read in group mode was asked to do.
-
-    Attributes:
-        parsed: the options that it shares with the plain read.
-        group: whose entries.
-        query: from which the names of the query's consumers derive.
-        min_idle_ms: entries that others have left idle for so long are claimed too; None leaves them alone.
-        consumer: for a batch read, whose pending entries are read.
-    """
-
-    parsed: "Options"
-    group: str
-    query: str
-    min_idle_ms: int | None = None
-    consumer: str = ""
-
-
-@dataclass
-class ClaimPartition(InputPartition):
-    """One task's work.
-
-    Attributes:
-        key: the stream.
-        runs: the entries.
-        consumer: who holds them.
-        deliveries: of each entry, where each is a run of its own; else empty.
-    """
-
-    key: str
-    runs: tuple[Run, ...]
-    consumer: str
-    deliveries: tuple[int, ...] = ()
 
 
 class GroupMode:

@@ -9,8 +9,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import UsageError
-from millstream.spark.dispatch import VIEWS
 from millstream.spark.sessions.local import session
+from millstream.spark.views.columns import VIEWS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,7 +9,7 @@ from millstream.spark.connection.router import Router, absent, checked, pairs
 from millstream.spark.model import offsets
 from millstream.spark.model.offsets import Range, parse_id
 from millstream.spark.read.stream_info import StreamInfo
-from millstream.spark.views.source import ViewPartition
+from millstream.spark.views.columns import ViewPartition
 
 if TYPE_CHECKING:
     from millstream.spark.options.read import Options

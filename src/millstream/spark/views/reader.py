@@ -13,12 +13,12 @@ from millstream.spark.arrow.columns import moments
 from millstream.spark.arrow.decode import decode_parsed
 from millstream.spark.arrow.page import Want
 from millstream.spark.connection.router import Router, absent, checked, pairs
+from millstream.spark.views.columns import COLUMNS, ViewPartition
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from millstream.spark.options.read import Options
-    from millstream.spark.views.source import ViewPartition
 
 PAGE = 5000
 """Pending entries of one reply; about 400 kB."""
@@ -29,11 +29,9 @@ _LETTERS = 500
 Rows = list[Sequence[Any]]
 
 
-def read(kind: str, parsed: "Options", schema: "StructType", part: "ViewPartition") -> Iterator[pa.RecordBatch]:
+def read(kind: str, parsed: "Options", schema: "StructType", part: ViewPartition) -> Iterator[pa.RecordBatch]:
     """The rows of one share of a view, as record batches."""
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - heavy, and only executors need it
-
-    from millstream.spark.views.source import COLUMNS  # noqa: PLC0415 - as above
 
     target = to_arrow_schema(schema, timezone="UTC")
     names = list(COLUMNS[kind])
@@ -62,7 +60,7 @@ def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     return pa.array([value if value is None or -most <= value < most else None for value in values], kind)
 
 
-def _groups(asker: Router, part: "ViewPartition") -> Iterator[Rows]:
+def _groups(asker: Router, part: ViewPartition) -> Iterator[Rows]:
     told = asker.ask([("XINFO", "GROUPS", key) for key in part.keys])
     for key, answer in zip(part.keys, told, strict=True):
         if absent(answer):
@@ -76,7 +74,7 @@ def _groups(asker: Router, part: "ViewPartition") -> Iterator[Rows]:
         ]  # fmt: skip
 
 
-def _consumers(asker: Router, part: "ViewPartition") -> Iterator[Rows]:
+def _consumers(asker: Router, part: ViewPartition) -> Iterator[Rows]:
     for page in _groups(asker, part):
         places = [(row[0], row[1]) for row in page]
         told = asker.ask([("XINFO", "CONSUMERS", key, group) for key, group in places])
@@ -87,7 +85,7 @@ def _consumers(asker: Router, part: "ViewPartition") -> Iterator[Rows]:
             yield [(key, group, row[b"name"], row[b"pending"], row[b"idle"], row.get(b"inactive")) for row in rows]
 
 
-def _pending(asker: Router, part: "ViewPartition") -> Iterator[Rows]:
+def _pending(asker: Router, part: ViewPartition) -> Iterator[Rows]:
     (key,) = part.keys
     start: str | None = f"({part.start}"
     while start is not None:
@@ -103,7 +101,7 @@ def _pending(asker: Router, part: "ViewPartition") -> Iterator[Rows]:
         start = behind(rows[-1][0]) if len(rows) == PAGE else None
 
 
-def _dead(asker: Router, part: "ViewPartition") -> Iterator[Rows]:
+def _dead(asker: Router, part: ViewPartition) -> Iterator[Rows]:
     (key,) = part.keys
     start: str | None = f"({part.start}"
     while start is not None:

@@ -4,70 +4,20 @@ A view is read when its rows are: two actions may see two states. Reading change
 times included.
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.types import (
-    DataType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import StructField, StructType
 
 from millstream.errors import ConfigError
+from millstream.spark.views.columns import COLUMNS, ViewPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pyarrow as pa
 
-    from millstream.spark.model.offsets import Id
     from millstream.spark.options.read import Options
-
-_TEXT, _WHEN, _COUNT = StringType(), TimestampType(), LongType()
-
-COLUMNS: dict[str, dict[str, DataType]] = {
-    "groups": {
-        "stream": _TEXT, "group": _TEXT, "consumers": _COUNT, "pending": _COUNT, "last_delivered_id": _TEXT,
-        "entries_read": _COUNT, "lag": _COUNT,
-    },
-    "consumers": {
-        "stream": _TEXT, "group": _TEXT, "consumer": _TEXT, "pending": _COUNT, "idle_ms": _COUNT,
-        "inactive_ms": _COUNT,
-    },
-    "pending": {
-        "stream": _TEXT, "group": _TEXT, "consumer": _TEXT, "id": _TEXT, "timestamp": _WHEN, "idle_ms": _COUNT,
-        "deliveries": _COUNT, "delivered": _WHEN,
-    },
-    "dead": {
-        "stream": _TEXT, "id": _TEXT, "group": _TEXT, "consumer": _TEXT, "deliveries": _COUNT, "reason": _TEXT,
-        "error": _TEXT, "traceback": _TEXT, "published": _WHEN, "died": _WHEN, "returned": IntegerType(),
-        "fields": MapType(_TEXT, _TEXT), "letter_stream": _TEXT, "letter_id": _TEXT,
-    },
-}  # fmt: skip
-"""By view, its columns in order."""
-
-
-@dataclass
-class ViewPartition(InputPartition):
-    """One task's share of a view.
-
-    Attributes:
-        keys: the streams whose groups or consumers are shown; empty where there is nothing to read.
-        group: of the one stream, for pending entries.
-        start: ids after this one, for pending entries and dead letters.
-        end: ids up to this one.
-    """
-
-    keys: tuple[str, ...] = ()
-    group: bytes = b""
-    start: "Id | None" = None
-    end: "Id | None" = None
 
 
 class View:

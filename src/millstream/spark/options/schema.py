@@ -1,0 +1,32 @@
+"""The columns that a read of entries has, as the option ``fields`` chooses them.
+
+Beside the options and not beside the readers: the plain read, group mode and what an archive joins share them.
+"""
+
+from collections.abc import Sequence
+
+from pyspark.sql.types import DataType, MapType, StringType, StructField, StructType, TimestampType
+
+from millstream.errors import ConfigError
+from millstream.spark.options import names
+
+
+def entry_schema(fields: Sequence[str]) -> StructType:
+    """The columns of a read: where an entry comes from, and its fields as a map, or those named as columns each."""
+    text = StringType()
+    kinds: dict[str, DataType] = {names.TIMESTAMP: TimestampType(), names.FIELDS: MapType(text, text)}
+    own = [name for name in names.ENTRY if name != names.FIELDS or not fields]
+    return StructType([StructField(name, kinds.get(name, text)) for name in (*own, *fields)])
+
+
+def checked_schema(fields: Sequence[str], schema: StructType) -> StructType:
+    """The schema that the user gave, which the option ``fields`` must not contradict.
+
+    Spark hands the source's own schema back where the user gave none, so the same columns are no contradiction.
+
+    Raises:
+        ConfigError: the option ``fields`` says another.
+    """
+    if fields and schema.fieldNames() != entry_schema(fields).fieldNames():
+        raise ConfigError("option 'fields' and .schema(...) both choose the columns: leave one out")
+    return schema
