@@ -56,16 +56,16 @@ class KilledReader(StreamReader):
         """Publishes what ``start`` shows to be done."""
         done = newest("commits")
         die_at("before publishing", done)
-        survey = self._plan()._survey
-        real = type(survey).publish
+        streams = self._plan()._streams
+        real = type(streams).publish
 
         def publish(group: str, places: dict[str, Any]) -> list[str]:
             for key in sorted(places):
-                real(survey, group, {key: places[key]})
+                real(streams, group, {key: places[key]})
                 die_at("publishing", done)
             return []
 
-        survey.publish = publish  # type: ignore[method-assign] # this one object's
+        streams.publish = publish  # type: ignore[method-assign] # this one object's
         return super().latestOffset(start, limit)
 
 
