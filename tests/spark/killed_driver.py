@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import millstream.spark
 from millstream.spark.source import MillstreamSource, StreamReader
-from millstream.spark.write import commit as publishing
 from millstream.spark.write import staging
+from millstream.spark.write.publish import PiecePublisher
 from millstream.spark.write.sink import Staged, StreamSink
 
 if TYPE_CHECKING:
@@ -80,14 +80,14 @@ class KilledSink(StreamSink):
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Dies before, amid and after it."""
         die_at("before commit", batchId)
-        real = publishing.Publisher._step
+        real = PiecePublisher._step
 
-        def step(self: publishing.Publisher, part: Any, number: int, *rest: Any) -> Any:
+        def step(self: PiecePublisher, part: Any, number: int, *rest: Any) -> Any:
             if number == 2:
                 die_at("between pieces", batchId)
             return real(self, part, number, *rest)
 
-        publishing.Publisher._step = step  # type: ignore[method-assign] # in this process, which is about to die
+        PiecePublisher._step = step  # type: ignore[method-assign] # in this process, which is about to die
         super().commit(messages, batchId)
         die_at("after commit", batchId)
 
