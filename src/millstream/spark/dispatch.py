@@ -24,7 +24,7 @@ def other(raw: Mapping[str, str]) -> "View | GroupMode | None":
     """The view, or the group mode, that is asked for; None for the plain read.
 
     Raises:
-        ConfigError: an option has a value that cannot be meant, or does nothing here.
+        ConfigError: an option is invalid, or does nothing here.
     """
     given = {name.lower(): value for name, value in raw.items()}
     view = _word(given, "view", ("entries", *VIEWS))
@@ -78,6 +78,6 @@ def _group_mode(given: dict[str, str]) -> "GroupMode":
         )
     try:
         min_idle = None if idle is None else common.duration(idle, "ms")
-    except ValueError as told:
-        raise ConfigError(f"option 'minIdleTime' is {idle!r}: {told}") from None
+    except ValueError as reason:
+        raise ConfigError(f"option 'minIdleTime' is {idle!r}: {reason}") from None
     return GroupMode(GroupOptions(parsed, parsed.group, query, min_idle))

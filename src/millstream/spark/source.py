@@ -89,8 +89,8 @@ class MillstreamSource(DataSource):
         self._reading = chosen if isinstance(chosen, ConfigError) else _attempt(opts.parse_entries, options)
         self._writing = _attempt(write.parse, options)
         if not options:
-            told = "option 'stream' is missing: say .option('stream', 'orders')"
-            nothing = ConfigError(f"{told}. If this is a table: {_NO_TABLE}")
+            text = "option 'stream' is missing: say .option('stream', 'orders')"
+            nothing = ConfigError(f"{text}. If this is a table: {_NO_TABLE}")
             self._reading = nothing
             self._writing = self._writing if url_text.url_of_environment() else nothing
             return

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 import millstream
 from millstream.errors import ConfigError, UsageError
 from millstream.spark import dispatch, recover
-from millstream.spark.archiving.manifest import Place
+from millstream.spark.archiving.manifest import ArchivePosition
 from millstream.spark.archiving.replay import Replay, replay
 from millstream.spark.archiving.trim import Keep, Trimmer
 from millstream.spark.arrow.encode_rows import RowLayout
@@ -374,9 +374,9 @@ def test_trimming_and_replaying_on_a_cluster(three: Three, client: Any) -> None:
     """The script runs where the stream is; a replay is written to a node, and goes on at the slot's next one."""
     fill(client, "{a}", 300)
     trimmer = Trimmer(three.url, Keep())
-    assert trimmer.trim("{a}", Place(Id(100, 0), 100)).count == 100
+    assert trimmer.trim("{a}", ArchivePosition(Id(100, 0), 100)).count == 100
     three.move("{a}")
-    assert trimmer.trim("{a}", Place(Id(150, 0), 150)).count == 50
+    assert trimmer.trim("{a}", ArchivePosition(Id(150, 0), 150)).count == 50
     trimmer.close()
     what = Replay(three.url, "{a}", three.url, "{c}copy", ids="keep")
     moves = [three.move]

@@ -16,7 +16,7 @@ from millstream.errors import ConfigError, UsageError
 from millstream.spark import dispatch
 from millstream.spark.connection.router import Router
 from millstream.spark.group import pending
-from millstream.spark.group.pending import Holdings
+from millstream.spark.group.pending import PendingEntries
 from millstream.spark.group.renewal import LeaseRenewal
 from millstream.spark.group.source import GroupReader
 from millstream.spark.model.claims import Claim, Run, dump, joined, load, number, parts
@@ -260,7 +260,7 @@ def test_a_foreign_claimer_is_told_and_changes_no_batch(
     assert len(caplog.records) == 1
     told = caplog.records[0].getMessage()
     assert (
-        "4 entries of batch lake-1 were claimed by others while it ran (now held by thief: 3; 1 pending no more)"
+        "4 entries of batch lake-1 were claimed by others while it ran (now held by other: 3; 1 pending no more)"
         in told
     )
     assert held(client) == {"other": 0}
@@ -365,7 +365,7 @@ def test_the_highest_id_may_end_a_page(
     client.xgroup_create("s", "g", "0")
     client.xreadgroup("g", "c", {"s": ">"})
     asker = Router(server.url)
-    assert [len(page) for page in Holdings(asker, "s", "g").pending("c")] == [2]
+    assert [len(page) for page in PendingEntries(asker, "s", "g").pending("c")] == [2]
     asker.close()
 
 
@@ -375,7 +375,7 @@ def test_a_consumer_that_was_given_something_is_not_deleted_with_it(server: Serv
     ids = fill(client, "s", 10)
     client.xreadgroup("g", "lake-1", {"s": ">"}, count=3)
 
-    class Late(Holdings):
+    class Late(PendingEntries):
         """The look says that there is nothing, and then something comes."""
 
         def consumers(self) -> dict[str, int]:
@@ -383,7 +383,7 @@ def test_a_consumer_that_was_given_something_is_not_deleted_with_it(server: Serv
             return {"lake-1": 0}
 
     asker = Router(server.url)
-    Holdings(asker, "s", "g").remove("lake-1")
+    PendingEntries(asker, "s", "g").remove("lake-1")
     assert held(client) == {"lake-1": 3}
     Late(asker, "s", "g").remove("lake-1")
     asker.close()

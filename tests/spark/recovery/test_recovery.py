@@ -166,14 +166,14 @@ from pyspark.sql import functions as F
 import millstream.spark
 
 
-def judge(entries):
+def triage(entries):
     number = F.substring_index("id", "-", 1).cast("bigint")
     words = F.array(F.lit("ack"), F.lit("release"), F.lit("dead"))
     return entries.select("id", words[(number % 3).cast("int")].alias("verdict"))
 
 
 spark = millstream.spark.session("recover", quick=True, spark__log__level="OFF")
-millstream.spark.recover(spark, sys.argv[1], "s", "g", "30m", judge, slice_size=20_000)
+millstream.spark.recover(spark, sys.argv[1], "s", "g", "30m", triage, slice_size=20_000)
 """
 
 
@@ -187,7 +187,7 @@ def test_a_function_over_a_dataframe_decides(server: ServerProcess, client: redi
     client.xdel("s", *ids[100:103])
     sizes = []
 
-    def judge(entries: "DataFrame") -> "DataFrame":
+    def triage(entries: "DataFrame") -> "DataFrame":
         from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
         assert entries.columns == ["stream", "id", "timestamp", "fields", "deliveries"]
@@ -199,7 +199,7 @@ def test_a_function_over_a_dataframe_decides(server: ServerProcess, client: redi
 
     told: list[tuple[int, int]] = []
     found = recover(
-        spark, server.url, "s", "g", "30m", judge, slice_size=2000, progress=lambda *at: told.append(at), dead="morgue"
+        spark, server.url, "s", "g", "30m", triage, slice_size=2000, progress=lambda *at: told.append(at), dead="morgue"
     )
     # 1500 even ones less a deleted one, 1000 odd ones below 2000 less the dead one and two deleted ones.
     assert [int(ident[:-2]) % 2 for ident in ids[100:103]] == [1, 0, 1]
@@ -240,13 +240,13 @@ def test_what_others_claim_meanwhile_is_left_to_them(server: ServerProcess, clie
     ids = leave(client, 30)
     made = Recovery(server.url, "s", "g", HOUR // 2, name="recover", slice_size=100, dead=None)
 
-    def judge(held: Any) -> dict[bytes, EntryDecision]:
+    def decide(held: Any) -> dict[bytes, EntryDecision]:
         client.xclaim("s", "g", "thief", 0, ids[:3], justid=True)
         client.xack("s", "g", ids[3])
         return dict.fromkeys(held, EntryDecision("dead" if len(held) % 2 else "ack"))
 
     try:
-        assert made.run(judge) == RecoveryCounts(acked=26, taken=4)
+        assert made.run(decide) == RecoveryCounts(acked=26, taken=4)
     finally:
         made.close()
     assert {held for held, _ in pending(client).values()} == {b"thief"}
@@ -455,7 +455,7 @@ def test_the_command_settles_by_one_verdict(
     for more in ([], ["--verdict", "ack", "--function", "a:b"], ["--verdict", "ack", "--yes", "--reason", "x"]):
         assert CliRunner().invoke(main, [*words, *more]).exit_code == 2
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "triage_here.py").write_text("def judge(entries):\n    return entries\n")
+    (tmp_path / "triage_here.py").write_text("def triage(entries):\n    return entries\n")
     assert load_function("triage_here:judge").__name__ == "judge"
     for spec, says in (
         ("triage_here", "names no function"),
@@ -470,7 +470,7 @@ TRIAGE = """
 from pyspark.sql import functions as F
 
 
-def judge(entries):
+def triage(entries):
     number = entries.fields["n"].cast("int")
     word = F.when(number % 3 == 0, "ack").when(number % 3 == 1, "release").otherwise("dead")
     return entries.select("id", word.alias("verdict"), F.concat(F.lit("number "), number).alias("reason"))

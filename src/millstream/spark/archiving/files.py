@@ -228,10 +228,10 @@ def archived(folder: Folder, stream: str, after: Id, until: Id, paths: Sequence[
 
 def _touches(group: Any, after: Id, until: Id) -> bool:
     """Whether a row group may hold such entries, by what its footer says."""
-    told = group.column(0).statistics
-    if told is None or not told.has_min_max:
+    statistics = group.column(0).statistics
+    if statistics is None or not statistics.has_min_max:
         return True
-    return bool(told.max >= after.ms and told.min <= until.ms)
+    return bool(statistics.max >= after.ms and statistics.min <= until.ms)
 
 
 def _page(batch: pa.RecordBatch, after: Id, until: Id, want: Want) -> Page | None:

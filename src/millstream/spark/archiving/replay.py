@@ -85,18 +85,18 @@ class Replay:
     @property
     def cursor_key(self) -> str:
         """Where the target keeps how far this is; in the hash slot of the stream, for a cluster."""
-        told = self.name
-        if told is None:
-            told = hashlib.sha256(self.description).hexdigest()[:16]
+        name = self.name
+        if name is None:
+            name = hashlib.sha256(self.description).hexdigest()[:16]
         tag = self.into if "{" in self.into else f"{{{self.into}}}"
-        return f"millstream:replay:{told}:{tag}"
+        return f"millstream:replay:{name}:{tag}"
 
     @property
     def description(self) -> bytes:
         """What must be the same for one run to go on where another ended."""
         # Without the source's password: the target keeps this, and a replay goes on when that was changed.
-        told = [without_password(self.source), self.stream, self.since_ms, self.until_ms, self.ids, repr(self.where)]
-        return json.dumps(told).encode()
+        facts = [without_password(self.source), self.stream, self.since_ms, self.until_ms, self.ids, repr(self.where)]
+        return json.dumps(facts).encode()
 
 
 @dataclass
@@ -149,7 +149,7 @@ def replay(
         clock: seconds that only go forward.
 
     Raises:
-        ConfigError: a URL or directory cannot be meant, or the stream is not there.
+        ConfigError: a URL or directory is invalid, or the stream is not there.
         UsageError: its name is that of another replay.
         ReplayError: the target refused the entries.
     """
@@ -179,7 +179,7 @@ def replay(
 
 
 @dataclass
-class _Source:
+class _ReplaySource:
     """Pages of entries, and about how many there are."""
 
     pages: Callable[[], Iterator[Page]]
@@ -195,13 +195,13 @@ def _folder(source: str) -> Folder:
         ) from None
 
 
-def _source(what: Replay, folder: Folder | None, after: Id) -> _Source:
+def _source(what: Replay, folder: Folder | None, after: Id) -> _ReplaySource:
     low = max(after, ZERO if what.since_ms is None else before_time(what.since_ms))
     high = _LAST if what.until_ms is None else before_time(what.until_ms)
     return _from_stream(what, low, high) if folder is None else _from_archive(what, folder, low, high)
 
 
-def _from_archive(what: Replay, folder: Folder, low: Id, high: Id) -> _Source:
+def _from_archive(what: Replay, folder: Folder, low: Id, high: Id) -> _ReplaySource:
     manifest = folder.read()
     if what.stream not in manifest.places:
         there = ", ".join(sorted(manifest.places)) or "nothing"
@@ -209,12 +209,12 @@ def _from_archive(what: Replay, folder: Folder, low: Id, high: Id) -> _Source:
     files = manifest.of(what.stream, low, high)
     paths = [file.path for file in files]
     high = min(high, manifest.place(what.stream).id)
-    return _Source(
+    return _ReplaySource(
         lambda: archived(folder, what.stream, low, high, paths, Want(listed=True)), sum(file.rows for file in files)
     )
 
 
-def _from_stream(what: Replay, low: Id, high: Id) -> _Source:
+def _from_stream(what: Replay, low: Id, high: Id) -> _ReplaySource:
     options = parse_options(
         {
             "url": what.source,
@@ -229,7 +229,7 @@ def _from_stream(what: Replay, low: Id, high: Id) -> _Source:
         ranges = planner.bounded(options.starting or "earliest", options.ending)
     finally:
         planner.close()
-    return _Source(lambda: _live(options, ranges), sum(part.rows for part in ranges))
+    return _ReplaySource(lambda: _live(options, ranges), sum(part.rows for part in ranges))
 
 
 def _live(options: "Options", ranges: Sequence[Range]) -> Iterator[Page]:
@@ -359,7 +359,7 @@ class _Target:
 
         try:
             client = self._connected()
-            told: Any = client.hgetall(self._key)
+            noted: Any = client.hgetall(self._key)
             kind: Any = client.type(self._what.into)
         except (redis.RedisError, OSError, ValueError) as reason:
             shown = parse_options({"url": self._what.target, "stream": "-"}).shown_url
@@ -367,12 +367,12 @@ class _Target:
         if kind not in (b"none", b"stream"):
             raise ConfigError(f"{self._what.into!r} at the target is a {kind.decode()}: name a stream")
         self._check_apart()
-        if not told:
+        if not noted:
             return ZERO
         try:
-            self._after = parse_id(told[b"after"].decode())
-            done.resumed_after, done.written = str(self._after), int(told[b"written"])
-            description = told[b"what"]
+            self._after = parse_id(noted[b"after"].decode())
+            done.resumed_after, done.written = str(self._after), int(noted[b"written"])
+            description = noted[b"what"]
         except (KeyError, ValueError):
             raise UsageError(
                 f"{self._key} at the target, where this replay has noted how far it is, was changed by somebody else: "
@@ -381,7 +381,7 @@ class _Target:
         self._written = done.written
         if description != self._what.description:
             raise UsageError(f"the replay {self._what.name!r} at the target is of something else: give another --name")
-        done.finished = done.before = b"done" in told
+        done.finished = done.before = b"done" in noted
         return self._after
 
     def _check_apart(self) -> None:
@@ -434,14 +434,14 @@ class _Target:
                     mapping={"after": str(batch.last), "written": written, "what": self._what.description},
                 )
                 try:
-                    told = pipe.execute(raise_on_error=False)[: len(batch.entries)]
+                    replies = pipe.execute(raise_on_error=False)[: len(batch.entries)]
                 except redis.WatchError:
                     continue
-                self._check_added(batch, told)
+                self._check_added(batch, replies)
                 break
         done.written, done.last = written, str(batch.last)
 
-    def _check_added(self, batch: _Batch, told: list[Any]) -> None:
+    def _check_added(self, batch: _Batch, replies: list[Any]) -> None:
         """Raise if XADD failed inside the transaction, as it does when the key has become something else meanwhile.
 
         The cursor moved all the same, so it is set back to the last entry that is there: else the next run would pass
@@ -449,8 +449,8 @@ class _Target:
         """
         import redis  # noqa: PLC0415 - help does not wait for it
 
-        added = next((at for at, reply in enumerate(told) if isinstance(reply, redis.RedisError)), len(told))
-        if added == len(told):
+        added = next((at for at, reply in enumerate(replies) if isinstance(reply, redis.RedisError)), len(replies))
+        if added == len(replies):
             return
         assert self._client is not None
         if added:
@@ -459,7 +459,7 @@ class _Target:
             self._client.delete(self._key)
         else:
             self._client.hset(self._key, mapping={"after": str(self._after), "written": self._written})
-        raise told[added]
+        raise replies[added]
 
     def _seen(self, pipe: Any, batch: _Batch) -> bool:
         """Whether the batch is there: the reply to an attempt may be lost where the attempt was not."""
@@ -555,5 +555,5 @@ def _unknown() -> tuple[type[Exception], ...]:
 
 def _server(client: "redis.Redis") -> tuple[Any, int]:
     """Which server this is, and which of its databases."""
-    told: Any = client.info("server")
-    return told["run_id"], client.connection_pool.connection_kwargs.get("db") or 0
+    info: Any = client.info("server")
+    return info["run_id"], client.connection_pool.connection_kwargs.get("db") or 0

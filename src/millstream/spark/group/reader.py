@@ -71,13 +71,13 @@ def _check(options: "Options", part: "ClaimPartition", runs: Sequence[Run], page
     claimed, there = sum(run.n for run in runs), len(page.ids) if page is not None else 0
     if claimed == there:
         return
-    told = (
+    text = (
         f"stream {part.key!r}: {claimed - there} of the {claimed} entries from {runs[0].first} to {runs[-1].last} that "
         f"{part.consumer} has claimed were deleted or trimmed before they were read"
     )
     if options.fail_on_loss:
-        raise DataLossError(f"{told}. Set option 'failOnDataLoss' to 'false' to go on without them, and trim later")
-    logger.warning("%s; reading goes on", told)
+        raise DataLossError(f"{text}. Set option 'failOnDataLoss' to 'false' to go on without them, and trim later")
+    logger.warning("%s; reading goes on", text)
 
 
 def with_deliveries(

@@ -180,8 +180,8 @@ def went_back(key: str, at: Position, state: StreamState | None) -> str | None:
 
     The stream was deleted, or replaced by an older state of it (a restored backup, a failover to a replica behind).
     """
-    told = how_it_went_back(at, state)
-    if told is None:
+    reason = how_it_went_back(at, state)
+    if reason is None:
         return None
     if state is None:
         return (
@@ -191,7 +191,7 @@ def went_back(key: str, at: Position, state: StreamState | None) -> str | None:
             "checkpointLocation (and startingOffsets)"
         )
     return (
-        f"stream {key!r} went back: this query has read up to {at.id} (entry {at.n}), but {told}. "
+        f"stream {key!r} went back: this query has read up to {at.id} (entry {at.n}), but {reason}. "
         "It was deleted and made anew, or restored from an older state. Start the query with a new checkpointLocation "
         "(and startingOffsets)"
     )

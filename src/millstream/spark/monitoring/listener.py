@@ -102,15 +102,15 @@ class Watch(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
         """A batch is done."""
-        told, ident = event.progress, str(event.progress.id)
-        total = self._facts.get(ident, {}).get("total_rows", 0) + told.numInputRows
+        progress, ident = event.progress, str(event.progress.id)
+        total = self._facts.get(ident, {}).get("total_rows", 0) + progress.numInputRows
         figures = {
-            "batch": told.batchId,
-            "rows": told.numInputRows,
+            "batch": progress.batchId,
+            "rows": progress.numInputRows,
             "total_rows": total,
-            "rows_per_second": round(told.processedRowsPerSecond, 1),
-            "batch_ms": told.batchDuration,
-            "lag": store.lag(told.sources),
+            "rows_per_second": round(progress.processedRowsPerSecond, 1),
+            "batch_ms": progress.batchDuration,
+            "lag": store.lag(progress.sources),
         }
         self._note(ident, "progress", figures)
 

@@ -91,7 +91,7 @@ def write(client: "redis.Redis", facts: Mapping[str, Any], event: str | None) ->
 
 def forget(client: "redis.Redis", now_ms: int) -> None:
     """Drop what nobody has told anything about for 30 days."""
-    old = [name for name, facts in _told(client) if now_ms - facts.get("at_ms", 0) > FORGET_MS]
+    old = [name for name, facts in _recorded(client) if now_ms - facts.get("at_ms", 0) > FORGET_MS]
     if old:
         client.hdel(QUERIES, *old)
 
@@ -102,7 +102,7 @@ def found(client: "redis.Redis") -> list[dict[str, Any]]:
     Raises:
         RedisError: the server cannot be reached or refused.
     """
-    queries = [NEW | facts for _, facts in _told(client)]
+    queries = [NEW | facts for _, facts in _recorded(client)]
     drivers = {str(facts["driver"]) for facts in queries}
     # no driver's own name holds half of a pair, which could not be sent: such a one is found nowhere
     keys = {driver: driver_key(driver).encode(errors="backslashreplace") for driver in drivers}
@@ -133,7 +133,7 @@ def look(url: str | None) -> list[dict[str, Any]]:
             raise QueriesError(f"the queries cannot be asked for: {error}") from None
 
 
-def _told(client: "redis.Redis") -> list[tuple[bytes, dict[str, Any]]]:
+def _recorded(client: "redis.Redis") -> list[tuple[bytes, dict[str, Any]]]:
     """What every query has told, under its name in the hash, which is what it is forgotten by."""
     kept = cast("dict[bytes, bytes]", client.hgetall(QUERIES))
     read = [(name, _facts(value)) for name, value in kept.items()]

@@ -22,7 +22,7 @@ from millstream.errors import ConfigError, UsageError
 from millstream.spark.connection import routing
 from millstream.spark.connection.retry import lost_contact
 from millstream.spark.connection.router import Router, absent, checked
-from millstream.spark.group.pending import PAGE, Holdings
+from millstream.spark.group.pending import PAGE, PendingEntries
 from millstream.spark.group.renewal import LeaseRenewal
 from millstream.spark.model.offsets import parse_id
 from millstream.spark.options import common, read
@@ -66,16 +66,16 @@ def recover(
     The entries are claimed in slices (XAUTOCLAIM; claiming counts no delivery), read by Spark's executors and given to
     ``function``. Its result says by ``id`` what becomes of each: ``verdict`` is ``ack``, ``release`` (to whoever claims
     it next) or ``dead`` (into the dead-letter stream, with the text of the column ``reason`` if there is one). An entry
-    without a verdict is released and counted. Killed and called again with the same ``name`` it goes on: a slice that
+    without one is released and counted. Killed and called again with the same ``name`` it goes on: a slice that
     was not settled is decided about again, and nothing is settled twice.
 
     For example::
 
-        def judge(entries):
+        def triage(entries):
             bad = entries.fields["amount"].isNull()
             return entries.select("id", F.when(bad, "dead").otherwise("release").alias("verdict"))
 
-        recover(spark, "redis://127.0.0.1:6379/0", "orders", "billing", "10m", judge)
+        recover(spark, "redis://127.0.0.1:6379/0", "orders", "billing", "10m", triage)
 
     Args:
         spark: the session; None with a fixed ``verdict``, which needs neither Spark nor Java.
@@ -84,8 +84,8 @@ def recover(
         group: the group.
         min_idle_time: how long an entry must have been idle to be taken from who holds it: ``"10m"``, milliseconds or
             a timedelta. Longer than any living worker works without a sign.
-        function: from the entries (``stream``, ``id``, ``timestamp``, ``fields``, ``deliveries``) to their verdicts;
-            called once a slice.
+        function: from the entries (``stream``, ``id``, ``timestamp``, ``fields``, ``deliveries``) to ``id`` and
+            ``verdict`` of each; called once a slice.
         verdict: the same for every entry, in place of a function.
         reason: of dead letters, with ``verdict="dead"``.
         schema: columns of the entries, as ``.schema(...)`` of a read takes them; ``deliveries`` comes with them.
@@ -154,8 +154,8 @@ class Recovery:
     def __init__(
         self, url: str, stream: str, group: str, min_idle: int, *, name: str, slice_size: int, dead: str | None
     ) -> None:
-        self._asker = Router(url)
-        self._holdings = Holdings(self._asker, stream, group)
+        self._router = Router(url)
+        self._entries = PendingEntries(self._router, stream, group)
         self._min_idle = min_idle
         self._name = name
         self._size = slice_size
@@ -173,8 +173,8 @@ class Recovery:
                 f"dead={dead or dead_key(stream)!r}: on a cluster it must be in the slot of {stream!r}, since a dead "
                 f"letter and its acknowledgement are one transaction: dead='{{{tag_of(stream)}}}:dead' is"
             )
-        capabilities = judge(self._asker.ask(probes(stream)))  # type: ignore[arg-type] # made of text alone
-        self._settler = Settler(self._asker, self._holdings, name, capabilities, dead or dead_key(stream))
+        capabilities = judge(self._router.ask(probes(stream)))  # type: ignore[arg-type] # made of text alone
+        self._settler = Settler(self._router, self._entries, name, capabilities, dead or dead_key(stream))
         self._cursor = b"0-0"
         self._ousted = False
         self._counts = RecoveryCounts()
@@ -182,7 +182,7 @@ class Recovery:
     def close(self) -> None:
         """Give the connections back."""
         self._renewal.stop()
-        self._asker.close()
+        self._router.close()
 
     def run(self, decide: Decide, progress: Progress | None = None) -> RecoveryCounts:
         """Settle all that is stale, slice by slice; see :func:`recover`."""
@@ -211,17 +211,17 @@ class Recovery:
                         progress(counts.total, max(total, counts.total))
 
                 self._settler.carry_out(deliveries, decisions, counts, report)
-            self._asker.ask([("DEL", self._cursor_key)])
-            self._holdings.remove(self._name)
+            self._router.ask([("DEL", self._cursor_key)])
+            self._entries.remove(self._name)
         if progress is not None:
             progress(counts.total, counts.total)
         return counts
 
     def _pending(self) -> int:
         """Pending entries of the group, those that are not stale among them."""
-        (reply,) = self._asker.ask([("XPENDING", self._holdings.key, self._holdings.group)])
+        (reply,) = self._router.ask([("XPENDING", self._entries.key, self._entries.group)])
         if absent(reply):
-            raise UsageError(f"stream {self._holdings.key!r} has no group {self._holdings.group!r}: correct the names")
+            raise UsageError(f"stream {self._entries.key!r} has no group {self._entries.group!r}: correct the names")
         return int(checked(reply)[0])
 
     # --- slices ------------------------------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ class Recovery:
     def _held(self) -> dict[bytes, int]:
         """The slice at work: what the consumer holds, with delivery counts."""
         found: dict[bytes, int] = {}
-        for page in self._holdings.pending(self._name):
+        for page in self._entries.pending(self._name):
             found.update((row[0], row[3]) for row in page)
             if len(found) >= self._size:
                 break
@@ -237,7 +237,7 @@ class Recovery:
 
     def _resume(self) -> None:
         """Go on from the cursor that was noted, or from the last entry held: what lies before was looked at."""
-        (noted,) = self._asker.ask([("GET", self._cursor_key)])
+        (noted,) = self._router.ask([("GET", self._cursor_key)])
         if checked(noted) is None:
             self._check_name()
             self._note(b"0-0")
@@ -267,16 +267,16 @@ class Recovery:
 
     def _note(self, cursor: bytes) -> None:
         self._cursor = cursor
-        self._asker.ask([("SET", self._cursor_key, cursor, "EX", _KEEP_SECONDS)])
+        self._router.ask([("SET", self._cursor_key, cursor, "EX", _KEEP_SECONDS)])
 
     def _claim(self) -> None:
         """Claim a slice, or what there is on the way to the end of the pending list."""
         claimed = 0
-        head = ("XAUTOCLAIM", self._holdings.key, self._holdings.group, self._name, self._min_idle)
+        head = ("XAUTOCLAIM", self._entries.key, self._entries.group, self._name, self._min_idle)
         while claimed < self._size and self._cursor != _END:
             count = min(PAGE, self._size - claimed)
             try:
-                (reply,) = self._asker.once([(*head, self._cursor, "COUNT", count, "JUSTID")])
+                (reply,) = self._router.once([(*head, self._cursor, "COUNT", count, "JUSTID")])
             except Exception as reason:
                 if not lost_contact(reason):
                     raise
@@ -292,17 +292,17 @@ class Recovery:
     def _alone(self) -> Iterator[None]:
         """Hold the lock of this name, and renew what is claimed."""
         self._lock()
-        self._renewal.keep(self._name, [self._holdings.key])
+        self._renewal.keep(self._name, [self._entries.key])
         try:
             yield
         finally:
             self._renewal.stop()
-            if self._asker.ask([("GET", self._lock_key)])[0] == self._token:
-                self._asker.ask([("DEL", self._lock_key)])
+            if self._router.ask([("GET", self._lock_key)])[0] == self._token:
+                self._router.ask([("DEL", self._lock_key)])
 
     def _lock(self) -> None:
         for _ in range(3):
-            _, owner = self._asker.once([("WATCH", self._lock_key), ("GET", self._lock_key)])
+            _, owner = self._router.once([("WATCH", self._lock_key), ("GET", self._lock_key)])
             if isinstance(owner, bytes) and not _died_here(owner):
                 host, pid = _owner(owner)
                 raise UsageError(
@@ -311,16 +311,16 @@ class Recovery:
                 )
             set_ = ("SET", self._lock_key, self._token, "PX", _LOCK_MS)
             try:
-                if checked(self._asker.once([("MULTI",), set_, ("EXEC",)])[-1]) is not None:
+                if checked(self._router.once([("MULTI",), set_, ("EXEC",)])[-1]) is not None:
                     return
             except routing.Redirected:
                 continue
         raise UsageError(f"several recoveries named {self._name!r} began at the same time: leave one")
 
-    def _renew_lock(self, asker: Router) -> None:
-        (owner,) = asker.once([("GET", self._lock_key)])
+    def _renew_lock(self, router: Router) -> None:
+        (owner,) = router.once([("GET", self._lock_key)])
         if owner in (None, self._token):
-            asker.once([("SET", self._lock_key, self._token, "PX", _LOCK_MS)])
+            router.once([("SET", self._lock_key, self._token, "PX", _LOCK_MS)])
         else:
             self._ousted = True
 

@@ -10,14 +10,14 @@ from millstream.errors import UsageError
 
 
 def load_function(spec: str) -> Callable[..., Any]:
-    """The function of a text such as ``triage:judge``; the module may be in the working directory.
+    """The function of a text such as ``triage:decide``; the module may be in the working directory.
 
     Raises:
         UsageError: there is no such thing, or it cannot be called.
     """
     module, _, name = spec.partition(":")
     if not module or not name:
-        raise UsageError(f"{spec!r} names no function: say module:name, as triage:judge for judge() in triage.py")
+        raise UsageError(f"{spec!r} names no function: say module:name, as triage:decide for decide() in triage.py")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)

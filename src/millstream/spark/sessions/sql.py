@@ -40,7 +40,7 @@ def run(query: str, options: Mapping[str, str]) -> Found:
         options: of ``format("millstream")``, for every table.
 
     Raises:
-        UsageError: the query or an option cannot be meant.
+        UsageError: the query or an option is invalid.
         ConfigError: there is no Java that Spark can use.
     """
     from pyspark.errors import PySparkException  # noqa: PLC0415 - slow, and only where a query runs
