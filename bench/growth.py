@@ -102,7 +102,7 @@ class Filled:
         self.size = size
         self.clock = ManualClock()
         self.node = Node(Config(), None)
-        self.session = self.node.open_session(self.clock.now())
+        self.session = self.node.sessions.open(self.clock.now())
         for number in range(1, size + 1):
             self.run("XADD", "s", f"{number}-1", "f", "v")
         self.run("XGROUP", "CREATE", "s", "g", "0")

@@ -4,17 +4,68 @@
 
     MillstreamError
     ├── CommandError         a command was refused; nothing changed; its text is the reply (the client's fault)
+    │   ├── PatternTooCostlyError   its patterns would keep everybody else waiting (glob)
+    │   └── SyntaxRefusedError      Redis's plainest error (commands)
     ├── ProtocolError        the peer sent bytes that are not RESP; the connection cannot go on (the peer's fault)
+    │   └── QueryBufferError        or more than it may have waiting; closed without a reply (protocol)
     ├── UsageError           this library was called wrongly (the caller's fault; ``ConfigError`` for settings)
-    │   └── ConfigError
+    │   ├── ConfigError
+    │   │   └── NoArchiveError      the directory holds no archive (spark)
+    │   ├── AlreadySettledError     an entry was given a second outcome (worker)
+    │   ├── DataLossError           entries that a query had to read are gone (spark)
+    │   ├── ListenError             the server cannot listen there (server)
+    │   └── TlsError                the TLS files cannot be used (server)
     ├── Disconnected         no answer came; unless ``sent`` is False, the command may have run (nobody's fault)
-    └── StorageError         the data directory or its disk (nobody may write until it is mended)
-        ├── LogCorruptError  valid records stand behind an invalid one: starting would lose them silently
-        ├── LogLockedError   another process owns the data directory
-        └── DiskError        a write or an fsync failed; the state on disk is unknown past the last good record
-            └── DiskFullError    no space; nothing of it is on disk, and it may be tried again when there is space
+    ├── StorageError         the data directory or its disk (nobody may write until it is mended)
+    │   ├── LogCorruptError  valid records stand behind an invalid one: starting would lose them silently
+    │   ├── LogLockedError   another process owns the data directory
+    │   ├── DiskError        a write or an fsync failed; the state on disk is unknown past the last good record
+    │   │   └── DiskFullError    no space; nothing of it is on disk, and it may be tried again when there is space
+    │   ├── FormatError             no log file, or of a format this version does not know (persistence)
+    │   ├── NewerRecordError        only a newer version reads this record (maintenance)
+    │   ├── GivenUpError            rewriting the log ended without a snapshot; the log is as it was (node)
+    │   ├── ArchiveLockedError      another job writes to this archive (spark)
+    │   └── ManifestError           an archive's list of files is not one, or a change would break it (spark)
+    │
+    │   What a user's handler raises, or finds raised; the worker settles the entry by it:
+    ├── Nack                 this delivery did not work out; give the entry to anybody
+    ├── Reject               the entry is no good; to the dead-letter stream at once
+    ├── BatchError           these entries of a batch have failed, all others are done
+    ├── PayloadError         the entry does not fit the handler's annotations
+    ├── HandlerTimeoutError  the handler took longer than it may
+    ├── EntryLostError       the entry is another consumer's by now, or gone; its outcome is not ours to decide
+    │
+    │   What ends an operation; its text says what happened and what to do:
+    ├── AccessDenied         the server refused user, password or right; trying again does not help (client)
+    ├── Withheld             a condition did not hold any more, so the commands were not sent (client)
+    ├── LettersRefusedError  the server takes no dead letters; what has none is pending as it was (client)
+    ├── DeadLetterStreamError       the dead-letter stream cannot be used as asked (worker)
+    ├── FatalError           the subscriber cannot go on: wrong type of key, no permission (worker)
+    ├── RegistryError        the registry of workers cannot be read or written (worker)
+    ├── NotThereError        nothing has that name there (worker)
+    ├── ReapError            the script that removes dead consumers did not run (worker)
+    ├── HealthError          the health endpoint cannot listen (worker)
+    ├── MetricsError         prometheus-client is not installed (worker)
+    ├── QueriesError         what is known of queries cannot be read (spark)
+    ├── ArchiveError         Spark ended the archive's job (spark)
+    ├── ReplayError          the target did not take the entries; what was written stays (spark)
+    ├── MigrationError       a copy to or from another server cannot go on (migrate)
+    │   ├── LinkError               one end cannot be reached, or does not let us in
+    │   ├── RefusedError            a server refused a command
+    │   ├── ChangedError            somebody writes to the source
+    │   └── UnequalError            the copy is not like the source
+    ├── UnreachableError     the server cannot be reached, or refuses to talk to us (maintenance)
+    ├── AclFileError         the ACL file is wrong; nothing of it was taken (commands)
+    ├── RuleError            a rule of ACL SETUSER is wrong (commands)
+    │   └── UnmatchedError          a parenthesis that nobody closes
+    └── DemoError            the demo cannot go on (demo)
 
 Only ``CommandError`` and ``ProtocolError`` may reach a network client; the rest end in a log line or an exit code.
+
+Beside the tree stand what is no fault (``Blocked``, a handler that waits), what other libraries expect to catch
+(``Redirected`` is a ConnectionError, ``TooDeepError`` a ValueError, ``StillBusyError`` an AssertionError,
+``AckMessage`` FastStream's), and what never leaves its module (``MalformedError``, ``GroupMissing``,
+``DeliveryLimitError``). A test holds this tree to the source.
 """
 
 

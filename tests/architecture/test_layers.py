@@ -38,13 +38,7 @@ def test_source_keeps_the_rule(rule: Rule, source: list[Module]) -> None:
 
 
 # Circles that are left, each until its rooms are untied.
-TIED: frozenset[str] = frozenset(
-    {
-        "millstream.node.facts <-> millstream.node.node",
-        "millstream.embedded.channel <-> millstream.embedded.store",
-        "millstream.server.app <-> millstream.server.connection",
-    }
-)
+TIED: frozenset[str] = frozenset({})
 
 
 @pytest.mark.parametrize("rule", [layers.file_circles, layers.room_circles], ids=lambda rule: rule.__name__)

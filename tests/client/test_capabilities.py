@@ -6,7 +6,7 @@ import pytest
 from redis.exceptions import NoPermissionError, ResponseError
 
 from millstream.client import capabilities
-from millstream.client.capabilities import Capabilities, judge
+from millstream.client.capabilities import Capabilities, capabilities_of
 from millstream.client.line import Line
 from support.servers import ServerProcess, millstream_server
 
@@ -62,4 +62,4 @@ async def test_our_server_has_all_and_both_ways_of_asking_agree(ours: ServerProc
 )
 def test_doubt_means_absent(replies: list[object], expected: Capabilities) -> None:
     """Where the server may not or will not say, the way that works everywhere is taken."""
-    assert judge(replies) == expected
+    assert capabilities_of(replies) == expected

@@ -191,7 +191,7 @@ def test_trimming_is_logged_by_what_it_did() -> None:
     client.call("XTRIM", "s", "MAXLEN", "~", "3")
     world.config = {"stream-node-max-entries": "2"}
     twin = world.recovered()
-    session = twin.open_session(world.clock.now())
+    session = twin.sessions.open(world.clock.now())
     outcome = twin.execute(session, to_words(["XLEN", "s"]), world.clock.now())
     assert outcome is not None
     assert b"".join(outcome.buffers) == b":7\r\n"

@@ -17,7 +17,7 @@ from millstream.persistence.log import Log
 from support.waiting import eventually
 
 
-def keepers() -> int:
+def store_threads() -> int:
     """Threads of stores that run."""
     return sum(thread.name == "millstream-embedded" for thread in threading.enumerate())
 
@@ -51,14 +51,14 @@ def test_memory_with_a_name_is_shared_until_the_last_closes() -> None:
 
 @pytest.mark.parametrize("where", ["memory://ends", "file"])
 def test_a_closed_store_leaves_no_thread(where: str, tmp_path: Path) -> None:
-    """Closing while the keeper is about to look at what is due ends it; it starts no other one behind the close."""
+    """Closing while the background thread is about to look at what is due ends it, and starts no other."""
     url = where if where != "file" else f"file://{tmp_path}/data"
-    before = keepers()
+    before = store_threads()
     for _ in range(20):
         with millstream.connect(url) as client:
             client.set("word", "x", ex=100)
             client.xadd("orders", {"item": "lamp"})
-    assert keepers() == before
+    assert store_threads() == before
 
 
 async def test_last_asyncio_client_closes_too() -> None:
@@ -78,7 +78,7 @@ def test_last_client_lets_the_directory_go(tmp_path: Path) -> None:
     first.close()
     assert second.exists("s") == 0
     second.close()
-    assert keepers() == 0
+    assert store_threads() == 0
     log, recovery = Log.open(tmp_path)
     assert len(list(recovery.payloads())) == log.durable == 1
     log.close()
@@ -115,7 +115,7 @@ def test_dropped_client_is_a_closed_one(tmp_path: Path) -> None:
     gc.collect()
     log, _ = Log.open(tmp_path)
     log.close()
-    assert keepers() == 0
+    assert store_threads() == 0
 
 
 def test_close_wakes_who_waits() -> None:

@@ -151,7 +151,7 @@ FAULTS = (
         "losses-behind-the-file-not-told",
         "A check lists the loss in every file behind the damage.",
         "maintenance/log/walk.py",
-        "behind",
+        "records_behind",
         "if entry.name < name: ...",
         "if entry.name != name: ...",
         f"{CHECK}::test_damage_in_the_middle",

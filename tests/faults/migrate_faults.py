@@ -65,7 +65,7 @@ FAULTS = (
         "target-replaced-unasked",
         "A stream that is at the target is compared, not copied over.",
         "migrate/run.py",
-        "_one",
+        "_move_stream",
         """
         if there: ...
         copied = copier.copy(key, replaces=choices.existing == 'replace')

@@ -196,7 +196,7 @@ FAULTS = (
         "taken-entries-passed-over",
         "A foreign claimer is told.",
         "spark/group/planner.py",
-        "GroupPlanner._tell",
+        "GroupPlanner._report_taken",
         "if not count: ...",
         "if count: ...",
         "tests/spark/group/test_group.py::test_a_foreign_claimer_is_told_and_changes_no_batch",

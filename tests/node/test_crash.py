@@ -1,7 +1,7 @@
 """A crash at every disk operation under a whole node: what comes back is a moment of its past with all it had promised.
 
 Real commands on a real node and log; only disk and clock are the tests'. The log's own crash tests
-(``tests/persistence/test_crash.py``) judge records; these judge the keyspace, and what replies had promised.
+(``tests/persistence/test_crash.py``) check records; these check the keyspace, and what replies had promised.
 """
 
 import copy
@@ -142,7 +142,7 @@ class Life:
         payloads = list(recovery.payloads())
         self.node = Node(Config(), self.log)
         self.node.recover(payloads)
-        self.session: Session = self.node.open_session(self.clock.now())
+        self.session: Session = self.node.sessions.open(self.clock.now())
         self.rewriting = self.rewrite()
         return payloads, self.node
 
@@ -261,8 +261,8 @@ class WatchedDisk(SimDisk):
         return super().begin(what, path)
 
 
-def judge(whole: Reference, disk: SimDisk, promised: int, seed: int) -> None:
-    """Recover from a disk after a crash, judge, go on, lose power again, judge."""
+def check_recovery(whole: Reference, disk: SimDisk, promised: int, seed: int) -> None:
+    """Recover from a disk after a crash, check, go on, lose power again, check."""
     after = Life(disk)
     payloads, node = after.open()
     assert payloads == whole.payloads[: len(payloads)], "something was invented or changed"
@@ -290,7 +290,7 @@ def crashes(seed: int, each: int) -> int:
         disk.life.run(whole.lines, random.Random(seed))
         for point, (then, promised) in disk.kept.items():
             for crash in sorted(Crash, key=lambda crash: crash is Crash.PROCESS):  # which goes on with the same disk
-                judge(whole, then.reboot(crash, seed * 1_000_003 + point), promised, point)
+                check_recovery(whole, then.reboot(crash, seed * 1_000_003 + point), promised, point)
                 count += 1
     return count
 

@@ -181,7 +181,7 @@ def test_a_recovered_node_answers_behind_its_log(world: World) -> None:
     """What was recovered counts as written: replies wait for no less than the log's position."""
     node = Node(Config(), world.log)
     assert node.recover(world.log.payloads) == 3
-    outcome = node.execute(node.open_session(world.clock.now()), [b"XLEN", b"s"], world.clock.now())
+    outcome = node.execute(node.sessions.open(world.clock.now()), [b"XLEN", b"s"], world.clock.now())
     assert outcome is not None
     assert outcome.barrier == 3
 
@@ -278,7 +278,7 @@ def test_what_cannot_be_logged_ends_the_node(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(log_module, "MAX_PAYLOAD", 1000)
     log, _ = Log.open(tmp_path)
     node = Node(Config(), log)
-    session = node.open_session(Now(1, 1))
+    session = node.sessions.open(Now(1, 1))
     assert node.execute(session, [b"SET", b"k", b"v" * 900], Now(1, 1)) is not None
     with pytest.raises(StorageError, match=r"cannot be logged.*at most 1000 bytes.*smaller parts"):
         node.execute(session, [b"SET", b"k", b"v" * 1100], Now(2, 2))
@@ -286,7 +286,7 @@ def test_what_cannot_be_logged_ends_the_node(tmp_path: Path, monkeypatch: pytest
     after, recovery = Log.open(tmp_path)
     again = Node(Config(), after)
     again.recover(recovery.payloads())
-    outcome = again.execute(again.open_session(Now(3, 3)), [b"STRLEN", b"k"], Now(3, 3))
+    outcome = again.execute(again.sessions.open(Now(3, 3)), [b"STRLEN", b"k"], Now(3, 3))
     assert outcome is not None
     assert outcome.buffers == [b":900\r\n"]
     after.close()

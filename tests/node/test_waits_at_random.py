@@ -84,7 +84,7 @@ def without_block(argv: list[bytes]) -> list[bytes]:
 
 def looked_at_now(world: World, twin: "Node", waiter: "Waiter") -> object:
     """What a waiting command would answer if it began now, asked of a node made from the log."""
-    session = twin.open_session(world.clock.now())
+    session = twin.sessions.open(world.clock.now())
     session.db = waiter.places[0][0]
     outcome = twin.execute(session, without_block(waiter.argv), world.clock.now())
     assert outcome is not None

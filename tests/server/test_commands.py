@@ -451,6 +451,6 @@ def test_no_words_break_a_command(words: list[bytes], name: bytes) -> None:
     assume((name, words[0].upper()) != (b"client", b"REPLY"))
     node = Node(Config())
     now = ManualClock().now()
-    outcome = node.execute(node.open_session(now), [name, *words], now)
+    outcome = node.execute(node.sessions.open(now), [name, *words], now)
     assert outcome is not None
     assert b"internal error" not in b"".join(outcome.buffers)

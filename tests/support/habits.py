@@ -116,7 +116,7 @@ def public_functions(module: Module) -> Iterable[ast.FunctionDef | ast.AsyncFunc
 def unexplained_arguments(modules: Iterable[Module]) -> list[str]:
     """Public functions of three parameters or more without ``Args``, or without ``Raises`` though they raise.
 
-    Each parameter has its line; the context of a command and its session need none, being the same everywhere.
+    Each parameter is named there.
     """
     broken = []
     for module in modules:
@@ -126,7 +126,7 @@ def unexplained_arguments(modules: Iterable[Module]) -> list[str]:
                 continue
             text = ast.get_docstring(function) or ""
             arguments = text.partition("Args:")[2].partition("Raises:")[0].partition("Returns:")[0]
-            missing = [name for name in names if name not in USUAL and not re.search(rf"\b{name}\b", arguments)]
+            missing = [name for name in names if not re.search(rf"\b{name}\b", arguments)]
             if "Args:" not in text:
                 broken.append(f"{module.place}:{function.lineno} {function.name} has no Args")
             elif missing:
@@ -134,9 +134,6 @@ def unexplained_arguments(modules: Iterable[Module]) -> list[str]:
             if _raises(function.body) and "Raises:" not in text:
                 broken.append(f"{module.place}:{function.lineno} {function.name} has no Raises")
     return broken
-
-
-USUAL = frozenset({"ctx", "session"})
 
 
 def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
@@ -168,3 +165,36 @@ def classes_of_one_name(modules: Iterable[Module]) -> list[str]:
         for node in classes(module):
             places.setdefault(node.name, []).append(module.place)
     return [f"{name}: {', '.join(found)}" for name, found in sorted(places.items()) if len(found) > 1]
+
+
+def error_tree(modules: Iterable[Module], root: str) -> set[tuple[str, str]]:
+    """Name and base of every class that descends from an error, wherever it is defined."""
+    bases = {
+        node.name: [ast.unparse(base).rpartition(".")[2] for base in node.bases]
+        for module in modules
+        for node in classes(module)
+    }
+    found: set[tuple[str, str]] = set()
+    ahead = [root]
+    while ahead:
+        parent = ahead.pop()
+        children = {(name, parent) for name, all_of_them in bases.items() if parent in all_of_them}
+        ahead += [name for name, _ in children - found]
+        found |= children
+    return found
+
+
+def drawn_tree(text: str) -> set[tuple[str, str]]:
+    """The same of a drawing with ``├──``: each name with the one above it that stands further left."""
+    found: set[tuple[str, str]] = set()
+    above: list[tuple[int, str]] = []
+    for line in text.splitlines():
+        match = re.match(r"([ │]*(?:[├└]── )?)(\w+)(?=\s|$)", line)
+        if match is None or not (line.startswith("    ") and ("──" in match[1] or not above)):
+            continue
+        depth, name = len(match[1]), match[2]
+        above = [each for each in above if each[0] < depth]
+        if above:
+            found.add((name, above[-1][1]))
+        above.append((depth, name))
+    return found

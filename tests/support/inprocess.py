@@ -77,7 +77,7 @@ class Client:
 
     def __init__(self, world: "World", resp: int) -> None:
         self.world = world
-        self.session = world.node.open_session(world.clock.now())
+        self.session = world.node.sessions.open(world.clock.now())
         self.session.resp = resp
         self.inbox: list[object] = []
         self.barrier = 0
@@ -111,7 +111,7 @@ class Client:
         return self.session.blocked
 
     def close(self) -> None:
-        self.world.node.close_session(self.session)
+        self.world.node.sessions.close(self.session)
 
 
 class World:

@@ -60,6 +60,7 @@ CLI_DOORS: dict[str, frozenset[str]] = {
     "shared.layout": frozenset(),  # which columns fit
     "shared.printing": frozenset(),  # values as text that is safe to print
     "shared.time_options": frozenset(),  # times and lengths of time in options
+    "shared.confirm": frozenset(),  # the question before what cannot be undone
     "shared.extras": frozenset(),  # what to install for a package that is missing
     "server.serve": frozenset({"server", "commands"}),
     "worker.run": frozenset({"worker", "client"}),

@@ -25,7 +25,7 @@ def snapshot(node: Node) -> dict[int, dict[bytes, Any]]:
 
 def shown(node: Node, now: Now, keys: list[bytes]) -> list[bytes]:
     """What clients can find out about these keys of database 0, as it goes over the wire."""
-    session = node.open_session(now)
+    session = node.sessions.open(now)
     session.resp = 3
     replies = []
     for key in keys:
@@ -40,7 +40,7 @@ def shown(node: Node, now: Now, keys: list[bytes]) -> list[bytes]:
             outcome = node.execute(session, words, now)
             assert outcome is not None
             replies.append(b"".join(outcome.buffers))
-    node.close_session(session)
+    node.sessions.close(session)
     return replies
 
 

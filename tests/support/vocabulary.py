@@ -34,7 +34,12 @@ PHRASES: dict[str, str] = {
     r"\bkill.point": "failpoint",
 }
 # Where a word is stored, sent, or the name of an option that users write: path -> words.
-STAYS: dict[str, tuple[frozenset[str], str]] = {}
+STAYS: dict[str, tuple[frozenset[str], str]] = {
+    "src/millstream/worker/": (frozenset({"suspect", "suspects"}), "a counter of app.stats(), of heartbeats, a metric"),
+    "src/millstream/spark/recovery/": (frozenset({"verdict", "verdicts"}), "an option of recover(), a column"),
+    "src/millstream/cli/spark/": (frozenset({"verdict"}), "the same option on the command line"),
+    "src/millstream/demo/page/": (frozenset({"mail"}), "the page can be sent by it"),
+}
 
 WORDS = {form: instead for forms, instead in INSTEAD.items() for form in forms.split()}
 _NAME = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")

@@ -24,7 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sql": ("millstream.cli.spark.sql:sql", "SQL over entries, groups, consumers, pending entries and dead letters."),
     "recover": (
         "millstream.cli.spark.recover:recover",
-        "Settle what crashed workers left pending: ack, release or bury it.",
+        "Settle what crashed workers left pending: ack it, release it or dead-letter it.",
     ),
     "spark": ("millstream.cli.spark.queries:spark", "Spark queries: which run, which ran, how far they are."),
     "archive": ("millstream.cli.spark.archive:archive", "Move streams to Parquet, and trim what no group still needs."),

@@ -18,40 +18,14 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-IMPORT = """Copy streams from SOURCE to a store of ours or to any server.
-
-SOURCE is the URL of a server (redis://, rediss://, unix://), of a data directory (file:///DIR), or a file that
-`millstream export` wrote. It is only read. Entries, ids, counters, groups, consumers and pending entries are copied,
-each stream under a temporary name that is renamed when both sides have been read again and are alike.
-
-\b
-Examples:
-  millstream import redis://old:6379/0 --to file:///var/lib/millstream
-  millstream import redis://old --to redis://127.0.0.1:6380 --stream 'orders:*' --stream audit
-  millstream import streams.resp.gz --to redis://127.0.0.1:6380
-"""
-
-EXPORT = """Copy streams from SOURCE to TARGET.
-
-SOURCE is a URL: redis://, rediss://, unix://, or file:///DIR for a data directory. TARGET is the URL of a server that
-speaks Redis Streams (6.2 or newer), or a file: plain commands for `redis-cli --pipe`, or with --text one command a
-line as redis-cli reads it. A file whose name ends in .gz is compressed. Its last command is a PING that says how many
-there are, so that `millstream import` refuses a file of which something is missing.
-
-\b
-Examples:
-  millstream export file:///var/lib/millstream redis://new:6379/0
-  millstream export redis://127.0.0.1:6380 streams.resp.gz       then: zcat streams.resp.gz | redis-cli --pipe
-  millstream export redis://127.0.0.1:6380 orders.txt --text --stream orders
-"""
-
-BOTH = """
-Stop who writes and reads first: a stream that changes meanwhile is found out and copied again, up to three times; one
-that keeps changing is not copied and said so. Run the same command again after an interruption: streams that are there
-and equal count as copied. Keys of other types are counted and stay. docs/moving.md tells what cannot be carried.
+# Below the options of both
+EPILOG = """\
+Stop who writes and reads first: a stream that changes meanwhile is noticed and copied again, up to three times; one
+that keeps changing is reported and not copied. Run the same command again after an interruption: streams that are there
+and equal count as copied. Keys of other types are counted and stay. docs/moving.md lists what cannot be carried.
 
 Exit code: 0 if the target has all streams, 1 if one is missing, behind or different, if no stream matches a PATTERN, or
-if it could not be done, 2 for a command line that cannot be meant, 130 after Ctrl-C.
+if it could not be done, 2 if the command line is invalid, 130 after Ctrl-C.
 """
 
 
@@ -85,33 +59,31 @@ def _choices(command: Command) -> Command:
     return output_option(command)
 
 
-@click.command("import", help=IMPORT + BOTH)
+@click.command("import", epilog=EPILOG)
 @click.argument("source")
 @click.option("--to", "target", required=True, metavar="URL", help="Where to: redis://..., file:///DIR.")
 @_choices
-def import_(  # noqa: PLR0917 - click passes every option by name
-    source: str,
-    target: str,
-    patterns: tuple[str, ...],
-    db: int | None,
-    replace: bool,
-    skip_existing: bool,
-    way: str,
-    allow_none: bool,
-    check: bool,
-    strict: bool,
-    form: str,
-) -> None:
-    """See ``IMPORT``."""
+def import_(source: str, target: str, db: int | None, form: str, **choices: Any) -> None:
+    """Copy streams from SOURCE to a store of ours or to any server.
+
+    SOURCE is the URL of a server (redis://, rediss://, unix://), of a data directory (file:///DIR), or a file that
+    `millstream export` wrote. It is only read. Entries, ids, counters, groups, consumers and pending entries are
+    copied, each stream under a temporary name that is renamed when both sides have been read again and are alike.
+
+    \b
+    Examples:
+      millstream import redis://old:6379/0 --to file:///var/lib/millstream
+      millstream import redis://old --to redis://127.0.0.1:6380 --stream 'orders:*' --stream audit
+      millstream import streams.resp.gz --to redis://127.0.0.1:6380
+    """
     output = Output(form)
     with exits("millstream import"):
-        choices = _chosen(patterns, replace, skip_existing, way, check, strict=strict, allow_none=allow_none)
-        report = _between(output, source, target, db, choices)
+        report = _between(output, source, target, db, _chosen(**choices))
         _show(output, report)
     sys.exit(0 if report.ok else 1)
 
 
-@click.command(help=EXPORT + BOTH)
+@click.command(epilog=EPILOG)
 @click.argument("source")
 @click.argument("target")
 @click.option("--text", is_flag=True, help="A file of text, one command a line, instead of RESP.")
@@ -124,53 +96,43 @@ def import_(  # noqa: PLR0917 - click passes every option by name
     help="The oldest Redis that is to read the file; a live server is asked.",
 )
 @_choices
-def export(  # noqa: PLR0917 - click passes every option by name
-    source: str,
-    target: str,
-    text: bool,
-    version: str,
-    patterns: tuple[str, ...],
-    db: int | None,
-    replace: bool,
-    skip_existing: bool,
-    way: str,
-    allow_none: bool,
-    check: bool,
-    strict: bool,
-    form: str,
-) -> None:
-    """See ``EXPORT``."""
+def export(source: str, target: str, text: bool, version: str, db: int | None, form: str, **choices: Any) -> None:
+    """Copy streams from SOURCE to TARGET.
+
+    SOURCE is a URL: redis://, rediss://, unix://, or file:///DIR for a data directory. TARGET is the URL of a server
+    that speaks Redis Streams (6.2 or newer), or a file: plain commands for `redis-cli --pipe`, or with --text one
+    command a line as redis-cli reads it. A file whose name ends in .gz is compressed. Its last command is a PING that
+    says how many there are, so that `millstream import` refuses a file of which something is missing.
+
+    \b
+    Examples:
+      millstream export file:///var/lib/millstream redis://new:6379/0
+      millstream export redis://127.0.0.1:6380 streams.resp.gz       then: zcat streams.resp.gz | redis-cli --pipe
+      millstream export redis://127.0.0.1:6380 orders.txt --text --stream orders
+    """
     output = Output(form)
     with exits("millstream export"):
-        choices = _chosen(patterns, replace, skip_existing, way, check, strict=strict, allow_none=allow_none)
+        chosen = _chosen(**choices)
         if "://" in target:
             if text:
                 raise UsageError(f"--text is for a file; {target!r} is a server, which gets commands as they are")
-            report = _between(output, source, target, db, choices)
+            report = _between(output, source, target, db, chosen)
         else:
             if "://" not in source:
                 raise UsageError(f"{source!r} is a file, and only `millstream import` reads files")
-            report = _file(output, source, target, db, choices, text=text, version=version)
+            report = _file(output, source, target, db, chosen, text=text, version=version)
         _show(output, report)
     sys.exit(0 if report.ok else 1)
 
 
-def _chosen(
-    patterns: tuple[str, ...],
-    replace: bool,
-    skip: bool,
-    way: str,
-    check: bool,
-    *,
-    strict: bool,
-    allow_none: bool,
-) -> "MigrationOptions":
-    from millstream.migrate.run import MigrationOptions  # noqa: PLC0415 - help does not wait for redis-py
+def _chosen(*, replace: bool, skip_existing: bool, **choices: Any) -> "MigrationOptions":
+    """The options of both, two of which exclude each other; the others have the names of the fields."""
+    from millstream.migrate.run import Existing, MigrationOptions  # noqa: PLC0415 - help does not wait for redis-py
 
-    if replace and skip:
+    if replace and skip_existing:
         raise UsageError("--replace overwrites what is there and --skip-existing leaves it: give one of them")
-    existing: Any = "replace" if replace else "skip" if skip else "refuse"
-    return MigrationOptions(patterns, existing, way, check, strict, allow_none)  # type: ignore[arg-type] # click has checked
+    existing: Existing = "replace" if replace else "skip" if skip_existing else "refuse"
+    return MigrationOptions(existing=existing, **choices)
 
 
 NAMES = {"copied": "copying", "compared": "comparing"}

@@ -22,7 +22,7 @@ NOWHERE = "millstream"
 
 
 def probes(near: str = NOWHERE) -> tuple[Command, ...]:
-    """Sent in this order; :func:`judge` reads the replies in the same order. None of them creates a key.
+    """Sent in this order; :func:`capabilities_of` reads the replies in the same order. None of them creates a key.
 
     Args:
         near: the key in whose slot the key that does not exist is looked for.
@@ -54,7 +54,7 @@ class Capabilities:
     idmp: bool = False
 
 
-def judge(replies: Sequence[Reply]) -> Capabilities:
+def capabilities_of(replies: Sequence[Reply]) -> Capabilities:
     """The capabilities that the replies to :func:`probes` show.
 
     A reply that says nothing either way (no permission for COMMAND, say) counts as absent: the older way works
@@ -74,7 +74,7 @@ def judge(replies: Sequence[Reply]) -> Capabilities:
 
 async def find(line: Line, near: str = NOWHERE) -> Capabilities:
     """Ask the server at the other end of ``line``, in one round trip; on a cluster, the one that has that key."""
-    return judge(await line.near(near).calls(probes(near)))
+    return capabilities_of(await line.near(near).calls(probes(near)))
 
 
 _known: WeakKeyDictionary[Any, Capabilities] = WeakKeyDictionary()
@@ -86,7 +86,7 @@ def find_sync(client: "redis.Redis") -> Capabilities:
     if pool not in _known:
         connection = pool.get_connection()
         try:
-            _known[pool] = judge([_ask(connection, command) for command in probes()])
+            _known[pool] = capabilities_of([_ask(connection, command) for command in probes()])
         finally:
             pool.release(connection)
     return _known[pool]

@@ -1,4 +1,24 @@
-"""Commands: parse the words, decide, commit transitions, answer a value. Imports the engine, never node or server."""
+"""Commands: parse the words, decide, commit transitions, answer a value. Imports the engine, never node or server.
+
+The rooms, each importing only those above it:
+* ``table/``: what a command is (a row), how words are read, what is made from the rows;
+* ``users/``: who may run which row on which keys;
+* ``context/``: what a handler is given;
+* ``streams/``, ``keyspace/``, ``connection/``, ``admin/``: the handlers, a file for each family.
+
+A command is a function under ``@command(...)``, or ``Family.command`` for collections. It gets the context and the
+whole line, the number of words being right already, and users' rights checked. It works in this order:
+1. Read the words. What is wrong with them raises :class:`~millstream.errors.CommandError` with Redis's text.
+2. Look keys up by ``ctx.lookup`` and its kin, which delete what is expired and count hits and misses.
+3. Refuse what the state forbids. From the first commit on nothing may fail.
+4. ``ctx.commit`` each transition; then ``signal`` or ``touch`` (who waits, who watches), ``notify`` (keyspace events),
+   and add to ``ctx.dirty`` what Redis would.
+5. Return a reply value. Where it differs between RESP2 and RESP3, the types of ``replies`` know how; a handler looks at
+   ``session.resp`` only where Redis itself does.
+
+After a change: the row's ``since``, ``syntax`` and ``history`` first, then ``make docs``, then the generator of
+tests/conformance, which compares with a real server.
+"""
 
 import importlib
 
@@ -16,7 +36,6 @@ FAMILIES = (
     "admin.persistence",
     "admin.debug",
     "keyspace.strings",
-    "keyspace.substrings",
     "keyspace.hashes",
     "keyspace.zsets",
     "keyspace.lists",
@@ -24,7 +43,6 @@ FAMILIES = (
     "admin.scripting",
     "connection.connection",
     "connection.clients",
-    "connection.pausing",
     "connection.tracking",
     "connection.wait",
     "admin.acl",
@@ -34,7 +52,10 @@ FAMILIES = (
 
 
 def load_all() -> None:
-    """Import every family, which fills the command table, and the transitions they use."""
+    """Import every family, which fills the command table, and the transitions they use.
+
+    By name and when asked, not at the top: rooms above would else import those below them.
+    """
     importlib.import_module("millstream.engine.transitions")
     for family in FAMILIES:
         importlib.import_module(f"millstream.commands.{family}")

@@ -275,11 +275,24 @@ class RedisBroker:
     async def publish(
         self, message: Any, *, stream: str, maxlen: int | None = None, headers: dict[str, str] | None = None
     ) -> str:
-        """Add one entry, in FastStream's envelope, and return its id."""
+        """Add one entry, in FastStream's envelope, and return its id.
+
+        Args:
+            message: the content, see :meth:`millstream.App.publish`.
+            stream: key of the stream.
+            maxlen: the stream is trimmed to about this many entries.
+            headers: of the envelope.
+        """
         return await self.app.publish(stream, message, maxlen=maxlen, headers=dict(headers or {}))
 
     async def publish_batch(self, *messages: Any, stream: str, headers: dict[str, str] | None = None) -> list[str]:
-        """Add many entries in one round trip."""
+        """Add many entries in one round trip and return their ids.
+
+        Args:
+            messages: their contents.
+            stream: key of the stream.
+            headers: of every envelope.
+        """
         return await self.app.publish_batch(stream, messages, headers=dict(headers or {}))
 
     async def start(self) -> None:

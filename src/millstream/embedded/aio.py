@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import weakref
 from collections import deque
 from collections.abc import Iterable
 from typing import Any, cast
@@ -10,10 +9,9 @@ from typing import Any, cast
 from redis.asyncio.connection import AbstractConnection, ConnectionPool
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from millstream.embedded.leased import CLOSED, LeasedConnection, LeasedPool
 from millstream.embedded.place import Place
-from millstream.embedded.stores import Lease, finalizer
-
-CLOSED = "Connection closed by server."
+from millstream.embedded.stores import Lease
 
 
 class Incoming(asyncio.StreamReader):
@@ -94,47 +92,17 @@ class Outgoing:
         """It is closed as soon as it is hung up."""
 
 
-class EmbeddedConnection(AbstractConnection):
-    """A connection of redis-py's asyncio client to a store of this process.
-
-    Args:
-        lease: of the store.
-        options: those of redis-py's connections.
-    """
-
-    host = "embedded"  # with the port, what redis-py's metrics name
-    port = 0
-
-    def __init__(self, *, lease: Lease, **options: Any) -> None:
-        self._lease = lease
-        super().__init__(**options)
-
-    def repr_pieces(self) -> list[tuple[str, Any]]:
-        """For redis-py's ``repr``."""
-        return [("url", self._lease.place.url), ("db", self.db)]
+class AsyncStoreConnection(LeasedConnection, AbstractConnection):
+    """An asyncio connection of redis-py to a store of this process; see :class:`LeasedConnection` for its arguments."""
 
     async def _connect(self) -> None:
         incoming = Incoming()
         self._writer = cast("asyncio.StreamWriter", Outgoing(self._lease, incoming))
         self._reader = incoming
 
-    def _host_error(self) -> str:
-        return self._lease.place.url
 
-
-class EmbeddedPool(ConnectionPool):
-    """A pool of connections to one store; it holds the store open until it is closed.
-
-    Args:
-        lease: of the store; the pool gives it up.
-        options: those of redis-py's pools and connections.
-    """
-
-    def __init__(self, lease: Lease, **options: Any) -> None:
-        self._lease = lease
-        self._finish = weakref.finalize(self, finalizer(lease))
-        self._finish.atexit = False  # the stores see to that
-        super().__init__(connection_class=EmbeddedConnection, lease=lease, **options)
+class AsyncStorePool(LeasedPool, ConnectionPool):
+    """A pool of redis-py's asyncio connections; see :class:`LeasedPool` for its arguments."""
 
     async def disconnect(self, inuse_connections: bool = True) -> None:
         """Hang up; with no connection left, let the store go. Used again, the pool opens it again.
@@ -150,10 +118,10 @@ class EmbeddedPool(ConnectionPool):
             await asyncio.to_thread(self._lease.give_up)
 
 
-def async_pool(place: Place, **options: Any) -> EmbeddedPool:
+def async_pool(place: Place, **options: Any) -> AsyncStorePool:
     """A pool for ``redis.asyncio.Redis.from_pool``.
 
     Raises:
         MillstreamError: the store cannot be opened; see :class:`Lease`.
     """
-    return EmbeddedPool(Lease(place), **{"db": place.db, **options})
+    return AsyncStorePool(Lease(place), connection_class=AsyncStoreConnection, **{"db": place.db, **options})

@@ -36,27 +36,21 @@ class ChannelHost(Protocol):
 
     def run(self, channel: "Channel", data: bytes) -> None:
         """Run the commands a client sends."""
-        ...
 
     def execute(self, session: "Session", argv: list[bytes]) -> "Outcome | None":
         """Run one command; a disk that fails on it ends the store."""
-        ...
 
     def empty_outbox(self) -> None:
         """Hand the node's replies and messages to the connections they are for."""
-        ...
 
     def hang_up(self, channel: "Channel") -> None:
         """The client is gone."""
-        ...
 
     def forget(self, channel: "Channel") -> None:
         """A connection ends, as its client wishes."""
-        ...
 
     def cut(self, channel: "Channel", reason: str) -> None:
         """A connection ends because of what its client did."""
-        ...
 
 
 class Channel:

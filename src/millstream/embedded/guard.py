@@ -3,8 +3,8 @@
 redis-py closes connections and pools from ``__del__``, which Python may call at any allocation: while this very thread
 is inside a command of the same store, or of another one. Closing must not take a lock then, nor wait for anything, or
 the thread would wait for itself. So each thread knows whether it is inside a :class:`Guard`; what it is told to close
-meanwhile is put off until it has left the outermost. A thread that others wait for while they close (a store's keeper)
-leaves such work to them altogether.
+meanwhile is put off until it has left the outermost. A thread that others wait for while they close (the background
+thread of a store) leaves such work to them altogether.
 """
 
 import logging
@@ -34,7 +34,7 @@ _here = _Here()
 
 
 class Guard:
-    """A lock; inside it :func:`outside` puts off what it is given. It cannot be taken twice by one thread."""
+    """A lock; inside it :func:`outside` puts off what it is given. One thread cannot take it while it has it."""
 
     __slots__ = ("_lock",)
 

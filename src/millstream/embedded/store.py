@@ -176,10 +176,10 @@ class Store:
         with self._guard:
             if self.failure is not None:
                 raise self.failure
-            session = self.node.open_session(self._now(), addr=_ADDRESS, laddr=_ADDRESS)
+            session = self.node.sessions.open(self._now(), addr=_ADDRESS, laddr=_ADDRESS)
             channel = Channel(self, session, sink)
             if len(self._channels) >= self.node.config.max_clients:
-                self.node.close_session(session)
+                self.node.sessions.close(session)
                 sink(error_line(TOO_MANY))
                 channel.end(TOO_MANY)
             else:
@@ -251,7 +251,7 @@ class Store:
     def _drop(self, channel: Channel) -> None:
         if self._channels.pop(channel.session.id, None) is not None:
             self.gate.holders.pop(channel, None)
-            self.node.close_session(channel.session)
+            self.node.sessions.close(channel.session)
 
     # ------------------------------------------------------------------ after commands
 

@@ -3,16 +3,14 @@
 import io
 import queue
 import socket
-import weakref
 from typing import Any, cast
 
 from redis.connection import AbstractConnection, ConnectionPool
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from millstream.embedded.leased import CLOSED, LeasedConnection, LeasedPool
 from millstream.embedded.place import Place
-from millstream.embedded.stores import Lease, finalizer
-
-CLOSED = "Connection closed by server."
+from millstream.embedded.stores import Lease
 
 
 class Pipe:
@@ -116,30 +114,11 @@ class Pipe:
         self._channel.close()
 
 
-class EmbeddedConnection(AbstractConnection):
-    """A connection of redis-py to a store of this process.
-
-    Args:
-        lease: of the store.
-        options: those of redis-py's connections.
-    """
-
-    host = "embedded"  # with the port, what redis-py's metrics name
-    port = 0
-
-    def __init__(self, *, lease: Lease, **options: Any) -> None:
-        self._lease = lease
-        super().__init__(**options)
-
-    def repr_pieces(self) -> list[tuple[str, Any]]:
-        """For redis-py's ``repr``."""
-        return [("url", self._lease.place.url), ("db", self.db)]
+class StoreConnection(LeasedConnection, AbstractConnection):
+    """A connection of redis-py to a store of this process; see :class:`LeasedConnection` for its arguments."""
 
     def _connect(self) -> socket.socket:
         return cast("socket.socket", Pipe(self._lease, self.socket_timeout))
-
-    def _host_error(self) -> str:
-        return self._lease.place.url
 
     def can_read(self, timeout: float | None = 0) -> bool:
         """Whether a reply or a message can be read within ``timeout`` seconds (None: for ever)."""
@@ -153,19 +132,8 @@ class EmbeddedConnection(AbstractConnection):
         return cast("Pipe", self._sock).wait(timeout)
 
 
-class EmbeddedPool(ConnectionPool):
-    """A pool of connections to one store; it holds the store open until it is closed.
-
-    Args:
-        lease: of the store; the pool gives it up.
-        options: those of redis-py's pools and connections.
-    """
-
-    def __init__(self, lease: Lease, **options: Any) -> None:
-        self._lease = lease
-        self._finish = weakref.finalize(self, finalizer(lease))
-        self._finish.atexit = False  # the stores see to that
-        super().__init__(connection_class=EmbeddedConnection, lease=lease, **options)
+class StorePool(LeasedPool, ConnectionPool):
+    """A pool of redis-py; see :class:`LeasedPool` for its arguments."""
 
     def disconnect(self, inuse_connections: bool = True) -> None:
         """Hang up; with no connection left, let the store go. Used again, the pool opens it again."""
@@ -174,10 +142,10 @@ class EmbeddedPool(ConnectionPool):
             self._lease.give_up()
 
 
-def sync_pool(place: Place, **options: Any) -> EmbeddedPool:
+def sync_pool(place: Place, **options: Any) -> StorePool:
     """A pool for ``redis.Redis.from_pool``.
 
     Raises:
         MillstreamError: the store cannot be opened; see :class:`Lease`.
     """
-    return EmbeddedPool(Lease(place), **{"db": place.db, **options})
+    return StorePool(Lease(place), connection_class=StoreConnection, **{"db": place.db, **options})

@@ -1,6 +1,7 @@
 """Who listens to which channel, as data.
 
-PURE. Channels are shared by all databases, as in Redis.
+PURE. Channels are shared by all databases, as in Redis. A message goes to exact listeners first, then to those by
+pattern, a listener by two fitting patterns gets it once for each; the node does that, by what is found here.
 """
 
 from collections.abc import Iterator

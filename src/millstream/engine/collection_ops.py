@@ -2,8 +2,8 @@
 
 PURE. The first three arguments are as everywhere: keyspace, database, key. Adding to a key that does not exist makes
 the collection; emptying one leaves it, and the command deletes the key with ``unset`` in the same record. Scores are
-eight bytes each (:func:`pack_scores`), so that they fit any log. The names are the log's own format: never change what
-one means; add another.
+eight bytes each (:func:`pack_scores`), so that they fit any log, and come back bit for bit; as text, -0 and the last
+digits would depend on who printed them. The names are the log's own format: never change what one means; add another.
 """
 
 import struct
@@ -36,6 +36,7 @@ def _made(space: Keyspace, db: int, key: bytes, kind: type[C]) -> C:
 
 
 def _found(space: Keyspace, db: int, key: bytes, kind: type[C]) -> C:
+    """The collection at a key, which is there: the command has looked."""
     value = space.databases[db].keys[key]
     assert isinstance(value, kind)
     return value

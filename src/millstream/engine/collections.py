@@ -60,6 +60,8 @@ class Collection(ABC):
 class HashValue(Collection):
     """Fields and their values, in the order in which the fields came.
 
+    Redis shows a small hash in that order; a large one in the order of its hash table, which nobody may rely on.
+
     Attributes:
         fields: value by field; change it through the methods only.
     """
@@ -111,6 +113,9 @@ class HashValue(Collection):
 
 class ZSetValue(Collection):
     """Members with scores, ordered by score, then by member.
+
+    A sorted list and not a skip list: a change moves half of the places, which for the tens of thousands of due times
+    that such sets hold here is a copy of some hundred kilobytes at most, and ranks are positions.
 
     Attributes:
         scores: score by member; change it through the methods only.
@@ -211,7 +216,11 @@ def _score_of(place: tuple[float, bytes]) -> float:
 
 
 class ListValue(Collection):
-    """Elements from head to tail."""
+    """Elements from head to tail.
+
+    A deque, since lists are pushed to and popped from at their ends; positions in the middle cost the way there. The
+    bytes of a listpack are counted along, because the encoding's name depends on them in both directions.
+    """
 
     kind: ClassVar[bytes] = b"list"
     __slots__ = ("_bytes", "_is_big", "_items")
@@ -273,7 +282,10 @@ class ListValue(Collection):
 
 
 class SetValue(Collection):
-    """Distinct members: in numeric order while all are numbers, else in the order in which they came."""
+    """Distinct members: in numeric order while all are numbers, else in the order in which they came.
+
+    So shows Redis its small sets; the large ones have no order there, and this one here.
+    """
 
     kind: ClassVar[bytes] = b"set"
     __slots__ = ("_encoding", "_members")

@@ -1,7 +1,14 @@
 """Entry ids: 128-bit numbers, ``ms << 64 | seq``, and every way Redis lets a client write one.
 
-Inside the engine an id is a plain ``int``, so order, equality and "the next one" are the machine's own. In transitions
-and in the log it is 16 bytes, big-endian, which sort the same way. To a client it is ``ms-seq``.
+Inside the engine an id is a plain ``int``, so order, equality and "the next one" are the machine's own; a pair or a
+class would cost an allocation for each comparison of a bisection. In transitions and in the log it is 16 bytes,
+big-endian, which sort the same way. To a client it is ``ms-seq``.
+
+Which forms are fine depends on the place: ``*`` and ``ms-*`` in XADD, ``-``, ``+`` and ``(id`` in ranges, ``$`` and
+``>`` in reads. Here are the forms; commands choose among them.
+
+Redis tries its own strict reader on each half, and where that fails C's ``strtoull``. So odd forms are ids (``05-07``,
+``+9-1``, `` 13-1``, ``11--0``), and clients that print numbers with blanks get away with it.
 """
 
 import re
@@ -57,7 +64,11 @@ def _unsigned(digits: bytes) -> int | None:
 
 
 def half(word: bytes) -> int | None:
-    """One half of an id, or a cursor, as C's ``strtoull`` reads it after Redis's own strict reader refused it."""
+    """One half of an id, or a cursor, as C's ``strtoull`` reads it after Redis's own strict reader refused it.
+
+    A canonical negative number of 64 bits is read by the strict reader, and refused for its sign; any other (``-0``,
+    ``-00``) gets to ``strtoull``, which takes signs and wraps around.
+    """
     if word.isdigit():
         return _unsigned(word)
     if len(word) <= 20 and _CANONICAL_NEGATIVE.match(word) and int(word) >= -(2**63):
@@ -70,7 +81,11 @@ def half(word: bytes) -> int | None:
 
 
 def _halves(word: bytes) -> tuple[bytes, bytes | None] | None:
-    """Both halves as text; None for what can be no id. A C string ends at its first NUL."""
+    """Both halves as text; None for what can be no id.
+
+    A C string ends at its first NUL. Redis copies the word to a buffer of 128 bytes, NUL included: what is longer is
+    none.
+    """
     if len(word) > 127:
         return None
     head, dash, tail = word.partition(b"\0")[0].partition(b"-")
@@ -113,7 +128,13 @@ def parse_special(word: bytes, missing_seq: int = 0) -> int | None:
 
 
 def parse_bound(word: bytes, missing_seq: int) -> tuple[int, bool] | None:
-    """One end of a range and whether it is exclusive (``(id``); ``-`` and ``+`` only without the parenthesis."""
+    """One end of a range and whether it is exclusive (``(id``); ``-`` and ``+`` only without the parenthesis.
+
+    Args:
+        word: as the client wrote it.
+        missing_seq: what stands for the sequence when only ``ms`` is given: 0 at a start, the largest at an end. It is
+            filled in before the exclusion, so ``(1`` as an end leaves out one id of that millisecond and not all.
+    """
     if len(word) > 1 and word[:1] == b"(":
         found = parse(word[1:], missing_seq)
         return None if found is None else (found, True)

@@ -5,6 +5,13 @@ PURE: no clock, file, socket or random source; times are arguments in millisecon
 Every change is a *transition*: a tuple ``(op, *arguments)`` of plain ints, bytes, strings, None and flat lists, with
 ids, times and counters already resolved. A command decides what to do by reading, then applies transitions; the log
 stores the same tuples; recovery applies them again. Live and replayed state are equal because the code is the same.
+
+Adding a kind of change takes a function with ``@transition("name")`` in the module of its family. The name is a format:
+logs of years ago have it. Never change what one means; where an argument must be added, give it a default that is what
+the old records meant, or add another name. Integers above 64 bits do not fit the log: pack ids.
+
+An expired key stays here until somebody deletes it by a transition: whether a key's time is over depends on a clock,
+and recovery has none.
 """
 
 from collections.abc import Callable
@@ -28,7 +35,11 @@ class Value(Protocol):
 
 
 class StringValue:
-    """A plain string. Changing a part of it costs what the part does: it is copied only when it is read whole again."""
+    """A plain string.
+
+    Changing a part of it costs what the part does: it is copied only when it is read whole again. APPEND to a string of
+    megabytes, a few bytes at a time, would else copy the megabytes each time.
+    """
 
     kind: ClassVar[bytes] = b"string"
     __slots__ = ("_buffer", "_data")
@@ -100,12 +111,16 @@ class Database:
         self.keys, self.expires, self.scan_order = keys, expires, ScanOrder()
 
     def is_expired(self, key: bytes, now: int) -> bool:
-        """Whether the key's time has come (Redis: strictly past)."""
+        """Whether the key's time has come.
+
+        Strictly past, as in Redis: at the very millisecond it is still there, and PTTL says 0.
+        """
         at = self.expires.get(key)
         return at is not None and now > at
 
 
 Applier = Callable[..., Any]
+# Filled by the decorator below while the modules of the families are imported, see engine/transitions.py
 OPS: dict[str, Applier] = {}
 
 
@@ -128,12 +143,17 @@ class Keyspace:
         self.databases = [Database(index) for index in range(DATABASES)]
 
     def apply(self, step: Transition) -> Any:
-        """Carry out one transition and return what its applier returns (the command may reply from it)."""
+        """Carry out one transition and return what its applier returns (the command may reply from it).
+
+        Nothing is checked here. A transition whose key or group is missing is a bug of the command that made it, and
+        fails as such, before anything is logged.
+        """
         return OPS[step[0]](self, *step[1:])
 
 
 @transition("set")
 def _set(space: Keyspace, db: int, key: bytes, data: bytes, expires_at: int | None) -> None:
+    """Put a string, in place of whatever is there; without ``expires_at`` (wall milliseconds) it lives for ever."""
     base = space.databases[db]
     base.keys[key] = StringValue(data)
     if expires_at is None:

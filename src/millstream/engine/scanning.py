@@ -60,7 +60,10 @@ class _Order:
         return True
 
     def between(self, first: int, count: int) -> tuple[int, list[bytes]]:
-        """So many keys from a place on, a place as a whole; and the place of the next key, 0 if there is none."""
+        """So many keys from a place on, a place as a whole; and the place of the next key, 0 if there is none.
+
+        Keys of one place are never split over two steps, as a cursor could not say where between them to go on.
+        """
         found: list[tuple[int, bytes]] = []
         for group in range(first >> self._shift, len(self._groups)):
             here = sorted((at, key) for key in self._groups[group] if (at := place(key)) >= first)

@@ -1,4 +1,7 @@
-"""Every transition there is: importing this module registers them all with the keyspace. PURE."""
+"""Every transition there is: importing this module registers them all with the keyspace. PURE.
+
+Whoever replays a log imports it first; a transition whose module was not imported would be one that nobody knows.
+"""
 
 from millstream.engine import collection_ops, keyspace
 from millstream.engine.serialization import dump_ops, snapshot_ops

@@ -1,6 +1,10 @@
 """Who waits for which key, as data, in the order in which they began to wait.
 
 PURE. A waiter stands in the line of each of its keys. When it is served, times out or goes away, it leaves all of them.
+
+Who is served first can be seen by clients (a list's element, an entry of a group goes to one of them), so lines are
+first come, first served, as in Redis. Whether there is anything for a waiter is not known here: the node runs its
+command again.
 """
 
 from collections.abc import Iterator
@@ -10,7 +14,7 @@ T = TypeVar("T")
 Place = tuple[int, bytes]
 
 
-class Waiting(Generic[T]):
+class WaitingLines(Generic[T]):
     """Lines of waiters by database and key; a line is a dictionary, so leaving from the middle is cheap."""
 
     __slots__ = ("_lines",)

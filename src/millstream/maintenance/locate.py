@@ -41,6 +41,7 @@ def directory_of(url: str) -> Path:
             "streams"
         )
     path = Path(str(answer["dir"]))
+    # The same path may exist here and be another machine's directory: the lock file's process is what tells
     if not answer["dir"]:
         raise UsageError(f"the server at {url} keeps its data in memory: `millstream export` copies its streams")
     owner = read_owner(RealDisk(), path) if path.is_dir() else None

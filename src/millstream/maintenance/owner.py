@@ -21,6 +21,7 @@ def is_running(directory: Path, owner: Owner | None) -> bool:
 
 
 def _listed(path: Path) -> bool | None:
+    """Whether /proc/locks has a lock of this file; None where there is no such list. See proc(5)."""
     try:
         inode = path.stat().st_ino
         lines = _LOCKS.read_text().splitlines()
@@ -34,6 +35,7 @@ def _listed(path: Path) -> bool | None:
 
 
 def _exists(pid: int) -> bool:
+    # Signal 0 is not sent: the kernel only says whether it could be
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

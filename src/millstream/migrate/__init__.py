@@ -1,7 +1,9 @@
 """Moving in and out: streams copied between any two servers, or to and from a file of plain commands, and compared.
 
-``link`` is one connection to either end and ``abilities`` what the other end can hold; ``reading`` is what a stream is,
-read page by page; ``wording`` makes commands of it; ``copying`` copies one stream under a temporary name and renames it
-when ``comparing`` has read both sides again; ``commandfile`` is the file; ``moving`` does many streams and says what
-became of each. A source is only ever read. docs/moving.md tells users what is carried and what is not.
+Read in this order: ``connection`` is one end and ``capabilities`` what the other can hold; ``read_stream`` is what a
+stream is, read page by page; ``commands`` makes commands of it; ``copy_stream`` copies one stream under a temporary
+name and renames it when ``compare`` has read both sides again; ``command_file`` is the file; ``run`` does many streams
+and says what became of each. ``errors`` are by what they mean for the other streams.
+
+A source is only ever read, and nobody sees a copy that was not compared. docs/moving.md says what is carried.
 """

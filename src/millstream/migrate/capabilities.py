@@ -31,6 +31,7 @@ VERSIONS = {
     "8.8": TargetFeatures(),
 }
 
+# Must not exist at any server that is asked
 _NO_KEY = b"millstream:moving:no-such-key"
 
 # None of them creates a key: a server that knows the option misses the key, another one does not know the words
@@ -43,7 +44,7 @@ _PROBES: tuple[Command, ...] = (
 
 
 def find_features(link: Link) -> TargetFeatures:
-    """Ask a server."""
+    """Ask a server, in one round trip and without making a key: a refusal says what it knows."""
     return TargetFeatures(*(_misses_key(reply) for reply in link.ask(_PROBES)))
 
 

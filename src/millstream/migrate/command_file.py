@@ -29,21 +29,7 @@ Form = Literal["resp", "text"]
 Tell = Callable[[int], None]
 
 #: Commands a file may hold.
-COMMANDS = frozenset(
-    (
-        b"XADD",
-        b"XGROUP",
-        b"XCLAIM",
-        b"XNACK",
-        b"XSETID",
-        b"XTRIM",
-        b"XCFGSET",
-        b"XIDMPRECORD",
-        b"XDEL",
-        b"DEL",
-        b"PEXPIREAT",
-    )
-)
+COMMANDS = frozenset(b"XADD XGROUP XCLAIM XNACK XSETID XTRIM XCFGSET XIDMPRECORD XDEL DEL PEXPIREAT".split())
 
 _CHUNK = 1 << 20
 _END = b"millstream:end"
@@ -52,11 +38,6 @@ _BATCH = 500
 _BARE = re.compile(rb"[A-Za-z0-9_:.*+$@/-]+")
 _ESCAPES = {ord("n"): b"\n", ord("r"): b"\r", ord("t"): b"\t", ord("b"): b"\b", ord("a"): b"\a"}
 _WRITTEN = {byte: b"\\" + bytes([letter]) for letter, (byte,) in _ESCAPES.items()} | {34: b'\\"', 92: b"\\\\"}
-
-
-def is_file(name: str) -> bool:
-    """Whether a user who wrote this means a file, not a server."""
-    return "://" not in name
 
 
 # ---------------------------------------------------------------------- writing
@@ -155,6 +136,7 @@ def writing(path: Path, named: Callable[[], Path] | None = None) -> Iterator[tup
 
 
 def _sync_names(directory: Path) -> None:
+    # A rename is durable only when its directory is
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -183,6 +165,8 @@ def _quoted(word: bytes | str | int) -> bytes:
 
 def load(path: Path, link: Link) -> None:
     """Run a file's commands at ``link``.
+
+    Only those of :data:`COMMANDS` are run, since a file may come from anybody: FLUSHALL in it is refused, not executed.
 
     Raises:
         MigrationError: it cannot be read, is no such file, or a command fails; the text says which.

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator
 
 from millstream.migrate.capabilities import TargetFeatures
 from millstream.migrate.connection import Command
-from millstream.migrate.read_stream import UNKNOWN, Entry, GroupInfo, Overview, PendingRecord
+from millstream.migrate.read_stream import UNKNOWN, Entry, GroupInfo, Overview, PendingRecord, as_id
 
 CLAIMED_AT_ONCE = 500
+"""Ids in one XCLAIM: a command blocks its server while it runs."""
 
 RELEASED_HOLDER = b""
 """Who holds released entries on servers without XNACK; ``millstream.client.emulate`` does the same."""
@@ -45,7 +46,7 @@ def orphaned_records(
         supports: what the server can.
     """
     ids = {record.id for _, records in held for record in records}
-    for entry_id in sorted(ids, key=_number):
+    for entry_id in sorted(ids, key=as_id):
         yield ("XADD", key, entry_id, "gone", "1")
     for group, records in held:
         yield from claiming(key, group, records, supports)
@@ -60,7 +61,17 @@ def adding(key: bytes, page: Iterable[Entry]) -> list[Command]:
 
 
 def claiming(key: bytes, group: bytes, records: list[PendingRecord], supports: TargetFeatures) -> Iterator[Command]:
-    """Pending records of entries that exist; those delivered together are claimed together."""
+    """Pending records of entries that exist; those delivered together are claimed together.
+
+    XCLAIM sets one delivery time and count for all its ids, so records that differ in them need a command each. Workers
+    read batches, so there are far fewer such groups than records.
+
+    Args:
+        key: of the stream.
+        group: whose they are.
+        records: in any order.
+        supports: what the server can.
+    """
     alike: dict[tuple[bytes | None, int, int], list[bytes]] = {}
     for record in records:
         alike.setdefault((record.consumer, record.time, record.deliveries), []).append(record.id)
@@ -76,7 +87,15 @@ def claiming(key: bytes, group: bytes, records: list[PendingRecord], supports: T
 
 
 def closing(key: bytes, stream: Overview, supports: TargetFeatures) -> list[Command]:
-    """Counters, positions and settings; may be sent again when more entries were added."""
+    """Counters, positions and settings; may be sent again when more entries were added.
+
+    They come last: XADD, XTRIM and XCLAIM change the counters on their way, and here they are set to what they were.
+
+    Args:
+        key: of the copy.
+        stream: as the source was read.
+        supports: what the server can; what it cannot is left out, and :func:`unsupported` says so.
+    """
     commands: list[Command] = []
     if supports.idempotence and stream.settings is not None and stream.settings != DEFAULT_SETTINGS:
         duration, size = stream.settings
@@ -117,8 +136,3 @@ def unsupported(stream: Overview, supports: TargetFeatures) -> list[str]:
     if stream.remembered or stream.messages or stream.duplicates:
         found.append("remembered messages of idempotent adding and their counts: no command reads them")
     return found
-
-
-def _number(text: bytes) -> tuple[int, int]:
-    ms, _, seq = text.partition(b"-")
-    return int(ms), int(seq)

@@ -45,7 +45,13 @@ class Differences:
             self.texts.append(text)
 
     def unless_equal(self, what: str, source: object, copy: object) -> None:
-        """One more if both ends tell something, and not the same."""
+        """One more if both ends tell something, and not the same.
+
+        Args:
+            what: of which it is said, such as a counter.
+            source: the value there; None if that server does not say.
+            copy: the same of the copy.
+        """
         if source is not None and copy is not None and source != copy:
             self.add(f"{what}: {_shown(source)} at the source, {_shown(copy)} in the copy")
 
@@ -94,7 +100,7 @@ def compare(
 
 
 def _expected(stream: Overview, supports: TargetFeatures) -> Overview:
-    """What can be made of the source by commands."""
+    """What can be made of the source by commands: the copy is held to that, and to nothing that no command carries."""
     groups = []
     for group in stream.groups:
         consumers = {each.name: each for each in group.consumers}
@@ -203,6 +209,7 @@ def _first_difference(one: list[bytes], other: list[bytes]) -> str:
 
 
 def _rows(side: Side, group: GroupInfo, release: bool) -> Iterator[PendingRecord]:
+    # Where the target cannot release, a released record is compared with one of the holder that stands for nobody
     for page in records(side.link, side.key, group):
         for record in page:
             yield record if release or record.consumer is not None else record._replace(consumer=RELEASED_HOLDER)

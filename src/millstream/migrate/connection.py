@@ -1,4 +1,4 @@
-"""One connection to either end of a transfer: commands out in batches, the server's own values back."""
+"""One connection to either end of a migration: commands out in batches, the server's own values back."""
 
 import secrets
 from collections.abc import Iterable, Sequence
@@ -62,7 +62,7 @@ class Link:
 
     Raises:
         LinkError: it cannot be reached, or does not let us in.
-        ConfigError: the URL cannot be meant.
+        ConfigError: the URL is invalid.
         StorageError: a data directory that cannot be opened.
     """
 
@@ -127,11 +127,6 @@ class Link:
         code = text.partition(" ")[0]
         advice = f"\n{ADVICE[code]}" if code in ADVICE else ""
         raise RefusedError(f"{self.name} refused {_verb(command)}: {text}{advice}", code=code)
-
-    @property
-    def idle(self) -> bool:
-        """No reply is owed."""
-        return not self._owed
 
     def discard_replies(self) -> None:
         """Take the replies that are still owed and drop them, so that the link can be used on."""

@@ -275,14 +275,17 @@ class Copier:
 
 
 def batched_commands(commands: Iterable[Command]) -> Iterator[list[Command]]:
-    """Commands in pieces whose replies fit into a socket's buffers."""
+    """Commands in pieces whose replies fit into a socket's buffers.
+
+    Beyond that both ends would write and neither read.
+    """
     waiting = iter(commands)
     while some := list(islice(waiting, 100)):
         yield some
 
 
 def check_reply(command: Command, reply: Reply) -> None:
-    """XCLAIM and XNACK pass silently over what they do not find.
+    """XCLAIM and XNACK pass silently over what they do not find, so their replies are checked.
 
     Raises:
         ChangedError: they did; an entry was deleted at the source before it was read.
@@ -298,7 +301,13 @@ def check_reply(command: Command, reply: Reply) -> None:
 
 
 def missing_records(source: Link, key: bytes, stream: Overview) -> list[tuple[bytes, list[PendingRecord]]]:
-    """Pending records whose entries are gone, by group: held in memory, as what was never acknowledged is little."""
+    """Pending records whose entries are gone, by group: held in memory, as what was never acknowledged is little.
+
+    Args:
+        source: read only.
+        key: of the stream.
+        stream: as it was read.
+    """
     found = []
     for group in stream.groups:
         missing: list[PendingRecord] = []
@@ -318,7 +327,19 @@ def claims(
     missing: list[tuple[bytes, list[PendingRecord]]],
     supports: TargetFeatures,
 ) -> Iterable[list[Command]]:
-    """The commands for pending records whose entries are there, a page at a time."""
+    """The commands for pending records whose entries are there, a page at a time.
+
+    Args:
+        source: read only.
+        key: of the stream there.
+        temporary: of the copy.
+        stream: the source as it was read.
+        missing: what :func:`missing_records` found; these were claimed before their entries were trimmed away.
+        supports: what the target can.
+
+    Raises:
+        ChangedError: the records changed meanwhile.
+    """
     absent: dict[bytes, set[bytes]] = {name: {record.id for record in some} for name, some in missing}
     for group in stream.groups:
         without = absent.get(group.name, set())

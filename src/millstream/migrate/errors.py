@@ -1,10 +1,10 @@
-"""What goes wrong in a transfer, by what it means for the rest of it."""
+"""What goes wrong in a migration, by what it means for the other streams."""
 
 from millstream.errors import MillstreamError
 
 
 class MigrationError(MillstreamError):
-    """Root of these; alone it means that the whole transfer cannot go on."""
+    """Root of these; alone it means that the whole migration cannot go on."""
 
 
 class LinkError(MigrationError):

@@ -2,7 +2,7 @@
 
 Entries come by XRANGE in pages whose COUNT follows the size of what came before. Pending records come by XPENDING,
 which says how long a record has been idle and not since when: in the same transaction one record is asked for whose
-delivery time XINFO has told, and the two together are the server's clock at that moment, to the millisecond.
+delivery time XINFO gave, and the two together are the server's clock at that moment, to the millisecond.
 
 Sources: https://redis.io/docs/latest/commands/xinfo-stream/, xpending/, xrange/
 """
@@ -25,6 +25,7 @@ PAGE_ENTRIES = 500
 """Entries asked for at a time: small ones followed by ones of 1 MiB may fill a page once."""
 
 PAGE_RECORDS = 1000
+"""Pending records asked for at a time; each is some 50 bytes of reply."""
 
 UNKNOWN = -1
 """A group's entries read, where the server says null."""
@@ -33,7 +34,7 @@ Entry: TypeAlias = list[Reply]
 """``[id, [field, value, ...]]``, as XRANGE replies it."""
 
 _FIRST_PAGE = 32
-_CLOCK_TRIES = 25  # times that a page of records is read before its times count as not to be told apart
+_CLOCK_TRIES = 25  # times that a page of records is read until its times are consistent
 
 
 class PendingRecord(NamedTuple):
@@ -234,13 +235,21 @@ def size_of(entry: Entry) -> int:
 
 
 def _next_count(page: list[Entry]) -> int:
-    """How many entries of the size of the largest of the last few make a page."""
+    """How many entries of the size of the largest of the last few make a page: it grows fourfold at most."""
     largest = max(map(size_of, page[-8:]))
     return max(1, min(PAGE_ENTRIES, PAGE_BYTES // largest, 4 * len(page)))
 
 
 def missing_ids(link: Link, key: bytes, wanted: list[bytes]) -> list[bytes]:
-    """Those of these ids that the stream does not hold."""
+    """Those of these ids that the stream does not hold.
+
+    Asked one by one, since a range would read every entry in between; several in one round trip.
+
+    Args:
+        link: the server.
+        key: of the stream.
+        wanted: ids.
+    """
     missing: list[bytes] = []
     count, at = 1, 0
     while at < len(wanted):
@@ -261,8 +270,14 @@ def missing_ids(link: Link, key: bytes, wanted: list[bytes]) -> list[bytes]:
 def records(link: Link, key: bytes, group: GroupInfo, *, count: int = PAGE_RECORDS) -> Iterator[list[PendingRecord]]:
     """A group's records by id, a page at a time.
 
+    Args:
+        link: the server.
+        key: of the stream.
+        group: as :func:`overview` read it, with the anchor for its clock.
+        count: records of a page.
+
     Raises:
-        ChangedError: the group's records changed meanwhile so that their times cannot be told.
+        ChangedError: the group's records changed meanwhile so that their times cannot be known.
     """
     start = b"-"
     while group.pending:
@@ -286,7 +301,11 @@ def _page(link: Link, key: bytes, group: GroupInfo, start: bytes, count: int) ->
 
 
 def _rows(link: Link, key: bytes, group: GroupInfo, start: bytes, count: int) -> tuple[list[Reply], int | None]:
-    """Rows of XPENDING and the clock they were made by; None if it cannot be told."""
+    """Rows of XPENDING and the clock they were made by; None if it cannot be known.
+
+    The anchor is asked for before and after the page, in one transaction: if both say the same, the clock stood still
+    in between, and its delivery time plus its idle time is now.
+    """
     commands: list[Command] = [("XPENDING", key, group.name, start, "+", count)]
     anchor = group.anchor
     if anchor is not None:

@@ -28,7 +28,7 @@ class MigrationOptions:
     """What the user asked for.
 
     Attributes:
-        patterns: of keys, as SCAN takes them; none means all. One that no stream matches is told of, and is a failure.
+        patterns: of keys, as SCAN takes them; none means all. One that no stream matches is reported, and is a failure.
         existing: what to do with a key that is at the target already; ``refuse`` still accepts an equal stream.
         way: see :mod:`millstream.migrate.copy_stream`.
         check: read both sides again and compare.
@@ -106,7 +106,11 @@ class MigrationReport:
 
 
 def find_streams(link: Link, choices: MigrationOptions) -> tuple[list[bytes], MigrationReport]:
-    """Keys of streams, sorted, and a report of what else was found."""
+    """Keys of streams, sorted, and a report of what else was found.
+
+    Types are asked key by key rather than by SCAN's TYPE, so that keys of other types can be counted and said: whoever
+    moves a server must learn that they stay behind.
+    """
     keys: set[bytes] = set()
     others: set[bytes] = set()
     kinds: Counter[str] = Counter()
@@ -284,6 +288,7 @@ def _move_stream(copier: Copier, key: bytes, choices: MigrationOptions, report: 
     except LinkError as error:
         raise LinkError(f"{error}\n{_so_far(report)}") from None
     except RefusedError as error:
+        # Refusals that the next stream would meet as well: going on would only repeat them
         if error.code in {"MOVED", "READONLY", "OOM", "MISCONF", "NOPERM", "CROSSSLOT", "CLUSTERDOWN"}:
             raise MigrationError(f"{error}\n{_so_far(report)}") from None
         return StreamOutcome(key, "failed", reason=str(error))
@@ -292,6 +297,7 @@ def _move_stream(copier: Copier, key: bytes, choices: MigrationOptions, report: 
 
 
 def _outcome(key: bytes, copied: Copied) -> StreamOutcome:
+    # Entries added meanwhile are no failure of the copy, which is a state the source had; but it is not all there is
     stream = copied.stream
     outcome = StreamOutcome(key, "copied", copied.way, stream.length, len(stream.groups), stream.records, copied.losses)
     if copied.behind:

@@ -32,8 +32,6 @@ class Admission:
         journal: knows whether the disk takes writes.
     """
 
-    __slots__ = ("_accounts", "_config", "_journal")
-
     def __init__(self, accounts: Accounts, config: "Config", journal: "Journal") -> None:
         self._accounts = accounts
         self._config = config
@@ -117,7 +115,13 @@ class Admission:
         self._accounts.note(entry, self._config.acl_log_max)
 
     def allows(self, session: "Session", row: "Command", argv: list[bytes]) -> bool:
-        """Whether the session's user may run a command; nothing is remembered of a refusal."""
+        """Whether the session's user may run a command; nothing is remembered of a refusal.
+
+        Args:
+            session: who asks.
+            row: the command.
+            argv: its words.
+        """
         name = session.user
         if name in self._accounts.unrestricted:
             return True

@@ -28,8 +28,6 @@ NAMED = 1 << 24
 class Cron:
     """Knows which databases have keys that expire, and which streams remember producers."""
 
-    __slots__ = ("_expire_at", "_forget_at", "_position", "_remembering")
-
     def __init__(self) -> None:
         self._expire_at: int | None = None  # monotonic milliseconds of the next look at keys that expire
         self._forget_at: int | None = None  # the same of messages
@@ -100,6 +98,11 @@ class Cron:
             self._forget_at = now.mono + FORGETTING if self._remembering else None
 
     def _expire_keys(self, ctx: "Context") -> None:
+        """Delete keys whose time has come, among so many of those that expire; the next round goes on behind them.
+
+        Redis samples at random and repeats while many were overdue. In order, and a piece at a time, no key is looked
+        at again before each was looked at, and what a round costs has a bound.
+        """
         if not ctx.host.config.expires_unasked:
             return
         has_expired = False
@@ -119,6 +122,7 @@ class Cron:
             self._position += SAMPLE
 
     def _forget_messages(self, ctx: "Context", now: Now) -> None:
+        """Forget messages of idempotent producers that are too old, and streams that are gone or remember none."""
         for place in list(self._remembering):
             stream = ctx.host.keyspace.databases[place[0]].keys.get(place[1])
             if not isinstance(stream, Stream) or not stream.idempotence.producers:

@@ -139,5 +139,5 @@ def log_facts(
         disk_state=guard.state,
         disk_since=guard.since // 1000,
         disk_free=-1 if free is None else free,
-        rewrite=rewriter.told(),
+        rewrite=rewriter.report(),
     )

@@ -1,7 +1,7 @@
 """What commands may ask of the server itself, beside the keys: its clients, its counters, its log, its end.
 
-This is the node's side of :class:`millstream.commands.context.context.Host`; what a command does to keys goes through
-its context, and never through here.
+This is the node's side of :class:`~millstream.commands.context.context.CommandHost`; what a command does to keys goes
+through its context, and never through here.
 """
 
 from typing import TYPE_CHECKING
@@ -37,11 +37,6 @@ class NodeHost:
         stopping: SHUTDOWN was asked for; the shell ends the process.
         wall: wall milliseconds of the command at work.
     """
-
-    __slots__ = (  # noqa: SIM905 - one on a line would take a line for each
-        "_facts _journal _sessions accounts channels config keyspace lookups note_refusal patterns publish refusal "
-        "rewriter scripts stopping unblock kill wall watches wake weigh"
-    ).split()
 
     def __init__(self, config: "Config", facts: "NodeFacts", journal: "Journal", admission: "Admission") -> None:
         sessions: Sessions = facts.sessions
@@ -125,7 +120,7 @@ class NodeHost:
         return None if self.rewriter is None else self.rewriter.start()
 
     def rebuild(self, *, from_log: bool) -> list[bytes] | None:
-        """DEBUG RELOAD and LOADAOF: see :class:`~millstream.commands.context.context.Host`."""
+        """DEBUG RELOAD and LOADAOF: see :class:`~millstream.commands.context.context.CommandHost`."""
         log = self._journal.log
         if not from_log:
             fresh = rebuilding.from_dumps(self.keyspace)

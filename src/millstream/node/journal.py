@@ -34,8 +34,6 @@ class Journal:
         saved_at: wall seconds of the last SAVE or its kin.
     """
 
-    __slots__ = ("_is_hard", "_steps", "log", "outage", "position", "saved_at", "weight")
-
     def __init__(self, log: "Log | None") -> None:
         self.log = log
         self.position = 0

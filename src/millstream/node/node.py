@@ -92,11 +92,6 @@ class Node:
         host: what commands may ask of the server itself.
     """
 
-    __slots__ = (  # noqa: SIM905 - one on a line would take a line for each
-        "_cron _nobody _pause accounts admission config facts host journal keyspace outbox replies scripts sessions "
-        "stats surroundings waits"
-    ).split()
-
     def __init__(self, config: Config, log: "Log | None" = None) -> None:
         self.config = config
         self.accounts = Accounts()
@@ -106,7 +101,7 @@ class Node:
         self.stats = Stats()
         self.journal = Journal(log)
         self.replies = Replies(config, self.journal)
-        self.sessions = Sessions(config, self.replies, self.stats)
+        self.sessions = Sessions(config, self.accounts, self.replies, self.stats)
         self.waits, self.outbox, self._pause = self.sessions.waits, self.sessions.outbox, self.sessions.pause
         self.admission = Admission(self.accounts, config, self.journal)
         self.scripts = Scripts(self, self.admission)
@@ -115,23 +110,6 @@ class Node:
         self.host = NodeHost(config, self.facts, self.journal, self.admission)
         self._cron = Cron()
         self._nobody = Session(0)  # in whose name is done what nobody asked for
-
-    # ------------------------------------------------------------------ sessions
-
-    def open_session(self, now: Now, *, addr: str = "", laddr: str = "", is_unix: bool = False) -> Session:
-        """A new client.
-
-        Args:
-            now: both clocks.
-            addr: its address, as CLIENT LIST shows it.
-            laddr: ours.
-            is_unix: it came in by the unix socket.
-        """
-        return self.sessions.open(now, self.accounts.first_user, addr=addr, laddr=laddr, is_unix=is_unix)
-
-    def close_session(self, session: Session) -> None:
-        """A client is gone; whatever it waited for or watched is forgotten."""
-        self.sessions.close(session)
 
     # ------------------------------------------------------------------ commands
 
@@ -237,7 +215,13 @@ class Node:
         return self._context(session, ctx.now, may_block=False)
 
     def run_inside(self, ctx: Context, row: Command, argv: list[bytes]) -> Reply:
-        """Run one command of a script."""
+        """Run one command of a script.
+
+        Args:
+            ctx: of the script; its own transitions are in the same record.
+            row: the command.
+            argv: its words.
+        """
         ctx.db = self.keyspace.databases[ctx.session.db]  # SELECT inside the script
         refused = self.admission.refusal(ctx.session, row, argv, ctx.now, "lua")
         if refused is not None:

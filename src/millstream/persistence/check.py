@@ -107,7 +107,7 @@ def check(
     Args:
         directory: the data directory.
         disk: the real one by default.
-        on_progress: told how far reading the files is, as ``"check"``.
+        on_progress: called with how far reading the files is, as ``"check"``.
 
     Raises:
         DiskError: it cannot be read.

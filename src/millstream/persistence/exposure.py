@@ -21,5 +21,5 @@ def exposed(directory: Path) -> str:
     files = f", and have rights on {len(open_files)} files in it, such as {open_files[0]}" if open_files else ""
     return (
         f"others on this machine may enter or list {directory} (mode {mode:04o}){files}; "
-        f"unless that is meant, `chmod -R go= {directory}` keeps the data to its owner"
+        f"unless that is intended, `chmod -R go= {directory}` keeps the data to its owner"
     )

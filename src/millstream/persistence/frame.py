@@ -102,13 +102,25 @@ class FileHeader:
 
     @classmethod
     def new(cls, first: int, entropy: Entropy, magic: bytes = MAGIC) -> "FileHeader":
-        """A header with fresh random mark and seed; ``entropy(n)`` returns n random bytes."""
+        """A header with fresh random mark and seed; ``entropy(n)`` returns n random bytes.
+
+        Args:
+            first: position of its first record; of a snapshot, the first that is not in it.
+            entropy: ``entropy(n)`` returns n random bytes.
+            magic: what kind of file it is.
+        """
         mark = bytes(byte or 0xA5 for byte in entropy(4))
         return cls(mark, int.from_bytes(entropy(4), "little"), first, magic)
 
     @classmethod
     def of(cls, identity: str, first: int, magic: bytes = MAGIC) -> "FileHeader":
-        """The header of a file of which a manifest says this."""
+        """The header of a file of which a manifest says this.
+
+        Args:
+            identity: mark and seed, as the manifest has them.
+            first: position of its first record.
+            magic: what kind of file it is.
+        """
         data = bytes.fromhex(identity)
         return cls(data[:4], int.from_bytes(data[4:], "little"), first, magic)
 
@@ -195,7 +207,13 @@ def encode_seal(header: FileHeader, index: int) -> bytes:
 
 
 def decode_head(header: FileHeader, data: Data, at: int) -> Head | None:
-    """The frame head at ``data[at:]``, or None if there is none or it is damaged."""
+    """The frame head at ``data[at:]``, or None if there is none or it is damaged.
+
+    Args:
+        header: the file's.
+        data: bytes of the file.
+        at: where in them a frame is expected.
+    """
     if len(data) - at < FRAME_SIZE:
         return None
     mark, length, index, unsynced, head_crc, payload_crc = _FRAME.unpack_from(data, at)

@@ -19,12 +19,12 @@ STEP = 1 << 20
 
 
 class Meter:
-    """Counts bytes and tells a :data:`Progress`, at most once a megabyte and at the end.
+    """Counts bytes and calls a :data:`Progress`, at most once a megabyte and at the end.
 
     Args:
         what: first argument of each call.
         total: bytes in all.
-        tell: who is told, if anyone.
+        tell: what to call, if anything.
 
     Attributes:
         base: bytes of the files before the present one.
@@ -34,14 +34,14 @@ class Meter:
         self._what = what
         self._total = total
         self._tell = tell
-        self._told = 0
+        self._reported = 0
         self.base = 0
 
     def at(self, done: int) -> None:
         """So much of the present file is done."""
         done += self.base
-        if self._tell is not None and done - self._told >= STEP:
-            self._told = done
+        if self._tell is not None and done - self._reported >= STEP:
+            self._reported = done
             self._tell(self._what, done, self._total)
 
     def finish(self) -> None:
@@ -69,6 +69,12 @@ def examine(
     disk: Disk, directory: Path, entry: SegmentEntry, tick: Callable[[int], None] | None = None
 ) -> ExaminedSegment:
     """Read one log file to its end.
+
+    Args:
+        disk: what the directory is on.
+        directory: the data directory.
+        entry: what the manifest says of the file.
+        tick: called with how many bytes of the file were read.
 
     Raises:
         LogCorruptError: the file is missing, or its header is damaged or another file's.
@@ -135,7 +141,13 @@ def gap(directory: Path, found: ExaminedSegment, following: SegmentEntry | None)
 
 
 def unnamed(disk: Disk, directory: Path, manifest: Manifest | None) -> list[tuple[str, int]]:
-    """Files of the log that the manifest does not name, and one that was not switched to; each with its size."""
+    """Files of the log that the manifest does not name, and one that was not switched to; each with its size.
+
+    Args:
+        disk: what the directory is on.
+        directory: the data directory.
+        manifest: None where there is none: then nothing is named.
+    """
     named = manifest.names if manifest else frozenset()
     return [
         (name, size_of(disk, directory / name))
@@ -150,6 +162,13 @@ def holds_records(disk: Disk, directory: Path, manifest: Manifest | None, name: 
 
     It does not if it has none, if the snapshot made it superfluous, or if it is a snapshot of records that the log has:
     one that was never finished, or was followed by another.
+
+    Args:
+        disk: what the directory is on.
+        directory: the data directory.
+        manifest: None where there is none.
+        name: the file.
+        size: its bytes.
     """
     if manifests.is_snapshot_name(name):
         return manifest is None or manifests.snapshot_last(name) >= manifest.segments[-1].first
@@ -174,6 +193,11 @@ def _is_obsolete(disk: Disk, directory: Path, manifest: Manifest, name: str) -> 
 
 def strays(disk: Disk, directory: Path, manifest: Manifest | None) -> list[str]:
     """The unnamed files, all safe to remove: what a crash leaves while a log file or a snapshot is being added.
+
+    Args:
+        disk: what the directory is on.
+        directory: the data directory.
+        manifest: None where there is none.
 
     Raises:
         LogCorruptError: one holds records.
@@ -209,6 +233,12 @@ def take_inventory(
 ) -> Iterator[tuple[ExaminedSegment, SegmentEntry | None]]:
     """Examine the snapshot and each log file in order; yields a log file with the manifest's next.
 
+    Args:
+        disk: what the directory is on.
+        directory: the data directory.
+        manifest: what the log is made of.
+        on_progress: called with how far it is.
+
     Raises:
         LogCorruptError: the snapshot is damaged, a file is missing, or a header is damaged or another file's.
         FormatError: a file is of a version this program does not read.
@@ -234,6 +264,12 @@ def take_inventory(
 
 def payloads_of(disk: Disk, directory: Path, found: ExaminedSegment, tick: Callable[[int], None]) -> Iterator[bytes]:
     """Read again the records of a file that was examined.
+
+    Args:
+        disk: what the directory is on.
+        directory: the data directory.
+        found: the file, as it was examined.
+        tick: called with how many bytes of the file were read.
 
     Raises:
         LogCorruptError: it no longer holds them.
@@ -268,6 +304,13 @@ def segment_payloads(
     disk: Disk, directory: Path, entry: SegmentEntry, following: SegmentEntry, tick: Callable[[int], None]
 ) -> Iterator[bytes]:
     """Read a sealed log file once, and prove meanwhile that it is whole and that ``following`` goes on from it.
+
+    Args:
+        disk: what the directory is on.
+        directory: the data directory.
+        entry: what the manifest says of the file.
+        following: the manifest's next file.
+        tick: called with how many bytes of the file were read.
 
     Raises:
         LogCorruptError: it is not, which shows when the records before the damage were handed out.

@@ -118,7 +118,7 @@ class Log:
         Args:
             directory: the data directory.
             disk: the real one by default.
-            on_progress: told how far checking and loading are.
+            on_progress: called with how far checking and loading are.
             segment_bytes: a log file of at least this size is followed by a new one.
             entropy: source of the random marks of new files.
 

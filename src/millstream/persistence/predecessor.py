@@ -26,6 +26,11 @@ from millstream.persistence.snapshot import damage, examine_snapshot
 def predecessor(disk: Disk, directory: Path, manifest: Manifest) -> Manifest | None:
     """A manifest of the same records without this one's snapshot; None if they are not all there.
 
+    Args:
+        disk: what the directory is on.
+        directory: the data directory.
+        manifest: the one whose snapshot cannot be used.
+
     Raises:
         OSError: the disk cannot be read.
     """
@@ -37,6 +42,11 @@ def predecessor(disk: Disk, directory: Path, manifest: Manifest) -> Manifest | N
 
 def fallback_of(disk: Disk, directory: Path, manifest: Manifest) -> Manifest | None:
     """What a start goes by in place of this manifest: its predecessor if the snapshot cannot be used, else None.
+
+    Args:
+        disk: what the directory is on.
+        directory: the data directory.
+        manifest: as read.
 
     Raises:
         OSError: the disk cannot be read.
@@ -52,6 +62,19 @@ def fallback_of(disk: Disk, directory: Path, manifest: Manifest) -> Manifest | N
     except FormatError:  # a newer program's
         return None
     return predecessor(disk, directory, manifest)
+
+
+def effective_manifest(disk: Disk, directory: Path, manifest: Manifest) -> Manifest:
+    """What a start goes by: this manifest, or its predecessor if its snapshot cannot be used.
+
+    Whatever reads a directory without starting on it must go by the same, or it would copy and report another log.
+
+    Args:
+        disk: what the directory is on.
+        directory: the data directory.
+        manifest: as read.
+    """
+    return fallback_of(disk, directory, manifest) or manifest
 
 
 def _candidates(manifest: Manifest, names: frozenset[str]) -> Iterator[Manifest]:
@@ -75,8 +98,7 @@ def _before(manifest: Manifest, first: int) -> tuple[SegmentEntry, ...]:
 
 def _is_whole(disk: Disk, directory: Path, manifest: Manifest) -> bool:
     try:
-        return not any(
-            gap(directory, found, following) for found, following in take_inventory(disk, directory, manifest)
-        )
+        inventory = take_inventory(disk, directory, manifest)
+        return not any(gap(directory, found, following) for found, following in inventory)
     except (LogCorruptError, FormatError):
         return False

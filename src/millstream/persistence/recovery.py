@@ -142,7 +142,13 @@ class Opened:
 
 
 def write_whole(disk: Disk, path: Path, data: Data) -> None:
-    """Make a new file with this content, on the medium; its name is durable after ``sync_directory``."""
+    """Make a new file with this content, on the medium; its name is durable after ``sync_directory``.
+
+    Args:
+        disk: where.
+        path: a name that is free.
+        data: all of its content.
+    """
     file = disk.create(path)
     try:
         put(file, data)
@@ -157,6 +163,12 @@ def stage_segment(
     """Make a new, empty log file. It belongs to the log once its name is durable and a manifest names it.
 
     It stays open for appending: when the manifest names it, nothing may keep the log from going on in it.
+
+    Args:
+        disk: what the directory is on.
+        directory: the data directory.
+        first: position of its first record.
+        entropy: ``entropy(n)`` returns n random bytes.
     """
     header = FileHeader.new(first, entropy)
     entry = SegmentEntry(segment_name(first), first, header.identity)
@@ -171,7 +183,13 @@ def stage_segment(
 
 
 def stage_manifest(disk: Disk, directory: Path, manifest: Manifest) -> None:
-    """Write a manifest, on the medium, under the name of one that is to be switched to."""
+    """Write a manifest, on the medium, under the name of one that is to be switched to.
+
+    Args:
+        disk: what the directory is on.
+        directory: the data directory.
+        manifest: the new one; the files it names are on the medium.
+    """
     write_whole(disk, directory / manifests.NEW_NAME, manifest.encode())
 
 
@@ -181,7 +199,13 @@ def name_manifest(disk: Disk, directory: Path) -> None:
 
 
 def switch_manifest(disk: Disk, directory: Path, manifest: Manifest) -> None:
-    """Make this the manifest, where no process has another one in memory; durable after ``sync_directory``."""
+    """Make this the manifest, where no process has another one in memory; durable after ``sync_directory``.
+
+    Args:
+        disk: what the directory is on.
+        directory: the data directory.
+        manifest: the new one; the files it names are on the medium.
+    """
     stage_manifest(disk, directory, manifest)
     name_manifest(disk, directory)
 
@@ -190,6 +214,12 @@ def recover(
     disk: Disk, directory: Path, entropy: Entropy, on_progress: Progress | None = None
 ) -> tuple[Opened, RecoveredLog]:
     """Bring a locked data directory to a state to append to, with everything that was found durable.
+
+    Args:
+        disk: what the directory is on.
+        directory: the data directory, locked by this process.
+        entropy: ``entropy(n)`` returns n random bytes.
+        on_progress: called with how far it is.
 
     Raises:
         LogCorruptError: records would be lost; nothing was changed.
@@ -272,7 +302,7 @@ def _sync_tail(disk: Disk, path: Path) -> None:
     try:
         file = disk.open_append(path)
     except FileNotFoundError:
-        return  # the survey says so better
+        return  # take_inventory names the file and what is lost
     try:
         datasync(file)
         file.drop_cache()

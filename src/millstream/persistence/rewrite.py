@@ -51,6 +51,12 @@ class Rewrite:
 def contents(disk: Disk, directory: Path, rewrite: Rewrite, on_progress: Progress | None = None) -> Iterator[bytes]:
     """The payloads of the source in order; if this comes to its end, they were all there.
 
+    Args:
+        disk: what the directory is on.
+        directory: the data directory.
+        rewrite: from ``Log.begin_rewrite``.
+        on_progress: called with how far it is.
+
     Raises:
         LogCorruptError: a file is damaged, or not the one that is meant.
         DiskError: the disk cannot be read.
@@ -72,6 +78,12 @@ def contents(disk: Disk, directory: Path, rewrite: Rewrite, on_progress: Progres
 
 def make(disk: Disk, directory: Path, rewrite: Rewrite, payloads: Iterable[bytes]) -> None:
     """Write the target, and read it back.
+
+    Args:
+        disk: what the directory is on.
+        directory: the data directory.
+        rewrite: from ``Log.begin_rewrite``.
+        payloads: one for each frame, in order.
 
     Raises:
         LogCorruptError: what was written cannot be read back.

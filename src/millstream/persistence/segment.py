@@ -190,7 +190,14 @@ def salvage(file: DiskFile, header: FileHeader, start: int, number: int) -> Iter
 
 
 def frame_ends(file: DiskFile, header: FileHeader, start: int, size: int) -> Iterator[tuple[int, int]]:
-    """Steps over frames that are known to be whole: how many records of the file there are so far, and where it is."""
+    """Steps over frames that are known to be whole: how many records of the file there are so far, and where it is.
+
+    Args:
+        file: open for reading.
+        header: the file's.
+        start: byte where a frame begins.
+        size: byte at which to stop.
+    """
     at = start
     while at < size and (head := decode_head(header, file.read_at(at, FRAME_SIZE), 0)) is not None:
         at += FRAME_SIZE + head.length

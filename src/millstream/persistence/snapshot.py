@@ -36,6 +36,12 @@ def new_entry(last: int, entropy: Entropy) -> SnapshotEntry:
 def write_snapshot(disk: Disk, directory: Path, entry: SnapshotEntry, payloads: Iterable[bytes]) -> None:
     """Make the file, sealed and on the medium; its name is durable after ``sync_directory``.
 
+    Args:
+        disk: what the directory is on.
+        directory: the data directory.
+        entry: its name and identity; nothing may have the name.
+        payloads: one for each frame, in order.
+
     Raises:
         OSError: the disk failed or is full; a part of the file may be left.
     """
@@ -79,6 +85,12 @@ def examine_snapshot(
 ) -> ScanResult:
     """Read a snapshot to its end; the result's ``records`` are its payloads.
 
+    Args:
+        disk: what the directory is on.
+        directory: the data directory.
+        entry: what the manifest says of the file.
+        tick: called with how many bytes of the file were read.
+
     Raises:
         LogCorruptError: it is missing, or its header is damaged or another file's.
         FormatError: it is of a version this program does not read.
@@ -97,6 +109,11 @@ def examine_snapshot(
 def sealed_size(disk: Disk, directory: Path, entry: SnapshotEntry) -> int:
     """Bytes of a snapshot that was made a moment ago; only whether it has its seal is looked at.
 
+    Args:
+        disk: what the directory is on.
+        directory: the data directory.
+        entry: what the manifest says of the file.
+
     Raises:
         LogCorruptError: it is not there, not the right one, or not sealed.
         OSError: the disk cannot be read.
@@ -114,7 +131,13 @@ def sealed_size(disk: Disk, directory: Path, entry: SnapshotEntry) -> int:
 
 
 def damage(directory: Path, entry: SnapshotEntry, result: ScanResult) -> LogCorruptError | None:
-    """Why a snapshot cannot be used: the error to raise, or None."""
+    """Why a snapshot cannot be used: the error to raise, or None.
+
+    Args:
+        directory: the data directory.
+        entry: the snapshot.
+        result: of :func:`examine_snapshot`.
+    """
     if result.state is TailState.WHOLE and result.sealed:
         return None
     path = directory / entry.name
@@ -132,6 +155,12 @@ def snapshot_payloads(
     disk: Disk, directory: Path, entry: SnapshotEntry, tick: Callable[[int], None] | None = None
 ) -> Iterator[bytes]:
     """The payloads in order, a whole snapshot's or an error at the end; memory is bounded by the largest.
+
+    Args:
+        disk: what the directory is on.
+        directory: the data directory.
+        entry: what the manifest says of the file.
+        tick: called with how many bytes of the file were read.
 
     Raises:
         LogCorruptError: the file is damaged; payloads that were handed out already are as they were written.

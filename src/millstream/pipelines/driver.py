@@ -104,7 +104,7 @@ def run(app: "App", confs: dict[str, str]) -> int:
 
     _let_workers_import()
     logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of every call from Java at INFO
-    # Spark's own log would bury ours: what ends a query is logged here in one line.
+    # Spark's own log would hide ours: what ends a query is logged here in one line.
     spark = session("millstream run", quick=False, quiet=False, **{"spark.log.level": "OFF"} | confs)
     runners = [PipelineRunner(pipeline, spark) for pipeline in app.pipelines]
     try:

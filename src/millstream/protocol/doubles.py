@@ -23,7 +23,11 @@ def text(value: float) -> bytes:
 
 
 def _shortest(value: float) -> str:
-    """A positive number's shortest digits, placed as Redis places them."""
+    """A positive number's shortest digits, placed as Redis places them.
+
+    Python's ``repr`` finds the digits; where it puts the point, and when it begins to write an exponent, is another
+    matter than in Redis, so they are taken apart and put together again.
+    """
     mantissa, _, exponent = repr(value).partition("e")
     whole, _, part = mantissa.partition(".")
     digits = (whole + part).lstrip("0")

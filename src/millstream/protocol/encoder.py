@@ -1,4 +1,9 @@
-"""From reply values to bytes, in RESP2 or RESP3; the table of types is in :mod:`millstream.replies`."""
+"""From reply values to bytes, in RESP2 or RESP3; the table of types is in :mod:`millstream.replies`.
+
+A reply becomes few buffers: each costs more to hand to the kernel than to copy, as long as it is small, and a large one
+is never copied, since the same string may be owed to thousands of clients. RESP2 has no type for most of RESP3's; what
+it writes in their place is what Redis writes (source: https://redis.io/docs/latest/develop/reference/protocol-spec/).
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -110,6 +115,7 @@ def _nil_array(out: list[Buffer], value: NilArray, resp: int) -> None:  # noqa: 
     out.append(_NULL_ARRAY2 if resp == 2 else _NULL3)
 
 
+# RESP2 knows neither booleans nor doubles: a number and a string stand for them, as Redis has it
 def _bool(out: list[Buffer], value: bool, resp: int) -> None:
     if resp == 2:
         out.append(b":%d\r\n" % value)
@@ -150,6 +156,7 @@ def _list(out: list[Buffer], value: list[Reply], resp: int) -> None:
     _items(out, value, resp)
 
 
+# In RESP2 a map is a list of keys and values in turn, and sets and pushes are lists
 def _map(out: list[Buffer], value: Map, resp: int) -> None:
     out.append(b"*%d\r\n" % (2 * len(value.pairs)) if resp == 2 else b"%%%d\r\n" % len(value.pairs))
     for pair in value.pairs:
@@ -170,6 +177,7 @@ def _push(out: list[Buffer], value: Push, resp: int) -> None:
     _items(out, value.items, resp)
 
 
+# A reply that never changes (COMMAND DOCS) is written once for each protocol
 def _fixed(out: list[Buffer], value: Fixed, resp: int) -> None:
     written = value.written.get(resp)
     if written is None:

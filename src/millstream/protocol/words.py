@@ -1,10 +1,23 @@
-"""Splitting an inline command into words, by the quoting rules a person typing at a socket knows from Redis."""
+"""Splitting an inline command into words, by the quoting rules a person typing at a socket knows from Redis.
 
-_BLANK = frozenset(b" \n\r\t\v\f")
-_END_OF_WORD = frozenset(b" \n\r\t")
-_ESCAPES = {ord("n"): 10, ord("r"): 13, ord("t"): 9, ord("b"): 8, ord("a"): 7}
-_HEX = frozenset(b"0123456789abcdefABCDEF")
-_DOUBLE, _SINGLE, _BACKSLASH, _X = ord('"'), ord("'"), ord("\\"), ord("x")
+Source: ``sdssplitargs`` of Redis (https://github.com/redis/redis/blob/7.0/src/sds.c), which redis-cli uses as well.
+"""
+
+import re
+
+# What separates words; of these the last two are part of a word that they stand in, as they are in Redis
+_BLANKS = re.compile(rb"[ \n\r\t\v\f]*")
+# A word as it may begin or end with one quoted part, behind which a blank or the end must come. No two alternatives
+# fit the same bytes, so a line of any length is matched in one pass.
+_WORD = re.compile(
+    rb"""([^ \n\r\t"']*)
+    (?: "((?: [^"\\] | \\. )*)" (?=[ \n\r\t\v\f]|\Z)
+    |   '((?: [^'\\] | \\' | \\(?!') )*)' (?=[ \n\r\t\v\f]|\Z)
+    |   (?=[ \n\r\t]|\Z) )""",
+    re.DOTALL | re.VERBOSE,
+)
+_ESCAPED = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|(.))", re.DOTALL)
+_CONTROLS = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"a": b"\a"}
 
 
 def split_words(line: bytes) -> list[bytes] | None:
@@ -14,68 +27,21 @@ def split_words(line: bytes) -> list[bytes] | None:
     blank or the end. What follows a NUL byte is not seen, as in Redis.
     """
     line = line.partition(b"\0")[0]
-    if _DOUBLE not in line and _SINGLE not in line:
+    if b'"' not in line and b"'" not in line:
         return line.split()
     words: list[bytes] = []
-    at, end = 0, len(line)
-    while True:
-        while at < end and line[at] in _BLANK:
-            at += 1
-        if at == end:
-            return words
-        word = bytearray()
-        moved = _word(line, at, word)
-        if moved is None:
+    at = 0
+    while (at := _BLANKS.match(line, at).end()) < len(line):  # type: ignore[union-attr] # it matches nothing, too
+        found = _WORD.match(line, at)
+        if found is None:
             return None
-        at = moved
-        words.append(bytes(word))
+        plain, double, single = found.groups(b"")
+        words.append(plain + _ESCAPED.sub(_escaped, double) + single.replace(b"\\'", b"'"))
+        at = found.end()
+    return words
 
 
-def _word(line: bytes, at: int, word: bytearray) -> int | None:
-    """Read one word, which may begin or end with a quoted part; returns where it ends, None if unbalanced."""
-    end = len(line)
-    while at < end and line[at] not in _END_OF_WORD:
-        if line[at] == _DOUBLE:
-            return _double(line, at + 1, word)
-        if line[at] == _SINGLE:
-            return _single(line, at + 1, word)
-        word.append(line[at])
-        at += 1
-    return at
-
-
-def _double(line: bytes, at: int, word: bytearray) -> int | None:
-    end = len(line)
-    while at < end:
-        char = line[at]
-        if char == _BACKSLASH and at + 3 < end and line[at + 1] == _X and {*line[at + 2 : at + 4]} <= _HEX:
-            word.append(int(line[at + 2 : at + 4], 16))
-            at += 4
-        elif char == _BACKSLASH and at + 1 < end:
-            word.append(_ESCAPES.get(line[at + 1], line[at + 1]))
-            at += 2
-        elif char == _DOUBLE:
-            return _closed(line, at + 1)
-        else:
-            word.append(char)
-            at += 1
-    return None
-
-
-def _single(line: bytes, at: int, word: bytearray) -> int | None:
-    end = len(line)
-    while at < end:
-        char = line[at]
-        if char == _BACKSLASH and at + 1 < end and line[at + 1] == _SINGLE:
-            word.append(_SINGLE)
-            at += 2
-        elif char == _SINGLE:
-            return _closed(line, at + 1)
-        else:
-            word.append(char)
-            at += 1
-    return None
-
-
-def _closed(line: bytes, at: int) -> int | None:
-    return at if at == len(line) or line[at] in _BLANK else None
+def _escaped(found: "re.Match[bytes]") -> bytes:
+    """What an escape within double quotes stands for; one that is not known stands for its letter."""
+    code, letter = found.groups()
+    return bytes([int(code, 16)]) if code else _CONTROLS.get(letter, letter)

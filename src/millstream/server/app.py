@@ -320,7 +320,13 @@ class Server:
     # ------------------------------------------------------------------ what connections call
 
     def admit(self, connection: Connection, transport: asyncio.Transport, *, is_unix: bool) -> str | None:
-        """Open a session for a new connection, or say why not."""
+        """Open a session for a new connection, or say why not.
+
+        Args:
+            connection: the new one.
+            transport: its socket; asked for the addresses.
+            is_unix: it came in by the unix socket.
+        """
         self._transports.add(connection)
         config = self.node.config
         # One more by the unix socket: whoever may open that is to find out who takes the places, and CLIENT KILL
@@ -334,7 +340,7 @@ class Server:
                 return DENIED
             keep_alive(transport.get_extra_info("socket"))
         path = self.settings.unixsocket
-        connection.session = self.node.open_session(
+        connection.session = self.node.sessions.open(
             self.clock.now(),
             addr=show_address(peer, path),
             laddr=show_address(transport.get_extra_info("sockname"), path),
@@ -348,7 +354,7 @@ class Server:
         self._connections.pop(connection.session.id, None)
         self._slow.pop(connection, None)
         self.gate.holders.pop(connection, None)
-        self.node.close_session(connection.session)
+        self.node.sessions.close(connection.session)
 
     def gone(self, connection: Connection) -> None:
         """A connection is closed."""

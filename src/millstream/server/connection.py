@@ -68,36 +68,34 @@ class ConnectionHost(Protocol):
     sample_at: float
 
     def admit(self, connection: "Connection", transport: asyncio.Transport, *, is_unix: bool) -> str | None:
-        """Open a session for a new connection, or say why not."""
-        ...
+        """Open a session for a new connection, or say why not.
+
+        Args:
+            connection: the new one.
+            transport: its socket.
+            is_unix: it came in by the unix socket.
+        """
 
     def forget(self, connection: "Connection") -> None:
         """It is closing: nothing is run or waited for in its name any more."""
-        ...
 
     def gone(self, connection: "Connection") -> None:
         """It is closed."""
-        ...
 
     def after_commands(self) -> None:
         """Commands have run: see to everything but the reply to the one who asked."""
-        ...
 
     def empty_outbox(self) -> None:
         """Hand the node's replies and messages to the connections they are for."""
-        ...
 
     def sample(self) -> None:
         """Keep what was done until now, for INFO's rates."""
-        ...
 
     def watch_slow(self, connection: "Connection") -> None:
         """Look at this connection's output from time to time, until it is small again."""
-        ...
 
     def fail(self, error: StorageError) -> None:
         """The disk failed: show nobody anything more."""
-        ...
 
 
 class Connection(asyncio.Protocol):
@@ -108,27 +106,10 @@ class Connection(asyncio.Protocol):
         is_unix: it came in by the unix socket.
     """
 
-    __slots__ = (
-        "_again",
-        "_blocked",
-        "_closed",
-        "_ending",
-        "_eof",
-        "_forgotten",
-        "_full",
-        "_held",
-        "_is_unix",
-        "_paused",
-        "_queued",
-        "_reader",
-        "_reads",
-        "_received",
-        "_sent",
-        "_server",
-        "_transport",
-        "session",
-        "slow_since",
-    )
+    __slots__ = (  # noqa: SIM905 - one on a line would take a line for each
+        "_again _blocked _closed _ending _eof _forgotten _full _held _is_unix _paused _queued _reader _reads "
+        "_received _sent _server _transport session slow_since"
+    ).split()
 
     session: "Session"
 
@@ -137,7 +118,7 @@ class Connection(asyncio.Protocol):
         self._is_unix = is_unix
         self._reader = CommandReader()
         self._transport: asyncio.Transport
-        self._held = HeldReplies(server.gate, self)
+        self._held = HeldReplies(server.gate, self)  # what waits for the disk; nothing where no log is kept
         self._queued = 0  # bytes of the commands queued by MULTI
         self._blocked = False  # a command waits in the node
         self._full = False  # the transport asked for no more

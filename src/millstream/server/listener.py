@@ -66,7 +66,14 @@ def _bound(family: int, kind: int, protocol: int, address: tuple[object, ...]) -
 
 
 def tcp_sentence(host: str, port: int, error: OSError, option: str = "--port") -> str:
-    """Why a TCP address cannot be used, and what to do."""
+    """Why a TCP address cannot be used, and what to do.
+
+    Args:
+        host: as the command line has it.
+        port: the same.
+        error: what the system said.
+        option: what the command line calls the port.
+    """
     where = f"{host}:{port}"
     code = error.errno
     if code == errno.EADDRINUSE:
@@ -122,7 +129,13 @@ def _clear(path: Path) -> None:
 
 
 def tcp_url(host: str, port: int, scheme: str = "redis") -> str:
-    """The URL for a client on this machine."""
+    """The URL for a client on this machine.
+
+    Args:
+        host: that the server listens at; a wildcard becomes the loopback address.
+        port: of the listener.
+        scheme: ``redis``, or ``rediss`` for TLS.
+    """
     reachable = _WILDCARDS.get(host, host)
     return f"{scheme}://[{reachable}]:{port}" if ":" in reachable else f"{scheme}://{reachable}:{port}"
 

@@ -58,7 +58,7 @@ async def _serve(settings: Settings) -> int:
         try:
             await server.start()
             gc.freeze()  # what was loaded stays: the collector need not walk it
-            make_room(server)
+            reserve_descriptors(server)
         except MillstreamError as error:
             console.print(f"millstream: {error}", markup=False, soft_wrap=True)
             return 1
@@ -85,11 +85,11 @@ def _on_signal(server: Server, ending: Ending, number: signal.Signals) -> None:
     server.request_stop()
 
 
-def make_room(server: Server) -> None:
+def reserve_descriptors(server: Server) -> None:
     """Take the descriptors that ``maxclients`` may need, or lower ``maxclients`` to what may be had, as Redis does.
 
     Raises:
-        UsageError: not even the server's own files have room.
+        UsageError: not even the server's own files may be opened.
     """
     config, encrypted = server.node.config, server.settings.tls is not None
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -99,10 +99,10 @@ def make_room(server: Server) -> None:
             "(ulimit -n) to that and one for each client"
         )
     config.clients_possible = functools.partial(clients_possible, encrypted=encrypted)
-    room = config.clients_possible(config.max_clients)
-    if room < config.max_clients:
-        log.warning("the system allows %d open files, so maxclients is lowered to %d (see ulimit -n)", hard, room)
-        config.set([("maxclients", str(room))])
+    possible = config.clients_possible(config.max_clients)
+    if possible < config.max_clients:
+        log.warning("the system allows %d open files, so maxclients is lowered to %d (see ulimit -n)", hard, possible)
+        config.set([("maxclients", str(possible))])
 
 
 def clients_possible(wanted: int, *, encrypted: bool) -> int:
@@ -143,7 +143,13 @@ class RecoveryProgress:
         self._tasks: dict[str, int] = {}
 
     def tell(self, doing: str, done: int, total: int) -> None:
-        """How far it is."""
+        """How far it is.
+
+        Args:
+            doing: ``check`` or ``load``.
+            done: bytes so far.
+            total: bytes in all.
+        """
         if not self._shown or total < _PROGRESS_FROM:
             return
         if not self._tasks:

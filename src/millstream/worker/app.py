@@ -234,6 +234,9 @@ class App(Registering, Publishing):
             url: the server, if not the app's own.
             health: host and port for ``/healthz``, ``/readyz`` and ``/metrics``.
             health_allow: names by which they may be asked, beside addresses, loopback names and this machine's.
+
+        Raises:
+            SystemExit: always, with the exit code.
         """
         if url is not None:
             self.url = url

@@ -94,7 +94,13 @@ class Broker:
         self.raise_errors = True
 
     async def publish(self, stream: str, content: Any, **options: Any) -> str:
-        """As :meth:`App.publish`."""
+        """As :meth:`App.publish`.
+
+        Args:
+            stream: key of the stream.
+            content: of the entry.
+            options: as there.
+        """
         return await self.app.publish(stream, content, **options)
 
     async def run_until_idle(self, patience: float = 10.0) -> None:

@@ -119,14 +119,14 @@ class Life:
                 assert str(reply).startswith("MISCONF"), reply
             self.acknowledged = self.sent
 
-    def judge(self) -> None:
+    def check_outcome(self) -> None:
         """The start that follows."""
         home = self.folder / "data"
         log, recovery = Log.open(home)
         node = Node(Config(), log)
         node.recover(recovery.payloads())
         clock = ManualClock()
-        outcome = node.execute(node.open_session(clock.now()), to_words(["XRANGE", "s", "-", "+"]), clock.now())
+        outcome = node.execute(node.sessions.open(clock.now()), to_words(["XRANGE", "s", "-", "+"]), clock.now())
         assert outcome is not None
         found = [int(entry_id.partition(b"-")[0]) for entry_id, _ in decode(b"".join(outcome.buffers))]
         log.close()
@@ -147,7 +147,7 @@ def survived(folder: Path, made: Path, fault: CallFault | None) -> Life:
     """One life and the start after it."""
     try:
         life = Life(folder / "life", made, fault).live()
-        life.judge()
+        life.check_outcome()
     except AssertionError as error:
         raise AssertionError(f"{fault}: {error}") from error
     return life

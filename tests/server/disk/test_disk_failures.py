@@ -95,13 +95,13 @@ class Life:
             self.given.append(payload)
             return position
 
-        self.log.append = noted  # type: ignore[method-assign] # the ledger stands at the log's door
+        self.log.append = noted  # type: ignore[method-assign] # what is appended is noted at the log's door
         self.node = Node(Config(), self.log)
         # the test says when it is tried again
         self.guard = DiskGuard(self.log, self.node.journal, lambda: 0, self.clock, tries=(1000.0, 1000.0))
         self.committer = Committer(self.log, self.fsync, self.guard, self.fail)  # type: ignore[arg-type] # parametrised
         self.committer.begin()
-        self.sessions = [self.node.open_session(self.clock.now()) for _ in range(2)]
+        self.sessions = [self.node.sessions.open(self.clock.now()) for _ in range(2)]
         for line in WORK:
             await self.step(line)
         if not self.ended:
@@ -165,8 +165,8 @@ class Life:
         self.was_full = True
         twin = Node(Config())
         twin.recover(self.given[: self.log.durable])
-        other = twin.open_session(self.clock.now())
-        fresh = self.node.open_session(self.clock.now())
+        other = twin.sessions.open(self.clock.now())
+        fresh = self.node.sessions.open(self.clock.now())
         appended = self.log.appended
         for line in LOOKS:
             outcome = self.node.execute(fresh, to_words(line.split()), self.clock.now())
@@ -182,7 +182,7 @@ class Life:
             assert outcome is not None
             assert b"".join(outcome.buffers).startswith(b"-MISCONF")
         assert self.log.appended == appended
-        self.node.close_session(fresh)
+        self.node.sessions.close(fresh)
         self.committer.retry()
         await self.settled()
         if not self.ended:

@@ -108,7 +108,7 @@ class Client:
     async def _write(self, line: Line, numbers: list[int]) -> None:
         await line.ask(("XADD", self.key, "*", "n", numbers[0]))
 
-    def judge(self, client: redis.Redis) -> int:
+    def check(self, client: redis.Redis) -> int:
         """Compare the server with the record; how many acknowledged entries were found.
 
         What was in doubt and is there counts as acknowledged from now on.
@@ -158,9 +158,9 @@ class Transactor(Client):
     def _may_be(self, kept: list[int], numbers: list[int]) -> bool:
         return kept in ([], numbers)
 
-    def judge(self, client: redis.Redis) -> int:
+    def check(self, client: redis.Redis) -> int:
         """The two streams are the same, too."""
-        found = super().judge(client)
+        found = super().check(client)
         assert numbers_in(client, self.key) == numbers_in(client, f"{self.key}:too")
         return found
 
@@ -189,9 +189,9 @@ class Acker(Client):
             self.acked.update(ids)
         self.acknowledged.pop()
 
-    def judge(self, client: redis.Redis) -> int:
+    def check(self, client: redis.Redis) -> int:
         """Nothing acknowledged is pending; everything that was read and not acknowledged is, but for one in doubt."""
-        found = super().judge(client)
+        found = super().check(client)
         if not client.exists(self.key) or not client.xinfo_groups(self.key):
             assert not self.read
             return found

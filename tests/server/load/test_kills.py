@@ -57,7 +57,7 @@ def with_all(server: ServerProcess, clients: list[Client]) -> int:
     """Start; everybody finds what it was promised; how much that was."""
     server.start()
     with server.client() as client:
-        return sum(one.judge(client) for one in clients)
+        return sum(one.check(client) for one in clients)
 
 
 def test_a_server_killed_again_and_again_has_all_it_acknowledged(tmp_path: Path) -> None:

@@ -99,13 +99,7 @@ def _findings(target: str | None, pending_ms: int, streams: int, tell: "Tell") -
 
 def _show(output: Output, findings: list["Finding"]) -> None:
     """One line for what is fine, three for what is not; a table would be too wide to read."""
-    output.table(
-        Table(
-            "findings",
-            _FINDINGS[:3],
-            [(f.level, f.check, f.what) for f in findings],
-        )
-    )
+    output.table(Table("findings", _FINDINGS[:3], [(f.level, f.check, f.what) for f in findings]))
     for finding in findings:
         if finding.why or finding.advice:
             click.echo(printable(f"\n{finding.level}: {finding.check}: {finding.what}"))

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class DataDirectory(click.Path):
-    """A path; the URL of a server is told apart, of which a path would be made otherwise."""
+    """A path. The URL of a server is refused, since click would take it for the name of a directory."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """See click."""
         if "://" in str(value):
             self.fail(
                 f"{value!r} is a URL, and this reads files: name the data directory, on the machine where it is. "
-                "CONFIG GET dir tells that of a server of ours",
+                "CONFIG GET dir asks a Millstream for it",
                 param,
                 ctx,
             )
@@ -89,7 +89,7 @@ def check(directory: Path, form: str) -> None:
       foreign   a file is another log's, or the manifest does not name it
       manifest  the manifest is damaged or missing
       snapshot  the snapshot is damaged
-      illegible a record is as it was written, but none that this Millstream can apply; a start is refused
+      illegible a record's checksum is right, but this Millstream cannot apply it; a start is refused
       newer     not damaged, but written by a newer Millstream, which alone can read it
 
     \b
@@ -97,8 +97,8 @@ def check(directory: Path, form: str) -> None:
       millstream log check /var/lib/millstream
       millstream log check data -o json | jq .problems
 
-    Exit code: 0 nothing is wrong, 1 something is (or DIR cannot be read, or holds no log), 2 the command line cannot
-    be meant so.
+    Exit code: 0 nothing is wrong, 1 something is (or DIR cannot be read, or holds no log), 2 the command line is
+    invalid.
     """
     with exits("millstream log check"):
         from millstream.maintenance.log.examine import advice, examine_directory  # noqa: PLC0415 - help does not need it
@@ -309,7 +309,7 @@ def cut(directory: Path, place: str, yes: bool) -> None:
 
         name, colon, offset = place.rpartition(":")
         if not colon or not offset.isdecimal():
-            raise UsageError(f"{place!r} is no place: give FILE:OFFSET as `millstream log check` shows it")
+            raise UsageError(f"{place!r} is invalid: give FILE:OFFSET as `millstream log check` shows it")
         output, directory = Output(), directory.absolute()
         try:
             with FrozenView(RealDisk(), directory) as view:

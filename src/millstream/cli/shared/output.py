@@ -98,6 +98,11 @@ def output_option(command: Command) -> Command:
     return option(command)
 
 
+def url_option(command: Command) -> Command:
+    """The option ``--url`` of every subcommand that asks a server."""
+    return click.option("--url", help="Server. Default: MILLSTREAM_URL, REDIS_URL, redis://127.0.0.1:6379/0.")(command)
+
+
 class Output:
     """Where a subcommand shows what it found.
 
@@ -285,14 +290,14 @@ class _Lines:
 
     def __init__(self, output: Output, names: Mapping[str, str], unit: str) -> None:
         self._output, self._names, self._unit = output, names, unit
-        self._told = time.monotonic()
+        self._last = time.monotonic()
 
     def tell(self, doing: str, done: int, total: int) -> None:
         """See :data:`Tell`."""
         now = time.monotonic()
-        if now - self._told < _LINE_EVERY:
+        if now - self._last < _LINE_EVERY:
             return
-        self._told = now
+        self._last = now
         kind: Kind = "bytes" if self._unit == "bytes" else "count"
         unit = "" if self._unit == "bytes" else f" {self._unit}"
         share = f" ({100 * done // total} %)" if total else ""

@@ -93,8 +93,8 @@ def archive(  # noqa: PLR0917 - click passes every option by name
     Read archive and stream as one table (docs/archive.md), or write entries into a stream again (millstream replay):
       spark.read.format("millstream").option("url", URL).option("stream", "orders").option("archive", "/data/archive")
 
-    Exit code: 0 done or stopped as asked, 1 it could not go on (mend that and run it again), 2 the command line cannot
-    be meant so. Needs a Java 17+ runtime and: pip install 'millstream[spark]'. docs/archive.md says what is promised.
+    Exit code: 0 done or stopped as asked, 1 it could not go on (mend that and run it again), 2 the command line is
+    invalid. Needs a Java 17+ runtime and: pip install 'millstream[spark]'. docs/archive.md says what is promised.
     """
     with exits("millstream archive"):
         seconds = span("--every", every, "s") / 1000

@@ -2,7 +2,7 @@
 
 import click
 
-from millstream.cli.shared.output import Column, Output, Table, exits, output_option
+from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
 from millstream.errors import UsageError
 
 _QUERIES = (
@@ -17,7 +17,7 @@ _QUERIES = (
     Column("lag", "count", rank=1),
     Column("total_rows", "count", "rows since its start", rank=7),
     Column("started_ms", "time", rank=11),
-    Column("at_ms", "time", "last heard of", rank=6),
+    Column("at_ms", "time", "last report", rank=6),
     Column("host", rank=12),
     Column("pid", rank=13),
     Column("error", "prose", "last error", rank=2),
@@ -37,18 +37,16 @@ def spark() -> None:
 
 
 @spark.command()
-@click.option("--url", help="The server.")
+@url_option
 @click.option("--json", "as_json", is_flag=True, help="The same as -o json.")
 @output_option
 def ls(url: str | None, as_json: bool, form: str) -> None:
-    """List the queries that told this server about themselves, the last heard of first.
+    """List the queries that report to this server, those that reported last first.
 
     The pipelines of `millstream run` do, and any PySpark program after millstream.spark.watch(spark, url). A query is
     `running`, `stopped` (in order, or at its end), `failed` (the error is its last), or `gone`: its driver was killed
-    or is cut off. Its history is in the stream millstream:spark:progress. One is forgotten 30 days after it was last
-    heard of.
-
-    The server is --url, else MILLSTREAM_URL, else REDIS_URL, else redis://127.0.0.1:6379/0.
+    or is cut off. Its history is in the stream millstream:spark:progress. One is forgotten 30 days after its last
+    report.
 
     \b
     Examples:
@@ -74,6 +72,6 @@ def ls(url: str | None, as_json: bool, form: str) -> None:
                 "queries",
                 columns,
                 [[row[column.name] for column in columns] for row in rows],
-                empty="No query has told this server about itself.",
+                empty="No query has reported to this server.",
             )
         )

@@ -2,13 +2,13 @@
 
 import click
 
-from millstream.cli.shared.output import Column, Output, Table, exits, output_option
+from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
 from millstream.cli.shared.printing import Kind
 
 
 @click.command()
 @click.argument("query")
-@click.option("--url", help="Server. Default: MILLSTREAM_URL, REDIS_URL, redis://127.0.0.1:6379/0.")
+@url_option
 @click.option("--stream", metavar="KEYS", help="These streams only: one key, or several with commas.")
 @click.option(
     "--stream-pattern", "--pattern", metavar="GLOB", help="Keys like this (as SCAN MATCH). Default: all streams."
@@ -36,7 +36,7 @@ def sql(query: str, url: str | None, stream: str | None, stream_pattern: str | N
       millstream sql 'SELECT stream, `group`, lag FROM groups ORDER BY lag DESC LIMIT 10' --stream-pattern 'orders*'
       millstream sql "SELECT reason, count(*) FROM dead GROUP BY 1" --stream orders -o json
 
-    Exit code: 0 done, 2 the query or an option cannot be meant, 1 anything else, 130 interrupted.
+    Exit code: 0 done, 2 the query or an option is invalid, 1 anything else, 130 interrupted.
     """
     from millstream.client.url import find_url  # noqa: PLC0415 - help does not need it
 

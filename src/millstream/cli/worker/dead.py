@@ -9,7 +9,8 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from millstream.cli.shared.asking import ask
-from millstream.cli.shared.output import FAILED, Column, Output, Table, exits, output_option
+from millstream.cli.shared.confirm import confirm
+from millstream.cli.shared.output import FAILED, Column, Output, Table, exits, output_option, url_option
 from millstream.cli.shared.printing import in_one_line
 from millstream.cli.shared.time_options import TIME_HELP, instant
 from millstream.cli.worker.letters import readable, users_part
@@ -148,7 +149,7 @@ def _where(command: Command) -> Command:
     """The options that say which dead-letter stream."""
     for option in (
         click.option("--key", metavar="KEY", help="The dead-letter stream, if it is not <stream>:dead."),
-        click.option("--url", help="Server. Default: MILLSTREAM_URL, REDIS_URL, redis://127.0.0.1:6379/0."),
+        url_option,
     ):
         command = option(command)
     return command
@@ -382,12 +383,8 @@ def _question(wanted: "list[StoredLetter]", place: str, all_groups: bool) -> str
 
 
 def _agree(command: str, question: str, count: int, yes: bool) -> None:
-    if yes or not count:
-        return
-    if not sys.stdin.isatty():
-        raise UsageError(f"{question} Nobody can be asked here; say --yes to {command}")
-    if not click.confirm(question, err=True):
-        raise UsageError("nothing was done")
+    if count and not yes:
+        confirm(question, command)
 
 
 def _row(one: "StoredLetter") -> tuple[object, ...]:

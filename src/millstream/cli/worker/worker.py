@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from millstream.cli.shared.asking import ask
-from millstream.cli.shared.output import Column, Output, Table, exits, output_option
+from millstream.cli.shared.output import Column, Output, Table, exits, output_option, url_option
 from millstream.cli.shared.time_options import SPAN_HELP, span
 from millstream.errors import MillstreamError, UsageError
 
@@ -171,11 +171,6 @@ _TIMES = (
 )
 
 
-def _server(command: Command) -> Command:
-    option = click.option("--url", help="Server. Default: MILLSTREAM_URL, REDIS_URL, redis://127.0.0.1:6379/0.")
-    return option(command)
-
-
 def _waiting(command: Command) -> Command:
     option = click.option(
         "--wait",
@@ -195,7 +190,7 @@ def worker() -> None:
 
 
 @worker.command(help=LS, context_settings=_WIDE)
-@_server
+@url_option
 @output_option
 def ls(url: str | None, form: str) -> None:
     """See ``LS``."""
@@ -211,7 +206,7 @@ def ls(url: str | None, form: str) -> None:
 
 @worker.command(help=SHOW, context_settings=_WIDE)
 @click.argument("id", metavar="ID")
-@_server
+@url_option
 @output_option
 def show(id: str, url: str | None, form: str) -> None:  # noqa: A002 - click's argument
     """See ``SHOW``."""
@@ -288,7 +283,7 @@ def _order(name: "Order", text: str) -> None:
     @click.argument("ids", metavar="[ID]...", nargs=-1)
     @click.option("--all", "everyone", is_flag=True, help="All workers that are alive.")
     @(_waiting if name != "quiet" else _as_it_is)
-    @_server
+    @url_option
     def command(ids: tuple[str, ...], everyone: bool, url: str | None, wait: bool = False) -> None:
         _tell(url, ids, name, everyone, wait)
 
@@ -304,7 +299,7 @@ _order("stop", STOP)
 @click.option("--reason", required=True, help="Why, for whoever looks later.")
 @click.option("--by", help="Who. Default: this user and host.")
 @click.option("--ahead", is_flag=True, help="Also where there is no such stream or group yet.")
-@_server
+@url_option
 def pause(stream: str, group: str, reason: str, by: str | None, ahead: bool, url: str | None) -> None:
     """See ``PAUSE``."""
     from millstream.worker.registry import lookup, protocol  # noqa: PLC0415 - help does not need it
@@ -322,7 +317,7 @@ def pause(stream: str, group: str, reason: str, by: str | None, ahead: bool, url
 @worker.command(help=RESUME, context_settings=_WIDE)
 @click.argument("target", metavar="STREAM|ID")
 @click.argument("group", required=False)
-@_server
+@url_option
 def resume(target: str, group: str | None, url: str | None) -> None:
     """See ``RESUME``."""
     from millstream.worker.registry import protocol  # noqa: PLC0415 - help does not need it
@@ -346,7 +341,7 @@ def resume(target: str, group: str | None, url: str | None) -> None:
 @click.argument("stream")
 @click.argument("group", required=False)
 @click.option("--idle", default="1h", show_default=True, metavar="SPAN", help=f"Idle for this long: {SPAN_HELP}.")
-@_server
+@url_option
 @output_option
 def reap(stream: str, group: str | None, idle: str, url: str | None, form: str) -> None:
     """See ``REAP``."""

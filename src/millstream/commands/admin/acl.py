@@ -1,24 +1,29 @@
 """ACL: users and what they may do.
 
-Whatever is changed here holds for connected clients from their next command on, queued and waiting ones included.
+Whatever is changed here holds for connected clients from their next command on, queued and waiting ones included. A
+change that takes a user away, or a channel that a client listens to, closes that client: messages come without a
+command, at which a check could be made.
+
+The rules themselves are in :mod:`millstream.commands.users.permissions`; here are words, replies and errors.
 
 Source: https://redis.io/docs/latest/operate/oss_and_stack/management/security/acl/ and the pages of the subcommands.
 """
 
 import logging
 import secrets
+from functools import partial
 from pathlib import Path
 
 from millstream.commands.admin import aclfile
 from millstream.commands.context.context import Context
 from millstream.commands.context.session import Session
 from millstream.commands.table.args import bad_subcommand, integer, keyword, shown
-from millstream.commands.table.table import command, container, every, find
+from millstream.commands.table.table import command, container, every, find, help_for
 from millstream.commands.users.accounts import DEFAULT, AclFileError, Refusal
 from millstream.commands.users.categories import CATEGORIES, categories
 from millstream.commands.users.permissions import RuleError, Selector, UnmatchedError, User, has_spaces
 from millstream.errors import CommandError
-from millstream.replies import OK, Map, Reply, Set, Simple
+from millstream.replies import OK, Map, Reply, Set
 
 log = logging.getLogger("millstream.acl")
 
@@ -29,6 +34,10 @@ _NO_FILE = (
     "command and then issue a CONFIG REWRITE (assuming you have a Redis configuration file set) in order to store "
     "users in the Redis configuration."
 )
+
+# What the rows below have in common
+_admin = partial(command, flags="admin noscript loading stale", group="server")
+_anybody = partial(command, flags="noscript loading stale", group="server")
 
 container("acl", since="6.0.0", group="server", summary="Makes users and tells what they may do.")
 
@@ -43,7 +52,10 @@ def _evict(ctx: Context, session: Session) -> None:
 
 
 def _enforce(ctx: Context) -> None:
-    """Close the sessions of users that are gone, and those that listen to what they may not listen to any more."""
+    """Close the sessions of users that are gone, and those that listen to what they may not listen to any more.
+
+    All others are asked anew at their next command. A pattern must be allowed as it stands, a channel by fitting.
+    """
     accounts = ctx.host.accounts
     for session in list(ctx.host.sessions()):
         if session.user is None:
@@ -56,18 +68,19 @@ def _enforce(ctx: Context) -> None:
             _evict(ctx, session)
 
 
-@command(
+@_admin(
     "acl|setuser",
     -3,
-    flags="admin noscript loading stale",
     since="6.0.0",
-    group="server",
     syntax="username [rule [rule ...]]",
     summary="Makes a user, or changes one.",
     differs="users-and-permissions",
 )
 def acl_setuser(ctx: Context, argv: list[bytes]) -> Reply:
-    """All rules or none."""
+    """All rules or none.
+
+    A rule that is refused is named in the error, a password in it left out: errors get into logs.
+    """
     if has_spaces(argv[2]):
         raise CommandError("ERR Usernames can't contain spaces or null characters")
     try:
@@ -80,17 +93,15 @@ def acl_setuser(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@command(
+@_admin(
     "acl|deluser",
     -3,
-    flags="admin noscript loading stale",
     since="6.0.0",
-    group="server",
     syntax="username [username ...]",
     summary="Deletes users and closes their connections.",
 )
 def acl_deluser(ctx: Context, argv: list[bytes]) -> Reply:
-    """How many there were."""
+    """How many there were. The default user cannot go, and naming it refuses the whole command."""
     if DEFAULT in argv[2:]:
         raise CommandError("ERR The 'default' user cannot be removed")
     deleted = sum(ctx.host.accounts.delete(name) for name in argv[2:])
@@ -99,6 +110,7 @@ def acl_deluser(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _describe(selector: Selector) -> list[tuple[Reply, Reply]]:
+    """A selector's three kinds of rules, as ACL GETUSER shows them."""
     return [
         (b"commands", selector.commands_text),
         (b"keys", selector.keys_text),
@@ -106,17 +118,9 @@ def _describe(selector: Selector) -> list[tuple[Reply, Reply]]:
     ]
 
 
-@command(
-    "acl|getuser",
-    3,
-    flags="admin noscript loading stale",
-    since="6.0.0",
-    group="server",
-    syntax="username",
-    summary="Describes a user.",
-)
+@_admin("acl|getuser", 3, since="6.0.0", syntax="username", summary="Describes a user.")
 def acl_getuser(ctx: Context, argv: list[bytes]) -> Reply:
-    """Passwords as they are kept; null if there is no such user."""
+    """Passwords as they are kept, which is SHA-256 in hexadecimal; null if there is no such user."""
     user = ctx.host.accounts.get(argv[2])
     if user is None:
         return None
@@ -131,56 +135,27 @@ def acl_getuser(ctx: Context, argv: list[bytes]) -> Reply:
     )
 
 
-@command(
-    "acl|list",
-    2,
-    flags="admin noscript loading stale",
-    since="6.0.0",
-    group="server",
-    summary="Describes all users as an ACL file does.",
-)
+@_admin("acl|list", 2, since="6.0.0", summary="Describes all users as an ACL file does.")
 def acl_list(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """One line each, by name."""
     return [bytes(user) for user in ctx.host.accounts.all()]
 
 
-@command(
-    "acl|users",
-    2,
-    flags="admin noscript loading stale",
-    since="6.0.0",
-    group="server",
-    summary="Names all users.",
-)
+@_admin("acl|users", 2, since="6.0.0", summary="Names all users.")
 def acl_users(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """In order."""
     return [user.name for user in ctx.host.accounts.all()]
 
 
-@command(
-    "acl|whoami",
-    2,
-    flags="noscript loading stale",
-    since="6.0.0",
-    group="server",
-    summary="Names the connection's user.",
-)
+@_anybody("acl|whoami", 2, since="6.0.0", summary="Names the connection's user.")
 def acl_whoami(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Who the session is."""
     return ctx.session.user
 
 
-@command(
-    "acl|cat",
-    -2,
-    flags="noscript loading stale",
-    since="6.0.0",
-    group="server",
-    syntax="[category]",
-    summary="Lists the categories, or the commands of one.",
-)
+@_anybody("acl|cat", -2, since="6.0.0", syntax="[category]", summary="Lists the categories, or the commands of one.")
 def acl_cat(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Commands with their full names, subcommands too."""
+    """Commands with their full names, subcommands too; a container by itself is only ``slow``."""
     if len(argv) == 2:
         return [name.encode() for name in CATEGORIES]
     if len(argv) > 3:
@@ -191,17 +166,9 @@ def acl_cat(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handl
     return [row.name.encode() for row in every() if f"@{wanted}" in categories(row)]
 
 
-@command(
-    "acl|genpass",
-    -2,
-    flags="noscript loading stale",
-    since="6.0.0",
-    group="server",
-    syntax="[bits:integer]",
-    summary="Makes up a password.",
-)
+@_anybody("acl|genpass", -2, since="6.0.0", syntax="[bits:integer]", summary="Makes up a password.")
 def acl_genpass(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """So many random bits in hexadecimal, 256 if not told."""
+    """So many random bits in hexadecimal, 256 unless the client says how many; a part of a digit is a whole one."""
     if len(argv) > 3:
         raise bad_subcommand("ACL", argv[1])
     bits = integer(argv[2]) if len(argv) == 3 else 256
@@ -214,17 +181,9 @@ def acl_genpass(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a h
     return secrets.token_hex((digits + 1) // 2)[:digits].encode()
 
 
-@command(
-    "acl|log",
-    -2,
-    flags="admin noscript loading stale",
-    since="6.0.0",
-    group="server",
-    syntax="operation=[count:integer | RESET]",
-    summary="Tells who was refused what.",
-)
+@_admin("acl|log", -2, since="6.0.0", syntax="operation=[count:integer | RESET]", summary="Tells who was refused what.")
 def acl_log(ctx: Context, argv: list[bytes]) -> Reply:
-    """The latest first."""
+    """The latest first, ten unless the client says how many; a negative number is none."""
     if len(argv) > 3:
         raise bad_subcommand("ACL", argv[1])
     entries = ctx.host.accounts.log
@@ -236,6 +195,7 @@ def acl_log(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _entry(entry: Refusal, wall: int) -> Reply:
+    """One refusal; its age is from the last time, in seconds with a fraction."""
     return Map(
         [
             (b"count", entry.count),
@@ -252,17 +212,18 @@ def _entry(entry: Refusal, wall: int) -> Reply:
     )
 
 
-@command(
+@_admin(
     "acl|dryrun",
     -4,
-    flags="admin noscript loading stale",
     since="7.0.0",
-    group="server",
     syntax="username command [arg [arg ...]]",
     summary="Tells whether a user may run a command, without running it.",
 )
 def acl_dryrun(ctx: Context, argv: list[bytes]) -> Reply:
-    """OK, or the refusal as text."""
+    """OK, or the refusal as text: it is the answer to the question, not an error of the command.
+
+    The text names the key or channel, which the refusal of a real command does not.
+    """
     user: User | None = ctx.host.accounts.get(argv[2])
     if user is None:
         raise CommandError(f"ERR User '{shown(argv[2])}' not found")
@@ -270,6 +231,7 @@ def acl_dryrun(ctx: Context, argv: list[bytes]) -> Reply:
     row = find(words)
     if row is None:
         raise CommandError(f"ERR Command '{shown(words[0])}' not found")
+    # The permission is asked of a line that could be run
     row.check_arity(len(words))
     denial = user.refusal(row, words)
     return (
@@ -278,23 +240,20 @@ def acl_dryrun(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _file(ctx: Context) -> Path:
+    """The ACL file.
+
+    Raises:
+        CommandError: the server was started without one.
+    """
     path = ctx.host.config.acl_file
     if not path:
         raise CommandError(_NO_FILE)
     return Path(path)
 
 
-@command(
-    "acl|load",
-    2,
-    flags="admin noscript loading stale",
-    since="6.0.0",
-    group="server",
-    summary="Reads the users from the ACL file.",
-    differs="users-and-permissions",
-)
+@_admin("acl|load", 2, since="6.0.0", summary="Reads the users from the ACL file.", differs="users-and-permissions")
 def acl_load(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """All of the file or nothing of it."""
+    """All of the file or nothing of it. Users that are not in it are gone, but for the default user."""
     try:
         aclfile.load(ctx.host.accounts, _file(ctx))
     except AclFileError as error:
@@ -303,16 +262,12 @@ def acl_load(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a hand
     return OK
 
 
-@command(
-    "acl|save",
-    2,
-    flags="admin noscript loading stale",
-    since="6.0.0",
-    group="server",
-    summary="Writes the users to the ACL file.",
-)
+@_admin("acl|save", 2, since="6.0.0", summary="Writes the users to the ACL file.")
 def acl_save(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """On the disk when it is answered."""
+    """On the disk when it is answered.
+
+    Why it failed is in the server's log only, as in Redis: a client need not know our paths.
+    """
     path = _file(ctx)
     try:
         aclfile.save(ctx.host.accounts, path)
@@ -324,38 +279,34 @@ def acl_save(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a hand
     return OK
 
 
-_HELP = (
-    "ACL <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-    "CAT [<category>]",
-    "    The categories, or the commands of one.",
-    "DELUSER <username> [<username> ...]",
-    "    Delete users and close their connections.",
-    "DRYRUN <username> <command> [<arg> ...]",
-    "    Whether a user may run a command, without running it.",
-    "GENPASS [<bits>]",
-    "    Make up a password, of 256 bits if not told.",
-    "GETUSER <username>",
-    "    Describe a user.",
-    "LIST",
-    "    Describe all users as an ACL file does.",
-    "LOAD",
-    "    Read the users from the ACL file.",
-    "LOG [<count> | RESET]",
-    "    Who was refused what.",
-    "SAVE",
-    "    Write the users to the ACL file.",
-    "SETUSER <username> [<rule> [<rule> ...]]",
-    "    Make a user, or change one.",
-    "USERS",
-    "    Names of all users.",
-    "WHOAMI",
-    "    The user of this connection.",
-    "HELP",
-    "    Print this help.",
+help_for(
+    "acl",
+    since="6.0.0",
+    group="server",
+    lines=(
+        "CAT [<category>]",
+        "    The categories, or the commands of one.",
+        "DELUSER <username> [<username> ...]",
+        "    Delete users and close their connections.",
+        "DRYRUN <username> <command> [<arg> ...]",
+        "    Whether a user may run a command, without running it.",
+        "GENPASS [<bits>]",
+        "    Make up a password, of 256 bits unless you say how many.",
+        "GETUSER <username>",
+        "    Describe a user.",
+        "LIST",
+        "    Describe all users as an ACL file does.",
+        "LOAD",
+        "    Read the users from the ACL file.",
+        "LOG [<count> | RESET]",
+        "    Who was refused what.",
+        "SAVE",
+        "    Write the users to the ACL file.",
+        "SETUSER <username> [<rule> [<rule> ...]]",
+        "    Make a user, or change one.",
+        "USERS",
+        "    Names of all users.",
+        "WHOAMI",
+        "    The user of this connection.",
+    ),
 )
-
-
-@command("acl|help", 2, flags="loading stale", since="6.0.0", group="server", summary="Tells the subcommands of ACL.")
-def acl_help(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """One line of text each."""
-    return [Simple(line.encode()) for line in _HELP]

@@ -1,5 +1,8 @@
 """DEBUG, as far as test suites of Redis Streams use it; refused unless the server was started to allow it.
 
+Its subcommands are no rows of the table: in Redis neither COMMAND nor ACL knows them, so they are dispatched here. None
+of them may lose data: RELOAD and LOADAOF make the state anew beside the old one, and keep the old one if they differ.
+
 Source: the subcommands as Redis's DEBUG HELP describes them, and ``enable-debug-command`` in redis.conf.
 """
 
@@ -30,19 +33,27 @@ def _is_local(session: Session) -> bool:
 
 
 def _log(ctx: Context, words: list[bytes]) -> Reply:  # noqa: ARG001 - one signature for all
+    """Put a line into the server's log: test suites mark where each test begins."""
     log.warning("DEBUG LOG: %s", shown(words[0]))
     return OK
 
 
 def _reload(ctx: Context, words: list[bytes]) -> Reply:  # noqa: ARG001 - one signature for all
+    """DEBUG RELOAD: as Redis would after saving and loading a dump, so that suites find what a dump forgets."""
     return _rebuilt(ctx, from_log=False)
 
 
 def _load_log(ctx: Context, words: list[bytes]) -> Reply:  # noqa: ARG001 - one signature for all
+    """DEBUG LOADAOF: as after a restart, so that suites find what the log forgets."""
     return _rebuilt(ctx, from_log=True)
 
 
 def _rebuilt(ctx: Context, *, from_log: bool) -> Reply:
+    """Make the keyspace anew, from the log or from dumps of its values, and compare.
+
+    Raises:
+        CommandError: there is no log, it cannot be read, or some keys would differ, of which five are named.
+    """
     try:
         differing = ctx.host.rebuild(from_log=from_log)
     except StorageError as error:
@@ -56,6 +67,7 @@ def _rebuilt(ctx: Context, *, from_log: bool) -> Reply:
 
 
 def _sleep(ctx: Context, words: list[bytes]) -> Reply:  # noqa: ARG001 - one signature for all
+    """Stop the whole server, commands of all clients with it, for so many seconds."""
     seconds = read_double(words[0])
     if seconds is None or not 0 <= seconds <= _LONGEST_SLEEP:
         raise CommandError("ERR value is not a valid float")
@@ -64,6 +76,7 @@ def _sleep(ctx: Context, words: list[bytes]) -> Reply:  # noqa: ARG001 - one sig
 
 
 def _set_active_expire(ctx: Context, words: list[bytes]) -> Reply:
+    """Whether keys that are expired go by themselves; switched off to see that looking at them is enough."""
     if words[0] not in {b"0", b"1"}:
         raise CommandError("ERR argument must be 0 or 1")
     ctx.host.config.expires_unasked = words[0] == b"1"
@@ -88,6 +101,7 @@ _HELP = (
 
 
 def _help(ctx: Context, words: list[bytes]) -> Reply:  # noqa: ARG001 - one signature for all
+    """The subcommands and what they do, in Redis's form."""
     return [Simple(line.encode()) for line in _HELP]
 
 
@@ -114,7 +128,7 @@ _SUBCOMMANDS = {
     differs="debug",
 )
 def debug(ctx: Context, argv: list[bytes]) -> Reply:
-    """What the subcommand says."""
+    """What the subcommand says. The number of words is looked at after the permission, so a stranger learns nothing."""
     allowed = ctx.host.config.values["enable-debug-command"]
     if allowed != "yes" and not (allowed == "local" and _is_local(ctx.session)):
         raise CommandError(_NOT_ALLOWED)

@@ -3,6 +3,10 @@
 Field names and units are Redis's, so that monitoring made for Redis reads them. Only what is true here is shown; there
 is no memory limit, replication or cluster, and the fields that say so are the ones tools look for.
 
+A section is a generator of name and value, one for each; :data:`SECTIONS` has them in the order in which they are
+shown. Facts are grouped by who knows them: the network shell, the operating system, the log, the scripts. A node
+without one of these shows zeros, which is why the groups have defaults.
+
 Source: https://redis.io/docs/latest/commands/info/
 """
 
@@ -246,14 +250,17 @@ class InfoFacts:
 
 
 def _server(facts: InfoFacts) -> Rows:
+    """Who and what the server is; monitoring tells servers apart by ``run_id``, which is new at each start."""
     shell, machine = facts.shell, facts.machine
     uptime = max(facts.now - shell.started, 0) // 1000 if shell.started else 0
+    # Clients choose commands by this version, so it is that of the Redis whose behaviour this is
     yield "redis_version", REDIS_VERSION
     yield "millstream_version", __version__
     yield "redis_mode", "standalone"
     yield "os", machine.system
     yield "arch_bits", 64
     yield "python_version", machine.python
+    # What Redis calls epoll or kqueue is an event loop here
     yield "multiplexing_api", shell.event_loop
     yield "process_id", machine.pid
     yield "run_id", shell.run_id
@@ -268,6 +275,7 @@ def _server(facts: InfoFacts) -> Rows:
 
 
 def _clients(facts: InfoFacts) -> Rows:
+    """Connections, and who of them waits or watches."""
     yield "connected_clients", facts.connected_clients
     yield "cluster_connections", 0
     yield "maxclients", facts.max_clients
@@ -290,7 +298,9 @@ def human(size: float) -> str:
 
 
 def _memory(facts: InfoFacts) -> Rows:
+    """What the process takes, as the system says: Python cannot tell used memory from what it keeps for later."""
     machine, scripts = facts.machine, facts.scripts
+    # Redis counts its allocations; here both names are the resident set
     yield "used_memory", machine.memory
     yield "used_memory_human", human(machine.memory)
     yield "used_memory_rss", machine.memory
@@ -309,12 +319,15 @@ def _memory(facts: InfoFacts) -> Rows:
     yield "maxmemory", 0
     yield "maxmemory_human", "0B"
     yield "maxmemory_policy", "noeviction"
+    # The ratio of the two above, which monitoring alarms on
     yield "mem_fragmentation_ratio", "1.00"
     yield "mem_clients_normal", facts.shell.output_waiting
 
 
 def _persistence(facts: InfoFacts) -> Rows:
+    """The log under the names of Redis's files, for the tools that look for trouble there, and under its own."""
     log = facts.log
+    # The port is opened when recovery is through, so nobody ever sees another value
     yield "loading", 0
     yield "rdb_changes_since_last_save", facts.dirty
     yield "rdb_bgsave_in_progress", 0
@@ -328,6 +341,7 @@ def _persistence(facts: InfoFacts) -> Rows:
     yield "aof_last_bgrewrite_status", "ok" if log.rewrite.is_ok else "err"
     yield "aof_rewrites", log.rewrite.started
     yield "aof_rewrites_consecutive_failures", log.rewrite.failed_in_a_row
+    # Monitoring made for Redis alarms on this one when the disk is full
     yield "aof_last_write_status", "ok" if log.disk_state == "ok" else "err"
     if log.enabled:
         yield "aof_current_size", log.size
@@ -343,6 +357,7 @@ def _persistence(facts: InfoFacts) -> Rows:
 
 
 def _stats(facts: InfoFacts) -> Rows:
+    """Counters since the start or the last CONFIG RESETSTAT."""
     shell = facts.shell
     yield "total_connections_received", facts.connections
     yield "total_commands_processed", facts.processed
@@ -357,6 +372,7 @@ def _stats(facts: InfoFacts) -> Rows:
     for kind in ("full", "partial_ok", "partial_err"):  # no replica ever asked
         yield f"sync_{kind}", 0
     yield "expired_keys", facts.expired_keys
+    # There is no memory limit, so nothing is ever evicted
     yield "evicted_keys", 0
     yield "evicted_clients", 0
     yield "keyspace_hits", facts.hits
@@ -378,15 +394,18 @@ def _stats(facts: InfoFacts) -> Rows:
 
 
 def _replication(facts: InfoFacts) -> Rows:
+    """That there is none: a master without replicas. Clients look for the role."""
     yield "role", "master"
     yield "connected_slaves", 0
     yield "master_failover_state", "no-failover"
+    # Changes with every start: nobody could go on where the last one ended
     yield "master_replid", facts.shell.run_id
     yield "master_repl_offset", 0
     yield "repl_backlog_active", 0
 
 
 def _cpu(facts: InfoFacts) -> Rows:
+    """Processor time, in seconds; of children it is that of processes which rewrote the log."""
     yield "used_cpu_sys", f"{facts.machine.cpu_system:.6f}"
     yield "used_cpu_user", f"{facts.machine.cpu_user:.6f}"
     yield "used_cpu_sys_children", f"{facts.machine.cpu_system_children:.6f}"
@@ -394,10 +413,12 @@ def _cpu(facts: InfoFacts) -> Rows:
 
 
 def _modules(facts: InfoFacts) -> Rows:  # noqa: ARG001 - all sections share one signature
+    """None; the section is there for tools that ask for it."""
     return ()
 
 
 def _commandstats(facts: InfoFacts) -> Rows:
+    """Counters of each command that was called; a rejected call never ran, a failed one ran and replied an error."""
     for name, counts in facts.commands.items():
         average = counts.microseconds / counts.calls if counts.calls else 0.0
         yield (
@@ -410,15 +431,18 @@ def _commandstats(facts: InfoFacts) -> Rows:
 
 
 def _errorstats(facts: InfoFacts) -> Rows:
+    """Error replies by their first word."""
     for code, count in facts.errors.items():
         yield f"errorstat_{code}", f"count={count}"
 
 
 def _cluster(facts: InfoFacts) -> Rows:  # noqa: ARG001 - all sections share one signature
+    """That there is none, which cluster clients ask for before anything else."""
     yield "cluster_enabled", 0
 
 
 def _keyspace(facts: InfoFacts) -> Rows:
+    """Databases that hold keys, and nothing else of them."""
     if facts.is_holding:
         yield "millstream_keyspace_held", 1  # the figures would tell of changes that may yet be lost
     for base in facts.databases:

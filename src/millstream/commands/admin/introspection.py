@@ -1,9 +1,15 @@
 """COMMAND: the command table, as clients ask for it, made from :mod:`millstream.commands.table.table`.
 
+Clusters' clients and proxies find keys by what is answered here, ACL by the same rows, and docs/compatibility.md too: a
+row that is wrong is wrong everywhere, and is found out by the comparison with a real server
+(tests/commands/test_introspection_live.py).
+
+Answers are made once for each command and kept, encoded: clients ask for all of them when they connect.
+
 Source: https://redis.io/docs/latest/commands/command/
 """
 
-from functools import cache
+from functools import cache, partial
 
 from millstream.commands.context.context import Context
 from millstream.commands.table.args import SYNTAX, keyword
@@ -11,7 +17,7 @@ from millstream.commands.table.docs import document
 from millstream.commands.table.hints import FLAG_ORDER, KEY_NOTES, KEY_USES, MORE_FLAGS, TIPS
 from millstream.commands.table.keyspecs import MOVABLE, NO_KEYS, flags_of_keys, has_keys
 from millstream.commands.table.spec import Command
-from millstream.commands.table.table import TABLE, command, every
+from millstream.commands.table.table import TABLE, command, every, find, help_for, named
 from millstream.commands.users.categories import categories
 from millstream.errors import CommandError
 from millstream.glob import matcher
@@ -21,8 +27,16 @@ from millstream.replies import NIL_ARRAY, Fixed, Map, Reply, Set, Simple
 _AFTER_STREAMS = {"xread": 1, "xreadgroup": 4}
 
 
+# What the rows below have in common
+_describing = partial(command, flags="loading stale", group="server", acl="connection")
+
+
 def _specs(row: Command) -> list[Reply]:
-    """The key specifications: one, or one for each key that is used in a way of its own."""
+    """The key specifications: one, or one for each key that is used in a way of its own.
+
+    Three forms: keys behind a word (STREAMS), keys behind their number (EVAL), keys at fixed places, which may count
+    from the end.
+    """
     uses = KEY_USES.get(row.name, (("RW", "access", "update"),))
     first, last, step = row.keys
     if row.name in _AFTER_STREAMS:
@@ -42,6 +56,7 @@ def _specs(row: Command) -> list[Reply]:
 
 
 def _described(row: Command, use: tuple[str, ...], begin: Reply, find: Reply) -> Reply:
+    """One specification: what is done with the keys, where to begin looking, how to go on."""
     flags = Set([Simple(word.encode()) for word in use])
     pairs: list[tuple[Reply, Reply]] = [(b"flags", flags), (b"begin_search", begin), (b"find_keys", find)]
     note = KEY_NOTES.get(row.name)
@@ -49,10 +64,18 @@ def _described(row: Command, use: tuple[str, ...], begin: Reply, find: Reply) ->
 
 
 def _range(last: int, step: int, limit: int) -> Reply:
+    """Keys from where the search began to a last one.
+
+    Args:
+        last: how far the last one is from there; negative counts from the end of the line.
+        step: words from key to key.
+        limit: where the rest is divided, which part of it are keys: 2 for the first half (XREAD); 0 for all.
+    """
     return _spec(b"range", (b"lastkey", last), (b"keystep", step), (b"limit", limit))
 
 
 def _spec(kind: bytes, *fields: tuple[Reply, Reply]) -> Reply:
+    """A part of a specification: its kind and its fields."""
     return Map([(b"type", kind), (b"spec", Map(list(fields)))])
 
 
@@ -63,7 +86,7 @@ def flags_of(row: Command) -> list[str]:
 
 @cache
 def described(name: str) -> Fixed:
-    """One command as COMMAND INFO answers it, by its name in the table."""
+    """One command as COMMAND INFO answers it, by its name in the table; made once, since the rows never change."""
     row = named(name.encode())
     assert row is not None
     return Fixed(describe(row))
@@ -84,7 +107,7 @@ def flag_set(words: tuple[str, ...]) -> Fixed:
 
 
 def describe(row: Command) -> Reply:
-    """One command as COMMAND INFO answers it."""
+    """One command as COMMAND INFO answers it: a container with its subcommands, each in the same form."""
     return [
         row.name.encode(),
         row.arity,
@@ -97,68 +120,35 @@ def describe(row: Command) -> Reply:
     ]
 
 
-def named(word: bytes) -> Command | None:
-    """The row of ``get`` or ``xgroup|create``."""
-    head, bar, sub = word.lower().partition(b"|")
-    row = TABLE.get(head)
-    return row.subcommands.get(sub) if row is not None and bar else row
-
-
-@command(
-    "command",
-    -1,
-    flags="loading stale",
-    since="2.8.13",
-    group="server",
-    acl="connection",
-    summary="Describes all commands.",
-)
+@_describing("command", -1, since="2.8.13", summary="Describes all commands.")
 def command_(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """One array each, as COMMAND INFO."""
+    """One array each, as COMMAND INFO without names."""
     if len(argv) > 1:
         raise CommandError(f"ERR unknown subcommand '{argv[1].decode('utf-8', 'surrogateescape')}'. Try COMMAND HELP.")
     return [described(row.name) for row in TABLE.values()]
 
 
-@command(
-    "command|count",
-    2,
-    flags="loading stale",
-    since="2.8.13",
-    group="server",
-    acl="connection",
-    summary="Counts the commands.",
-)
+@_describing("command|count", 2, since="2.8.13", summary="Counts the commands.")
 def command_count(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Subcommands do not count."""
     return len(TABLE)
 
 
-@command(
-    "command|info",
-    -2,
-    flags="loading stale",
-    since="2.8.13",
-    group="server",
-    acl="connection",
-    syntax="[command-name [command-name ...]]",
-    summary="Describes some commands.",
+@_describing(
+    "command|info", -2, since="2.8.13", syntax="[command-name [command-name ...]]", summary="Describes some commands."
 )
 def command_info(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Null for a name there is no command of."""
+    """Null for a name there is no command of: an array of null in RESP2, which is not the null of a string."""
     if len(argv) == 2:
         return [described(row.name) for row in TABLE.values()]
     rows = [named(word) for word in argv[2:]]
     return [NIL_ARRAY if row is None else described(row.name) for row in rows]
 
 
-@command(
+@_describing(
     "command|docs",
     -2,
-    flags="loading stale",
     since="7.0.0",
-    group="server",
-    acl="connection",
     syntax="[command-name [command-name ...]]",
     summary="Documents commands.",
     differs="texts",
@@ -169,18 +159,18 @@ def command_docs(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a 
     return Map([(row.name.encode(), documented(row.name)) for row in rows if row is not None])
 
 
-@command(
+@_describing(
     "command|list",
     -2,
-    flags="loading stale",
     since="7.0.0",
-    group="server",
-    acl="connection",
     syntax="[FILTERBY filterby=<MODULE module-name | ACLCAT category | PATTERN pattern>]",
     summary="Names the commands.",
 )
 def command_list(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Full names, subcommands' too (``xinfo|stream``), whether or not there is a filter."""
+    """Full names, subcommands' too (``xinfo|stream``), whether or not there is a filter.
+
+    Modules have no commands here, so that filter answers none. Patterns fit in either case, as names do.
+    """
     if len(argv) == 2:
         return [row.name.encode() for row in every()]
     if len(argv) != 5 or keyword(argv[2]) != b"FILTERBY":
@@ -197,13 +187,10 @@ def command_list(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a 
     raise SYNTAX
 
 
-@command(
+@_describing(
     "command|getkeys",
     -3,
-    flags="loading stale",
     since="2.8.13",
-    group="server",
-    acl="connection",
     syntax="command [arg [arg ...]]",
     summary="Answers which words of a command are keys.",
 )
@@ -212,13 +199,10 @@ def command_getkeys(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 -
     return [key for key, _ in _keys(argv[2:])]
 
 
-@command(
+@_describing(
     "command|getkeysandflags",
     -3,
-    flags="loading stale",
     since="7.0.0",
-    group="server",
-    acl="connection",
     syntax="command [arg [arg ...]]",
     summary="Answers which words of a command are keys, and what is done with each.",
 )
@@ -228,14 +212,19 @@ def command_getkeysandflags(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: 
 
 
 def _keys(words: list[bytes]) -> list[tuple[bytes, tuple[str, ...]]]:
-    row = TABLE.get(words[0].lower())
-    if row is not None and row.subcommands and len(words) > 1:
-        row = row.subcommands.get(words[1].lower())
+    """The keys of a command line with what is done to each.
+
+    EVAL without keys answers none, other commands are an error then; both as in Redis.
+
+    Raises:
+        CommandError: there is no such command, it has no keys, or the words do not suit it; in this order.
+    """
+    row = find(words)
     if row is None:
         raise CommandError("ERR Invalid command specified")
     if not has_keys(row):
         raise CommandError(NO_KEYS)
-    if (row.arity > 0 and len(words) != row.arity) or len(words) < -row.arity:
+    if not row.takes(len(words)):
         raise CommandError("ERR Invalid number of arguments specified for command")
     try:
         return flags_of_keys(row, words)
@@ -245,36 +234,25 @@ def _keys(words: list[bytes]) -> list[tuple[bytes, tuple[str, ...]]]:
         raise
 
 
-_HELP = (
-    "COMMAND <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-    "(no subcommand)",
-    "    Describe all commands.",
-    "COUNT",
-    "    How many commands there are.",
-    "DOCS [<command> [<command> ...]]",
-    "    What commands do.",
-    "GETKEYS <command> [<arg> ...]",
-    "    Which words of a command are keys.",
-    "GETKEYSANDFLAGS <command> [<arg> ...]",
-    "    Which words of a command are keys, and what is done with each.",
-    "INFO [<command> [<command> ...]]",
-    "    Describe some commands.",
-    "LIST [FILTERBY (MODULE|ACLCAT|PATTERN) <value>]",
-    "    Names of commands.",
-    "HELP",
-    "    Print this help.",
-)
-
-
-@command(
-    "command|help",
-    2,
-    flags="loading stale",
+help_for(
+    "command",
     since="5.0.0",
     group="server",
     acl="connection",
-    summary="Tells the subcommands.",
+    lines=(
+        "(no subcommand)",
+        "    Describe all commands.",
+        "COUNT",
+        "    How many commands there are.",
+        "DOCS [<command> [<command> ...]]",
+        "    What commands do.",
+        "GETKEYS <command> [<arg> ...]",
+        "    Which words of a command are keys.",
+        "GETKEYSANDFLAGS <command> [<arg> ...]",
+        "    Which words of a command are keys, and what is done with each.",
+        "INFO [<command> [<command> ...]]",
+        "    Describe some commands.",
+        "LIST [FILTERBY (MODULE|ACLCAT|PATTERN) <value>]",
+        "    Names of commands.",
+    ),
 )
-def command_help(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """One line of text each."""
-    return [Simple(line.encode()) for line in _HELP]

@@ -17,6 +17,12 @@ NOTHING_KEPT = "ERR nothing is kept: the server was started without a data direc
 
 
 def _save(ctx: Context) -> None:
+    """Bring the log to the disk.
+
+    Raises:
+        CommandError: MISCONF where the disk is full, which clients know as "try later"; ERR where nothing is kept, or
+            the disk failed.
+    """
     try:
         is_kept = ctx.host.save()
     except DiskFullError as error:
@@ -69,7 +75,10 @@ def bgsave(ctx: Context, argv: list[bytes]) -> Reply:
     summary="Begins to rewrite the log, so that it holds no more than the data.",
 )
 def bgrewriteaof(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """A line that says that it has begun; INFO's ``aof_rewrite_in_progress`` and its neighbours say how it ends."""
+    """A line that says that it has begun; INFO's ``aof_rewrite_in_progress`` and its neighbours say how it ends.
+
+    A second one while the first runs is an error, as in Redis; there is no save behind which it could be scheduled.
+    """
     has_begun = ctx.host.rewrite()
     if has_begun is None:
         raise CommandError(NOTHING_KEPT)

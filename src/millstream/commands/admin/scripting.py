@@ -1,17 +1,30 @@
 """EVAL EVALSHA EVAL_RO EVALSHA_RO SCRIPT, and of FUNCTION what says that there are no functions.
 
-The words are read here; ``host.scripts`` runs the script. Source: https://redis.io/docs/latest/develop/programmability/
+The words are read here; ``host.scripts`` runs the script, see ``node/scripting/``. Keys and arguments are told apart by
+a number, and only keys are checked against ACL and routed by clusters: a script that makes up names of keys works here,
+and does not in a cluster.
+
+Source: https://redis.io/docs/latest/develop/programmability/
 """
+
+from functools import partial
 
 from millstream.commands.context.context import Context
 from millstream.commands.table.args import SYNTAX, integer, keyword
-from millstream.commands.table.table import command, container
+from millstream.commands.table.table import command, container, help_for
 from millstream.errors import CommandError
-from millstream.replies import OK, Reply, Simple
+from millstream.replies import OK, Reply
+
+# What the rows below have in common
+_scripting = partial(command, group="scripting")
 
 
 def _split(argv: list[bytes]) -> tuple[list[bytes], list[bytes]]:
-    """Keys and arguments."""
+    """Keys and arguments.
+
+    Raises:
+        CommandError: the number is none, too large, or negative; in this order.
+    """
     count = integer(argv[2])
     if count > len(argv) - 3:
         raise CommandError("ERR Number of keys can't be greater than number of args")
@@ -21,21 +34,22 @@ def _split(argv: list[bytes]) -> tuple[list[bytes], list[bytes]]:
 
 
 def _eval(ctx: Context, argv: list[bytes], *, read_only: bool) -> Reply:
+    """EVAL and EVAL_RO: the number of keys is checked before the script is looked at."""
     keys, args = _split(argv)
     return ctx.host.scripts.run_source(ctx, argv[1], keys, args, read_only=read_only)
 
 
 def _evalsha(ctx: Context, argv: list[bytes], *, read_only: bool) -> Reply:
+    """EVALSHA and EVALSHA_RO: NOSCRIPT for a script that is not kept, on which clients send it whole."""
     keys, args = _split(argv)
     return ctx.host.scripts.run_sha(ctx, argv[1], keys, args, read_only=read_only)
 
 
-@command(
+@_scripting(
     "eval",
     -3,
     flags="noscript stale movablekeys",
     since="2.6.0",
-    group="scripting",
     syntax="script numkeys:integer [key [key ...]] [arg [arg ...]]",
     summary="Runs a Lua script.",
     differs="scripts",
@@ -45,12 +59,11 @@ def eval_(ctx: Context, argv: list[bytes]) -> Reply:
     return _eval(ctx, argv, read_only=False)
 
 
-@command(
+@_scripting(
     "eval_ro",
     -3,
     flags="noscript stale readonly movablekeys",
     since="7.0.0",
-    group="scripting",
     syntax="script numkeys:integer [key [key ...]] [arg [arg ...]]",
     summary="Runs a Lua script that may not write.",
     differs="scripts",
@@ -60,12 +73,11 @@ def eval_ro(ctx: Context, argv: list[bytes]) -> Reply:
     return _eval(ctx, argv, read_only=True)
 
 
-@command(
+@_scripting(
     "evalsha",
     -3,
     flags="noscript stale movablekeys",
     since="2.6.0",
-    group="scripting",
     syntax="sha1 numkeys:integer [key [key ...]] [arg [arg ...]]",
     summary="Runs a Lua script that the server has, by its SHA-1.",
     differs="scripts",
@@ -75,12 +87,11 @@ def evalsha(ctx: Context, argv: list[bytes]) -> Reply:
     return _evalsha(ctx, argv, read_only=False)
 
 
-@command(
+@_scripting(
     "evalsha_ro",
     -3,
     flags="noscript stale readonly movablekeys",
     since="7.0.0",
-    group="scripting",
     syntax="sha1 numkeys:integer [key [key ...]] [arg [arg ...]]",
     summary="Runs a Lua script that the server has and that may not write, by its SHA-1.",
     differs="scripts",
@@ -93,26 +104,19 @@ def evalsha_ro(ctx: Context, argv: list[bytes]) -> Reply:
 container("script", since="2.6.0", group="scripting", summary="Keeps Lua scripts.")
 
 
-@command(
-    "script|load",
-    3,
-    flags="noscript stale",
-    since="2.6.0",
-    group="scripting",
-    syntax="script",
-    summary="Keeps a script for EVALSHA.",
+@_scripting(
+    "script|load", 3, flags="noscript stale", since="2.6.0", syntax="script", summary="Keeps a script for EVALSHA."
 )
 def script_load(ctx: Context, argv: list[bytes]) -> Reply:
     """Its SHA-1. Scripts are not in the log: after a restart a client loads them again, as with Redis."""
     return ctx.host.scripts.load(argv[2])
 
 
-@command(
+@_scripting(
     "script|exists",
     -3,
     flags="noscript",
     since="2.6.0",
-    group="scripting",
     syntax="sha1 [sha1 ...]",
     summary="Tells which scripts the server has.",
 )
@@ -121,122 +125,92 @@ def script_exists(ctx: Context, argv: list[bytes]) -> Reply:
     return [int(ctx.host.scripts.exists(sha)) for sha in argv[2:]]
 
 
-@command(
+@_scripting(
     "script|flush",
     -2,
     flags="noscript",
     since="2.6.0",
-    group="scripting",
     syntax="flush-type=[ASYNC | SYNC]@6.2.0",
     summary="Forgets all scripts.",
 )
 def script_flush(ctx: Context, argv: list[bytes]) -> Reply:
-    """Always OK."""
+    """Always OK. ASYNC and SYNC are the same here, other words are refused with a text of their own."""
     if len(argv) > 3 or (len(argv) == 3 and keyword(argv[2]) not in {b"ASYNC", b"SYNC"}):
         raise CommandError("ERR SCRIPT FLUSH only support SYNC|ASYNC option")
     ctx.host.scripts.flush()
     return OK
 
 
-@command(
-    "script|kill",
-    2,
-    flags="noscript",
-    since="2.6.0",
-    group="scripting",
-    summary="Ends the script that runs.",
-    differs="scripts",
-)
+@_scripting("script|kill", 2, flags="noscript", since="2.6.0", summary="Ends the script that runs.", differs="scripts")
 def script_kill(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """An error: while a script runs no command is read, and its time limit ends it."""
+    """An error: while a script runs no command is read, and its time limit ends it.
+
+    The error is Redis's for "no script runs", which is true whenever this command is.
+    """
     raise CommandError("NOTBUSY No scripts in execution right now.")
 
 
-_SCRIPT_HELP = (
-    "SCRIPT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-    "EXISTS <sha1> [<sha1> ...]",
-    "    Which of these scripts the server has.",
-    "FLUSH [ASYNC|SYNC]",
-    "    Forget all scripts.",
-    "KILL",
-    "    Nothing: a script ends when its time is up.",
-    "LOAD <script>",
-    "    Keep a script for EVALSHA.",
-    "HELP",
-    "    Print this help.",
-)
-
-
-@command(
-    "script|help",
-    2,
-    flags="loading stale",
+help_for(
+    "script",
     since="5.0.0",
     group="scripting",
-    summary="Tells the subcommands of SCRIPT.",
+    lines=(
+        "EXISTS <sha1> [<sha1> ...]",
+        "    Which of these scripts the server has.",
+        "FLUSH [ASYNC|SYNC]",
+        "    Forget all scripts.",
+        "KILL",
+        "    Nothing: a script ends when its time is up.",
+        "LOAD <script>",
+        "    Keep a script for EVALSHA.",
+    ),
 )
-def script_help(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """One line of text each."""
-    return [Simple(line.encode()) for line in _SCRIPT_HELP]
 
 
 container("function", since="7.0.0", group="scripting", summary="Libraries of functions, of which there are none.")
 
 
-@command(
+@_scripting(
     "function|flush",
     -2,
     flags="write noscript",
     since="7.0.0",
-    group="scripting",
     syntax="flush-type=[ASYNC | SYNC]",
     summary="Forgets all functions: there are none.",
     limited="there are no functions",
 )
 def function_flush(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Always OK."""
+    """Always OK: Redis's own test suite flushes functions before each block of tests."""
     if len(argv) > 3 or (len(argv) == 3 and keyword(argv[2]) not in {b"ASYNC", b"SYNC"}):
         raise CommandError("ERR FUNCTION FLUSH only supports SYNC|ASYNC option")
     return OK
 
 
-@command(
+@_scripting(
     "function|list",
     -2,
     flags="noscript",
     since="7.0.0",
-    group="scripting",
     syntax="[LIBRARYNAME library-name-pattern] [WITHCODE]",
     summary="Lists the functions: there are none.",
     limited="there are no functions",
 )
 def function_list(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Always empty."""
+    """Always empty; its words are checked all the same, in whichever order."""
     words = [keyword(word) for word in argv[2:]]
     if words not in ([], [b"WITHCODE"]) and not (len(words) in {2, 3} and b"LIBRARYNAME" in words):
         raise SYNTAX
     return []
 
 
-_FUNCTION_HELP = (
-    "FUNCTION <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-    "FLUSH [ASYNC|SYNC]",
-    "    Forget all functions: there are none.",
-    "LIST [LIBRARYNAME <pattern>] [WITHCODE]",
-    "    List the functions: there are none.",
-    "HELP",
-    "    Print this help.",
-)
-
-
-@command(
-    "function|help",
-    2,
-    flags="loading stale",
+help_for(
+    "function",
     since="7.0.0",
     group="scripting",
-    summary="Tells the subcommands of FUNCTION.",
+    lines=(
+        "FLUSH [ASYNC|SYNC]",
+        "    Forget all functions: there are none.",
+        "LIST [LIBRARYNAME <pattern>] [WITHCODE]",
+        "    List the functions: there are none.",
+    ),
 )
-def function_help(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """One line of text each."""
-    return [Simple(line.encode()) for line in _FUNCTION_HELP]

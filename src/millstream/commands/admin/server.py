@@ -7,13 +7,13 @@ import sys
 
 from millstream.commands.context.context import Context
 from millstream.commands.table.args import SYNTAX, integer, keyword
-from millstream.commands.table.table import command, container
+from millstream.commands.table.table import command, container, help_for
 from millstream.engine.collections import Collection
 from millstream.engine.keyspace import StringValue
 from millstream.engine.streams.stream import Stream
 from millstream.errors import CommandError
 from millstream.glob import Effort, Pattern
-from millstream.replies import OK, Map, Reply, Simple, Verbatim
+from millstream.replies import OK, Map, Reply, Verbatim
 
 # What a key costs beside its name and value: its places in the dictionaries, rounded (measured on CPython 3.11).
 _KEY_OVERHEAD = 120
@@ -25,12 +25,16 @@ _CONSUMER_OVERHEAD = 400
 
 
 def _text(word: bytes) -> str:
+    """Bytes as text from which the same bytes can be made again, whatever their encoding."""
     return word.decode("utf-8", "surrogateescape")
 
 
 @command("time", 1, flags="loading stale fast", since="2.6.0", group="server", summary="Tells the time.")
 def time_(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Seconds since 1970 and microseconds of the second, as the command began; resolution one millisecond."""
+    """Seconds since 1970 and microseconds of the second, as the command began; resolution one millisecond.
+
+    The same clock as ids of entries have: a script that asks for the time sees what its XADD gets.
+    """
     seconds, ms = divmod(ctx.now.wall, 1000)
     return [b"%d" % seconds, b"%d" % (ms * 1000)]
 
@@ -47,7 +51,7 @@ def time_(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler
     limited="the fields that clients and tools read",
 )
 def info(ctx: Context, argv: list[bytes]) -> Reply:
-    """Text of ``name:value`` lines in sections."""
+    """Text of ``name:value`` lines in sections; sections that nobody knows are left out, as in Redis."""
     text = ctx.host.info([_text(word) for word in argv[1:]])
     return Verbatim(text.encode("utf-8", "surrogateescape"))
 
@@ -78,7 +82,8 @@ def lastsave(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a hand
 def shutdown(ctx: Context, argv: list[bytes]) -> Reply:
     """No reply but the end of the connection; everything is on disk first, whatever the options say.
 
-    ABORT finds nothing to abort: who could send it has lost the connection by then.
+    NOSAVE and SAVE may not both be given, and change nothing: the log is the data, and is synced. ABORT finds nothing
+    to abort: who could send it has lost the connection by then.
     """
     words = {keyword(word) for word in argv[1:]}
     if words == {b"ABORT"}:
@@ -105,7 +110,7 @@ container("config", since="2.0.0", group="server", summary="Looks at the server'
     limited="the parameters this server has, and facts tools ask for",
 )
 def config_get(ctx: Context, argv: list[bytes]) -> Reply:
-    """Names with their values, each once."""
+    """Names with their values, each once, however many patterns fit. Case does not matter in names."""
     effort = Effort()
     patterns = [Pattern(word, effort, nocase=True) for word in argv[2:]]
     found = {name.encode(): value for name, value in ctx.host.config.texts().items()}
@@ -113,6 +118,7 @@ def config_get(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _encoded(value: str) -> bytes:
+    """The same bytes again."""
     return value.encode("utf-8", "surrogateescape")
 
 
@@ -127,7 +133,10 @@ def _encoded(value: str) -> bytes:
     differs="parameters",
 )
 def config_set(ctx: Context, argv: list[bytes]) -> Reply:
-    """They hold until the server ends; at the start they come from the command line."""
+    """They hold until the server ends; at the start they come from the command line.
+
+    ``requirepass`` is a user's password in truth, so the default user is changed with it.
+    """
     if len(argv) % 2:
         raise SYNTAX
     words = [_text(word) for word in argv[2:]]
@@ -146,7 +155,7 @@ def config_set(ctx: Context, argv: list[bytes]) -> Reply:
     summary="Sets INFO's counters to zero.",
 )
 def config_resetstat(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Counters only; nothing else changes."""
+    """Counters only: INFO's of commands, errors, lookups, the network, and of refusals. Gauges stay what they are."""
     ctx.host.reset_stats()
     return OK
 
@@ -164,27 +173,21 @@ def config_rewrite(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - 
     raise CommandError("ERR The server is running without a config file")
 
 
-_CONFIG_HELP = (
-    "CONFIG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-    "GET <pattern> [<pattern> ...]",
-    "    Parameters whose names fit, with their values.",
-    "SET <parameter> <value> [<parameter> <value> ...]",
-    "    Change parameters, all or none.",
-    "RESETSTAT",
-    "    Set the counters of INFO to zero.",
-    "REWRITE",
-    "    Not available: there is no file of parameters.",
-    "HELP",
-    "    Print this help.",
+help_for(
+    "config",
+    since="5.0.0",
+    group="server",
+    lines=(
+        "GET <pattern> [<pattern> ...]",
+        "    Parameters whose names fit, with their values.",
+        "SET <parameter> <value> [<parameter> <value> ...]",
+        "    Change parameters, all or none.",
+        "RESETSTAT",
+        "    Set the counters of INFO to zero.",
+        "REWRITE",
+        "    Not available: there is no file of parameters.",
+    ),
 )
-
-
-@command(
-    "config|help", 2, flags="loading stale", since="5.0.0", group="server", summary="Tells the subcommands of CONFIG."
-)
-def config_help(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """One line of text each."""
-    return [Simple(line.encode()) for line in _CONFIG_HELP]
 
 
 container("memory", since="4.0.0", group="server", summary="Tells what keys take in memory.")
@@ -202,7 +205,11 @@ container("memory", since="4.0.0", group="server", summary="Tells what keys take
     limited="an estimate, from what is stored",
 )
 def memory_usage(ctx: Context, argv: list[bytes]) -> Reply:
-    """An estimate: wire bytes of the entries and typical sizes of what surrounds them. SAMPLES changes nothing."""
+    """An estimate: wire bytes of the entries and typical sizes of what surrounds them. SAMPLES changes nothing.
+
+    Python's objects have no size that could be asked for as a whole, so the constants above were measured once. It is
+    for telling large keys from small ones.
+    """
     if len(argv) not in {3, 5} or (len(argv) == 5 and (keyword(argv[3]) != b"SAMPLES" or integer(argv[4]) < 0)):
         raise SYNTAX
     value = ctx.lookup(argv[2])
@@ -219,6 +226,7 @@ def memory_usage(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _stream_size(stream: Stream) -> int:
+    """A stream's bytes without its key: blocks with their entries, groups with their records."""
     size = 0
     for block in stream.entries.blocks:
         size += len(block.wire) + len(block.ids) * _ENTRY_OVERHEAD + _BLOCK_OVERHEAD
@@ -227,18 +235,12 @@ def _stream_size(stream: Stream) -> int:
     return size
 
 
-_MEMORY_HELP = (
-    "MEMORY <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-    "USAGE <key> [SAMPLES <count>]",
-    "    Estimate the bytes a key takes.",
-    "HELP",
-    "    Print this help.",
+help_for(
+    "memory",
+    since="4.0.0",
+    group="server",
+    lines=(
+        "USAGE <key> [SAMPLES <count>]",
+        "    Estimate the bytes a key takes.",
+    ),
 )
-
-
-@command(
-    "memory|help", 2, flags="loading stale", since="4.0.0", group="server", summary="Tells the subcommands of MEMORY."
-)
-def memory_help(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """One line of text each."""
-    return [Simple(line.encode()) for line in _MEMORY_HELP]

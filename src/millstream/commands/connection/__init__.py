@@ -1,1 +1,9 @@
-"""Commands about connections: HELLO, CLIENT, MULTI, publish and subscribe, WAIT."""
+"""Commands about connections: HELLO, CLIENT, MULTI, publish and subscribe, WAIT.
+
+They change the session, which is no data: nothing here is in the log, and all of it ends with the connection. What
+needs the node (killing, pausing, publishing, what EXEC does) is asked of ``ctx.host``, whose methods
+:class:`~millstream.commands.context.context.CommandHost` lists.
+
+Read ``connection`` (who one is), ``clients`` (who the others are), then what one needs of the rest. ``tracking`` stays
+apart, being commands that exist only to say that there is no such thing.
+"""

@@ -1,37 +1,49 @@
 """CLIENT: looking at connections, naming one's own, and acting on others'.
 
+A line of CLIENT LIST has Redis's fields in Redis's order as far as they exist here; tools split it at blanks and ``=``,
+which is why names may hold neither blanks nor control characters. Filters of CLIENT KILL are functions of a session, so
+that any number of them is asked in turn.
+
 Source: https://redis.io/docs/latest/commands/client-list/ and its siblings.
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from millstream.commands.connection.connection import BAD_NAME, is_printable
 from millstream.commands.context.context import Context
 from millstream.commands.context.session import Session
-from millstream.commands.table.args import SYNTAX, bad_subcommand, integer, keyword, read_integer
-from millstream.commands.table.table import command, container
+from millstream.commands.table.args import SYNTAX, bad_subcommand, integer, keyword, milliseconds, read_integer
+from millstream.commands.table.table import command, container, help_for
 from millstream.commands.users.accounts import DEFAULT
 from millstream.errors import CommandError
-from millstream.replies import OK, Reply, Simple, Verbatim
+from millstream.replies import OK, Reply, Verbatim
 
+# What a filter of CLIENT KILL or LIST asks of each session
 Test = Callable[[Session], bool]
 
 # Only the first two exist here: there are no replicas.
 _KINDS = {b"normal", b"pubsub", b"master", b"replica", b"slave"}
 
+# What the rows below have in common
+_client = partial(command, flags="noscript loading stale", group="connection")
+_admin = partial(command, flags="admin noscript loading stale", group="connection")
+
 container("client", since="2.4.0", group="connection", summary="Looks at connections and acts on them.")
 
 
 def _shown(word: bytes) -> str:
+    """A name as C shows it, up to its first NUL."""
     return _text(word.partition(b"\0")[0])
 
 
 def _text(word: bytes) -> str:
+    """Bytes as text from which the same bytes can be made again."""
     return word.decode("utf-8", "surrogateescape")
 
 
 def flags_of(session: Session) -> str:
-    """CLIENT LIST's letters."""
+    """CLIENT LIST's letters, several without a blank; ``N`` for none of them."""
     letters = (
         ("P", session.is_subscribed),
         ("b", session.blocked),
@@ -46,7 +58,10 @@ def flags_of(session: Session) -> str:
 
 
 def describe(session: Session, wall: int) -> str:
-    """One line of CLIENT LIST: the fields that exist here, in Redis's order, no secrets."""
+    """One line of CLIENT LIST: the fields that exist here, in Redis's order, no secrets.
+
+    Ages are in whole seconds, and never negative, though the clock may have been set back.
+    """
     traffic = session.traffic()
     fields: list[tuple[str, object]] = [
         ("id", session.id),
@@ -82,36 +97,29 @@ def describe(session: Session, wall: int) -> str:
 
 
 def _lines(sessions: Iterable[Session], wall: int) -> Verbatim:
+    """Lines of CLIENT LIST, as text in RESP3."""
     text = "".join(describe(session, wall) + "\n" for session in sessions)
     return Verbatim(text.encode("utf-8", "surrogateescape"))
 
 
 def _by_kind(word: bytes, wall: int = 0) -> Test:  # noqa: ARG001 - all filters share one signature
+    """Sessions of a kind. Masters and replicas are kinds without members here."""
     kind = keyword(word).lower()
     if kind not in _KINDS:
         raise CommandError(f"ERR Unknown client type '{_text(word)}'")
     return lambda session: kind == (b"pubsub" if session.is_subscribed else b"normal")
 
 
-@command(
-    "client|id",
-    2,
-    flags="noscript loading stale",
-    since="5.0.0",
-    group="connection",
-    summary="Tells the connection's number.",
-)
+@_client("client|id", 2, since="5.0.0", summary="Tells the connection's number.")
 def client_id(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Never used twice while the server runs."""
+    """Never used twice while the server runs, and ascending: the larger of two came later."""
     return ctx.session.id
 
 
-@command(
+@_client(
     "client|info",
     2,
-    flags="noscript loading stale",
     since="6.2.0",
-    group="connection",
     summary="Describes the connection.",
     limited="without the sizes of buffers that only Redis has",
 )
@@ -120,18 +128,19 @@ def client_info(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a h
     return _lines([ctx.session], ctx.now.wall)
 
 
-@command(
+@_admin(
     "client|list",
     -2,
-    flags="admin noscript loading stale",
     since="2.4.0",
-    group="connection",
     syntax="[TYPE client-type=<NORMAL | MASTER | REPLICA | PUBSUB>]@5.0.0 [ID client-id:integer [client-id ...]]@6.2.0",
     summary="Describes all connections.",
     limited="one filter at a time: TYPE or ID; without the sizes of buffers that only Redis has",
 )
 def client_list(ctx: Context, argv: list[bytes]) -> Reply:
-    """One line each, oldest first."""
+    """One line each, oldest first.
+
+    An id that nobody has is left out, but one that is no number above zero is an error.
+    """
     sessions = list(ctx.host.sessions())
     word = keyword(argv[2]) if len(argv) > 2 else b""
     if word == b"TYPE" and len(argv) == 4:
@@ -146,47 +155,30 @@ def client_list(ctx: Context, argv: list[bytes]) -> Reply:
     return _lines(sessions, ctx.now.wall)
 
 
-@command(
-    "client|setname",
-    3,
-    flags="noscript loading stale",
-    since="2.6.9",
-    group="connection",
-    syntax="connection-name",
-    summary="Names the connection.",
-)
+@_client("client|setname", 3, since="2.6.9", syntax="connection-name", summary="Names the connection.")
 def client_setname(ctx: Context, argv: list[bytes]) -> Reply:
-    """An empty name takes it away."""
+    """An empty name takes it away. Names need not be unique; they are for people who read CLIENT LIST."""
     if not is_printable(argv[2]):
         raise CommandError(BAD_NAME)
     ctx.session.name = argv[2]
     return OK
 
 
-@command(
-    "client|getname",
-    2,
-    flags="noscript loading stale",
-    since="2.6.9",
-    group="connection",
-    summary="Tells the connection's name.",
-)
+@_client("client|getname", 2, since="2.6.9", summary="Tells the connection's name.")
 def client_getname(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Null if it has none."""
     return ctx.session.name or None
 
 
-@command(
+@_client(
     "client|setinfo",
     4,
-    flags="noscript loading stale",
     since="7.2.0",
-    group="connection",
     syntax="attr=<LIB-NAME libname | LIB-VER libver>",
     summary="Tells the server which library the client uses.",
 )
 def client_setinfo(ctx: Context, argv: list[bytes]) -> Reply:
-    """Shown in CLIENT LIST."""
+    """Shown in CLIENT LIST. Clients send it unasked when they connect, so it must not fail for what they are."""
     attribute = keyword(argv[2]).lower()
     if attribute not in {b"lib-name", b"lib-ver"}:
         raise CommandError(f"ERR Unrecognized option '{_text(argv[2])}'")
@@ -200,19 +192,14 @@ def client_setinfo(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _on_off(word: bytes) -> bool:
+    """Whether a word is ON; anything but ON and OFF is a syntax error."""
     if keyword(word) not in {b"ON", b"OFF"}:
         raise SYNTAX
     return keyword(word) == b"ON"
 
 
-@command(
-    "client|no-evict",
-    3,
-    flags="admin noscript loading stale",
-    since="7.0.0",
-    group="connection",
-    syntax="enabled=<ON | OFF>",
-    summary="Marks the connection as one to keep.",
+@_admin(
+    "client|no-evict", 3, since="7.0.0", syntax="enabled=<ON | OFF>", summary="Marks the connection as one to keep."
 )
 def client_no_evict(ctx: Context, argv: list[bytes]) -> Reply:
     """No connection is ever evicted for memory here; the mark is shown in CLIENT LIST."""
@@ -220,12 +207,10 @@ def client_no_evict(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@command(
+@_client(
     "client|no-touch",
     3,
-    flags="noscript loading stale",
     since="7.2.0",
-    group="connection",
     syntax="enabled=<ON | OFF>",
     summary="Marks the connection as one that changes no times of access.",
 )
@@ -235,17 +220,18 @@ def client_no_touch(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@command(
+@_client(
     "client|reply",
     3,
-    flags="noscript loading stale",
     since="3.2.0",
-    group="connection",
     syntax="action=<ON | OFF | SKIP>",
     summary="Says whether the client wants replies.",
 )
 def client_reply(ctx: Context, argv: list[bytes]) -> Reply:
-    """OFF and SKIP are not answered; SKIP also silences the next command."""
+    """OFF and SKIP are not answered; SKIP also silences the next command.
+
+    SKIP while it is OFF changes nothing, or the mode would be ON afterwards.
+    """
     word = keyword(argv[2])
     if word not in {b"ON", b"OFF", b"SKIP"}:
         raise SYNTAX
@@ -254,17 +240,19 @@ def client_reply(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@command(
+@_admin(
     "client|unblock",
     -3,
-    flags="admin noscript loading stale",
     since="5.0.0",
-    group="connection",
     syntax="client-id:integer unblock-type=[TIMEOUT | ERROR]",
     summary="Ends another connection's wait.",
 )
 def client_unblock(ctx: Context, argv: list[bytes]) -> Reply:
-    """1 if it did wait."""
+    """1 if it did wait.
+
+    TIMEOUT ends the wait as if its time were up; ERROR with an UNBLOCKED error, for who must know the difference. A
+    client that is held back by CLIENT PAUSE does not wait in this sense.
+    """
     if len(argv) > 4:
         raise bad_subcommand("CLIENT", argv[1])
     reason = keyword(argv[3]) if len(argv) == 4 else b"TIMEOUT"
@@ -274,6 +262,7 @@ def client_unblock(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _by_id(word: bytes, wall: int) -> Test:  # noqa: ARG001 - all filters share one signature
+    """The session of that number, if there is one."""
     wanted = read_integer(word)
     if wanted is None or wanted < 1:
         raise CommandError("ERR client-id should be greater than 0")
@@ -281,18 +270,22 @@ def _by_id(word: bytes, wall: int) -> Test:  # noqa: ARG001 - all filters share 
 
 
 def _by_addr(word: bytes, wall: int) -> Test:  # noqa: ARG001 - all filters share one signature
+    """Sessions from an address, as CLIENT LIST shows it."""
     return lambda session: session.addr == _text(word)
 
 
 def _by_laddr(word: bytes, wall: int) -> Test:  # noqa: ARG001 - all filters share one signature
+    """Sessions that came in by an address of ours."""
     return lambda session: session.laddr == _text(word)
 
 
 def _by_user(word: bytes, wall: int) -> Test:  # noqa: ARG001 - all filters share one signature
+    """Sessions of a user; who has not said who it is counts as the default user."""
     return lambda session: (session.user or DEFAULT) == word
 
 
 def _by_age(word: bytes, wall: int) -> Test:
+    """Sessions that are connected for so many seconds or more."""
     seconds = integer(word, "ERR maxage is not an integer or out of range")
     if seconds < 1:
         raise CommandError("ERR maxage should be greater than 0")
@@ -310,25 +303,29 @@ _FILTERS: dict[bytes, Callable[[bytes, int], Test]] = {
 
 
 def _close(ctx: Context, session: Session) -> None:
+    """Close a connection; one's own only after the reply, or the client would never know that it worked."""
     if session is ctx.session:
         session.closing = True
     else:
         ctx.host.kill(session)
 
 
-@command(
+@_admin(
     "client|kill",
     -3,
-    flags="admin noscript loading stale",
     since="2.4.0",
-    group="connection",
     syntax="filter=<old-format=ip:port | new-format=([ID client-id:integer] "
     "[TYPE client-type=<NORMAL | MASTER@3.2.0 | SLAVE | REPLICA@5.0.0 | PUBSUB>] [USER username] [ADDR addr=ip:port] "
     "[LADDR laddr=ip:port]@6.2.0 [SKIPME skipme=<YES | NO>] [MAXAGE maxage:integer]@7.4.0)@2.8.12>",
     summary="Closes connections.",
 )
 def client_kill(ctx: Context, argv: list[bytes]) -> Reply:
-    """The old form answers OK; with filters, how many were closed."""
+    """The old form answers OK; with filters, how many were closed.
+
+    Filters are joined by "and"; the same one twice is asked twice. One's own connection is left out, unless SKIPME says
+    no. The old form closes it too, and fails where nobody has the address; the new one answers 0 then.
+    """
+    # By the number of words: a filter has two
     if len(argv) == 3:
         return _kill_one(ctx, argv[2])
     tests: list[Test] = []
@@ -345,6 +342,7 @@ def client_kill(ctx: Context, argv: list[bytes]) -> Reply:
             tests.append(_FILTERS[name](word, ctx.now.wall))
         else:
             raise SYNTAX
+    # All filters were read by now: a bad one closes nobody
     chosen = [session for session in ctx.host.sessions() if all(test(session) for test in tests)]
     if skip_me:
         chosen = [session for session in chosen if session is not ctx.session]
@@ -354,6 +352,7 @@ def client_kill(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _kill_one(ctx: Context, addr: bytes) -> Reply:
+    """The old form: one address, its own text for "nobody"."""
     for session in list(ctx.host.sessions()):
         if session.addr == _text(addr):
             _close(ctx, session)
@@ -361,57 +360,77 @@ def _kill_one(ctx: Context, addr: bytes) -> Reply:
     raise CommandError("ERR No such client")
 
 
-_HELP = (
-    "CLIENT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-    "CACHING (YES|NO)",
-    "    An error: there is no tracking.",
-    "GETNAME",
-    "    The name of this connection.",
-    "GETREDIR",
-    "    Always -1: there is no tracking.",
-    "ID",
-    "    The number of this connection.",
-    "INFO",
-    "    This connection's line of CLIENT LIST.",
-    "KILL <ip:port>",
-    "    Close the connection from that address.",
-    "KILL <option> <value> [<option> <value> [...]]",
-    "    Close the connections that fit ID, ADDR, LADDR, TYPE, USER and MAXAGE; SKIPME yes|no (default yes).",
-    "LIST [TYPE <type> | ID <id> [<id> ...]]",
-    "    Describe connections, one line each.",
-    "NO-EVICT (ON|OFF)",
-    "    Mark this connection as one to keep.",
-    "NO-TOUCH (ON|OFF)",
-    "    Mark this connection as one that changes no times of access.",
-    "PAUSE <timeout> [WRITE|ALL]",
-    "    Keep commands back for so many milliseconds: those that write, or all (the default).",
-    "REPLY (ON|OFF|SKIP)",
-    "    Whether this connection wants replies.",
-    "SETINFO (LIB-NAME|LIB-VER) <value>",
-    "    Say which library is used.",
-    "SETNAME <name>",
-    "    Name this connection.",
-    "TRACKING OFF",
-    "    Accepted; ON is not supported.",
-    "TRACKINGINFO",
-    "    Always off.",
-    "UNBLOCK <client-id> [TIMEOUT|ERROR]",
-    "    End the wait of another connection.",
-    "UNPAUSE",
-    "    End a pause.",
-    "HELP",
-    "    Print this help.",
+@_admin(
+    "client|pause",
+    -3,
+    since="3.0.0",
+    syntax="timeout:integer mode=[WRITE | ALL]@6.2.0",
+    summary="Keeps commands back for some milliseconds.",
 )
+def client_pause(ctx: Context, argv: list[bytes]) -> Reply:
+    """Replies OK; a pause that runs is never made shorter, but what it holds back is chosen anew.
+
+    What is held back is the node's business: commands are kept with their sessions, and run in order when it is over.
+    """
+    if len(argv) > 4:
+        raise bad_subcommand("CLIENT", argv[1])
+    mode = keyword(argv[3]) if len(argv) == 4 else b"ALL"
+    if mode not in {b"WRITE", b"ALL"}:
+        raise CommandError("ERR CLIENT PAUSE mode must be WRITE or ALL")
+    ctx.host.pause(milliseconds(argv[2], ctx.now.wall), ctx.now, writes_only=mode == b"WRITE")
+    return OK
 
 
-@command(
-    "client|help",
-    2,
-    flags="loading stale",
+@_admin("client|unpause", 2, since="6.2.0", summary="Ends a pause.")
+def client_unpause(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
+    """Replies OK, whether or not there was one.
+
+    Under a pause of ALL it is itself held back, as in Redis: then only time ends the pause.
+    """
+    ctx.host.unpause(ctx.now)
+    return OK
+
+
+help_for(
+    "client",
     since="5.0.0",
     group="connection",
-    summary="Tells the subcommands of CLIENT.",
+    lines=(
+        "CACHING (YES|NO)",
+        "    An error: there is no tracking.",
+        "GETNAME",
+        "    The name of this connection.",
+        "GETREDIR",
+        "    Always -1: there is no tracking.",
+        "ID",
+        "    The number of this connection.",
+        "INFO",
+        "    This connection's line of CLIENT LIST.",
+        "KILL <ip:port>",
+        "    Close the connection from that address.",
+        "KILL <option> <value> [<option> <value> [...]]",
+        "    Close the connections that fit ID, ADDR, LADDR, TYPE, USER and MAXAGE; SKIPME yes|no (default yes).",
+        "LIST [TYPE <type> | ID <id> [<id> ...]]",
+        "    Describe connections, one line each.",
+        "NO-EVICT (ON|OFF)",
+        "    Mark this connection as one to keep.",
+        "NO-TOUCH (ON|OFF)",
+        "    Mark this connection as one that changes no times of access.",
+        "PAUSE <timeout> [WRITE|ALL]",
+        "    Keep commands back for so many milliseconds: those that write, or all (the default).",
+        "REPLY (ON|OFF|SKIP)",
+        "    Whether this connection wants replies.",
+        "SETINFO (LIB-NAME|LIB-VER) <value>",
+        "    Say which library is used.",
+        "SETNAME <name>",
+        "    Name this connection.",
+        "TRACKING OFF",
+        "    Accepted; ON is not supported.",
+        "TRACKINGINFO",
+        "    Always off.",
+        "UNBLOCK <client-id> [TIMEOUT|ERROR]",
+        "    End the wait of another connection.",
+        "UNPAUSE",
+        "    End a pause.",
+    ),
 )
-def client_help(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """One line of text each."""
-    return [Simple(line.encode()) for line in _HELP]

@@ -1,5 +1,8 @@
 """Commands about one's own connection: PING ECHO HELLO AUTH SELECT QUIT RESET.
 
+AUTH, HELLO, QUIT and RESET run without a user (``no_auth``), so what they tell or keep must be fine for anybody who can
+connect.
+
 Source: https://redis.io/docs/latest/commands/?group=connection
 """
 
@@ -30,7 +33,20 @@ def is_printable(word: bytes) -> bool:
 
 
 def _authenticate(ctx: Context, asked: bytes, user: bytes, password: bytes) -> None:
-    """Make the session that of a user; ``asked`` is the command's first word, for ACL LOG."""
+    """Make the session that of a user.
+
+    Whether the name or the password was wrong is not told, and takes the same time. ACL LOG has the name, never the
+    password.
+
+    Args:
+        ctx: the command's context.
+        asked: the command's first word, for ACL LOG.
+        user: the name.
+        password: as the client sent it.
+
+    Raises:
+        CommandError: WRONGPASS.
+    """
     if not ctx.host.accounts.accepts(user, password):
         context = "toplevel" if ctx.may_block else "multi"
         ctx.host.note_refusal(ctx.session, "auth", asked, user, ctx.now, context)
@@ -48,7 +64,11 @@ def _authenticate(ctx: Context, asked: bytes, user: bytes, password: bytes) -> N
     summary="Answers PONG, or the message.",
 )
 def ping(ctx: Context, argv: list[bytes]) -> Reply:
-    """Whether anybody is there; among RESP2 messages the answer looks like one."""
+    """Whether anybody is there; among RESP2 messages the answer looks like one.
+
+    A RESP2 client that listens to channels reads everything as a message, so PONG comes as an array of two there.
+    """
+    # The arity of the row says "at least one", and Redis looks again
     if len(argv) > 2:
         raise CommandError("ERR wrong number of arguments for 'ping' command")
     if ctx.session.resp == 2 and ctx.session.is_subscribed:
@@ -80,7 +100,11 @@ def echo(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler'
     summary="Proves who the client is.",
 )
 def auth(ctx: Context, argv: list[bytes]) -> Reply:
-    """Without a name, the default user is meant; its password is that of the parameter ``requirepass`` too."""
+    """Without a name, the default user is meant; its password is that of the parameter ``requirepass`` too.
+
+    One word where the default user needs no password is an error that says so: a client configured with a password
+    would else believe that it is protected by one.
+    """
     if len(argv) > 3:
         raise SYNTAX
     if len(argv) == 2 and ctx.host.accounts.default.nopass:
@@ -99,7 +123,11 @@ def auth(ctx: Context, argv: list[bytes]) -> Reply:
     summary="Chooses the protocol version and tells who the server is.",
 )
 def hello(ctx: Context, argv: list[bytes]) -> Reply:
-    """All or nothing: an error leaves the connection as it was."""
+    """All or nothing: an error leaves the connection as it was.
+
+    So options are read before anything is changed, the version before the options, as in Redis. Without a user HELLO is
+    refused unless it brings AUTH. It says ``redis`` and a version of Redis, since clients choose commands by these.
+    """
     session = ctx.session
     version = session.resp
     if len(argv) > 1:
@@ -112,6 +140,7 @@ def hello(ctx: Context, argv: list[bytes]) -> Reply:
     name, credentials = _hello_options(argv)
     if credentials is not None:
         _authenticate(ctx, argv[0], *credentials)
+    # AUTH above may just have made it somebody
     if session.user is None:
         raise CommandError(_HELLO_NEEDS_AUTH)
     if name is not None:
@@ -131,7 +160,7 @@ def hello(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _hello_options(argv: list[bytes]) -> tuple[bytes | None, tuple[bytes, bytes] | None]:
-    """The name and the credentials given to HELLO."""
+    """The name and the credentials given to HELLO; of an option that is given twice the last one counts."""
     name: bytes | None = None
     credentials: tuple[bytes, bytes] | None = None
     at = 2
@@ -161,7 +190,7 @@ def _hello_options(argv: list[bytes]) -> tuple[bytes | None, tuple[bytes, bytes]
     summary="Changes the database of the connection.",
 )
 def select(ctx: Context, argv: list[bytes]) -> Reply:
-    """There are sixteen, 0 to 15."""
+    """There are sixteen, 0 to 15. Inside MULTI it takes effect when EXEC comes to it."""
     index = integer(argv[1])
     if not 0 <= index < DATABASES:
         raise CommandError("ERR DB index is out of range")
@@ -178,7 +207,7 @@ def select(ctx: Context, argv: list[bytes]) -> Reply:
     summary="Closes the connection.",
 )
 def quit_(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """OK, after all replies so far."""
+    """OK, after all replies so far; what was sent behind it on the connection is not run."""
     ctx.session.closing = True
     return OK
 
@@ -192,13 +221,18 @@ def quit_(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler
     summary="Makes the connection as new.",
 )
 def reset(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Ends a transaction, watches and subscriptions, goes back to RESP2 and database 0, forgets name and password."""
+    """Ends a transaction, watches and subscriptions, goes back to RESP2 and database 0, forgets name and password.
+
+    For pools that give a connection to the next user. CLIENT SETINFO's words stay, as they are of the library. Inside
+    MULTI it is run and not queued.
+    """
     session = ctx.session
     end_transaction(ctx)
     for names, channels in ((session.channels, ctx.host.channels), (session.patterns, ctx.host.patterns)):
         for name in names:
             channels.leave(session, name)
         names.clear()
+    # Replies to what follows are RESP2 again, so a pool's next user begins with HELLO
     session.db, session.resp, session.name = 0, 2, b""
     session.reply_mode = "on"
     session.no_evict = session.no_touch = False

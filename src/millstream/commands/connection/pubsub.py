@@ -1,24 +1,41 @@
 """Publish and subscribe.
 
+A message goes to who listens now and is kept by nobody: streams are for what must arrive. In RESP2 a connection that
+listens takes only a few commands, since replies and messages could not be told apart; in RESP3 messages are pushes, and
+all commands are fine.
+
 Source: https://redis.io/docs/latest/develop/pubsub/ and the command pages it links.
 """
 
+from functools import partial
+
 from millstream.commands.context.context import Context
-from millstream.commands.table.table import command, container
+from millstream.commands.table.table import command, container, help_for
 from millstream.glob import Effort, Pattern
-from millstream.replies import Many, Push, Reply, Simple
+from millstream.replies import Many, Push, Reply
 
 ALLOWED_WHILE_SUBSCRIBED = frozenset(
     {"subscribe", "unsubscribe", "psubscribe", "punsubscribe", "ping", "quit", "reset"}
 )
 
 
+# What the rows below have in common
+_listening = partial(command, flags="pubsub noscript loading stale", since="2.0.0", group="pubsub")
+_looking = partial(command, flags="pubsub loading stale", since="2.8.0", group="pubsub")
+
+
 def _change(ctx: Context, argv: list[bytes], kind: bytes) -> Reply:
-    """One confirmation a name; leaving everything needs no names."""
+    """One confirmation a name; leaving everything needs no names.
+
+    Each confirmation has the number of channels and patterns the connection then listens to, also one for a channel it
+    did not listen to; leaving all of none is confirmed once, with null. Patterns are taken apart before the first is
+    joined, so that a refusal leaves nothing half done.
+    """
     session = ctx.session
     by_pattern, joining = kind.startswith(b"p"), not kind.removeprefix(b"p").startswith(b"un")
     channels = ctx.host.patterns if by_pattern else ctx.host.channels
     mine = session.patterns if by_pattern else session.channels
+    # Sorted, so that leaving all has the same replies each time
     names: list[bytes] = argv[1:] or sorted(mine)
     replies: list[Reply] = []
     if by_pattern and joining:
@@ -36,57 +53,25 @@ def _change(ctx: Context, argv: list[bytes], kind: bytes) -> Reply:
     return Many(replies)
 
 
-@command(
-    "subscribe",
-    -2,
-    flags="pubsub noscript loading stale",
-    since="2.0.0",
-    group="pubsub",
-    syntax="channel [channel ...]",
-    summary="Listens to channels.",
-)
+@_listening("subscribe", -2, syntax="channel [channel ...]", summary="Listens to channels.")
 def subscribe(ctx: Context, argv: list[bytes]) -> Reply:
-    """Listen to channels by name."""
+    """Listen to channels by name. The replies are pushes, one a channel, and no reply besides."""
     return _change(ctx, argv, b"subscribe")
 
 
-@command(
-    "unsubscribe",
-    -1,
-    flags="pubsub noscript loading stale",
-    since="2.0.0",
-    group="pubsub",
-    syntax="[channel [channel ...]]",
-    summary="Stops listening to channels.",
-)
+@_listening("unsubscribe", -1, syntax="[channel [channel ...]]", summary="Stops listening to channels.")
 def unsubscribe(ctx: Context, argv: list[bytes]) -> Reply:
-    """Stop listening to some channels, or to all."""
+    """Stop listening to some channels, or to all, in the order of their names."""
     return _change(ctx, argv, b"unsubscribe")
 
 
-@command(
-    "psubscribe",
-    -2,
-    flags="pubsub noscript loading stale",
-    since="2.0.0",
-    group="pubsub",
-    syntax="pattern [pattern ...]",
-    summary="Listens to channels whose names match patterns.",
-)
+@_listening("psubscribe", -2, syntax="pattern [pattern ...]", summary="Listens to channels whose names match patterns.")
 def psubscribe(ctx: Context, argv: list[bytes]) -> Reply:
-    """Listen to channels by pattern."""
+    """Listen to channels by pattern; a pattern too costly to compare with names is refused, see ``glob``."""
     return _change(ctx, argv, b"psubscribe")
 
 
-@command(
-    "punsubscribe",
-    -1,
-    flags="pubsub noscript loading stale",
-    since="2.0.0",
-    group="pubsub",
-    syntax="[pattern [pattern ...]]",
-    summary="Stops listening to patterns.",
-)
+@_listening("punsubscribe", -1, syntax="[pattern [pattern ...]]", summary="Stops listening to patterns.")
 def punsubscribe(ctx: Context, argv: list[bytes]) -> Reply:
     """Stop listening to some patterns, or to all."""
     return _change(ctx, argv, b"punsubscribe")
@@ -102,24 +87,22 @@ def punsubscribe(ctx: Context, argv: list[bytes]) -> Reply:
     summary="Sends a message to whoever listens to a channel.",
 )
 def publish(ctx: Context, argv: list[bytes]) -> Reply:
-    """Publish; replies how many listeners got it."""
+    """Publish; replies how many listeners got it.
+
+    A connection with the channel and two fitting patterns gets it three times, and counts three.
+    """
     return ctx.host.publish(argv[1], argv[2])
 
 
 container("pubsub", since="2.8.0", group="pubsub", summary="Tells who listens to what.")
 
 
-@command(
-    "pubsub|channels",
-    -2,
-    flags="pubsub loading stale",
-    since="2.8.0",
-    group="pubsub",
-    syntax="[pattern]",
-    summary="Lists channels somebody listens to by name.",
-)
+@_looking("pubsub|channels", -2, syntax="[pattern]", summary="Lists channels somebody listens to by name.")
 def pubsub_channels(ctx: Context, argv: list[bytes]) -> Reply:
-    """Channels with listeners, all or those matching a pattern."""
+    """Channels with listeners, all or those matching a pattern.
+
+    Listeners by pattern do not show here.
+    """
     if len(argv) < 3:
         return list(ctx.host.channels)
     effort = Effort()
@@ -127,43 +110,31 @@ def pubsub_channels(ctx: Context, argv: list[bytes]) -> Reply:
     return [name for name in ctx.host.channels if pattern.fits(name, effort)]
 
 
-@command(
-    "pubsub|numsub",
-    -2,
-    flags="pubsub loading stale",
-    since="2.8.0",
-    group="pubsub",
-    syntax="[channel [channel ...]]",
-    summary="Counts the listeners of channels.",
-)
+@_looking("pubsub|numsub", -2, syntax="[channel [channel ...]]", summary="Counts the listeners of channels.")
 def pubsub_numsub(ctx: Context, argv: list[bytes]) -> Reply:
-    """Name and number of listeners, for each channel asked for."""
+    """Name and number of listeners, for each channel asked for, 0 for one that nobody listens to."""
     replies: list[Reply] = []
     for name in argv[2:]:
         replies += [name, ctx.host.channels.count(name)]
     return replies
 
 
-@command("pubsub|numpat", 2, flags="pubsub loading stale", since="2.8.0", group="pubsub", summary="Counts patterns.")
+@_looking("pubsub|numpat", 2, summary="Counts patterns.")
 def pubsub_numpat(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """How many different patterns are listened to."""
+    """How many different patterns are listened to, however many listen to each."""
     return len(ctx.host.patterns)
 
 
-HELP = (
-    "PUBSUB <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-    "CHANNELS [<pattern>]",
-    "    List the channels that somebody listens to by name.",
-    "NUMPAT",
-    "    Tell how many patterns are listened to.",
-    "NUMSUB [<channel> ...]",
-    "    Tell how many listen to each channel by name.",
-    "HELP",
-    "    Print this help.",
+help_for(
+    "pubsub",
+    since="6.2.0",
+    group="pubsub",
+    lines=(
+        "CHANNELS [<pattern>]",
+        "    List the channels that somebody listens to by name.",
+        "NUMPAT",
+        "    Tell how many patterns are listened to.",
+        "NUMSUB [<channel> ...]",
+        "    Tell how many listen to each channel by name.",
+    ),
 )
-
-
-@command("pubsub|help", 2, flags="loading stale", since="6.2.0", group="pubsub", summary="Tells PUBSUB's subcommands.")
-def pubsub_help(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """The subcommands and their arguments."""
-    return [Simple(line.encode()) for line in HELP]

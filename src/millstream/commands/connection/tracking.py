@@ -1,7 +1,12 @@
 """CLIENT TRACKING and its kin: there is no tracking, so they answer as Redis does where it is off.
 
+Clients with a cache of their own ask for tracking and must hear that there is none; others switch it off unasked when a
+connection goes back to its pool, and must not be refused for that.
+
 Source: https://redis.io/docs/latest/commands/client-tracking/
 """
+
+from functools import partial
 
 from millstream.commands.context.context import Context
 from millstream.commands.table.args import SYNTAX, integer, keyword
@@ -13,7 +18,12 @@ NOT_HERE = "ERR client tracking is not supported by Millstream"
 _WORDS = frozenset({b"BCAST", b"OPTIN", b"OPTOUT", b"NOLOOP"})
 
 
+# What the rows below have in common
+_client = partial(command, flags="noscript loading stale", group="connection")
+
+
 def _check_options(ctx: Context, words: list[bytes]) -> None:
+    """Refuse options that Redis refuses, so that a client hears of its own mistake before it hears of our limits."""
     redirect = at = 0
     while at < len(words):
         word = keyword(words[at])
@@ -31,19 +41,17 @@ def _check_options(ctx: Context, words: list[bytes]) -> None:
         at += 1
 
 
-@command(
+@_client(
     "client|tracking",
     -3,
-    flags="noscript loading stale",
     since="6.0.0",
-    group="connection",
     syntax="status=<ON | OFF> [REDIRECT client-id:integer] [PREFIX prefix [PREFIX prefix ...]] [BCAST] [OPTIN] "
     "[OPTOUT] [NOLOOP]",
     limited="ON is an error",
     summary="Only OFF: the server tells nobody which keys changed.",
 )
 def client_tracking(ctx: Context, argv: list[bytes]) -> Reply:
-    """OK to OFF, an error to ON."""
+    """OK to OFF, an error to ON; options are checked before that, as in Redis."""
     _check_options(ctx, argv[3:])
     word = keyword(argv[2])
     if word == b"ON":
@@ -53,28 +61,13 @@ def client_tracking(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@command(
-    "client|trackinginfo",
-    2,
-    flags="noscript loading stale",
-    since="6.2.0",
-    group="connection",
-    summary="Always off.",
-)
+@_client("client|trackinginfo", 2, since="6.2.0", summary="Always off.")
 def client_trackinginfo(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """Flags, whom it goes to, and for which prefixes."""
     return Map([(b"flags", Set([b"off"])), (b"redirect", -1), (b"prefixes", [])])
 
 
-@command(
-    "client|caching",
-    3,
-    flags="noscript loading stale",
-    since="6.0.0",
-    group="connection",
-    syntax="mode=<YES | NO>",
-    summary="Always an error: there is no tracking.",
-)
+@_client("client|caching", 3, since="6.0.0", syntax="mode=<YES | NO>", summary="Always an error: there is no tracking.")
 def client_caching(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """As in Redis where tracking is off."""
     raise CommandError(
@@ -82,14 +75,7 @@ def client_caching(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - 
     )
 
 
-@command(
-    "client|getredir",
-    2,
-    flags="noscript loading stale",
-    since="6.0.0",
-    group="connection",
-    summary="Always -1: no tracking.",
-)
+@_client("client|getredir", 2, since="6.0.0", summary="Always -1: no tracking.")
 def client_getredir(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """As in Redis where tracking is off."""
     return -1

@@ -1,5 +1,9 @@
 """MULTI, DISCARD, WATCH and UNWATCH. EXEC is run by the node, which owns the one log record a transaction becomes.
 
+Queueing is the node's too: a command that cannot be queued (unknown, wrong number of words, refused by ACL) makes EXEC
+fail as a whole, one that fails when it runs does not. WATCH compares nothing: whoever changes a key breaks the watches
+on it, so a key that was changed and changed back counts as changed.
+
 Source: https://redis.io/docs/latest/develop/using-commands/transactions/
 """
 
@@ -20,7 +24,7 @@ EXEC_WITHOUT_MULTI = "ERR EXEC without MULTI"
     summary="Begins a transaction.",
 )
 def multi(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Queue commands from now on; replies OK."""
+    """Queue commands from now on; replies OK. A second MULTI is an error that leaves the queue as it is."""
     if ctx.session.queue is not None:
         raise CommandError("ERR MULTI calls can not be nested")
     ctx.session.queue = []
@@ -31,7 +35,10 @@ def multi(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler
     "exec", 1, flags="noscript loading stale", since="1.2.0", group="transactions", summary="Runs what was queued."
 )
 def exec_outside(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """EXEC where no transaction was begun; the node runs the others itself."""
+    """EXEC where no transaction was begun; the node runs the others itself.
+
+    One transaction is one record of the log: after a crash all of it is there or none.
+    """
     raise CommandError(EXEC_WITHOUT_MULTI)
 
 
@@ -44,7 +51,7 @@ def exec_outside(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a 
     summary="Drops what was queued.",
 )
 def discard(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """End the transaction without running it; replies OK."""
+    """End the transaction without running it; replies OK. Watches end with it, as with EXEC."""
     if ctx.session.queue is None:
         raise CommandError("ERR DISCARD without MULTI")
     end_transaction(ctx)
@@ -52,7 +59,7 @@ def discard(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handl
 
 
 def end_transaction(ctx: Context) -> None:
-    """Back to ordinary commands, with nothing watched."""
+    """Back to ordinary commands, with nothing watched; EXEC does so too, whether it ran or not."""
     session = ctx.session
     session.queue = None
     session.queue_failed = False
@@ -70,7 +77,7 @@ def end_transaction(ctx: Context) -> None:
     summary="Makes the next EXEC depend on keys staying as they are.",
 )
 def watch(ctx: Context, argv: list[bytes]) -> Reply:
-    """Watch keys; replies OK."""
+    """Watch keys; replies OK. A key that does not exist is watched for coming into being."""
     if ctx.session.queue is not None:
         raise CommandError("ERR WATCH inside MULTI is not allowed")
     for key in argv[1:]:
@@ -83,6 +90,6 @@ def watch(ctx: Context, argv: list[bytes]) -> Reply:
     "unwatch", 1, flags="noscript loading stale fast", since="2.2.0", group="transactions", summary="Watches nothing."
 )
 def unwatch(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Forget all watched keys; replies OK."""
+    """Forget all watched keys, and that one of them changed; replies OK, also where none was watched."""
     ctx.host.watches.drop(ctx.session)
     return OK

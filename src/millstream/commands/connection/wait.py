@@ -1,5 +1,8 @@
 """WAIT and WAITAOF: has what I wrote arrived? There are no replicas; the local disk is what WAITAOF can wait for.
 
+Both are answered with what is true now, and wait only for replicas that never come, until the time is up: a client sees
+that its wish was not fulfilled, in the reply's number and not in an error.
+
 Sources: https://redis.io/docs/latest/commands/wait/, https://redis.io/docs/latest/commands/waitaof/
 """
 
@@ -21,7 +24,11 @@ from millstream.replies import Reply
     summary="Waits for replicas, of which there are none.",
 )
 def wait(ctx: Context, argv: list[bytes]) -> Reply:
-    """0, at once where none is asked for or nobody may wait, else when the time (0: never) is up."""
+    """0, at once where none is asked for or nobody may wait, else when the time (0: never) is up.
+
+    With 0 it waits for ever, as Redis without replicas does: a client that asks for replicas where there are none shall
+    not believe that its write is safe.
+    """
     wanted, timeout = integer(argv[1]), milliseconds(argv[2], ctx.now.wall)
     if wanted > 0 and ctx.may_block:
         raise Blocked([], timeout, argv, late=0)

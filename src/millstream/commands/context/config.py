@@ -244,6 +244,7 @@ class Config:
         self._cache()
 
     def _give(self, name: str, value: str) -> None:
+        """Take a value given at the start, which may be one that CONFIG SET cannot change."""
         if name not in PARAMETERS:
             raise ConfigError(f"there is no parameter {name!r}; the parameters are: {', '.join(sorted(PARAMETERS))}")
         try:
@@ -252,6 +253,10 @@ class Config:
             raise ConfigError(f"parameter {name} cannot be {value!r}: {reason}") from None
 
     def _cache(self) -> None:
+        """Put values that are looked at for each command into attributes.
+
+        A look into a dictionary and a check of its type are saved each time.
+        """
         self.node_max_bytes = self._int("stream-node-max-bytes")
         self.node_max_entries = self._int("stream-node-max-entries")
         self.idmp_duration = self._int("stream-idmp-duration")
@@ -320,6 +325,7 @@ class Config:
         self._cache()
 
     def _check_clients(self, chosen: dict[str, tuple[str, str]], parsed: dict[str, object]) -> None:
+        """Refuse more clients than the system has descriptors for, with the number that it has."""
         wanted = parsed.get("maxclients")
         if isinstance(wanted, int) and (room := self.clients_possible(wanted)) < wanted:
             raise _refused(
@@ -328,6 +334,7 @@ class Config:
             )
 
     def _put(self, name: str, value: object) -> None:
+        """Take a value, under each name that the parameter has."""
         if isinstance(value, dict):  # some classes of clients; the others stay as they are
             known = self.values.get(name, OutputLimits())
             assert isinstance(known, OutputLimits)

@@ -74,15 +74,37 @@ class ScriptHost(Protocol):
     def run_source(
         self, ctx: "Context", source: bytes, keys: list[bytes], args: list[bytes], *, read_only: bool
     ) -> "Reply":
-        """Run a script and keep it."""
+        """Run a script and keep it.
+
+        Args:
+            ctx: the context of the command that asks.
+            source: the script.
+            keys: KEYS of the script.
+            args: ARGV of the script.
+            read_only: refuse commands that write.
+
+        Raises:
+            CommandError: it does not compile, or fails.
+        """
         ...
 
     def run_sha(self, ctx: "Context", sha: bytes, keys: list[bytes], args: list[bytes], *, read_only: bool) -> "Reply":
-        """Run a script that is kept."""
+        """Run a script that is kept.
+
+        Args:
+            ctx: the context of the command that asks.
+            sha: its SHA-1 in hexadecimal, any case.
+            keys: KEYS of the script.
+            args: ARGV of the script.
+            read_only: refuse commands that write.
+
+        Raises:
+            CommandError: there is none (NOSCRIPT), or it fails.
+        """
         ...
 
 
-class Host(Protocol):
+class CommandHost(Protocol):
     """What the node offers to commands that look at, or act on, the server itself."""
 
     config: "Config"
@@ -117,7 +139,13 @@ class Host(Protocol):
         ...
 
     def pause(self, milliseconds: int, now: Now, *, writes_only: bool) -> None:
-        """CLIENT PAUSE: hold back what comes, or only what writes."""
+        """CLIENT PAUSE: hold back what comes, or only what writes.
+
+        Args:
+            milliseconds: for how long.
+            now: both clocks.
+            writes_only: let pass what only reads.
+        """
         ...
 
     def unpause(self, now: Now) -> None:
@@ -137,12 +165,28 @@ class Host(Protocol):
     ) -> "tuple[Denial, str] | None":
         """Why a session may not run a command, with Redis's words for it (no code); None if it may.
 
-        ACL LOG remembers a refusal; ``context`` is its word for where: ``toplevel``, ``multi`` or ``lua``.
+        ACL LOG remembers a refusal.
+
+        Args:
+            session: who asks.
+            row: the command's row in the table.
+            argv: its words.
+            now: both clocks.
+            context: ACL LOG's word for where: ``toplevel``, ``multi`` or ``lua``.
         """
         ...
 
     def note_refusal(self, session: Session, reason: str, thing: bytes, user: bytes, now: Now, context: str) -> None:
-        """Remember in ACL LOG that somebody was refused something."""
+        """Remember in ACL LOG that somebody was refused something.
+
+        Args:
+            session: who asked.
+            reason: ``command``, ``key``, ``channel`` or ``auth``.
+            thing: the command, key or channel.
+            user: as whom.
+            now: both clocks.
+            context: ``toplevel``, ``multi`` or ``lua``.
+        """
         ...
 
     def info(self, sections: list[str]) -> str:
@@ -262,7 +306,7 @@ class Context:
 
     def __init__(
         self,
-        host: Host,
+        host: CommandHost,
         session: Session,
         now: Now,
         journal: Callable[[Transition, bool], None],
@@ -306,7 +350,13 @@ class Context:
         return result
 
     def overwritten(self, key: bytes, before: Value | None, database: Database | None = None) -> None:
-        """Tell that a key's value was replaced as a whole, and if it is of another type than ``before``."""
+        """Tell that a key's value was replaced as a whole, and if it is of another type than before.
+
+        Args:
+            key: the key, with its new value.
+            before: its value before; None if there was none, and nothing is told then.
+            database: another than the session's.
+        """
         if before is not None and self.host.config.events:
             value = (database or self.db).keys.get(key)
             self.notify("o", "overwritten", key, database)
@@ -340,6 +390,7 @@ class Context:
         return value
 
     def _delete_expired(self, key: bytes, db: Database) -> None:
+        """Delete a key whose time is over, as somebody came upon it."""
         if self.host.outage is not None or self.host.is_paused:  # nothing may be written now, so it is only hidden
             return
         self.commit(("unset", db.index, key))

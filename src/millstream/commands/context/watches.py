@@ -20,7 +20,13 @@ class Watches:
         self._by_place: dict[tuple[int, bytes], set[Session]] = {}
 
     def add(self, session: Session, db: int, key: bytes) -> None:
-        """WATCH one key for a session; twice is once."""
+        """WATCH one key for a session; twice is once.
+
+        Args:
+            session: who watches.
+            db: the database's number.
+            key: the key, which need not exist.
+        """
         session.watched.add((db, key))
         self._by_place.setdefault((db, key), set()).add(session)
 

@@ -1,1 +1,6 @@
-"""Commands on keys and on values that are no streams: strings, hashes, lists, sets, sorted sets, expiry, DUMP."""
+"""Commands on keys and on what is beside streams: strings, hashes, sorted sets, lists, sets.
+
+They are here because clients, scripts and tools of streams use them (counters, locks, due times, receipts), and follow
+Redis in replies, errors, events and counts; ``limited`` in a row says what of a command is not there. ``collections``
+has what the four families of collections share, ``long_double`` the arithmetic of INCRBYFLOAT.
+"""

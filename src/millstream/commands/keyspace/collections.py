@@ -32,7 +32,20 @@ class Family:
         *,
         limited: str = "",
     ) -> Callable[[Handler], Handler]:
-        """Register a command whose only key is its first argument."""
+        """Register a command whose only key is its first argument.
+
+        Args:
+            name: as in the table.
+            arity: number of words, negative for "at least".
+            flags: separated by blanks.
+            since: the version that brought it.
+            syntax: in the table's notation.
+            summary: one line.
+            limited: what of Redis's command is not there.
+
+        Returns:
+            A decorator for the handler.
+        """
         return command(
             name,
             arity,
@@ -46,7 +59,14 @@ class Family:
         )
 
     def changed(self, ctx: Context, key: bytes, event: str, dirty: int) -> None:
-        """Tell of a change: WATCHes, the event, the counter."""
+        """Tell of a change: WATCHes, the event, the counter.
+
+        Args:
+            ctx: the command's context.
+            key: the key.
+            event: its keyspace event.
+            dirty: how many elements changed, which is how Redis counts it.
+        """
         ctx.touch(key)
         ctx.notify(self.letter, event, key)
         ctx.dirty += dirty
@@ -67,7 +87,10 @@ class Family:
 
 
 def drop_if_empty(ctx: Context, key: bytes) -> None:
-    """Delete the key of a collection that has become empty, as part of the same change."""
+    """Delete the key of a collection that has become empty, as part of the same change.
+
+    Redis has no empty collections. The event ``del`` comes after that of the removal; it is no change of its own.
+    """
     value = ctx.db.keys[key]
     if not len(value):  # type: ignore[arg-type] # only collections come here
         ctx.commit(("unset", ctx.db.index, key))

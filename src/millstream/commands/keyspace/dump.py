@@ -1,6 +1,11 @@
 """DUMP and RESTORE: a key's value as bytes that can be kept elsewhere, and back.
 
-What is dumped is in our own form; RESTORE takes it, and what DUMP of Redis makes of strings and streams.
+What is dumped is in our own form; RESTORE takes it, and what DUMP of Redis makes of strings and streams. The other way
+round does not work: Redis cannot read ours, and refuses it by its checksum.
+
+A payload is loaded before anything is decided, and logged in our own form, so recovery never needs the reader of
+Redis's format, nor its limits. Loading is checked to the last rule, see ``engine/serialization/dump.py``: RESTORE is
+the one command by which a client hands us a structure instead of values.
 
 Source: https://redis.io/docs/latest/commands/dump/ and restore/
 """
@@ -43,6 +48,15 @@ def dump(ctx: Context, argv: list[bytes]) -> Reply:
 
 @dataclass(slots=True)
 class _Options:
+    """What RESTORE was asked.
+
+    Attributes:
+        replace: REPLACE.
+        absolute: ABSTTL: the time to live counts from 1970.
+        has_idle: IDLETIME was given; FREQ may not be, then.
+        has_frequency: FREQ was given; IDLETIME may not be, then.
+    """
+
     replace: bool = False
     absolute: bool = False
     has_idle: bool = False
@@ -50,7 +64,7 @@ class _Options:
 
 
 def _options(words: list[bytes]) -> _Options:
-    """IDLETIME and FREQ are checked and do nothing: keys are never evicted here."""
+    """The words behind the payload. IDLETIME and FREQ are checked and do nothing: keys are never evicted here."""
     found = _Options()
     at = 0
     while at < len(words):
@@ -76,6 +90,11 @@ def _options(words: list[bytes]) -> _Options:
 
 
 def _loaded(ctx: Context, payload: bytes) -> Value:
+    """The value of a payload.
+
+    Raises:
+        CommandError: version or checksum are wrong, or (with another text) the content is.
+    """
     is_ours = dumping.is_ours(payload)
     if not (dumping if is_ours else rdb).is_whole(payload):
         raise CommandError(BAD_PAYLOAD)
@@ -103,7 +122,11 @@ def _loaded(ctx: Context, payload: bytes) -> Value:
     differs="dumps",
 )
 def restore(ctx: Context, argv: list[bytes]) -> Reply:
-    """OK; a time to live that is already over leaves no key."""
+    """OK; a time to live that is already over leaves no key.
+
+    Refused in this order: options, a key that is there without REPLACE, the time, the payload. So BUSYKEY says nothing
+    of the payload. A time that is over deletes what is there and makes nothing, though the payload must be right.
+    """
     key = argv[1]
     options = _options(argv[4:])
     old = ctx.lookup(key)
@@ -119,6 +142,7 @@ def restore(ctx: Context, argv: list[bytes]) -> Reply:
         if old is not None:
             delete_key(ctx, key)
         return OK
+    # Logged in our form, and not larger than one record may be
     payload = argv[3] if dumping.is_ours(argv[3]) else dumping.dump(value)
     ctx.host.weigh(len(payload))
     ctx.commit(("restore", ctx.db.index, key, payload, expires_at))

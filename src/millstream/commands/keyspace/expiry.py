@@ -1,5 +1,10 @@
 """Commands about when a key dies: EXPIRE PEXPIRE EXPIREAT PEXPIREAT TTL PTTL EXPIRETIME PEXPIRETIME PERSIST.
 
+Times are kept as wall milliseconds, absolute, whatever unit a client wrote: the log has the moment, so a key whose time
+was over during a downtime is gone when the server is up again, as in Redis.
+
+The eight commands that set or tell a time are two handlers, registered four times each with unit and origin.
+
 Source: https://redis.io/docs/latest/commands/expire/ and its siblings.
 """
 
@@ -12,14 +17,37 @@ from millstream.replies import Reply
 
 
 def delete_key(ctx: Context, key: bytes, event: str = "del") -> None:
-    """Delete a key that exists, ending waits on it."""
+    """Delete a key that exists, ending waits on it.
+
+    Args:
+        ctx: the command's context.
+        key: the key.
+        event: the keyspace event, where it is not a plain deletion.
+    """
     ctx.commit(("unset", ctx.db.index, key))
     ctx.signal(key)
     ctx.notify("g", event, key)
     ctx.dirty += 1
 
 
+def change_expiry(ctx: Context, key: bytes, at: int | None) -> None:
+    """Change when a key that exists dies.
+
+    Nobody waits for that, but WATCHes break.
+
+    Args:
+        ctx: the command's context.
+        key: the key.
+        at: wall milliseconds; None for never.
+    """
+    ctx.commit(("expire", ctx.db.index, key, at))
+    ctx.touch(key)
+    ctx.notify("g", "persist" if at is None else "expire", key)
+    ctx.dirty += 1
+
+
 def _conditions(words: list[bytes]) -> frozenset[bytes]:
+    """NX, XX, GT and LT behind the time. Which texts exclude which, and in this order, is Redis's."""
     chosen = set()
     for word in words:
         option = keyword(word)
@@ -34,7 +62,10 @@ def _conditions(words: list[bytes]) -> frozenset[bytes]:
 
 
 def _allowed(conditions: frozenset[bytes], present: int | None, wanted: int) -> bool:
-    """Whether the conditions let the key die at ``wanted`` instead of ``present`` (None: never)."""
+    """Whether the conditions let the key die at ``wanted`` instead of ``present`` (None: never).
+
+    Never is later than any time: GT refuses to shorten it, LT always may.
+    """
     if b"NX" in conditions:
         return present is None
     if b"XX" in conditions and present is None:
@@ -45,6 +76,18 @@ def _allowed(conditions: frozenset[bytes], present: int | None, wanted: int) -> 
 
 
 def _expire(ctx: Context, argv: list[bytes], unit: int, name: str, *, absolute: bool) -> Reply:
+    """Set when a key dies; 1 if it was set.
+
+    Options are read before the time, the time before the key. A moment that has come deletes the key at once: the event
+    is ``del``, not ``expire``, and the answer 1.
+
+    Args:
+        ctx: the command's context.
+        argv: the command line.
+        unit: milliseconds of one of its steps.
+        name: the command's name, for the error.
+        absolute: the time counts from 1970 rather than from now.
+    """
     conditions = _conditions(argv[3:])
     value = integer(argv[2])
     at = value * unit
@@ -58,14 +101,19 @@ def _expire(ctx: Context, argv: list[bytes], unit: int, name: str, *, absolute: 
     if at <= ctx.now.wall:
         delete_key(ctx, key)
         return 1
-    ctx.commit(("expire", ctx.db.index, key, at))
-    ctx.touch(key)
-    ctx.notify("g", "expire", key)
-    ctx.dirty += 1
+    change_expiry(ctx, key, at)
     return 1
 
 
 def _register_setter(name: str, unit: int, since: str, *, absolute: bool) -> Handler:
+    """Make one of the four commands that set a time.
+
+    Args:
+        name: the command's name.
+        unit: milliseconds of one step of its word.
+        since: the version that brought it.
+        absolute: the word counts from 1970 rather than from now.
+    """
     what = "seconds" if unit == 1000 else "milliseconds"
     what = f"unix-time-{what}:unix-time" if absolute else f"{what}:integer"
 
@@ -93,6 +141,15 @@ pexpireat = _register_setter("pexpireat", 1, "2.6.0", absolute=True)
 
 
 def _register_getter(name: str, unit: int, since: str, *, absolute: bool) -> Handler:
+    """Make one of the four commands that tell a time.
+
+    Args:
+        name: the command's name.
+        unit: milliseconds of one step of the answer.
+        since: the version that brought it.
+        absolute: the answer counts from 1970 rather than from now.
+    """
+
     @command(
         name,
         2,
@@ -111,6 +168,7 @@ def _register_getter(name: str, unit: int, since: str, *, absolute: bool) -> Han
         if at is None:
             return -1
         value = at if absolute else max(at - ctx.now.wall, 0)
+        # Rounded, as in Redis: 1,500 ms to live are 2 s
         return value if unit == 1 else (value + 500) // 1000
 
     return handler
@@ -133,11 +191,8 @@ pexpiretime = _register_getter("pexpiretime", 1, "7.0.0", absolute=True)
     summary="Lets a key live for ever.",
 )
 def persist(ctx: Context, argv: list[bytes]) -> Reply:
-    """1 if it had a time to die."""
+    """1 if it had a time to die; 0 for a key that has none, or is not there."""
     if ctx.lookup(argv[1]) is None or argv[1] not in ctx.db.expires:
         return 0
-    ctx.commit(("expire", ctx.db.index, argv[1], None))
-    ctx.touch(argv[1])
-    ctx.notify("g", "persist", argv[1])
-    ctx.dirty += 1
+    change_expiry(ctx, argv[1], None)
     return 1

@@ -1,5 +1,8 @@
 """Commands on hashes: HSET HSETNX HGET HMGET HMSET HDEL HLEN HGETALL HKEYS HVALS HEXISTS HSTRLEN HINCRBY HSCAN.
 
+A hash answers its fields in the order in which they came, as Redis does while it is small (listpack). Fields' own times
+to live (Redis 7.4) are not there.
+
 Source: https://redis.io/docs/latest/commands/?group=hash
 """
 
@@ -15,13 +18,17 @@ HASH = Family("hash", "h")
 
 
 def _fields(ctx: Context, key: bytes) -> dict[bytes, bytes]:
-    """The fields at a key, none if there is no key."""
+    """The fields at a key, none if there is no key. The hash's own dictionary: read it, never change it."""
     value = ctx.lookup_as(key, HashValue)
     return {} if value is None else value.fields
 
 
 def _put(ctx: Context, argv: list[bytes], name: str) -> int:
-    """Set the fields after the key; how many are new."""
+    """Set the fields after the key; how many are new.
+
+    Odd words are refused before the key's type. Every pair is a change, also one that sets what is there, and a field
+    that is named twice counts as new once.
+    """
     if len(argv) % 2:
         raise CommandError(f"ERR wrong number of arguments for '{name}' command")
     before = _fields(ctx, argv[1])
@@ -40,14 +47,14 @@ def hset(ctx: Context, argv: list[bytes]) -> Reply:
 
 @HASH.command("hmset", -4, "write denyoom fast", "2.0.0", "key field value [field value ...]", "As HSET.")
 def hmset(ctx: Context, argv: list[bytes]) -> Reply:
-    """HSET under its old name, which answers OK."""
+    """HSET under its old name, which answers OK; its error names it all the same."""
     _put(ctx, argv, "hmset")
     return OK
 
 
 @HASH.command("hsetnx", 4, "write denyoom fast", "2.0.0", "key field value", "Sets a field if it does not exist.")
 def hsetnx(ctx: Context, argv: list[bytes]) -> Reply:
-    """1 if it was set."""
+    """1 if it was set; the key is made with it if it does not exist."""
     if argv[2] in _fields(ctx, argv[1]):
         return 0
     ctx.commit(("hset", ctx.db.index, argv[1], argv[2:]))
@@ -70,7 +77,7 @@ def hmget(ctx: Context, argv: list[bytes]) -> Reply:
 
 @HASH.command("hdel", -3, "write fast", "2.0.0", "key field [field ...]", "Deletes fields of a hash.")
 def hdel(ctx: Context, argv: list[bytes]) -> Reply:
-    """How many there were."""
+    """How many there were; the key goes with the last. A field that is named twice counts once."""
     found = _fields(ctx, argv[1])
     going = [field for field in dict.fromkeys(argv[2:]) if field in found]
     if going:
@@ -118,7 +125,10 @@ def hstrlen(ctx: Context, argv: list[bytes]) -> Reply:
     "hincrby", 4, "write denyoom fast", "2.0.0", "key field increment:integer", "Adds to a number kept in a field."
 )
 def hincrby(ctx: Context, argv: list[bytes]) -> Reply:
-    """The new value; what does not exist counts as 0."""
+    """The new value; what does not exist counts as 0.
+
+    The increment is read before the key is looked at; the field's value has an error text of its own.
+    """
     step = integer(argv[3])
     before = _fields(ctx, argv[1]).get(argv[2])
     value = 0 if before is None else read_integer(before)
@@ -141,7 +151,11 @@ def hincrby(ctx: Context, argv: list[bytes]) -> Reply:
     "Walks the fields of a hash.",
 )
 def hscan(ctx: Context, argv: list[bytes]) -> Reply:
-    """Everything in one step, whatever COUNT says: hashes here are small."""
+    """Everything in one step, whatever COUNT says: hashes here are small.
+
+    So does Redis while a hash is a listpack. The cursor is read and its place does not matter: a client that goes on
+    from an old one gets all fields again, which SCAN's promise allows.
+    """
     cursor(argv[2])
     pattern, with_values, at = b"*", True, 3
     while at < len(argv):

@@ -1,17 +1,22 @@
 """Commands on keys of any type: DEL EXISTS TYPE KEYS SCAN RENAME COPY MOVE SWAPDB TOUCH OBJECT FLUSHDB FLUSHALL ....
 
+What brings a value to a place (RENAME, COPY, MOVE, SWAPDB, RESTORE) signals that place, as clients may wait for a
+stream there, and what takes one away signals too: XREADGROUP ends with NOGROUP when its key goes. ``touch`` is for
+changes that only WATCH sees.
+
 Source: https://redis.io/docs/latest/commands/?group=generic
 """
 
 import random
+from functools import partial
 from itertools import islice
 
 from millstream.commands.context.context import Context
 from millstream.commands.keyspace.expiry import delete_key
 from millstream.commands.table.args import SYNTAX, cursor, integer, keyword, read_integer, shown
-from millstream.commands.table.table import command, container
+from millstream.commands.table.table import command, container, help_for
 from millstream.engine.collections import Collection
-from millstream.engine.keyspace import DATABASES, Database, StringValue, Value
+from millstream.engine.keyspace import DATABASES, Database, StringValue
 from millstream.errors import CommandError
 from millstream.glob import matcher
 from millstream.replies import OK, Reply, Simple
@@ -27,36 +32,20 @@ _TYPES = frozenset({b"string", b"list", b"set", b"zset", b"hash", b"stream"})
 _DRAWS = 100
 
 
+# What the rows below have in common
+_generic = partial(command, keys=(1, 1, 1), group="generic")
+
+
 def database(ctx: Context, word: bytes) -> Database:
-    """The database of that number."""
+    """The database of that number.
+
+    Raises:
+        CommandError: it is no number, or there is no such database.
+    """
     index = integer(word)
     if not 0 <= index < DATABASES:
         raise CommandError(DB_OUT_OF_RANGE)
     return ctx.host.keyspace.databases[index]
-
-
-def _delete(ctx: Context, argv: list[bytes]) -> Reply:
-    count = 0
-    for key in argv[1:]:
-        if ctx.lookup(key) is not None:
-            delete_key(ctx, key)
-            count += 1
-    return count
-
-
-@command(
-    "del",
-    -2,
-    flags="write",
-    keys=(1, -1, 1),
-    since="1.0.0",
-    group="generic",
-    syntax="key [key ...]",
-    summary="Deletes keys.",
-)
-def del_(ctx: Context, argv: list[bytes]) -> Reply:
-    """How many there were."""
-    return _delete(ctx, argv)
 
 
 @command(
@@ -69,28 +58,27 @@ def del_(ctx: Context, argv: list[bytes]) -> Reply:
     syntax="key [key ...]",
     summary="Deletes keys.",
 )
-def unlink(ctx: Context, argv: list[bytes]) -> Reply:
-    """How many there were; here the same as DEL."""
-    return _delete(ctx, argv)
-
-
-def _present(ctx: Context, argv: list[bytes]) -> int:
-    return sum(ctx.lookup(key) is not None for key in argv[1:])
-
-
 @command(
-    "exists",
+    "del",
     -2,
-    flags="readonly fast",
+    flags="write",
     keys=(1, -1, 1),
     since="1.0.0",
     group="generic",
     syntax="key [key ...]",
-    summary="Counts which of the keys exist.",
+    summary="Deletes keys.",
 )
-def exists(ctx: Context, argv: list[bytes]) -> Reply:
-    """A key given twice counts twice."""
-    return _present(ctx, argv)
+def delete(ctx: Context, argv: list[bytes]) -> Reply:
+    """How many there were; a key that is named twice counts once.
+
+    UNLINK is the same here: Redis frees the memory later in a thread, and Python frees it as it likes.
+    """
+    count = 0
+    for key in argv[1:]:
+        if ctx.lookup(key) is not None:
+            delete_key(ctx, key)
+            count += 1
+    return count
 
 
 @command(
@@ -103,23 +91,26 @@ def exists(ctx: Context, argv: list[bytes]) -> Reply:
     syntax="key [key ...]",
     summary="Counts which of the keys exist.",
 )
-def touch(ctx: Context, argv: list[bytes]) -> Reply:
-    """As EXISTS: times of last access are not kept."""
-    return _present(ctx, argv)
-
-
 @command(
-    "type",
-    2,
+    "exists",
+    -2,
     flags="readonly fast",
-    keys=(1, 1, 1),
+    keys=(1, -1, 1),
     since="1.0.0",
     group="generic",
-    syntax="key",
-    summary="Answers the type of what a key holds.",
+    syntax="key [key ...]",
+    summary="Counts which of the keys exist.",
+)
+def exists(ctx: Context, argv: list[bytes]) -> Reply:
+    """How many there are; a key that is named twice counts twice. TOUCH is the same: no times of access are kept."""
+    return sum(ctx.lookup(key) is not None for key in argv[1:])
+
+
+@_generic(
+    "type", 2, flags="readonly fast", since="1.0.0", syntax="key", summary="Answers the type of what a key holds."
 )
 def type_(ctx: Context, argv: list[bytes]) -> Reply:
-    """``string``, ``stream``, ``hash``, ``zset``, ``list``, ``set`` or ``none``."""
+    """``string``, ``stream``, ``hash``, ``zset``, ``list``, ``set`` or ``none``; expired keys are none."""
     value = ctx.lookup(argv[1])
     return Simple(b"none" if value is None else value.kind)
 
@@ -135,7 +126,11 @@ def type_(ctx: Context, argv: list[bytes]) -> Reply:
     acl="dangerous",
 )
 def keys(ctx: Context, argv: list[bytes]) -> Reply:
-    """Looks at every key; SCAN does it in steps."""
+    """Looks at every key; SCAN does it in steps.
+
+    Keys that are expired and nobody looked at are deleted on the way, hence the copy of the names. A pattern that would
+    keep everybody else waiting for too long is refused, see :mod:`millstream.glob`.
+    """
     fits = matcher(argv[1])
     return [key for key in list(ctx.db.keys) if fits(key) and ctx.lookup(key) is not None]
 
@@ -150,7 +145,13 @@ def keys(ctx: Context, argv: list[bytes]) -> Reply:
     summary="Walks the keys in steps.",
 )
 def scan(ctx: Context, argv: list[bytes]) -> Reply:
-    """A key that exists during the whole walk is answered at least once."""
+    """A key that exists during the whole walk is answered at least once.
+
+    Which cursor means what is :mod:`millstream.engine.scanning`'s; here are the options, of which the last of each kind
+    counts. An unknown type is an error, as in Redis 8; before, it fitted no key. COUNT is a wish: more keys come where
+    several share a place, none at all while the order is being found, so clients must go by the cursor and not by what
+    came.
+    """
     start = cursor(argv[1])
     pattern, count, kind = b"*", 10, b""
     for at in range(2, len(argv), 2):
@@ -179,7 +180,11 @@ def scan(ctx: Context, argv: list[bytes]) -> Reply:
 
 @command("randomkey", 1, flags="readonly", since="1.0.0", group="generic", summary="Answers some key.")
 def randomkey(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """Any key, null if there is none."""
+    """Any key, null if there is none.
+
+    Chance is drawn here and not in the engine; nothing of it reaches the log but the deletion of expired keys that were
+    drawn.
+    """
     for _ in range(_DRAWS):
         names = ctx.db.keys
         if not names:
@@ -205,8 +210,10 @@ def dbsize(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handle
 
 
 def _rename(ctx: Context, old: bytes, new: bytes) -> None:
+    """Move a value, in place of what is there; two events, one change."""
     before = ctx.db.keys.get(new)
     ctx.commit(("move", ctx.db.index, old, ctx.db.index, new))
+    # Both places: XREADGROUP ends where the stream was, and may begin where it is
     ctx.signal(old)
     ctx.signal(new)
     ctx.notify("g", "rename_from", old)
@@ -226,7 +233,7 @@ def _rename(ctx: Context, old: bytes, new: bytes) -> None:
     summary="Renames a key, replacing what has the new name.",
 )
 def rename(ctx: Context, argv: list[bytes]) -> Reply:
-    """An error if the key does not exist."""
+    """An error if the key does not exist. To its own name nothing happens, and nobody is told."""
     if ctx.lookup(argv[1]) is None:
         raise CommandError(NO_SUCH_KEY)
     if argv[1] != argv[2]:
@@ -245,7 +252,7 @@ def rename(ctx: Context, argv: list[bytes]) -> Reply:
     summary="Renames a key if nothing has the new name.",
 )
 def renamenx(ctx: Context, argv: list[bytes]) -> Reply:
-    """1 if it was renamed."""
+    """1 if it was renamed; to its own name 0, since something has that name."""
     if ctx.lookup(argv[1]) is None:
         raise CommandError(NO_SUCH_KEY)
     if argv[1] == argv[2] or ctx.lookup(argv[2]) is not None:
@@ -265,7 +272,11 @@ def renamenx(ctx: Context, argv: list[bytes]) -> Reply:
     summary="Copies a key.",
 )
 def copy(ctx: Context, argv: list[bytes]) -> Reply:
-    """1 if it was copied, with its time to die."""
+    """1 if it was copied, with its time to die.
+
+    Groups, pending records and producers of a stream are copied too. The copy shares sealed blocks with the source
+    until one of them goes: copying a stream of gigabytes costs its indexes.
+    """
     target, replace = ctx.db, False
     at = 3
     while at < len(argv):
@@ -295,18 +306,11 @@ def copy(ctx: Context, argv: list[bytes]) -> Reply:
     return 1
 
 
-@command(
-    "move",
-    3,
-    flags="write fast",
-    keys=(1, 1, 1),
-    since="1.0.0",
-    group="generic",
-    syntax="key db:integer",
-    summary="Moves a key to another database.",
+@_generic(
+    "move", 3, flags="write fast", since="1.0.0", syntax="key db:integer", summary="Moves a key to another database."
 )
 def move(ctx: Context, argv: list[bytes]) -> Reply:
-    """1 if it was moved, 0 if it does not exist or the name is taken there."""
+    """1 if it was moved, 0 if it does not exist or the name is taken there. Its time to die goes with it."""
     target, key = database(ctx, argv[2]), argv[1]
     if target is ctx.db:
         raise CommandError(SAME_OBJECT)
@@ -322,6 +326,7 @@ def move(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _number(word: bytes, which: str) -> int:
+    """One of SWAPDB's two numbers, each with a text of its own; whether there is such a database is asked later."""
     index = read_integer(word)
     if index is None:
         raise CommandError(f"ERR invalid {which} DB index")
@@ -339,7 +344,11 @@ def _number(word: bytes, which: str) -> int:
     acl="keyspace dangerous",
 )
 def swapdb(ctx: Context, argv: list[bytes]) -> Reply:
-    """Who waits in either database sees the other's keys at once."""
+    """Who waits in either database sees the other's keys at once.
+
+    Only keys that somebody waits for or watches are signalled, not the thousands of others. Connections keep the number
+    of their database, and thereby see the other content.
+    """
     indexes = _number(argv[1], "first"), _number(argv[2], "second")
     if not all(0 <= index < DATABASES for index in indexes):
         raise CommandError(DB_OUT_OF_RANGE)
@@ -360,6 +369,7 @@ def swapdb(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _flush(ctx: Context, databases: list[Database], argv: list[bytes]) -> Reply:
+    """Empty databases; ASYNC and SYNC are the same here. Every key that was there is a change, as in Redis."""
     if len(argv) > 2 or (len(argv) == 2 and keyword(argv[1]) not in {b"ASYNC", b"SYNC"}):
         raise SYNTAX
     for base in databases:
@@ -406,10 +416,6 @@ def flushall(ctx: Context, argv: list[bytes]) -> Reply:
 container("object", since="2.2.3", group="generic", summary="Tells how a key's value is kept.")
 
 
-def _existing(ctx: Context, key: bytes) -> Value | None:
-    return ctx.lookup(key)
-
-
 @command(
     "object|encoding",
     3,
@@ -421,8 +427,12 @@ def _existing(ctx: Context, key: bytes) -> Value | None:
     summary="Names the encoding Redis would use.",
 )
 def object_encoding(ctx: Context, argv: list[bytes]) -> Reply:
-    """``int``, ``embstr`` or ``raw`` for strings, ``stream``, and those of collections; null for no key."""
-    value = _existing(ctx, argv[2])
+    """``int``, ``embstr`` or ``raw`` for strings, ``stream``, and those of collections; null for no key.
+
+    What Redis would say of a string that was set in one piece: after APPEND it says ``raw`` of a short one too, which
+    is not kept here.
+    """
+    value = ctx.lookup(argv[2])
     if value is None:
         return None
     if isinstance(value, Collection):
@@ -445,8 +455,8 @@ def object_encoding(ctx: Context, argv: list[bytes]) -> Reply:
     summary="Counts the users of a value.",
 )
 def object_refcount(ctx: Context, argv: list[bytes]) -> Reply:
-    """Always 1: values are not shared."""
-    return None if _existing(ctx, argv[2]) is None else 1
+    """Always 1: values are not shared. Redis says 2147483647 of small numbers, which no client should rely on."""
+    return None if ctx.lookup(argv[2]) is None else 1
 
 
 @command(
@@ -461,7 +471,7 @@ def object_refcount(ctx: Context, argv: list[bytes]) -> Reply:
 )
 def object_freq(ctx: Context, argv: list[bytes]) -> Reply:
     """As in Redis without a policy that counts; null for no key."""
-    if _existing(ctx, argv[2]) is None:
+    if ctx.lookup(argv[2]) is None:
         return None
     raise CommandError(
         "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching "
@@ -469,22 +479,16 @@ def object_freq(ctx: Context, argv: list[bytes]) -> Reply:
     )
 
 
-_OBJECT_HELP = (
-    "OBJECT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-    "ENCODING <key>",
-    "    The encoding Redis would use for the key's value.",
-    "FREQ <key>",
-    "    An error: nobody counts how often keys are used.",
-    "REFCOUNT <key>",
-    "    How many users the key's value has.",
-    "HELP",
-    "    Print this help.",
+help_for(
+    "object",
+    since="6.2.0",
+    group="generic",
+    lines=(
+        "ENCODING <key>",
+        "    The encoding Redis would use for the key's value.",
+        "FREQ <key>",
+        "    An error: nobody counts how often keys are used.",
+        "REFCOUNT <key>",
+        "    How many users the key's value has.",
+    ),
 )
-
-
-@command(
-    "object|help", 2, flags="loading stale", since="6.2.0", group="generic", summary="Tells the subcommands of OBJECT."
-)
-def object_help(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """One line of text each."""
-    return [Simple(line.encode()) for line in _OBJECT_HELP]

@@ -18,7 +18,7 @@ NOT_POSITIVE = "ERR value is out of range, must be positive"
 
 
 def positive(word: bytes) -> int:
-    """A count: a whole number, not below zero."""
+    """A count: a whole number, not below zero; one text for every bad one."""
     value = integer(word, NOT_POSITIVE)
     if value < 0:
         raise CommandError(NOT_POSITIVE)
@@ -26,7 +26,19 @@ def positive(word: bytes) -> int:
 
 
 def rank_range(word_first: bytes, word_last: bytes, length: int) -> tuple[int, int]:
-    """A range of positions, negative ones counting from the end, as ``first`` up to and without ``last``."""
+    """A range of positions, negative ones counting from the end, as ``first`` up to and without ``last``.
+
+    Args:
+        word_first: as the client wrote it.
+        word_last: the last position, itself included.
+        length: how many there are.
+
+    Returns:
+        Two positions for a slice; equal ones where nothing is in the range.
+
+    Raises:
+        CommandError: a word is no integer.
+    """
     first, last = integer(word_first), integer(word_last)
     if first < 0:
         first = max(first + length, 0)
@@ -36,6 +48,7 @@ def rank_range(word_first: bytes, word_last: bytes, length: int) -> tuple[int, i
 
 
 def _push(ctx: Context, argv: list[bytes], event: str, *, left: bool) -> Reply:
+    """Add elements; the new length. Who waits is served when the command, or its transaction, is through."""
     value = ctx.lookup_as(argv[1], ListValue)
     items = argv[2:]
     length = len(items) + (0 if value is None else len(value))
@@ -48,7 +61,7 @@ def _push(ctx: Context, argv: list[bytes], event: str, *, left: bool) -> Reply:
 
 @LIST.command("lpush", -3, "write denyoom fast", "1.0.0", "key element [element ...]", "Adds at the head of a list.")
 def lpush(ctx: Context, argv: list[bytes]) -> Reply:
-    """The new length; the last element stands first."""
+    """The new length; the last element stands first, since each is put before those already there."""
     return _push(ctx, argv, "lpush", left=True)
 
 
@@ -67,6 +80,11 @@ def _take(ctx: Context, key: bytes, count: int, *, left: bool) -> list[bytes]:
 
 
 def _pop(ctx: Context, argv: list[bytes], *, left: bool) -> Reply:
+    """LPOP and RPOP, which tell "no key" apart by whether a count was given: null, or a null array.
+
+    A count of 0 on a list is an empty array and no change. The number of words is checked here, since the arity of the
+    row says "at least".
+    """
     if len(argv) > 3:
         raise CommandError(f"ERR wrong number of arguments for '{'lpop' if left else 'rpop'}' command")
     count = positive(argv[2]) if len(argv) == 3 else None
@@ -108,7 +126,13 @@ def llen(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def timeout(word: bytes) -> int:
-    """A time to wait from seconds, in milliseconds, 0 for ever; any part of a millisecond is a whole one."""
+    """A time to wait from seconds, in milliseconds, 0 for ever; any part of a millisecond is a whole one.
+
+    Rounded up, or a client that waits for 0.0004 seconds would wait for ever.
+
+    Raises:
+        CommandError: no number, negative, or beyond 64 bits of milliseconds; in Redis's order.
+    """
     seconds = read_double(word)
     if seconds is None:
         raise CommandError("ERR timeout is not a float or out of range")
@@ -120,6 +144,11 @@ def timeout(word: bytes) -> int:
 
 
 def _blocking_pop(ctx: Context, argv: list[bytes], *, left: bool) -> Reply:
+    """Take one element of the first list that has any, or wait.
+
+    A key of another type is an error where it stands before the list that would be served; behind it nobody looks.
+    While a client waits, other types are passed over until a list is there (``kind``).
+    """
     wait = timeout(argv[-1])
     keys = argv[1:-1]
     for key in keys:

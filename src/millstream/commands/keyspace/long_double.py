@@ -1,6 +1,10 @@
 """The numbers of INCRBYFLOAT: Redis counts in C's long double, which on most machines keeps 64 bits of a number.
 
-Values are exact fractions that such a number can be; every result is rounded as the processor would.
+Values are exact fractions that such a number can be; every result is rounded as the processor would. A double keeps 53
+bits: ``0.1`` plus ``0.2`` would be answered as another number, and clients compare such replies as text.
+
+Limits of length and exponent stand before any arithmetic: a number of a thousand digits is quickly written and slowly
+multiplied. Checked against a real server (tests/commands/test_strings_live.py).
 """
 
 import math

@@ -1,5 +1,8 @@
 """Commands on sets: SADD SREM SMEMBERS SISMEMBER SCARD.
 
+Only what scripts and tools beside streams use. The order of SMEMBERS is Redis's while a set is small: numbers
+ascending, others in the order in which they came.
+
 Source: https://redis.io/docs/latest/commands/?group=set
 """
 
@@ -18,7 +21,7 @@ def _members(ctx: Context, key: bytes) -> SetValue:
 
 @SET.command("sadd", -3, "write denyoom fast", "1.0.0", "key member [member ...]", "Adds members to a set.")
 def sadd(ctx: Context, argv: list[bytes]) -> Reply:
-    """How many are new."""
+    """How many are new. Only these go into the log, so adding what is there costs no record."""
     present = _members(ctx, argv[1])
     new = [member for member in dict.fromkeys(argv[2:]) if member not in present]
     if new:

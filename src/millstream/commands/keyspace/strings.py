@@ -1,4 +1,4 @@
-"""Commands on plain strings: SET GET SETNX SETEX PSETEX GETSET GETDEL GETEX MSET MGET APPEND STRLEN INCR DECR ....
+"""Commands on plain strings: SET GET SETNX SETEX PSETEX GETSET GETDEL GETEX MSET MGET APPEND GETRANGE ....
 
 Strings are here because clients and tools need them beside streams (counters, locks, receipts), not as a cache.
 
@@ -7,9 +7,11 @@ Source: https://redis.io/docs/latest/commands/?group=string
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 
 from millstream.commands.context.context import Context
 from millstream.commands.keyspace import long_double
+from millstream.commands.keyspace.expiry import change_expiry, delete_key
 from millstream.commands.table.args import LLONG_MAX, LLONG_MIN, NOT_AN_INTEGER, SYNTAX, integer, keyword, read_integer
 from millstream.commands.table.table import command
 from millstream.engine.keyspace import StringValue, Transition
@@ -21,6 +23,10 @@ MAX_BYTES = 512 * 1024 * 1024
 _TIME_WORDS = {b"EX": (1000, False), b"PX": (1, False), b"EXAT": (1000, True), b"PXAT": (1, True)}
 
 
+# What the rows below have in common
+_string = partial(command, keys=(1, 1, 1), group="string")
+
+
 def expiry(ctx: Context, word: bytes, unit: int, name: str, *, absolute: bool) -> int:
     """A time to die from what a client wrote, in wall milliseconds.
 
@@ -30,6 +36,9 @@ def expiry(ctx: Context, word: bytes, unit: int, name: str, *, absolute: bool) -
         unit: milliseconds of one of its steps.
         name: the command's name, for the error.
         absolute: it counts from 1970 rather than from now.
+
+    Raises:
+        CommandError: it is none, not above zero, or beyond 64 bits of milliseconds.
     """
     value = integer(word)
     if value <= 0 or value > LLONG_MAX // unit:
@@ -47,7 +56,16 @@ def get_string(ctx: Context, key: bytes) -> bytes | None:
 
 
 def put_string(ctx: Context, key: bytes, data: bytes, expires_at: int | None) -> None:
-    """Put a string at a key whatever it held, ending waits on what it replaces."""
+    """Put a string at a key whatever it held, ending waits on what it replaces.
+
+    The key's time to live goes unless it is given anew, as SET does; events are the caller's, for they differ.
+
+    Args:
+        ctx: the command's context.
+        key: the key.
+        data: the string.
+        expires_at: wall milliseconds; None for never.
+    """
     before = ctx.db.keys.get(key)
     ctx.commit(("set", ctx.db.index, key, data, expires_at))
     ctx.signal(key)
@@ -56,12 +74,28 @@ def put_string(ctx: Context, key: bytes, data: bytes, expires_at: int | None) ->
 
 
 def change_string(ctx: Context, key: bytes, data: bytes, event: str) -> None:
-    """Replace a string by another, keeping when it dies."""
+    """Replace a string by another, keeping when it dies.
+
+    Args:
+        ctx: the command's context.
+        key: the key.
+        data: the string.
+        event: the keyspace event.
+    """
     change_part(ctx, key, ("set", ctx.db.index, key, data, ctx.db.expires.get(key)), event)
 
 
 def change_part(ctx: Context, key: bytes, step: Transition, event: str) -> None:
-    """Change a string by a transition that keeps when it dies, and says no more than what changes."""
+    """Change a string by a transition that keeps when it dies, and says no more than what changes.
+
+    So a log of APPENDs is as long as what was appended. Nobody can wait for a string, hence no signal.
+
+    Args:
+        ctx: the command's context.
+        key: the key.
+        step: the transition.
+        event: the keyspace event.
+    """
     ctx.commit(step)
     ctx.touch(key)
     ctx.notify("$", event, key)
@@ -69,13 +103,27 @@ def change_part(ctx: Context, key: bytes, step: Transition, event: str) -> None:
 
 
 def check_length(size: int) -> None:
-    """Raise if a string of so many bytes is too long."""
+    """Refuse a string of more than 512 MB, as Redis by default.
+
+    Raises:
+        CommandError: it is longer.
+    """
     if size > MAX_BYTES:
         raise CommandError("ERR string exceeds maximum allowed size (proto-max-bulk-len)")
 
 
 @dataclass(slots=True)
 class _SetOptions:
+    """SET's options.
+
+    Attributes:
+        only_new: NX.
+        only_old: XX.
+        keep_ttl: KEEPTTL.
+        get: GET.
+        expires: the word, milliseconds of its unit, whether it counts from 1970; None if not given.
+    """
+
     only_new: bool = False
     only_old: bool = False
     keep_ttl: bool = False
@@ -84,6 +132,11 @@ class _SetOptions:
 
 
 def _set_options(argv: list[bytes]) -> _SetOptions:
+    """Read SET's options, in any order.
+
+    Of those that say when the key dies one may be given, and once; NX and XX exclude each other. NX NX and KEEPTTL
+    KEEPTTL are fine, as in Redis.
+    """
     options = _SetOptions()
     at = 3
     while at < len(argv):
@@ -106,13 +159,11 @@ def _set_options(argv: list[bytes]) -> _SetOptions:
     return options
 
 
-@command(
+@_string(
     "set",
     -3,
     flags="write denyoom",
-    keys=(1, 1, 1),
     since="1.0.0",
-    group="string",
     syntax="key value condition=[NX | XX]@2.6.12 [GET]@6.2.0 "
     "expiration=[EX seconds:integer@2.6.12 | PX milliseconds:integer@2.6.12 | "
     "EXAT unix-time-seconds:unix-time@6.2.0 | PXAT unix-time-milliseconds:unix-time@6.2.0 | KEEPTTL@6.0.0]",
@@ -120,7 +171,14 @@ def _set_options(argv: list[bytes]) -> _SetOptions:
     limited="the conditions IFEQ, IFNE, IFDEQ and IFDNE of Redis 8.4 are not there",
 )
 def set_(ctx: Context, argv: list[bytes]) -> Reply:
-    """Put a string, perhaps only if the key is new or old, perhaps answering what was there."""
+    """Put a string, perhaps only if the key is new or old, perhaps answering what was there.
+
+    The time is checked before the key is looked at. With GET the key must hold a string, even if NX then forbids the
+    change; without, any type is replaced. GET together with NX answers what is there, so null means "set" there, and
+    "not set" without GET.
+
+    KEEPTTL is read after the lookup: that may have deleted a key whose time was over.
+    """
     options = _set_options(argv)
     key, data = argv[1], argv[2]
     expires_at = None
@@ -143,33 +201,22 @@ def set_(ctx: Context, argv: list[bytes]) -> Reply:
     return OK
 
 
-@command(
-    "get",
-    2,
-    flags="readonly fast",
-    keys=(1, 1, 1),
-    since="1.0.0",
-    group="string",
-    syntax="key",
-    summary="Answers the string at a key.",
-)
+@_string("get", 2, flags="readonly fast", since="1.0.0", syntax="key", summary="Answers the string at a key.")
 def get(ctx: Context, argv: list[bytes]) -> Reply:
     """The string, or null."""
     return get_string(ctx, argv[1])
 
 
-@command(
+@_string(
     "setnx",
     3,
     flags="write denyoom fast",
-    keys=(1, 1, 1),
     since="1.0.0",
-    group="string",
     syntax="key value",
     summary="Sets a key to a string if it does not exist.",
 )
 def setnx(ctx: Context, argv: list[bytes]) -> Reply:
-    """1 if it was set."""
+    """1 if it was set, 0 if the key holds anything, of whatever type."""
     if ctx.lookup(argv[1]) is not None:
         return 0
     put_string(ctx, argv[1], argv[2], None)
@@ -178,6 +225,7 @@ def setnx(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _set_for(ctx: Context, argv: list[bytes], unit: int, name: str) -> Reply:
+    """SETEX and PSETEX: the time stands before the value, from before SET had options."""
     expires_at = expiry(ctx, argv[2], unit, name, absolute=False)
     ctx.lookup(argv[1])
     put_string(ctx, argv[1], argv[3], expires_at)
@@ -186,13 +234,11 @@ def _set_for(ctx: Context, argv: list[bytes], unit: int, name: str) -> Reply:
     return OK
 
 
-@command(
+@_string(
     "setex",
     4,
     flags="write denyoom",
-    keys=(1, 1, 1),
     since="2.0.0",
-    group="string",
     syntax="key seconds:integer value",
     summary="Sets a key to a string that dies after some seconds.",
 )
@@ -201,13 +247,11 @@ def setex(ctx: Context, argv: list[bytes]) -> Reply:
     return _set_for(ctx, argv, 1000, "setex")
 
 
-@command(
+@_string(
     "psetex",
     4,
     flags="write denyoom",
-    keys=(1, 1, 1),
     since="2.6.0",
-    group="string",
     syntax="key milliseconds:integer value",
     summary="Sets a key to a string that dies after some milliseconds.",
 )
@@ -216,46 +260,33 @@ def psetex(ctx: Context, argv: list[bytes]) -> Reply:
     return _set_for(ctx, argv, 1, "psetex")
 
 
-@command(
+@_string(
     "getset",
     3,
     flags="write denyoom fast",
-    keys=(1, 1, 1),
     since="1.0.0",
-    group="string",
     syntax="key value",
     summary="Sets a key to a string and answers the one before.",
 )
 def getset(ctx: Context, argv: list[bytes]) -> Reply:
-    """SET with GET, under its old name."""
+    """SET with GET, under its old name; the type is checked, and the time to live goes."""
     before = get_string(ctx, argv[1])
     put_string(ctx, argv[1], argv[2], None)
     ctx.notify("$", "set", argv[1])
     return before
 
 
-@command(
-    "getdel",
-    2,
-    flags="write fast",
-    keys=(1, 1, 1),
-    since="6.2.0",
-    group="string",
-    syntax="key",
-    summary="Answers a string and deletes its key.",
-)
+@_string("getdel", 2, flags="write fast", since="6.2.0", syntax="key", summary="Answers a string and deletes its key.")
 def getdel(ctx: Context, argv: list[bytes]) -> Reply:
-    """The string that was there, or null."""
+    """The string that was there, or null; another type is an error, and stays."""
     found = get_string(ctx, argv[1])
     if found is not None:
-        ctx.commit(("unset", ctx.db.index, argv[1]))
-        ctx.signal(argv[1])
-        ctx.notify("g", "del", argv[1])
-        ctx.dirty += 1
+        delete_key(ctx, argv[1])
     return found
 
 
 def _getex_options(argv: list[bytes]) -> tuple[bool, tuple[bytes, int, bool] | None]:
+    """PERSIST, or when the key dies, or neither; two of them are a syntax error."""
     persist = False
     expires: tuple[bytes, int, bool] | None = None
     at = 2
@@ -272,19 +303,21 @@ def _getex_options(argv: list[bytes]) -> tuple[bool, tuple[bytes, int, bool] | N
     return persist, expires
 
 
-@command(
+@_string(
     "getex",
     -2,
     flags="write fast",
-    keys=(1, 1, 1),
     since="6.2.0",
-    group="string",
     syntax="key expiration=[EX seconds:integer | PX milliseconds:integer | EXAT unix-time-seconds:unix-time | "
     "PXAT unix-time-milliseconds:unix-time | PERSIST]",
     summary="Answers a string and changes when its key dies.",
 )
 def getex(ctx: Context, argv: list[bytes]) -> Reply:
-    """The string; a time in the past deletes the key after answering."""
+    """The string; a time in the past deletes the key after answering.
+
+    The key is looked at before the time is checked, so a bad time is no error for a missing key: null. PERSIST for a
+    key that never dies changes nothing, and is not counted.
+    """
     persist, expires = _getex_options(argv)
     key = argv[1]
     found = get_string(ctx, key)
@@ -293,19 +326,11 @@ def getex(ctx: Context, argv: list[bytes]) -> Reply:
     if expires is not None:
         at = expiry(ctx, expires[0], expires[1], "getex", absolute=expires[2])
         if at <= ctx.now.wall:
-            ctx.commit(("unset", ctx.db.index, key))
-            ctx.signal(key)
-            ctx.notify("g", "del", key)
+            delete_key(ctx, key)
         else:
-            ctx.commit(("expire", ctx.db.index, key, at))
-            ctx.touch(key)
-            ctx.notify("g", "expire", key)
-        ctx.dirty += 1
+            change_expiry(ctx, key, at)
     elif persist and key in ctx.db.expires:
-        ctx.commit(("expire", ctx.db.index, key, None))
-        ctx.touch(key)
-        ctx.notify("g", "persist", key)
-        ctx.dirty += 1
+        change_expiry(ctx, key, None)
     return found
 
 
@@ -320,7 +345,10 @@ def getex(ctx: Context, argv: list[bytes]) -> Reply:
     summary="Sets several keys to strings at once.",
 )
 def mset(ctx: Context, argv: list[bytes]) -> Reply:
-    """All or nothing, never an error but for the count of words."""
+    """All or nothing, never an error but for the count of words.
+
+    A key that is named twice is set twice: two events, two changes, the last value.
+    """
     if len(argv) % 2 == 0:
         raise CommandError("ERR wrong number of arguments for 'mset' command")
     for at in range(1, len(argv), 2):
@@ -341,7 +369,7 @@ def mset(ctx: Context, argv: list[bytes]) -> Reply:
     summary="Sets several keys to strings if none of them exists.",
 )
 def msetnx(ctx: Context, argv: list[bytes]) -> Reply:
-    """1 if all were set, 0 if none was."""
+    """1 if all were set, 0 if none was. Events and counts are those of MSET."""
     if len(argv) % 2 == 0:
         raise CommandError("ERR wrong number of arguments for 'msetnx' command")
     if any(ctx.lookup(key) is not None for key in argv[1::2]):
@@ -361,23 +389,21 @@ def msetnx(ctx: Context, argv: list[bytes]) -> Reply:
     summary="Answers the strings at several keys.",
 )
 def mget(ctx: Context, argv: list[bytes]) -> Reply:
-    """Null for what is absent or no string."""
+    """Null for what is absent or no string: the only reader of strings that does not mind other types."""
     found = (ctx.lookup(key) for key in argv[1:])
     return [value.data if isinstance(value, StringValue) else None for value in found]
 
 
-@command(
+@_string(
     "append",
     3,
     flags="write denyoom fast",
-    keys=(1, 1, 1),
     since="2.0.0",
-    group="string",
     syntax="key value",
     summary="Appends to a string; creates it if it does not exist.",
 )
 def append(ctx: Context, argv: list[bytes]) -> Reply:
-    """The new length in bytes."""
+    """The new length in bytes; a key that does not exist is made, also by an empty word."""
     value = ctx.lookup_as(argv[1], StringValue)
     size = (0 if value is None else value.size) + len(argv[2])
     check_length(size)
@@ -385,23 +411,73 @@ def append(ctx: Context, argv: list[bytes]) -> Reply:
     return size
 
 
-@command(
-    "strlen",
-    2,
-    flags="readonly fast",
-    keys=(1, 1, 1),
-    since="2.2.0",
-    group="string",
-    syntax="key",
-    summary="Answers the length of a string.",
-)
+@_string("strlen", 2, flags="readonly fast", since="2.2.0", syntax="key", summary="Answers the length of a string.")
 def strlen(ctx: Context, argv: list[bytes]) -> Reply:
     """Bytes, 0 if the key does not exist."""
     value = ctx.lookup_as(argv[1], StringValue)
     return 0 if value is None else value.size
 
 
+@_string(
+    "substr",
+    4,
+    flags="readonly",
+    since="1.0.0",
+    syntax="key start:integer end:integer",
+    summary="GETRANGE under its old name.",
+)
+@_string(
+    "getrange",
+    4,
+    flags="readonly",
+    since="2.4.0",
+    syntax="key start:integer end:integer",
+    summary="Answers a part of a string.",
+)
+def getrange(ctx: Context, argv: list[bytes]) -> Reply:
+    """The bytes from one position to another, both included; negative ones count from the end."""
+    start, end = integer(argv[2]), integer(argv[3])
+    value = ctx.lookup_as(argv[1], StringValue)
+    size = 0 if value is None else value.size
+    if value is None or 0 > start > end:
+        return b""
+    # Redis takes an end before the first byte for the first byte; 8.0 changed that, and took it back before its release
+    start = max(start + size, 0) if start < 0 else start
+    end = max(end + size, 0) if end < 0 else end
+    return value.part(start, end + 1)
+
+
+@_string(
+    "setrange",
+    4,
+    flags="write denyoom",
+    since="2.2.0",
+    syntax="key offset:integer value",
+    summary="Overwrites a part of a string; what is missing before it becomes zero bytes.",
+)
+def setrange(ctx: Context, argv: list[bytes]) -> Reply:
+    """The new length in bytes; an empty value changes nothing.
+
+    The offset is checked before the key's type, and the length only where there is something to write: an empty value
+    makes no key and no error, however large the offset.
+    """
+    offset, part = integer(argv[2]), argv[3]
+    if offset < 0:
+        raise CommandError("ERR offset is out of range")
+    value = ctx.lookup_as(argv[1], StringValue)
+    size = 0 if value is None else value.size
+    if not part:
+        return size
+    check_length(offset + len(part))
+    change_part(ctx, argv[1], ("overwrite", ctx.db.index, argv[1], offset, part), "setrange")
+    return max(size, offset + len(part))
+
+
 def _add(ctx: Context, key: bytes, step: int) -> Reply:
+    """INCR and its kin: a number of 64 bits in its one canonical form, as Redis reads it; ``+1`` and ``01`` are none.
+
+    The key's time to live stays. The event is ``incrby`` for all of them, DECR too.
+    """
     before = get_string(ctx, key)
     value = 0 if before is None else read_integer(before)
     if value is None:
@@ -413,18 +489,20 @@ def _add(ctx: Context, key: bytes, step: int) -> Reply:
     return value
 
 
-@command(
+@_string(
     "incrbyfloat",
     3,
     flags="write denyoom fast",
-    keys=(1, 1, 1),
     since="2.6.0",
-    group="string",
     syntax="key increment:double",
     summary="Adds to a number kept as a string, which may have a fraction.",
 )
 def incrbyfloat(ctx: Context, argv: list[bytes]) -> Reply:
-    """The new value in decimal, as it is stored."""
+    """The new value in decimal, as it is stored.
+
+    Redis adds in C's ``long double``; adding in Python's doubles would answer other digits, see ``long_double``. The
+    log has the result as text, so replaying adds nothing up again.
+    """
     before = get_string(ctx, argv[1])
     value = Fraction(0) if before is None else long_double.read(before)
     step = long_double.read(argv[2])
@@ -438,28 +516,19 @@ def incrbyfloat(ctx: Context, argv: list[bytes]) -> Reply:
     return data
 
 
-@command(
-    "incr",
-    2,
-    flags="write denyoom fast",
-    keys=(1, 1, 1),
-    since="1.0.0",
-    group="string",
-    syntax="key",
-    summary="Adds one to a number kept as a string.",
+@_string(
+    "incr", 2, flags="write denyoom fast", since="1.0.0", syntax="key", summary="Adds one to a number kept as a string."
 )
 def incr(ctx: Context, argv: list[bytes]) -> Reply:
     """The new value; a key that does not exist counts as 0."""
     return _add(ctx, argv[1], 1)
 
 
-@command(
+@_string(
     "decr",
     2,
     flags="write denyoom fast",
-    keys=(1, 1, 1),
     since="1.0.0",
-    group="string",
     syntax="key",
     summary="Takes one from a number kept as a string.",
 )
@@ -468,13 +537,11 @@ def decr(ctx: Context, argv: list[bytes]) -> Reply:
     return _add(ctx, argv[1], -1)
 
 
-@command(
+@_string(
     "incrby",
     3,
     flags="write denyoom fast",
-    keys=(1, 1, 1),
     since="1.0.0",
-    group="string",
     syntax="key increment:integer",
     summary="Adds to a number kept as a string.",
 )
@@ -483,13 +550,11 @@ def incrby(ctx: Context, argv: list[bytes]) -> Reply:
     return _add(ctx, argv[1], integer(argv[2]))
 
 
-@command(
+@_string(
     "decrby",
     3,
     flags="write denyoom fast",
-    keys=(1, 1, 1),
     since="1.0.0",
-    group="string",
     syntax="key decrement:integer",
     summary="Takes from a number kept as a string.",
 )

@@ -1,5 +1,9 @@
 """Commands on sorted sets: ZADD ZINCRBY ZREM ZSCORE ZMSCORE ZCARD ZCOUNT ZRANK ZRANGE and its kin, ZPOPMIN ZPOPMAX ....
 
+Sorted sets are here for due times and leases beside streams. Scores are doubles, printed as Redis prints them (the
+shortest digits that read back as the same number); members of one score are in the order of their bytes. Ranges by
+member (BYLEX) and between sets are not there.
+
 Source: https://redis.io/docs/latest/commands/?group=sorted-set
 """
 
@@ -23,10 +27,12 @@ Row = tuple[float, bytes]
 
 
 def _zset(ctx: Context, key: bytes) -> ZSetValue | None:
+    """The sorted set at a key, None if there is no key."""
     return ctx.lookup_as(key, ZSetValue)
 
 
 def _score(word: bytes) -> float:
+    """A score, which may be infinite and not NaN."""
     value = read_double(word)
     if value is None:
         raise CommandError(NOT_A_FLOAT)
@@ -37,7 +43,11 @@ def _score(word: bytes) -> float:
 
 
 def _conditions(argv: list[bytes]) -> tuple[frozenset[bytes], int]:
-    """ZADD's option words, and where the pairs begin."""
+    """ZADD's option words, and where the pairs begin.
+
+    Options end at the first word that is none, so a member called ``nx`` is fine behind its score. Pairs are counted
+    before the options are compared with each other, as in Redis.
+    """
     at = 2
     chosen = set()
     while at < len(argv) and keyword(argv[at]) in {b"NX", b"XX", b"GT", b"LT", b"CH", b"INCR"}:
@@ -75,6 +85,17 @@ def _wanted(conditions: frozenset[bytes], before: float | None, score: float) ->
 
 
 def _add(ctx: Context, key: bytes, conditions: frozenset[bytes], pairs: list[tuple[bytes, float]]) -> Reply:
+    """Set scores, or add to one; what ZADD or ZINCRBY replies.
+
+    All scores are decided first, a member that is named twice going by its first change, and then set by one
+    transition. A score that stays the same is no change: no event, nothing in the log.
+
+    Args:
+        ctx: the command's context.
+        key: the key.
+        conditions: ZADD's option words.
+        pairs: member and score, in the order given.
+    """
     value = _zset(ctx, key)
     before = {} if value is None else value.scores
     changes: dict[bytes, float] = {}
@@ -110,7 +131,10 @@ def _add(ctx: Context, key: bytes, conditions: frozenset[bytes], pairs: list[tup
     "Adds members with scores to a sorted set, or changes scores.",
 )
 def zadd(ctx: Context, argv: list[bytes]) -> Reply:
-    """How many are new (CH: or changed); with INCR the new score, null if a condition forbade it."""
+    """How many are new (CH: or changed); with INCR the new score, null if a condition forbade it.
+
+    All scores are read before the key is looked at: a bad one refuses the command as a whole.
+    """
     conditions, at = _conditions(argv)
     pairs = [(argv[here + 1], _score(argv[here])) for here in range(at, len(argv), 2)]
     return _add(ctx, argv[1], conditions, pairs)
@@ -149,6 +173,7 @@ def zcard(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _rank(ctx: Context, argv: list[bytes], *, reverse: bool) -> Reply:
+    """ZRANK and ZREVRANK; what "not there" answers depends on WITHSCORE, as its reply would be an array."""
     if len(argv) > 4:
         raise CommandError(f"ERR wrong number of arguments for '{'zrevrank' if reverse else 'zrank'}' command")
     if len(argv) == 4 and keyword(argv[3]) != b"WITHSCORE":
@@ -182,7 +207,10 @@ def zrevrank(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _bound(word: bytes) -> tuple[float, bool]:
-    """A bound of scores, and whether it stands outside the range."""
+    """A bound of scores, and whether it stands outside the range.
+
+    An empty word, also behind the parenthesis, is 0: Redis reads these by ``strtod``, which finds nothing and says 0.
+    """
     exclusive = word[:1] == b"("
     digits = word.partition(b"\0")[0][exclusive:]
     value = read_double(digits) if digits else 0.0
@@ -202,6 +230,7 @@ class _Scores:
 
     @classmethod
     def read(cls, low: bytes, high: bytes) -> "_Scores":
+        """From two bounds, the lower first."""
         return cls(*_bound(low), *_bound(high))
 
     def ranks(self, value: ZSetValue) -> tuple[int, int]:
@@ -225,6 +254,15 @@ def zcount(ctx: Context, argv: list[bytes]) -> Reply:
 
 @dataclass(slots=True)
 class _RangeOptions:
+    """What a range command was asked.
+
+    Attributes:
+        by_score: bounds are scores, not ranks.
+        reverse: highest first; bounds of scores then stand the other way round.
+        with_scores: WITHSCORES.
+        limit: offset and count; None for all.
+    """
+
     by_score: bool = False
     reverse: bool = False
     with_scores: bool = False
@@ -257,7 +295,10 @@ def _range_options(
 
 
 def _limited(rows: list[Row], limit: tuple[int, int] | None) -> list[Row]:
-    """What LIMIT leaves; a negative count is no limit, a negative offset leaves nothing."""
+    """What LIMIT leaves; a negative count is no limit, a negative offset leaves nothing.
+
+    Redis walks to the offset; here it is a slice, so a large offset costs nothing but the rows before it.
+    """
     if limit is None:
         return rows
     offset, count = limit
@@ -274,6 +315,10 @@ def _rows(ctx: Context, rows: list[Row]) -> Reply:
 
 
 def _range(ctx: Context, argv: list[bytes], options: _RangeOptions) -> Reply:
+    """A range by rank or score, as all five commands answer it.
+
+    Bounds are read before the key is looked at, so a bad bound is an error for a missing key too.
+    """
     scores = None
     if options.by_score:
         scores = _Scores.read(argv[3], argv[2]) if options.reverse else _Scores.read(argv[2], argv[3])
@@ -346,6 +391,11 @@ def zrevrangebyscore(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _remove(ctx: Context, key: bytes, members: list[bytes], event: str) -> int:
+    """Remove members that exist, if any; the key goes with the last.
+
+    They go into the log by name, however they were chosen. That may be much for few words on the line, so the log is
+    asked whether it takes so many bytes in one record, before anything is removed.
+    """
     if members:
         ctx.host.weigh(sum(map(len, members)))
         ZSET.removed(ctx, key, ("zrem", ctx.db.index, key, members), event, len(members))
@@ -375,7 +425,7 @@ def zremrangebyscore(ctx: Context, argv: list[bytes]) -> Reply:
     "zremrangebyrank", 4, "write", "2.0.0", "key start:integer stop:integer", "Deletes the members in a range of ranks."
 )
 def zremrangebyrank(ctx: Context, argv: list[bytes]) -> Reply:
-    """How many there were."""
+    """How many there were; ranks count from the lowest score, negative ones from the highest."""
     rank_range(argv[2], argv[3], 0)
     value = _zset(ctx, argv[1])
     rows = [] if value is None else value.between(*rank_range(argv[2], argv[3], len(value)))
@@ -383,6 +433,7 @@ def zremrangebyrank(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _pop(ctx: Context, argv: list[bytes], *, highest: bool) -> Reply:
+    """ZPOPMIN and ZPOPMAX; without a count a flat pair even in RESP3, with one an array of pairs there."""
     name = "zpopmax" if highest else "zpopmin"
     if len(argv) > 3:
         raise SYNTAX

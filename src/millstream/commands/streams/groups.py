@@ -1,17 +1,23 @@
 """XGROUP: creating, moving and deleting groups and consumers.
 
+A group is a position in a stream (``last_id``, what was delivered last), a count (``entries_read``, from which the lag
+is computed, -1 for unknown) and what is pending. Names of groups and consumers are any bytes, also none at all.
+
+Which error comes when differs between the subcommands as it does in Redis: options first, then the missing key, then
+the id; each handler says where it departs from that.
+
 Source: https://redis.io/docs/latest/commands/xgroup/ and, where it differs, the server's behaviour.
 """
 
 from millstream.commands.context.context import Context
 from millstream.commands.streams.write import create_stream
 from millstream.commands.table.args import bad_subcommand, entry_id, integer, is_sign, keyword, shown
-from millstream.commands.table.table import command, container
+from millstream.commands.table.table import command, container, help_for
 from millstream.engine import ids
 from millstream.engine.streams.group import UNKNOWN, Group
 from millstream.engine.streams.stream import Stream
 from millstream.errors import CommandError
-from millstream.replies import OK, Reply, Simple
+from millstream.replies import OK, Reply
 
 KEY_REQUIRED = (
     "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option "
@@ -22,6 +28,10 @@ container("xgroup", since="5.0.0", group="stream", summary="Manages the consumer
 
 
 def _existing(ctx: Context, key: bytes) -> Stream:
+    """The stream, which must exist.
+
+    Only XGROUP has a text for this that suggests MKSTREAM, also with the subcommands that do not take it.
+    """
     stream = ctx.lookup_as(key, Stream)
     if stream is None:
         raise CommandError(KEY_REQUIRED)
@@ -29,7 +39,16 @@ def _existing(ctx: Context, key: bytes) -> Stream:
 
 
 def group_of(stream: Stream, key: bytes, name: bytes) -> Group:
-    """The group, which must exist."""
+    """The group, which must exist.
+
+    Args:
+        stream: the stream.
+        key: the stream's key, for the error.
+        name: the group's name.
+
+    Raises:
+        CommandError: NOGROUP, in the words of XGROUP and XINFO; other commands: ``read.no_group``.
+    """
     group = stream.groups.get(name)
     if group is None:
         raise CommandError(f"NOGROUP No such consumer group '{shown(name)}' for key name '{shown(key)}'")
@@ -37,7 +56,10 @@ def group_of(stream: Stream, key: bytes, name: bytes) -> Group:
 
 
 def _options(argv: list[bytes], *, may_create: bool) -> tuple[bool, int]:
-    """MKSTREAM and ENTRIESREAD, from the fifth word on."""
+    """MKSTREAM and ENTRIESREAD, from the fifth word on.
+
+    A word that is unknown has the error of an unknown subcommand, not of syntax: Redis falls through to it.
+    """
     make, entries_read = False, UNKNOWN
     at = 5
     while at < len(argv):
@@ -66,7 +88,14 @@ def _options(argv: list[bytes], *, may_create: bool) -> tuple[bool, int]:
     summary="Creates a consumer group.",
 )
 def xgroup_create(ctx: Context, argv: list[bytes]) -> Reply:
-    """Create a group; replies OK."""
+    """Create a group; replies OK.
+
+    The id is read even if the group exists, and BUSYGROUP comes last: a client that creates its group at every start
+    (most do) relies on BUSYGROUP meaning that all else was right.
+
+    ENTRIESREAD larger than what the stream ever had is cut to that; older Redis kept it, and the lag with it was
+    nonsense.
+    """
     make, entries_read = _options(argv, may_create=True)
     key, name, word = argv[2], argv[3], argv[4]
     stream = ctx.lookup_as(key, Stream) if make else _existing(ctx, key)
@@ -96,7 +125,12 @@ def xgroup_create(ctx: Context, argv: list[bytes]) -> Reply:
     summary="Sets a group's position.",
 )
 def xgroup_setid(ctx: Context, argv: list[bytes]) -> Reply:
-    """Move a group's position; replies OK."""
+    """Move a group's position; replies OK.
+
+    ``-`` and ``+`` are ids here, as in ranges and unlike with CREATE. Whoever waits in XREADGROUP is not woken, though
+    there may be entries now, as in Redis. Without ENTRIESREAD the count becomes unknown, and the lag with it, until it
+    can be told from the stream's ends.
+    """
     _, entries_read = _options(argv, may_create=False)
     key, name, word = argv[2], argv[3], argv[4]
     stream = _existing(ctx, key)
@@ -128,7 +162,11 @@ def xgroup_setid(ctx: Context, argv: list[bytes]) -> Reply:
     summary="Deletes a consumer group with its pending entries.",
 )
 def xgroup_destroy(ctx: Context, argv: list[bytes]) -> Reply:
-    """Delete a group; replies 1, or 0 if there is none."""
+    """Delete a group; replies 1, or 0 if there is none.
+
+    Whoever waits in XREADGROUP is looked at again and gets NOGROUP; a WATCH of the key does not break, as in Redis,
+    hence ``wake`` and not ``signal``.
+    """
     key, name = argv[2], argv[3]
     stream = _existing(ctx, key)
     if name not in stream.groups:
@@ -151,7 +189,10 @@ def xgroup_destroy(ctx: Context, argv: list[bytes]) -> Reply:
     summary="Creates a consumer.",
 )
 def xgroup_createconsumer(ctx: Context, argv: list[bytes]) -> Reply:
-    """Create a consumer; replies 1, or 0 if it exists."""
+    """Create a consumer; replies 1, or 0 if it exists.
+
+    Reading and claiming create one too, so few clients need this.
+    """
     key, name, consumer = argv[2], argv[3], argv[4]
     group = group_of(_existing(ctx, key), key, name)
     if consumer in group.consumers:
@@ -173,7 +214,11 @@ def xgroup_createconsumer(ctx: Context, argv: list[bytes]) -> Reply:
     summary="Deletes a consumer and its pending records.",
 )
 def xgroup_delconsumer(ctx: Context, argv: list[bytes]) -> Reply:
-    """Delete a consumer; replies how many pending records went with it."""
+    """Delete a consumer; replies how many pending records went with it.
+
+    They are gone from the group as well: nobody will be given these entries again. Who wants to keep them claims them
+    first. Records that XNACK released have no owner, and stay.
+    """
     key, name, consumer = argv[2], argv[3], argv[4]
     group = group_of(_existing(ctx, key), key, name)
     if consumer not in group.consumers:
@@ -184,28 +229,22 @@ def xgroup_delconsumer(ctx: Context, argv: list[bytes]) -> Reply:
     return dropped
 
 
-HELP = (
-    "XGROUP <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-    "CREATE <key> <groupname> <id|$> [option]",
-    "    Create a new consumer group. Options are:",
-    "    * MKSTREAM: create the empty stream if it does not exist.",
-    "    * ENTRIESREAD entries_read: set the group's entries_read counter (internal use).",
-    "CREATECONSUMER <key> <groupname> <consumer>",
-    "    Create a consumer in a group.",
-    "DELCONSUMER <key> <groupname> <consumer>",
-    "    Remove a consumer, and its pending entries, from a group.",
-    "DESTROY <key> <groupname>",
-    "    Remove a group.",
-    "SETID <key> <groupname> <id|$> [ENTRIESREAD entries_read]",
-    "    Set a group's last delivered id and, optionally, its entries_read counter.",
-    "HELP",
-    "    Print this help.",
+help_for(
+    "xgroup",
+    since="5.0.0",
+    group="stream",
+    lines=(
+        "CREATE <key> <groupname> <id|$> [option]",
+        "    Create a new consumer group. Options are:",
+        "    * MKSTREAM: create the empty stream if it does not exist.",
+        "    * ENTRIESREAD entries_read: set the group's entries_read counter (internal use).",
+        "CREATECONSUMER <key> <groupname> <consumer>",
+        "    Create a consumer in a group.",
+        "DELCONSUMER <key> <groupname> <consumer>",
+        "    Remove a consumer, and its pending entries, from a group.",
+        "DESTROY <key> <groupname>",
+        "    Remove a group.",
+        "SETID <key> <groupname> <id|$> [ENTRIESREAD entries_read]",
+        "    Set a group's last delivered id and, optionally, its entries_read counter.",
+    ),
 )
-
-
-@command(
-    "xgroup|help", 2, flags="loading stale", since="5.0.0", group="stream", summary="Tells the subcommands of XGROUP."
-)
-def xgroup_help(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """The subcommands and their arguments."""
-    return [Simple(line.encode()) for line in HELP]

@@ -1,5 +1,9 @@
 """XINFO: what a stream, its groups and their consumers look like.
 
+Names of fields and their order are Redis's: RESP2 clients get a flat list and some read it by position. Groups and
+consumers come by name, byte for byte. ``radix-tree-keys`` is the number of nodes, which Redis's own tests rely on;
+``radix-tree-nodes`` is a number of its implementation, of which ours has no like.
+
 Source: https://redis.io/docs/latest/commands/xinfo-stream/ and its siblings; where they differ, the server's behaviour.
 """
 
@@ -10,12 +14,12 @@ from millstream.commands.streams.groups import group_of
 from millstream.commands.streams.read import array_of, collect, pending_row
 from millstream.commands.streams.write import existing_stream
 from millstream.commands.table.args import bad_subcommand, integer, keyword
-from millstream.commands.table.table import command, container
+from millstream.commands.table.table import command, container, help_for
 from millstream.engine import ids
 from millstream.engine.streams.group import UNKNOWN, Group
 from millstream.engine.streams.pending import Consumer, Pending
 from millstream.engine.streams.stream import Stream
-from millstream.replies import Buffer, Map, Raw, Reply, Simple
+from millstream.replies import Buffer, Map, Raw, Reply
 
 DEFAULT_FULL_COUNT = 10
 
@@ -23,6 +27,7 @@ container("xinfo", since="5.0.0", group="stream", summary="Tells the state of st
 
 
 def _stream_fields(stream: Stream) -> list[tuple[Reply, Reply]]:
+    """What XINFO STREAM shows first, with FULL and without: counters, ends, and what idempotent adding remembers."""
     memory = stream.idempotence
     nodes = len(stream.entries.blocks)
     return [
@@ -77,7 +82,11 @@ def xinfo_stream(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _full_count(argv: list[bytes]) -> int | None:
-    """How much FULL shows (-1: all); None without FULL."""
+    """How much FULL shows (-1: all); None without FULL.
+
+    0 means all and a negative number the default of ten, which is Redis's own order of things. An odd number of words
+    has the error of an unknown subcommand.
+    """
     if len(argv) == 3:
         return None
     if keyword(argv[3]) != b"FULL" or len(argv) not in {4, 6}:
@@ -93,11 +102,13 @@ def _full_count(argv: list[bytes]) -> int | None:
 
 
 def _entry(stream: Stream, entry_id: int) -> Reply:
+    """An entry in wire form; null if there is none."""
     wire = stream.entries.wire(entry_id) if stream.length else None
     return None if wire is None else Raw([wire])
 
 
 def _group_numbers(stream: Stream, group: Group) -> list[tuple[Reply, Reply]]:
+    """Position, count and lag of a group, each null where it is unknown: a guess would be added up by monitoring."""
     return [
         (b"last-delivered-id", ids.text(group.last_id)),
         (b"entries-read", None if group.entries_read == UNKNOWN else group.entries_read),
@@ -106,6 +117,7 @@ def _group_numbers(stream: Stream, group: Group) -> list[tuple[Reply, Reply]]:
 
 
 def _full_group(stream: Stream, name: bytes, group: Group, count: int) -> Reply:
+    """A group with its first pending records and its consumers, times as they are and not as idle times."""
     shown = None if count < 0 else count
     pending: list[Buffer] = [
         pending_row(record.id, b"" if record.consumer is None else record.consumer.name, record.time, record.count)
@@ -125,6 +137,7 @@ def _full_group(stream: Stream, name: bytes, group: Group, count: int) -> Reply:
 
 
 def _full_consumer(consumer: Consumer, shown: int | None) -> Reply:
+    """A consumer with its first pending records; both ``pending`` lists are cut at COUNT."""
     rows: list[Buffer] = [_own_row(record) for record in islice(consumer.pending.walk(), shown)]
     return Map(
         [
@@ -138,6 +151,7 @@ def _full_consumer(consumer: Consumer, shown: int | None) -> Reply:
 
 
 def _own_row(record: Pending) -> bytes:
+    """A pending record without its consumer, whose row it stands in."""
     name = ids.text(record.id)
     return b"*3\r\n$%d\r\n%b\r\n:%d\r\n:%d\r\n" % (len(name), name, record.time, record.count)
 
@@ -154,7 +168,7 @@ def _own_row(record: Pending) -> bytes:
     history=(("7.0.0", "entries-read and lag."),),
 )
 def xinfo_groups(ctx: Context, argv: list[bytes]) -> Reply:
-    """Every group, by name."""
+    """Every group, by name. The lag is null where deleted entries make it impossible to know (see ``Stream.lag``)."""
     stream = existing_stream(ctx, argv[2])
     return [
         Map(
@@ -181,7 +195,11 @@ def xinfo_groups(ctx: Context, argv: list[bytes]) -> Reply:
     history=(("7.2.0", "inactive."),),
 )
 def xinfo_consumers(ctx: Context, argv: list[bytes]) -> Reply:
-    """Every consumer, by name."""
+    """Every consumer, by name.
+
+    ``idle`` is the time since it last asked, ``inactive`` since it last got anything (-1 for never): a consumer that
+    polls an empty stream is inactive and not idle. Clocks may go back, so neither is shown as negative.
+    """
     group = group_of(existing_stream(ctx, argv[2]), argv[2], argv[3])
     now = ctx.now.wall
     return [
@@ -197,22 +215,16 @@ def xinfo_consumers(ctx: Context, argv: list[bytes]) -> Reply:
     ]
 
 
-HELP = (
-    "XINFO <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-    "CONSUMERS <key> <groupname>",
-    "    List the consumers of a group.",
-    "GROUPS <key>",
-    "    List the groups of a stream.",
-    "STREAM <key> [FULL [COUNT <count>]]",
-    "    Tell the state of a stream; FULL with its entries, groups and consumers.",
-    "HELP",
-    "    Print this help.",
+help_for(
+    "xinfo",
+    since="5.0.0",
+    group="stream",
+    lines=(
+        "CONSUMERS <key> <groupname>",
+        "    List the consumers of a group.",
+        "GROUPS <key>",
+        "    List the groups of a stream.",
+        "STREAM <key> [FULL [COUNT <count>]]",
+        "    Tell the state of a stream; FULL with its entries, groups and consumers.",
+    ),
 )
-
-
-@command(
-    "xinfo|help", 2, flags="loading stale", since="5.0.0", group="stream", summary="Tells the subcommands of XINFO."
-)
-def xinfo_help(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
-    """The subcommands and their arguments."""
-    return [Simple(line.encode()) for line in HELP]

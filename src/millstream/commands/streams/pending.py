@@ -1,5 +1,17 @@
 """Commands on pending entries: XACK XACKDEL XNACK XPENDING XCLAIM XAUTOCLAIM.
 
+A pending record says that an entry was delivered and is not acknowledged: to whom, when, and how often. It is the
+group's, and outlives the entry: XDEL and trimming leave it, so every command here must cope with an entry that is gone.
+XCLAIM and XAUTOCLAIM are what removes such records.
+
+A record without an owner was released by XNACK. It has no time either, so it is idle for ever: any claim takes it,
+whatever the least idle time.
+
+The commands differ in what they check first, because in Redis each grew on its own:
+* XACK and XACKDEL answer for a missing key or group (0, or -1 for each id), and read the ids only if there is one;
+* XNACK, XCLAIM and XPENDING with the three words refuse a missing group (NOGROUP) before their options;
+* XAUTOCLAIM and XPENDING with a range refuse their options first.
+
 Source: the command pages at https://redis.io/docs/latest/commands/ and, where they differ, the server's behaviour.
 """
 
@@ -37,14 +49,32 @@ INT_MAX = 2**31 - 1
 
 
 def find_group(ctx: Context, key: bytes, name: bytes) -> tuple[Stream, Group] | None:
-    """The stream and the group, or None if either is missing."""
+    """The stream and the group, or None if either is missing.
+
+    Args:
+        ctx: the command's context.
+        key: the stream's key.
+        name: the group's name.
+
+    Raises:
+        CommandError: WRONGTYPE.
+    """
     stream = ctx.lookup_as(key, Stream)
     group = None if stream is None else stream.groups.get(name)
     return None if stream is None or group is None else (stream, group)
 
 
 def existing_group(ctx: Context, key: bytes, name: bytes) -> tuple[Stream, Group]:
-    """The stream and the group, both of which must exist."""
+    """The stream and the group, both of which must exist.
+
+    Args:
+        ctx: the command's context.
+        key: the stream's key.
+        name: the group's name.
+
+    Raises:
+        CommandError: WRONGTYPE, or NOGROUP, which does not say which of the two is missing.
+    """
     found = find_group(ctx, key, name)
     if found is None:
         raise CommandError(no_group(key, name))
@@ -62,11 +92,16 @@ def existing_group(ctx: Context, key: bytes, name: bytes) -> tuple[Stream, Group
     summary="Acknowledges pending entries of a group.",
 )
 def xack(ctx: Context, argv: list[bytes]) -> Reply:
-    """Acknowledge; replies how many were pending."""
+    """Acknowledge; replies how many were pending.
+
+    Whose they were does not matter: a consumer may acknowledge what another was given, and what nobody owns. An id that
+    is given several times counts once. There is no event for it, and nobody waits for it.
+    """
     found = find_group(ctx, argv[1], argv[2])
     if found is None:
         return 0
     by_id = found[1].pending.by_id
+    # All ids are read before the first is acknowledged: one bad id refuses the command as a whole
     there = list(dict.fromkeys([entry for entry in entry_ids(argv[3:]) if entry in by_id]))
     if there:
         _forget(ctx, argv[1], argv[2], there)
@@ -74,6 +109,7 @@ def xack(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _forget(ctx: Context, key: bytes, group: bytes, there: list[int]) -> None:
+    """Drop pending records of a group; each is a change, as Redis counts them."""
     ctx.commit(("gack", ctx.db.index, key, group, ids.pack_all(there)))
     ctx.dirty += len(there)
 
@@ -89,7 +125,11 @@ def _forget(ctx: Context, key: bytes, group: bytes, there: list[int]) -> None:
     summary="Acknowledges entries and deletes them, in one step.",
 )
 def xackdel(ctx: Context, argv: list[bytes]) -> Reply:
-    """Acknowledge and delete; per id 1 done, -1 not pending here, 2 acknowledged but still needed by a group."""
+    """Acknowledge and delete; per id 1 done, -1 not pending here, 2 acknowledged but still needed by a group.
+
+    -1 means "not pending in this group" and nothing else: nothing happens to the entry then, neither with DELREF nor if
+    it exists, though the documentation says otherwise. 1 is also the answer where the entry was gone before.
+    """
     key, name = argv[1], argv[2]
     found = find_group(ctx, key, name)
     policy, words = parse_id_block(argv, 3)
@@ -103,6 +143,7 @@ def xackdel(ctx: Context, argv: list[bytes]) -> Reply:
             answers.append(-1)
             continue
         _forget(ctx, key, name, [entry])
+        # After the acknowledgement: this group does not need it any more, so another one does
         if policy == b"ACKED" and stream.is_referenced(entry):
             answers.append(2)
             continue
@@ -118,7 +159,13 @@ def xackdel(ctx: Context, argv: list[bytes]) -> Reply:
 
 @dataclass(slots=True)
 class _Nack:
-    """XNACK's options: the ids as written, the count to set if given, and whether to create records."""
+    """XNACK's options.
+
+    Attributes:
+        words: the ids as written.
+        retry_count: the count of deliveries to set; None to go by the mode.
+        force: make a record for an entry that exists and is not pending.
+    """
 
     words: list[bytes]
     retry_count: int | None
@@ -126,6 +173,7 @@ class _Nack:
 
 
 def _parse_nack(argv: list[bytes]) -> _Nack:
+    """Read what follows the mode. Of two IDS blocks the last counts; an id too many is an unknown option."""
     words: list[bytes] | None = None
     options = _Nack([], None, force=False)
     at = 4
@@ -168,7 +216,18 @@ def _parse_nack(argv: list[bytes]) -> _Nack:
     summary="Releases pending entries so that any consumer may claim them at once.",
 )
 def xnack(ctx: Context, argv: list[bytes]) -> Reply:
-    """Release; replies how many were released, repetitions included."""
+    """Release; replies how many were released, repetitions included.
+
+    XNACK says that a delivery came to nothing. Anybody may say so of any record, since no consumer is named. The mode
+    says what that does to the count of deliveries: SILENT takes the last one back (it was no attempt), FAIL leaves it,
+    FATAL sets the largest number there is, by which consumers know poison.
+
+    A record that is named twice is released twice: the count goes down twice with SILENT, as in Redis. That is why the
+    counts are kept in a dictionary while the ids are gone through, and only the final ones are committed.
+
+    Claiming readers (XREADGROUP with CLAIM) are woken, as what was released is theirs at once; there is no keyspace
+    event.
+    """
     key, name = argv[1], argv[2]
     stream, group = existing_group(ctx, key, name)
     mode = keyword(argv[3])
@@ -193,6 +252,7 @@ def xnack(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _nacked_count(count: int, mode: bytes, retry_count: int | None) -> int:
+    """The count of deliveries after a release; RETRYCOUNT is stronger than the mode."""
     if retry_count is not None:
         return retry_count
     if mode == b"SILENT":
@@ -212,7 +272,14 @@ def _nacked_count(count: int, mode: bytes, retry_count: int | None) -> int:
     history=(("6.2.0", "A parenthesis before an id leaves that id out."),),
 )
 def xpending(ctx: Context, argv: list[bytes]) -> Reply:
-    """The summary of a group's pending entries, or rows of a range of them."""
+    """The summary of a group's pending entries, or rows of a range of them.
+
+    The words are told apart by their number, which is how Redis does it: with IDLE there must be at least eight, and a
+    word too many without it is passed over. A consumer that does not exist has no rows, and is not made.
+
+    Rows go by id and not by time, so it takes a look at all of a range to find what is idle: who looks for stale
+    entries only should use XAUTOCLAIM or XREADGROUP CLAIM.
+    """
     if len(argv) == 3:
         return _pending_summary(existing_group(ctx, argv[1], argv[2])[1])
     if not 6 <= len(argv) <= 9:
@@ -220,6 +287,7 @@ def xpending(ctx: Context, argv: list[bytes]) -> Reply:
     at, min_idle = 3, 0
     if keyword(argv[3]) == b"IDLE":
         min_idle = integer(argv[4])
+        # Only after the number was read, so a bad number has its own error
         if len(argv) < 8:
             raise SYNTAX
         at = 5
@@ -238,6 +306,7 @@ def xpending(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _pending_summary(group: Group) -> Reply:
+    """Count, first and last id, and the consumers that hold any, by name; what is released is counted and nobody's."""
     if not len(group.pending):
         return [0, None, None, NIL_ARRAY]
     rows: list[Reply] = [
@@ -247,6 +316,10 @@ def _pending_summary(group: Group) -> Reply:
 
 
 def _pending_rows(records: Iterator[Pending], end: int, count: int, min_idle: int, now: int) -> Reply:
+    """Rows of a range, already in wire form.
+
+    A released record has no consumer (an empty name), is -1 milliseconds idle, and passes any IDLE.
+    """
     rows: list[Buffer] = []
     for record in records:
         if record.id > end or len(rows) >= count:
@@ -280,6 +353,16 @@ class _Claim:
 
 
 def _parse_claim(argv: list[bytes], at: int, now: int) -> _Claim:
+    """Read XCLAIM's options, from the first word on that is no id.
+
+    A bad id therefore is an unrecognized option, as in Redis. A delivery time that is negative or in the future becomes
+    now: nobody may make an entry look as if it were not stale for years.
+
+    Args:
+        argv: the command line.
+        at: the position of the first option.
+        now: wall milliseconds.
+    """
     options = _Claim(now)
     while at < len(argv):
         word = keyword(argv[at])
@@ -324,7 +407,18 @@ def _parse_claim(argv: list[bytes], at: int, now: int) -> _Claim:
     summary="Makes a consumer the holder of pending entries.",
 )
 def xclaim(ctx: Context, argv: list[bytes]) -> Reply:
-    """Claim given entries; replies those that changed hands, or only their ids."""
+    """Claim given entries; replies those that changed hands, or only their ids.
+
+    Even a claim of nothing leaves traces: the consumer exists, its seen time is now, LASTID moves the group's position.
+    LASTID leaves the count of entries read alone, so the lag may be wrong afterwards; that is Redis's bug
+    (redis#10569), kept since clients see the number.
+
+    For each id, in the order given:
+    1. The entry is gone: its record goes, however fresh, and nothing is replied for it.
+    2. There is no record: nothing, or with FORCE a new one, counted as delivered once already.
+    3. It is idle for less than asked: nothing. Exactly as long is enough; a released one is always idle enough.
+    4. Else it is taken. The count goes up unless JUSTID or RETRYCOUNT say otherwise.
+    """
     key, name, consumer = argv[1], argv[2], argv[3]
     stream, group = existing_group(ctx, key, name)
     min_idle = max(integer(argv[4], "ERR Invalid min-idle-time argument for XCLAIM"), 0)
@@ -345,6 +439,7 @@ def xclaim(ctx: Context, argv: list[bytes]) -> Reply:
     claimer = _Claimer(ctx, argv, stream, options)
     gone: dict[int, None] = {}
     for entry in wanted:
+        # An id that is given twice is claimed twice, and the second time counts on the first
         claimer.settle(entry)
         record = group.pending.get(entry)
         if entry not in stream.entries:
@@ -370,7 +465,10 @@ def _is_stale(record: Pending, min_idle: int, now: int) -> bool:
 
 
 class _Claimer:
-    """Moves entries to a consumer, all in one transition, and gathers the reply."""
+    """Moves entries to a consumer, all in one transition, and gathers the reply.
+
+    One transition for a thousand entries is one record in the log and one walk; a thousand transitions are a thousand.
+    """
 
     __slots__ = ("_consumer", "_count", "_ctx", "_key", "_name", "_options", "_rows", "_stream", "_taken")
 
@@ -432,7 +530,14 @@ class _Claimer:
     history=(("7.0.0", "The reply has a third element: ids of deleted entries, which leave the pending list."),),
 )
 def xautoclaim(ctx: Context, argv: list[bytes]) -> Reply:
-    """Claim stale entries from an id on; replies the next cursor, the entries or ids, and ids that are gone."""
+    """Claim stale entries from an id on; replies the next cursor, the entries or ids, and ids that are gone.
+
+    At most ten times COUNT records are looked at, so that a group of millions of fresh records blocks nobody; the
+    cursor says where the next call goes on. It is the id of a record that exists now, and no position in a list: it
+    stays valid whatever happens to that record meanwhile. 0-0 is the end.
+
+    COUNT bounds what is claimed and what is found gone together. Gone ones are dropped however fresh they are.
+    """
     key, name, consumer = argv[1], argv[2], argv[3]
     min_idle = max(integer(argv[4], "ERR Invalid min-idle-time argument for XAUTOCLAIM"), 0)
     start = range_start(argv[5])
@@ -457,6 +562,7 @@ def xautoclaim(ctx: Context, argv: list[bytes]) -> Reply:
         elif _is_stale(record, min_idle, ctx.now.wall):
             scanned.append(record)
             left -= 1
+    # Taken when the walk is over: taking moves records, and the index must not change while it is walked
     for record in scanned:
         claimer.take(record.id, record.count)
     claimer.flush()
@@ -467,6 +573,7 @@ def xautoclaim(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _parse_autoclaim(argv: list[bytes]) -> tuple[int, bool]:
+    """COUNT (100 if not given) and JUSTID; one text for every bad count, number or not."""
     count, just_id = 100, False
     at = 6
     while at < len(argv):

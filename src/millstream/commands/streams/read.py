@@ -1,6 +1,16 @@
 """Commands that read entries: XRANGE XREVRANGE XREAD XREADGROUP.
 
-A range is sent as slices of the engine's blocks, which already are wire form; nothing is encoded anew.
+A range is sent as slices of the engine's blocks, which already are wire form; nothing is encoded anew. Read XRANGE
+first, then XREAD, which adds several streams, budgets and waiting, then XREADGROUP, which changes something.
+
+**Waiting.** A handler that finds nothing raises :class:`Blocked` with the command line to run again. The node parks the
+session and runs the *whole command* once a key is signalled, after the transaction that did it: the parsing, the group
+and the consumer are looked up anew, so whatever happened to them meanwhile is noticed by the same code. The deadline
+stays that of the first attempt. ``$`` alone must be frozen before, since "new" means new since the client asked.
+
+**XREADGROUP** is a write: everything that can be refused is checked for all streams before the first of them is
+changed, since a command that has committed cannot fail any more.
+
 Source: the command pages at https://redis.io/docs/latest/commands/ and, where they differ, the server's behaviour.
 """
 
@@ -33,7 +43,10 @@ CLAIMED_HEADER = b"*4\r\n"
 
 
 def _claimed_row(entry: bytes | memoryview, idle: int, count: int) -> bytes:
-    """A stored entry as CLAIM shows it: ``[id, [fields], idle milliseconds, earlier deliveries]``."""
+    """A stored entry as CLAIM shows it: ``[id, [fields], idle milliseconds, earlier deliveries]``.
+
+    The stored entry is an array of two; its header is replaced and two numbers are put behind.
+    """
     return b"".join((CLAIMED_HEADER, entry[len(ENTRY_HEADER) :], b":%d\r\n:%d\r\n" % (idle, count)))
 
 
@@ -57,12 +70,24 @@ def pending_row(entry: int, consumer: bytes, time: int, count: int) -> bytes:
     """A pending entry as XPENDING and XINFO show it: ``[id, consumer, time or idle time, deliveries]``.
 
     In wire form at once, as entries are: there may be hundreds of thousands in one reply.
+
+    Args:
+        entry: its id.
+        consumer: its name, empty for nobody.
+        time: milliseconds; XPENDING's are idle time, XINFO's wall time.
+        count: deliveries so far.
     """
     name = ids.text(entry)
     return b"*4\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n:%d\r\n:%d\r\n" % (len(name), name, len(consumer), consumer, time, count)
 
 
 def _range(ctx: Context, argv: list[bytes], *, backwards: bool) -> Reply:
+    """XRANGE and XREVRANGE, which differ in the order of two words and of the reply.
+
+    Both ends are parsed before COUNT, and COUNT before the key is looked at. COUNT 0 replies null for a stream and an
+    empty array for none, a negative one the same, as in Redis. A missing sequence is 0 at the start and the largest at
+    the end, so ``5 5`` is the whole millisecond.
+    """
     first, second = (argv[3], argv[2]) if backwards else (argv[2], argv[3])
     start, end = range_start(first), range_end(second)
     count = -1
@@ -146,6 +171,16 @@ class _ReadOptions:
 
 
 def _parse_read(argv: list[bytes], name: str, now: int) -> _ReadOptions:
+    """Read a whole command line of XREAD or XREADGROUP.
+
+    A word must be an option until STREAMS comes; GROUP is missed only when all is read. MAXCOUNT, a bound for all
+    streams together, may not be smaller than COUNT, which is for each.
+
+    Args:
+        argv: the command line.
+        name: ``xread`` or ``xreadgroup``, for the errors.
+        now: wall milliseconds, for BLOCK.
+    """
     options = _ReadOptions()
     grouped = name == "xreadgroup"
     at = 1
@@ -166,6 +201,10 @@ def _parse_read(argv: list[bytes], name: str, now: int) -> _ReadOptions:
 
 
 def _take_streams(options: _ReadOptions, argv: list[bytes], at: int, name: str) -> None:
+    """What follows STREAMS: keys, then as many ids.
+
+    An id of one sign is kept as that sign, without what C would not see behind a NUL.
+    """
     rest = argv[at:]
     if len(rest) % 2:
         what = "an ID or '>'" if name == "xreadgroup" else "an ID, '+', or '$'"
@@ -177,12 +216,22 @@ def _take_streams(options: _ReadOptions, argv: list[bytes], at: int, name: str) 
 
 
 def _only_group(word: bytes, *, grouped: bool) -> None:
+    """Refuse XREADGROUP's options in XREAD, with the text that says so, which is better than a syntax error."""
     if not grouped:
         name = word.decode()
         raise CommandError(f"ERR The {name} option is only supported by XREADGROUP. You called XREAD instead.")
 
 
 def _take_read_option(options: _ReadOptions, argv: list[bytes], at: int, *, grouped: bool, now: int) -> int:
+    """Read one option; how many words it took. COUNT 0 and below mean "all" here, other than in XRANGE.
+
+    Args:
+        options: where it goes.
+        argv: the command line.
+        at: the position of the option's word.
+        grouped: whether it is XREADGROUP.
+        now: wall milliseconds; BLOCK is refused where the deadline would pass 64 bits.
+    """
     word = keyword(argv[at])
     more = len(argv) - at - 1
     if word == b"NOACK":
@@ -217,6 +266,7 @@ def _take_read_option(options: _ReadOptions, argv: list[bytes], at: int, *, grou
 
 
 def _positive(word: bytes, name: str) -> int:
+    """The value of MAXCOUNT or MAXSIZE; one text for every bad one."""
     value = read_integer(word)
     if value is None or value <= 0:
         raise CommandError(f"ERR {name} must be a positive integer")
@@ -225,6 +275,10 @@ def _positive(word: bytes, name: str) -> int:
 
 class _Answer:
     """The reply while it grows, with the budgets of MAXCOUNT and MAXSIZE.
+
+    MAXSIZE is soft: it is looked at before each entry, and the first entry always goes out, or a client would never get
+    past an entry larger than its budget. What it counts are bytes of the reply as Redis would encode it, headers among
+    them, so that both servers stop at the same entry.
 
     Attributes:
         streams: key and entries of each stream served.
@@ -249,7 +303,10 @@ class _Answer:
         return self._limit is not None and self.emitted > 0 and self.size >= self._limit
 
     def begin(self, key: bytes) -> None:
-        """Count a stream's header."""
+        """Count a stream's header.
+
+        It is the key as a bulk string (five bytes beside key and length) and, in RESP2, the head of the pair's array.
+        """
         self.size += len(key) + len(b"%d" % len(key)) + 5 + (4 if self._resp == 2 else 0)
 
     def end(self, key: bytes, count: int, buffers: list[Buffer]) -> None:
@@ -264,7 +321,11 @@ class _Answer:
         return self._left if count < 0 else min(count, self._left)
 
     def take(self, runs: Iterable[Run]) -> tuple[int, list[Buffer], int]:
-        """Whole entries while the budgets last: how many, their bytes, and the last one's id."""
+        """Whole entries while the budgets last: how many, their bytes, and the last one's id.
+
+        Without MAXSIZE a run is taken as one slice, however many entries it has; only a budget of bytes needs a look at
+        each.
+        """
         count, last = 0, 0
         buffers: list[Buffer] = []
         for block, low, high in runs:
@@ -317,7 +378,11 @@ class _Answer:
     history=(("7.4.0", "The id + asks for the last entry."),),
 )
 def xread(ctx: Context, argv: list[bytes]) -> Reply:
-    """Entries above an id, of several streams."""
+    """Entries above an id, of several streams.
+
+    All ids are parsed and all types checked before anything is read. A stream may be named several times, and is served
+    each time. Only where no stream had anything does the client wait.
+    """
     options = _parse_read(argv, "xread", ctx.now.wall)
     plan: list[tuple[bytes, Stream | None, int]] = []
     for key, word in zip(options.keys, options.words, strict=True):
@@ -346,7 +411,11 @@ def xread(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _read_position(stream: Stream | None, word: bytes) -> int:
-    """The id above which XREAD reads."""
+    """The id above which XREAD reads.
+
+    ``$`` is the last id ever given out, of a missing stream 0-0; ``+`` asks for the last entry there is, so it is one
+    less than that entry's id, and unlike ``$`` it is looked up anew each time a waiting client is looked at.
+    """
     if word == b"$":
         return 0 if stream is None else stream.last_id
     if word == b"+":
@@ -379,7 +448,15 @@ def meaningless(sign: str) -> str:
     summary="Delivers new, stale or own pending entries of streams to a consumer of a group.",
 )
 def xreadgroup(ctx: Context, argv: list[bytes]) -> Reply:
-    """Entries for a consumer: new (``>``), taken over (CLAIM), or its own pending ones (an id)."""
+    """Entries for a consumer: new (``>``), taken over (CLAIM), or its own pending ones (an id).
+
+    With CLAIM stale entries come before new ones, and every row has four elements, new ones too. An id in place of
+    ``>`` ignores CLAIM for its stream, and for all that are named after it: so does Redis, and clients see the shape of
+    the rows.
+
+    Each stream served is one change, however many entries; reading one's own history is none. NOACK delivers without a
+    record, and still moves the group's position.
+    """
     options = _parse_read(argv, "xreadgroup", ctx.now.wall)
     plan = _plan_group_read(ctx, options)
     answer = _Answer(options, ctx.session.resp)
@@ -400,7 +477,11 @@ def xreadgroup(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _plan_group_read(ctx: Context, options: _ReadOptions) -> list[tuple[bytes, Stream, Group, int | None]]:
-    """Everything that can be wrong, checked before anything is changed; None stands for ``>``."""
+    """Everything that can be wrong, checked before anything is changed; None stands for ``>``.
+
+    Stream by stream, in the order of the words, each with all its checks: so of two faults the client hears of the one
+    in the first stream.
+    """
     assert options.group is not None
     plan: list[tuple[bytes, Stream, Group, int | None]] = []
     for key, word in zip(options.keys, options.words, strict=True):
@@ -417,7 +498,7 @@ def _plan_group_read(ctx: Context, options: _ReadOptions) -> list[tuple[bytes, S
 
 
 def no_group(key: bytes, group: bytes) -> str:
-    """The NOGROUP error of the commands that name a key and a group."""
+    """The NOGROUP error of the commands that name a key and a group; it leaves open which of them is missing."""
     return f"NOGROUP No such key '{shown(key)}' or consumer group '{shown(group)}'"
 
 
@@ -452,7 +533,11 @@ class _GroupRead:
         note_seen(*place)
 
     def history(self, after: int) -> None:
-        """The consumer's own pending entries above an id; a vanished entry shows as null."""
+        """The consumer's own pending entries above an id; a vanished entry shows as null.
+
+        Those that exist count as delivered once more and their time is now; so a consumer that reads its history after
+        a crash is not taken for idle while it works it off. The vanished ones are left as they are, for XACK.
+        """
         self._answer.begin(self._key)
         again: list[int] = []
         bound = self._answer.bound(self._options.count)
@@ -490,7 +575,11 @@ class _GroupRead:
         self._ctx.dirty += 1
 
     def _stale(self) -> list[Pending]:
-        """Records idle long enough whose entries exist, in time order, no more than may be taken."""
+        """Records idle long enough whose entries exist, in time order, no more than may be taken.
+
+        The group's records are in order of delivery time, released ones first: the walk ends at the first that is too
+        fresh. CLAIM 0 takes all, also those whose time is in the future, from a clock that was set back since.
+        """
         assert self._options.claim is not None
         latest = self._ctx.now.wall - self._options.claim
         bound = self._answer.bound(self._options.count)
@@ -503,6 +592,7 @@ class _GroupRead:
         return found
 
     def _claim(self, stale: list[Pending]) -> None:
+        """Give stale records to the consumer; the row shows idle time and count as they were before."""
         taken: list[int] = []
         counts: list[int] = []
         now = self._ctx.now.wall
@@ -519,6 +609,7 @@ class _GroupRead:
             self._commit("gclaim", now, now, ids.pack_all(taken), counts)
 
     def _deliver(self, *, claim: bool) -> None:
+        """New entries up to the budgets; one transition moves the position and makes the records for all of them."""
         bound = self._answer.bound(self._options.count)
         if bound >= 0 and self._options.count > 0:
             bound = min(bound, self._options.count - self._count)
@@ -570,7 +661,15 @@ def _next_claim(readers: list[_GroupRead]) -> int | None:
 
 
 def attend(ctx: Context, key: bytes, group_name: bytes, group: Group, consumer: bytes) -> None:
-    """A consumer tries to read or claim: it exists from now on."""
+    """A consumer tries to read or claim: it exists from now on.
+
+    Args:
+        ctx: the command's context.
+        key: the stream's key.
+        group_name: the group's name.
+        group: the group.
+        consumer: the consumer's name.
+    """
     if consumer not in group.consumers:
         ctx.commit(("cseen", ctx.db.index, key, group_name, consumer, ctx.now.wall))
         ctx.notify("t", "xgroup-createconsumer", key)
@@ -578,6 +677,17 @@ def attend(ctx: Context, key: bytes, group_name: bytes, group: Group, consumer: 
 
 
 def note_seen(ctx: Context, key: bytes, group_name: bytes, group: Group, consumer: bytes) -> None:
-    """A consumer tried to read or claim just now; whatever it was given has noted that already."""
+    """A consumer tried to read or claim just now; whatever it was given has noted that already.
+
+    This transition is soft: no reply waits for the disk because of it, or polling an empty stream would cost an fsync
+    each time. A crash may take back a seen time, and nothing else.
+
+    Args:
+        ctx: the command's context.
+        key: the stream's key.
+        group_name: the group's name.
+        group: the group, which has the consumer.
+        consumer: the consumer's name.
+    """
     if group.consumers[consumer].seen != ctx.now.wall:
         ctx.commit(("cseen", ctx.db.index, key, group_name, consumer, ctx.now.wall), soft=True)

@@ -1,4 +1,14 @@
-"""MAXLEN and MINID: reading the options, and deciding what goes, for XADD and XTRIM."""
+"""MAXLEN and MINID: reading the options, and deciding what goes, for XADD and XTRIM.
+
+Deciding is apart from doing. What goes is found here by reading the stream, and one transition carries the result: the
+id below which all entries go, or for ACKED the entries themselves. So recovery needs neither the options nor the limits
+they were read with, and ``~`` in the log is exact.
+
+What ``~`` removes can be seen by clients (XLEN, the reply of XTRIM) and is therefore the same as Redis's, which follows
+from nodes of the same sizes, see :mod:`millstream.engine.streams.entries`.
+
+Source: https://redis.io/docs/latest/commands/xtrim/ and, where it differs, the server's behaviour.
+"""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -34,7 +44,14 @@ class Trim:
     policy: bytes | None = None
 
     def take(self, argv: list[bytes], at: int) -> int:
-        """Read one option at this position; how many words it took, 0 if it is none of ours.
+        """Read one option at this position.
+
+        Args:
+            argv: the command line.
+            at: the position of the option's word.
+
+        Returns:
+            How many words it took, 0 if it is none of ours.
 
         Raises:
             CommandError: the option is ours and wrong.
@@ -54,6 +71,11 @@ class Trim:
         return 0
 
     def _take_strategy(self, word: str, argv: list[bytes], at: int, more: int) -> int:
+        """Read MAXLEN or MINID, its operator and its threshold; how many words these are.
+
+        A second one is refused with the text about both at the same time, even if it is the same word again, as in
+        Redis.
+        """
         if self.strategy is not None:
             raise CommandError("ERR syntax error, MAXLEN and MINID options at the same time are not compatible")
         used = 2
@@ -72,7 +94,10 @@ class Trim:
         return used
 
     def check(self, *, alone: bool = False) -> None:
-        """Refuse a LIMIT with nothing to limit, and no strategy at all where trimming is all that is done (XTRIM)."""
+        """Refuse a LIMIT with nothing to limit, and no strategy at all where trimming is all that is done (XTRIM).
+
+        In Redis's order. ``LIMIT 0`` passes the first test and fails the last, with the text about ``~``.
+        """
         if self.limit and self.strategy is None:
             raise CommandError("ERR syntax error, LIMIT cannot be used without specifying a trimming strategy")
         if alone and self.strategy is None:
@@ -81,7 +106,11 @@ class Trim:
             raise CommandError("ERR syntax error, LIMIT cannot be used without the special ~ option")
 
     def budget(self, node_max_entries: int) -> int:
-        """Most entries to remove in this call; 0 for no bound."""
+        """Most entries to remove in this call; 0 for no bound.
+
+        Without LIMIT, ``~`` stops after a hundred full nodes, so that no client waits for another's trimming of
+        millions; where nodes have no largest number of entries, after 10,000. The rest goes with the next XADD.
+        """
         if not self.approximate:
             return 0
         if self.limit is not None:
@@ -91,7 +120,11 @@ class Trim:
 
 
 def parse_trim_options(argv: list[bytes], at: int) -> Trim:
-    """XTRIM's options, from this position to the end, in any order."""
+    """XTRIM's options, from this position to the end, in any order.
+
+    Raises:
+        CommandError: an option is wrong, unknown or missing.
+    """
     trim = Trim()
     while at < len(argv):
         used = trim.take(argv, at)
@@ -106,6 +139,12 @@ def run_trim(ctx: "Context", key: bytes, stream: "Stream", trim: Trim) -> int:
     """Remove what the options say; how many entries went.
 
     Nodes without a live entry may go although no entry does: that is logged, and otherwise as if nothing had happened.
+
+    Args:
+        ctx: the command's context.
+        key: the stream's key.
+        stream: the stream.
+        trim: the options, checked.
     """
     budget = trim.budget(ctx.host.config.node_max_entries)
     entries, db, removed = stream.entries, ctx.db.index, 0
@@ -121,10 +160,12 @@ def run_trim(ctx: "Context", key: bytes, stream: "Stream", trim: Trim) -> int:
 
 
 def _packed(bound: int) -> bytes | None:
+    """An id for a transition; None stands for "above every id", which 16 bytes cannot hold."""
     return None if bound > ids.MAX_ID else ids.pack(bound)
 
 
 def _droppable(block: Block, trim: Trim, length: int) -> bool:
+    """Whether a node may go as a whole, ``length`` entries being left before it does."""
     if trim.strategy == "MAXLEN":
         return length - block.live >= trim.threshold
     return block.ids[-1] < trim.threshold
@@ -149,6 +190,7 @@ def _bound(stream: "Stream", trim: Trim, budget: int) -> int | None:
             removed += block.live
             bound = blocks[index + 1].ids[0] if index + 1 < len(blocks) else ids.MAX_ID + 1
             continue
+        # Redis 8.6 made ~ exact for DELREF and ACKED (redis#14623): before, they removed nothing with it
         if trim.approximate and trim.policy != b"DELREF":
             break
         if trim.strategy == "MINID":

@@ -1,5 +1,19 @@
 """Commands that add, delete and trim entries: XADD XTRIM XDEL XDELEX XSETID XCFGSET XIDMPRECORD XLEN.
 
+Each handler parses the whole command line first, then looks the key up, then decides, then commits. That order is what
+a client sees when two things are wrong at once, so it is Redis's and is not free: an option's error comes before
+WRONGTYPE, except where the handler's docstring says otherwise.
+
+Adding an option to XADD takes four steps:
+1. A slot in :class:`_AddOptions`, and its parsing in :func:`_take_add_option`, which returns how many words it took.
+   Parsing stops at the first word that no option takes: that must be the id, so an option that is misspelt is reported
+   as an invalid id, as in Redis.
+2. The word in the row's ``syntax`` with the version that brought it (``@8.6.0``). COMMAND DOCS, the key finder and
+   docs/compatibility.md are made from the row; ``make docs`` writes the page.
+3. Its effect in :func:`_add`: an argument of the ``xadd`` transition if recovery must see it. Never compute there what
+   depends on the time or on the configuration: the transition carries the result.
+4. The generator of tests/conformance, so that the option is compared with a real server.
+
 Source: the command pages at https://redis.io/docs/latest/commands/ and, where they differ, the server's behaviour.
 """
 
@@ -21,7 +35,11 @@ TOO_SMALL = "ERR The ID specified in XADD is equal or smaller than the target st
 
 
 def existing_stream(ctx: Context, key: bytes) -> Stream:
-    """The stream at a key that must exist."""
+    """The stream at a key that must exist.
+
+    Raises:
+        CommandError: the key is missing, or holds another type (WRONGTYPE comes first, as the lookup does).
+    """
     stream = ctx.lookup_as(key, Stream)
     if stream is None:
         raise CommandError(NO_SUCH_KEY)
@@ -29,14 +47,28 @@ def existing_stream(ctx: Context, key: bytes) -> Stream:
 
 
 def create_stream(ctx: Context, key: bytes) -> Stream:
-    """A new, empty stream at a free key."""
+    """A new, empty stream at a free key.
+
+    The configured bounds of idempotent adding are copied into it: CONFIG SET changes those of later streams only. They
+    stand in the transition, since a log may be replayed under another configuration.
+    """
     config = ctx.host.config
     stream: Stream = ctx.commit(("xnew", ctx.db.index, key, config.idmp_duration, config.idmp_maxsize))
     return stream
 
 
 class _AddOptions:
-    """What stands between XADD's key and its fields."""
+    """What stands between XADD's key and its fields.
+
+    Attributes:
+        trim: MAXLEN or MINID with what goes with it; its strategy is None for no trimming.
+        no_create: NOMKSTREAM.
+        idmp: producer and message of IDMP; None if not given.
+        idmpauto: producer of IDMPAUTO, whose message is a digest of the fields; None if not given.
+        auto: the id is ``*``.
+        auto_ms: the id is ``ms-*``, this being its milliseconds; None if it is not.
+        entry_id: the id, where it is neither.
+    """
 
     __slots__ = ("auto", "auto_ms", "entry_id", "idmp", "idmpauto", "no_create", "trim")
 
@@ -50,13 +82,18 @@ class _AddOptions:
         self.entry_id = 0
 
 
+# Shared and never changed: one allocation less for the command that decides how fast the server is.
 # XADD key * ..., which most are
 _AUTO = _AddOptions()
 _AUTO.auto = True
 
 
 def _parse_add(argv: list[bytes]) -> tuple[_AddOptions, int]:
-    """The options, and the position of the first field."""
+    """The options, and the position of the first field.
+
+    ``*`` ends the options at once, whatever follows; else the first word that no option takes is the id. Trimming is
+    checked when all is read, so ``XADD k LIMIT 5 MAXLEN ~ 10 * f v`` is fine: the order of options is free.
+    """
     if argv[2] == b"*":
         return _AUTO, 3
     options = _AddOptions()
@@ -76,6 +113,11 @@ def _parse_add(argv: list[bytes]) -> tuple[_AddOptions, int]:
 
 
 def _take_add_option(options: _AddOptions, argv: list[bytes], at: int) -> int:
+    """Read one option of XADD's own; how many words it took, 0 if it is none.
+
+    An option without its value is none (``XADD k IDMP p * f v`` has an invalid id), unlike in most other commands,
+    where it is a syntax error.
+    """
     word = keyword(argv[at])
     more = len(argv) - at - 1
     if word == b"NOMKSTREAM":
@@ -98,6 +140,11 @@ def _take_add_option(options: _AddOptions, argv: list[bytes], at: int) -> int:
 
 
 def _take_id(options: _AddOptions, word: bytes) -> None:
+    """Read an id that is not ``*``.
+
+    IDMP is refused for ``ms-*`` too: what a producer sends again must be free to get any id, or the second attempt
+    would fail for its id instead of being found.
+    """
     options.auto_ms = ids.parse_auto_seq(word)
     if options.auto_ms is None:
         options.entry_id = entry_id(word)
@@ -120,11 +167,21 @@ def _take_id(options: _AddOptions, word: bytes) -> None:
     history=(("7.0.0", "The sequence of an id may be left to the server: ms-*."),),
 )
 def xadd(ctx: Context, argv: list[bytes]) -> Reply:
-    """Add an entry; replies its id, or null where NOMKSTREAM found no stream."""
+    """Add an entry; replies its id, or null where NOMKSTREAM found no stream.
+
+    What is wrong is reported in this order: options as they are read, the trimming as a whole, the number of fields,
+    the id 0-0, then (the key being looked at only now) WRONGTYPE, the id against the stream's last one, the size of the
+    entry. NOMKSTREAM answers before the id is compared, so it never fails for an id.
+
+    A message that is known already is answered with the first one's id before anything else is decided: no entry, no
+    trimming, no event, even if that entry was deleted since. It still counts as a change, as the number of duplicates
+    is part of the state.
+    """
     options, first_field = _parse_add(argv)
     fields = argv[first_field:]
     if len(fields) < 2 or len(fields) % 2:
         raise CommandError("ERR wrong number of arguments for 'xadd' command")
+    # Only the id as written: 0-* on a new stream is 0-1, and fine
     if not options.auto and options.auto_ms is None and options.entry_id == 0:
         raise CommandError("ERR The ID specified in XADD must be greater than 0-0")
     key = argv[1]
@@ -142,6 +199,7 @@ def xadd(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _message(options: _AddOptions, fields: list[bytes]) -> tuple[bytes, bytes] | None:
+    """Producer and message to look for; None without IDMP."""
     if options.idmpauto is not None:
         return options.idmpauto, content_digest(fields)
     return options.idmp
@@ -155,13 +213,21 @@ def _add(
     fields: list[bytes],
     idmp: tuple[bytes, bytes] | None,
 ) -> Reply:
+    """Store the entry, then trim, then tell.
+
+    The new entry is trimmed like any other: ``MAXLEN 0`` leaves an empty stream whose last id is set. Events follow the
+    changes, ``xadd`` before ``xtrim``. Whoever waits is signalled once at the end, and served after the whole
+    transaction, so an entry that is trimmed at once wakes nobody in vain.
+    """
     new_id = _next_id(ctx, stream, options)
     size = sum(map(len, fields))
+    # After the id, as in Redis; but no stream is left behind empty, as Redis leaves one
     if size > MAX_ENTRY_BYTES:
         raise CommandError("ERR Elements are too large to be stored")
     if stream is None:
         stream = create_stream(ctx, key)
     config = ctx.host.config
+    # Decided here and logged: the limits of a node are configuration, and replaying must build the same nodes
     fresh = stream.entries.needs_block(size, config.node_max_bytes, config.node_max_entries)
     ctx.commit(("xadd", ctx.db.index, key, ids.pack(new_id), fields, fresh, list(idmp) if idmp else None))
     ctx.dirty += 1
@@ -173,6 +239,15 @@ def _add(
 
 
 def _next_id(ctx: Context, stream: Stream | None, options: _AddOptions) -> int:
+    """The new entry's id.
+
+    ``*`` is the time, or one more than the last id where the clock went back or stands: ids only grow, whatever the
+    clock does. One past the largest sequence carries into the milliseconds for ``*``, and is an error for ``ms-*``,
+    which asked for that very millisecond.
+
+    Raises:
+        CommandError: no id is left, or the wanted one is not above the last.
+    """
     last = 0 if stream is None else stream.last_id
     if last == ids.MAX_ID:
         raise CommandError(EXHAUSTED)
@@ -202,7 +277,11 @@ def _next_id(ctx: Context, stream: Stream | None, options: _AddOptions) -> int:
     summary="Removes the oldest entries of a stream.",
 )
 def xtrim(ctx: Context, argv: list[bytes]) -> Reply:
-    """Trim; replies how many entries went."""
+    """Trim; replies how many entries went.
+
+    Options are parsed before the key is looked at, so a missing key with wrong options is an error and not 0. Nothing
+    is signalled: whoever waits for entries gains none.
+    """
     trim = parse_trim_options(argv, 2)
     stream = ctx.lookup_as(argv[1], Stream)
     if stream is None:
@@ -226,7 +305,12 @@ def xtrim(ctx: Context, argv: list[bytes]) -> Reply:
     summary="Deletes entries by id; pending records stay.",
 )
 def xdel(ctx: Context, argv: list[bytes]) -> Reply:
-    """Delete entries; replies how many were there."""
+    """Delete entries; replies how many were there.
+
+    A missing key answers 0 before the ids are read (``XDEL nokey abc`` is 0); with a key, one bad id refuses the whole
+    command. An id that is given several times counts once. Pending records stay: a group learns that an entry is gone
+    when it claims it, or reads its history.
+    """
     stream = ctx.lookup_as(argv[1], Stream)
     if stream is None:
         return 0
@@ -239,14 +323,27 @@ def xdel(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def delete_entries(ctx: Context, key: bytes, there: list[int]) -> None:
-    """Delete entries that exist, with the event that goes with it."""
+    """Delete entries that exist, with the event that goes with it.
+
+    Args:
+        ctx: the command's context.
+        key: the stream's key.
+        there: ids of live entries, each once.
+    """
     ctx.commit(("xdel", ctx.db.index, key, ids.pack_all(there)))
     ctx.notify("t", "xdel", key)
     ctx.touch(key)
 
 
 def parse_id_block(argv: list[bytes], at: int) -> tuple[bytes, list[bytes]]:
-    """``[KEEPREF | DELREF | ACKED] IDS numids id ...`` in any order: the policy and the ids as written."""
+    """``[KEEPREF | DELREF | ACKED] IDS numids id ...`` in any order: the policy and the ids as written.
+
+    Of two IDS blocks the last counts; a second policy is a syntax error. The ids are not read here, because a missing
+    key is answered before they are looked at.
+
+    Raises:
+        CommandError: the count is none, or larger than the words that follow; a word is unknown; IDS is missing.
+    """
     policy: bytes | None = None
     words: list[bytes] | None = None
     while at < len(argv):
@@ -280,7 +377,13 @@ def parse_id_block(argv: list[bytes], at: int) -> tuple[bytes, list[bytes]]:
     summary="Deletes entries by id, with a choice of what happens to their pending records.",
 )
 def xdelex(ctx: Context, argv: list[bytes]) -> Reply:
-    """Delete entries; per id 1 deleted, -1 not there, 2 still referenced (ACKED)."""
+    """Delete entries; per id 1 deleted, -1 not there, 2 still referenced (ACKED).
+
+    WRONGTYPE comes before the options here, unlike with XTRIM. DELREF drops the pending records of an entry that is
+    gone too, and still answers -1 for it; each such is a change. ACKED answers 2 even for an id that no entry has, if
+    some group has yet to pass it: the answer says whether the id is needed, before it says whether it is there. Without
+    any group ACKED deletes, though the documentation says 2.
+    """
     key = argv[1]
     stream = ctx.lookup_as(key, Stream)
     policy, words = parse_id_block(argv, 2)
@@ -308,7 +411,14 @@ def xdelex(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def unreference(ctx: Context, key: bytes, stream: Stream, entry: int) -> bool:
-    """Drop the entry's pending records in every group; whether there were any."""
+    """Drop the entry's pending records in every group; whether there were any.
+
+    Args:
+        ctx: the command's context.
+        key: the stream's key.
+        stream: the stream.
+        entry: its id; the entry itself may be gone.
+    """
     if not any(entry in group.pending for group in stream.groups.values()):
         return False
     ctx.commit(("xunref", ctx.db.index, key, ids.pack(entry)))
@@ -326,7 +436,7 @@ def unreference(ctx: Context, key: bytes, stream: Stream, entry: int) -> bool:
     summary="Counts the entries of a stream.",
 )
 def xlen(ctx: Context, argv: list[bytes]) -> Reply:
-    """How many entries there are; 0 for a missing key."""
+    """How many entries there are; 0 for a missing key. Deleted entries that still lie in a node are not counted."""
     stream = ctx.lookup_as(argv[1], Stream)
     return 0 if stream is None else stream.length
 
@@ -342,7 +452,12 @@ def xlen(ctx: Context, argv: list[bytes]) -> Reply:
     summary="Sets the last id of a stream, and its counters.",
 )
 def xsetid(ctx: Context, argv: list[bytes]) -> Reply:
-    """Set the last id; replies OK."""
+    """Set the last id; replies OK.
+
+    All options are parsed and compared with each other first, then the key must exist, then they are compared with the
+    stream. MAXDELETEDID 0-0 means that it was not given; a given one may also lower what the stream has, which only
+    tools that copy streams do.
+    """
     last = entry_id(argv[2])
     added: int | None = None
     max_deleted = 0
@@ -370,6 +485,10 @@ def xsetid(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _check_last_id(stream: Stream, last: int, added: int | None) -> None:
+    """Refuse what would contradict the stream: an id below what it has, or fewer entries added than it holds.
+
+    Only while it holds entries do they matter; an empty stream may be set back as far as its largest deleted id.
+    """
     if last < stream.max_deleted:
         raise CommandError("ERR The ID specified in XSETID is smaller than current max_deleted_entry_id")
     if stream.length:
@@ -390,7 +509,11 @@ def _check_last_id(stream: Stream, last: int, added: int | None) -> None:
     summary="Sets how long and how many messages a stream remembers for idempotent adding.",
 )
 def xcfgset(ctx: Context, argv: list[bytes]) -> Reply:
-    """Configure idempotence; replies OK."""
+    """Configure idempotence; replies OK.
+
+    Setting a value to what it is changes nothing; any change forgets what the stream remembers of all producers, as in
+    Redis, since what was kept under other bounds could not be relied on.
+    """
     stream = existing_stream(ctx, argv[1])
     bounds = {b"IDMP-DURATION": (86400, "seconds"), b"IDMP-MAXSIZE": (10000, "entries")}
     given: dict[bytes, int] = {}

@@ -120,6 +120,7 @@ def flags_of_keys(row: Command, argv: list[bytes]) -> list[tuple[bytes, tuple[st
 
 
 def _words_of(row: Command, argv: list[bytes], places: range) -> list[tuple[int, tuple[str, ...]]]:
+    """The words for what is done with each key; SET's depend on whether GET is among its own."""
     # A command forgotten in the table needs both permissions: it is refused too often, never too seldom
     uses = KEY_USES.get(row.name, (("RW", "access", "update"),))
     if row.name == "set":

@@ -69,7 +69,15 @@ class Command:
         ) and self.name not in _LOOKING_ELSEWHERE
         self.tells_misses = self.counts_lookups and not self.name.startswith("object|")
 
+    def takes(self, argc: int) -> bool:
+        """Whether a command line of so many words suits this command."""
+        return argc == self.arity if self.arity > 0 else argc >= -self.arity
+
     def check_arity(self, argc: int) -> None:
-        """Raise Redis's arity error unless ``argc`` words suit this command."""
-        if (self.arity > 0 and argc != self.arity) or argc < -self.arity:
+        """Refuse a number of words that does not suit this command.
+
+        Raises:
+            CommandError: Redis's arity error, with the full name in small letters however it was written.
+        """
+        if not self.takes(argc):
             raise CommandError(f"ERR wrong number of arguments for '{self.name}' command")

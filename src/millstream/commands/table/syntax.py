@@ -105,6 +105,7 @@ class _Reader:
                 return found
 
     def _sequence(self) -> tuple[tuple[Argument, ...], str]:
+        """Arguments up to a bracket or a bar that ends them, and that mark; the empty string at the end."""
         items: list[Argument] = []
         name = ""
         while self._at < len(self._pieces):
@@ -124,6 +125,7 @@ class _Reader:
         return _with_values(items), ""
 
     def _group(self, bracket: str, name: str) -> Argument:
+        """What stands in a bracket that was just opened: optional, a choice, or words that belong together."""
         found = self.alternatives(_CLOSING[bracket])
         if bracket == "[":
             single = found[0][0] if len(found) == 1 and len(found[0]) == 1 else None
@@ -152,6 +154,7 @@ def _typed(word: str) -> tuple[str, str]:
 
 
 def _word(word: str, name: str) -> Argument:
+    """A token if it has no lower-case letter, else a value of its type."""
     plain, kind = _typed(word)
     if plain == plain.upper():
         called = name or SYMBOLS.get(plain, plain.lower())
@@ -168,10 +171,12 @@ def _one_of(found: list[tuple[Argument, ...]], name: str = "") -> Argument:
 
 
 def _block(items: tuple[Argument, ...]) -> Argument:
+    """Several words as one argument, named after them."""
     return Argument("-".join(item.name for item in items), "block", parts=items)
 
 
 def _repeated(items: list[Argument]) -> Argument:
+    """What ``[x y ...]`` says of the words before it: they may come again."""
     single = items[0] if len(items) == 1 else Argument("data", "block", parts=tuple(items))
     return replace(single, multiple=True)
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from millstream.commands.table.args import shown
 from millstream.commands.table.spec import Command, Handler
 from millstream.errors import CommandError
+from millstream.replies import Reply, Simple
 
 TABLE: dict[bytes, Command] = {}
 
@@ -24,9 +25,29 @@ def command(
     limited: str = "",
     differs: str = "",
 ) -> Callable[[Handler], Handler]:
-    """Register the decorated handler under ``name``; ``flags`` and ``acl`` are space-separated lists.
+    """Register the decorated handler as a command.
 
-    A name with ``|`` goes under its container, which must have been registered by :func:`container` before.
+    Several rows may be stacked on one handler (DEL and UNLINK); the lowest is registered first. A name with ``|`` goes
+    under its container, which must have been registered by :func:`container` before.
+
+    Args:
+        name: lower case; ``container|sub`` for a subcommand.
+        arity: number of words, the name included; negative for "at least".
+        flags: COMMAND INFO's flags, separated by blanks. ``write`` and ``readonly`` decide what ACL, a full disk and
+            CLIENT PAUSE do with it, ``no_auth``, ``noscript`` and ``no_multi`` where it may run; the others are only
+            what clients are told.
+        keys: positions of the first and last key and the step; a negative last one counts from the end.
+        since: the version of Redis that brought it.
+        group: COMMAND DOCS group.
+        syntax: the arguments in the notation of :mod:`millstream.commands.table.syntax`.
+        summary: one line, our own words.
+        acl: ACL categories beside those that follow from flags and group, separated by blanks.
+        history: versions that changed it otherwise than by a word of the syntax, with what they changed.
+        limited: what of Redis's command is not there.
+        differs: the anchor in docs/compatibility.md that says how it differs.
+
+    Returns:
+        A decorator that returns the handler as it is.
     """
 
     def register(handler: Handler) -> Handler:
@@ -41,8 +62,33 @@ def command(
 
 
 def container(name: str, *, since: str, group: str, summary: str = "", flags: str = "") -> None:
-    """Register a command that exists only as its subcommands (XGROUP, XINFO, CLIENT, ...)."""
+    """Register a command that exists only as its subcommands (XGROUP, XINFO, CLIENT, ...).
+
+    Args:
+        name: lower case.
+        since: the version of Redis that brought it.
+        group: COMMAND DOCS group.
+        summary: one line, our own words.
+        flags: COMMAND INFO's flags, separated by blanks.
+    """
     TABLE[name.encode()] = Command(name, -2, frozenset(flags.split()), (0, 0, 0), since, group, "", summary, None)
+
+
+def help_for(name: str, *, since: str, group: str, lines: tuple[str, ...], acl: str = "") -> None:
+    """Register a container's HELP, which every container has, in Redis's form.
+
+    Args:
+        name: the container's name.
+        since: the version that brought the subcommand.
+        group: COMMAND DOCS group.
+        lines: a subcommand with its arguments, then what it does, indented by four; and so on.
+        acl: ACL categories beside those that follow from flags and group.
+    """
+    head = f"{name.upper()} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"
+    whole: Reply = [Simple(line.encode()) for line in (head, *lines, "HELP", "    Print this help.")]
+    summary = f"Tells the subcommands of {name.upper()}."
+    row = command(f"{name}|help", 2, flags="loading stale", since=since, group=group, summary=summary, acl=acl)
+    row(lambda _ctx, _argv: whole)
 
 
 def every() -> Iterator[Command]:
@@ -58,6 +104,13 @@ def find(argv: list[bytes]) -> Command | None:
     if row is None or not row.subcommands or len(argv) < 2:
         return row
     return row.subcommands.get(argv[1].lower())
+
+
+def named(name: bytes) -> Command | None:
+    """The row of ``get`` or ``xgroup|create``, in any case; None for anything else."""
+    head, bar, sub = name.lower().partition(b"|")
+    row = TABLE.get(head)
+    return row.subcommands.get(sub) if row is not None and bar else row
 
 
 def resolve(argv: list[bytes]) -> Command:

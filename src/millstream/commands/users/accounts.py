@@ -73,6 +73,7 @@ class Accounts:
         self._take({DEFAULT: default_user()})
 
     def _take(self, users: dict[bytes, User]) -> None:
+        """Replace the users as a whole, so that nobody ever sees half of a change."""
         self._users = dict(sorted(users.items()))
         self.unrestricted = frozenset(name for name, user in users.items() if user.is_unrestricted)
 
@@ -188,6 +189,7 @@ class Accounts:
 
 
 def _read_line(words: list[bytes], before: dict[bytes, User]) -> User:
+    """The user of one line of an ACL file, in Redis's words for what is wrong."""
     if words[0] != b"user" or len(words) < 2:
         raise RuleError("the line should start with user keyword followed by the username.", b"")
     name = words[1]
@@ -199,5 +201,6 @@ def _read_line(words: list[bytes], before: dict[bytes, User]) -> User:
 
 
 def _sentence(error: RuleError) -> str:
+    """A refusal as part of the error about a file."""
     reason, rule = error.args
     return f"'{shown(rule)}': {reason}." if rule else reason

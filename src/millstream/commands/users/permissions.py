@@ -18,7 +18,7 @@ from millstream import glob
 from millstream.commands.table.args import keyword, shown
 from millstream.commands.table.keyspecs import Use, uses_of
 from millstream.commands.table.spec import Command
-from millstream.commands.table.table import TABLE, every
+from millstream.commands.table.table import every, named
 from millstream.commands.users.categories import CATEGORIES, categories
 from millstream.errors import MillstreamError
 
@@ -71,13 +71,6 @@ def has_spaces(word: bytes) -> bool:
 def digest(password: bytes) -> bytes:
     """The form in which passwords are kept."""
     return hashlib.sha256(password).hexdigest().encode()
-
-
-def named(name: bytes) -> Command | None:
-    """The row of ``get`` or ``xgroup|create``; None for anything else."""
-    head, bar, sub = keyword(name).lower().partition(b"|")
-    row = TABLE.get(head)
-    return row.subcommands.get(sub) if row is not None and bar else row
 
 
 @dataclass(slots=True)
@@ -163,6 +156,10 @@ class Selector:
         self.rules.clear()
 
     def _add_key(self, rule: bytes) -> None:
+        """``~pattern`` for reading and writing, ``%R~`` and ``%W~`` for one of them.
+
+        Two rules of one pattern become one that allows both.
+        """
         if self.all_keys:
             raise RuleError(KEYS_OPEN, rule)
         letters, _, pattern = rule.partition(b"~")
@@ -177,6 +174,7 @@ class Selector:
         self.keys.append(KeyPattern(pattern, reads, writes, glob.rule(pattern)))
 
     def _add_channel(self, rule: bytes) -> None:
+        """``&pattern``; what a client subscribes by pattern must be one of these, letter for letter."""
         if self.all_channels:
             raise RuleError(CHANNELS_OPEN, rule)
         if has_spaces(rule):
@@ -184,11 +182,12 @@ class Selector:
         self.channels[rule[1:]] = glob.rule(rule[1:])
 
     def _change_commands(self, rule: bytes) -> None:
+        """``+name``, ``-name``, ``+@category``, ``+name|word``: who knows no such command looks for a first word."""
         allow, name = rule[:1] == b"+", rule[1:]
         if name[:1] == b"@":
             self._change_category(rule, keyword(name[1:]).decode("latin-1").lower(), allow)
             return
-        row = named(name)
+        row = named(keyword(name))
         if row is None:
             if not allow or b"|" not in name:
                 raise RuleError(UNKNOWN, rule)
@@ -198,6 +197,7 @@ class Selector:
         self._remember(row.name, allow)
 
     def _change_category(self, rule: bytes, category: str, allow: bool) -> None:
+        """``+@write``: to every command of it, and kept as one rule, so ACL LIST shows what was written."""
         if category not in CATEGORIES:
             raise RuleError(UNKNOWN, rule)
         self._remember(f"@{category}", allow)
@@ -208,7 +208,7 @@ class Selector:
     def _allow_first_word(self, rule: bytes, name: bytes) -> None:
         """``+command|word``, for a command that has no subcommands."""
         head, _, word = name.rpartition(b"|")
-        row = named(head)
+        row = named(keyword(head))
         if row is None:
             raise RuleError(UNKNOWN, rule)
         if "|" in row.name:
@@ -223,6 +223,7 @@ class Selector:
         self._remember(name.lower().decode("utf-8", "surrogateescape"), True)
 
     def _set(self, row: Command, allow: bool) -> None:
+        """Allow or deny a command with all its subcommands; rules about its first words end with that."""
         names = [row.name, *(sub.name for sub in row.subcommands.values())]
         self.first_words.pop(row.name, None)
         if allow:
@@ -270,7 +271,16 @@ class Selector:
         return self.all_commands and self.all_keys and self.all_channels
 
     def refusal(self, row: Command, argv: Sequence[bytes], uses: Sequence[tuple[int, Use]]) -> Denial | None:
-        """Why a command may not run, or None."""
+        """Why a command may not run, or None.
+
+        The command is looked at first, then keys, then channels: the reason that is furthest on is the most helpful
+        one.
+
+        Args:
+            row: its row in the table.
+            argv: its words.
+            uses: position and use of each of its keys, found once for all selectors.
+        """
         if not self._allows_command(row, argv):
             return Denial(1, 0)
         if not self.all_keys:
@@ -285,6 +295,7 @@ class Selector:
         return None
 
     def _allows_command(self, row: Command, argv: Sequence[bytes]) -> bool:
+        """Whether the command may run at all; AUTH and its like may always."""
         if self.all_commands or row.name in self.allowed or "no_auth" in row.flags:
             return True
         words = self.first_words.get(row.name)
@@ -379,12 +390,14 @@ class User:
 
     @staticmethod
     def _apply_inside(selector: Selector, part: bytes, whole: bytes) -> None:
+        """One rule of a selector in parentheses; a refusal names the parentheses as a whole."""
         try:
             selector.apply(part)
         except RuleError as error:
             raise RuleError(error.args[0], whole) from None
 
     def _change_password(self, rule: bytes) -> None:
+        """``>`` adds a password, ``<`` removes one; ``#`` and ``!`` do so by its hash, for tools that copy users."""
         kind, word = rule[:1], rule[1:]
         hidden = kind + b"(redacted)"
         if kind in {b"#", b"!"} and not _HASH.fullmatch(word):
@@ -445,7 +458,14 @@ class User:
         return b" ".join([*words, *(b"(%b)" % bytes(each) for each in self.selectors)])
 
     def denial_text(self, denial: Denial, row: Command, argv: Sequence[bytes], *, verbose: bool = False) -> str:
-        """A refusal in Redis's words, without its code; ``verbose`` names the key or channel (ACL DRYRUN)."""
+        """A refusal in Redis's words, without its code.
+
+        Args:
+            denial: what :meth:`refusal` returned.
+            row: the command's row in the table.
+            argv: its words.
+            verbose: name the key or channel, as ACL DRYRUN does; others may not learn which keys there are.
+        """
         if denial.rank == 1:
             return f"User {shown(self.name)} has no permissions to run the '{row.name}' command"
         if verbose:

@@ -1,1 +1,12 @@
-"""Values as bytes and back: DUMP payloads of ours and of Redis, snapshots of a keyspace. PURE."""
+"""Values as plain data and back, in three forms for three readers. PURE.
+
+* ``snapshot`` and ``snapshot_ops``: a keyspace as transitions, for our own log. Trusted, as fast as possible, blocks as
+  they lie in memory.
+* ``dump``, ``dump_ops`` and ``plain``: one value as what DUMP answers and RESTORE takes. It comes from a client, so
+  nothing in it is believed.
+* ``rdb``: what DUMP of Redis answers, read only, turned into the plain form of ``dump`` so that one place does the
+  checking.
+
+A value gets a new attribute that must survive: first ``snapshot`` (a new transition, or a new argument with a default),
+then ``dump`` (a new version of the payload), then the tests that compare the content before and after.
+"""

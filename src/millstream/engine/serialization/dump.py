@@ -13,6 +13,9 @@ A stream's plain form, all in order::
      [[name, last id, entries read, [[consumer, seen, active], ...],
        [[id, index of the consumer or None, time, count], ...]], ...]]    the records in time order, released first
 
+Why not Redis's own format for what is written: it has no released records, no idempotent producers with their counts
+and no tombstones in the order that trimming sees, so a stream would come back as another one.
+
 The encoding that a collection shows is not in it: small collections come back in the small one, as in Redis. Neither is
 the order of a set.
 """
@@ -74,11 +77,12 @@ def _content(value: Value) -> tuple[int, Any]:
 
 
 def _checksum(body: bytes) -> bytes:
+    """Against damage, not against forgery: who can make a payload can make its checksum."""
     return blake2b(body, digest_size=_CHECKSUM).digest()
 
 
 def is_whole(payload: bytes) -> bool:
-    """Whether version and checksum are right."""
+    """Whether version and checksum are right: the two things for which RESTORE has an error of its own, as Redis."""
     if len(payload) <= _TAIL or payload[-_CHECKSUM:] != _checksum(payload[:-_CHECKSUM]):
         return False
     return int.from_bytes(payload[-_TAIL:-_CHECKSUM], "little") <= VERSION
@@ -117,6 +121,7 @@ def load(payload: bytes) -> Value:
 
 
 def _hash(words: list[bytes]) -> HashValue:
+    """Words in pairs; a field that is named twice would make two dumps of one hash."""
     if len(words) % 2 or len(set(words[::2])) != len(words) // 2:
         raise MalformedError("a field without its value, or twice")
     value = HashValue()
@@ -126,6 +131,7 @@ def _hash(words: list[bytes]) -> HashValue:
 
 
 def _sorted_set(content: object) -> ZSetValue:
+    """Scores packed together, then members in the same order."""
     packed, members = _fields(content, 2)
     words = _words(members)
     if not words or len(_want(packed, bytes)) != 8 * len(words) or len(set(words)) != len(words):
@@ -142,6 +148,10 @@ def _sorted_set(content: object) -> ZSetValue:
 
 
 def _plain_stream(stream: Stream) -> list[Any]:
+    """A stream in the form of the module's text.
+
+    Groups and consumers stand by name, so that equal streams are equal bytes.
+    """
     return [
         stream.last_id,
         stream.max_deleted,
@@ -153,12 +163,17 @@ def _plain_stream(stream: Stream) -> list[Any]:
 
 
 def _plain_block(block: Block) -> list[Any]:
+    """Entries with their tombstones: which node an entry lies in, and what was deleted there, shows in trimming."""
     reader = Reader()
     reader.feed(bytes(block.wire))
     return [[entry_id, at in block.dead, *reader.gets()[1]] for at, entry_id in enumerate(block.ids)]
 
 
 def _plain_group(name: bytes, group: Group) -> list[Any]:
+    """A group; its records in time order.
+
+    So reading them needs no sorting, and those of one moment keep their order.
+    """
     names = sorted(group.consumers)
     index: dict[bytes, int] = {consumer: at for at, consumer in enumerate(names)}
     consumers = [[each, group.consumers[each].seen, group.consumers[each].active] for each in names]
@@ -169,6 +184,7 @@ def _plain_group(name: bytes, group: Group) -> list[Any]:
 
 
 def _plain_idempotence(memory: Idempotence) -> list[Any]:
+    """What a stream remembers of its producers, oldest message first."""
     producers = [
         [producer, [part for pair in messages.items() for part in pair]]
         for producer, messages in memory.producers.items()
@@ -225,6 +241,10 @@ def _memory_of(content: object) -> Stream:
 
 
 def _store_of(blocks: list[Any]) -> EntryStore:
+    """Entries, each added as XADD adds it, so that sizes and offsets are computed and not believed.
+
+    Tombstones are made at a block's end: while it is the last it must not be dropped for being empty.
+    """
     store = EntryStore()
     last = 0
     for entries in blocks:
@@ -249,6 +269,10 @@ def _store_of(blocks: list[Any]) -> EntryStore:
 
 
 def _group_of(stream: Stream, content: object) -> tuple[bytes, Group]:
+    """A group of a stream that has its entries already.
+
+    The count of entries read may have to be told from them.
+    """
     name, last, read, consumers, records = _fields(content, 5)
     last = _number(last, MAX_ID)
     if read is None:
@@ -271,7 +295,17 @@ def _group_of(stream: Stream, content: object) -> tuple[bytes, Group]:
 
 
 def _add_record(group: Group, holders: list[Consumer], content: object, latest: int) -> int:
-    """Add the next record in time order; the time from which the one behind it may be."""
+    """Add the next record in time order; the time from which the one behind it may be.
+
+    Args:
+        group: the group so far.
+        holders: its consumers, which records name by their place.
+        content: the record in plain form.
+        latest: the time of the one before.
+
+    Raises:
+        MalformedError: it is there already, out of order, or of a consumer that is not.
+    """
     entry_id, at, time, count = _fields(content, 4)
     if _number(entry_id, MAX_ID) in group.pending:
         raise MalformedError("one entry pending twice")
@@ -290,6 +324,7 @@ def _add_record(group: Group, holders: list[Consumer], content: object, latest: 
 
 
 def _want(value: object, kind: type[T]) -> T:
+    """The value, if it is exactly of that type: a bool is an int to Python, and must not be one here."""
     if type(value) is not kind:
         raise MalformedError(f"{kind.__name__} expected")
     return value

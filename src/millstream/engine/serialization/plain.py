@@ -3,6 +3,9 @@
 PURE. A value is one tag byte and what it needs; a size is seven bits a byte, lowest first, the high bit meaning "more
 follows". Reading believes nothing: a size larger than what is left, lists in lists in lists, or bytes left over are
 refused before anything is made of them.
+
+Ours and not msgpack's: ids have 128 bits, which msgpack has no number for, and a library's reader would have to be told
+each of these limits.
 """
 
 from typing import Any
@@ -25,6 +28,7 @@ def pack(value: object) -> bytes:
 
 
 def _put(out: bytearray, value: object) -> None:
+    """Append a value. A negative number is its distance below zero less one, so that there is one zero only."""
     if value is None:
         out.append(_NONE)
     elif isinstance(value, bool):
@@ -64,6 +68,16 @@ def unpack(data: bytes) -> Any:
 
 
 def _take(data: bytes, at: int, depth: int) -> tuple[Any, int]:
+    """The value that begins at a position, and the position behind it.
+
+    Args:
+        data: all bytes.
+        at: where it begins.
+        depth: how many lists may still be opened.
+
+    Raises:
+        MalformedError: there is none.
+    """
     if at >= len(data):
         raise MalformedError("cut short")
     tag = data[at]
@@ -91,6 +105,7 @@ def _take(data: bytes, at: int, depth: int) -> tuple[Any, int]:
 
 
 def _take_size(data: bytes, at: int) -> tuple[int, int]:
+    """A size and the position behind it; more bits than an id has are refused before they are added up."""
     number = shift = 0
     while True:
         if at >= len(data) or shift >= _MOST_BITS:

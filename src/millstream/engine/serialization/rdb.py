@@ -2,8 +2,14 @@
 
 PURE. Strings (plain, as numbers, compressed) and streams of the formats of Redis 5 to 7.4 and 8.0 (types 15, 19 and
 21). Nothing in the bytes is believed; what they say is turned into the plain form of
-:mod:`millstream.engine.serialization.dump`, and that checks the rest. Source: the format as rdb.h,
-listpack.c, t_stream.c and lzf_d.c of Redis describe it.
+:mod:`millstream.engine.serialization.dump`, and that checks the rest.
+
+The three types of streams differ in what they have beside the entries: 15 (Redis 5) has no counters, so all entries
+there are were all that were added; 19 (7.0) has the first id, the largest deleted one, the number added, and the
+groups' counts; 21 (7.2) has consumers' active times. What a type does not have is what Redis takes it to be when it
+loads one.
+
+Source: the format as rdb.h, listpack.c, t_stream.c and lzf_d.c of Redis describe it.
 """
 
 from collections.abc import Iterator
@@ -30,6 +36,7 @@ _LARGEST = 512 * 1024 * 1024
 
 @cache
 def _crc_table() -> tuple[int, ...]:
+    """The checksum's table, made on first use: few servers ever read such a payload."""
     table = []
     for byte in range(256):
         crc = byte
@@ -65,7 +72,7 @@ def load(payload: bytes, idmp_duration: int, idmp_maxsize: int) -> Value:
     Raises:
         MalformedError: damaged, or of a type that is not read.
     """
-    source = _Source(payload[:-_TAIL])
+    source = _Payload(payload[:-_TAIL])
     kind = source.byte()
     if kind == _STRING:
         value: Value = StringValue(source.string())
@@ -77,7 +84,7 @@ def load(payload: bytes, idmp_duration: int, idmp_maxsize: int) -> Value:
     return value
 
 
-class _Source:
+class _Payload:
     """Bytes read from front to end."""
 
     def __init__(self, data: bytes) -> None:
@@ -85,6 +92,7 @@ class _Source:
         self.at = 0
 
     def take(self, size: int) -> bytes:
+        """So many bytes."""
         start = self.at
         self.at += size
         if size < 0 or self.at > len(self.data):
@@ -92,15 +100,19 @@ class _Source:
         return self.data[start : self.at]
 
     def byte(self) -> int:
+        """One byte."""
         return self.take(1)[0]
 
     def little(self, size: int, *, signed: bool = False) -> int:
+        """A number, lowest byte first."""
         return int.from_bytes(self.take(size), "little", signed=signed)
 
     def raw_id(self) -> int:
+        """An id as 16 bytes, as it stands in a group's records."""
         return int.from_bytes(self.take(16), "big")
 
     def size(self) -> int:
+        """A size: 6, 14, 32 or 64 bits, by its first two bits."""
         size, is_special = self._size()
         if is_special:
             raise MalformedError("a size expected")
@@ -123,10 +135,12 @@ class _Source:
         raise MalformedError("an unknown size")
 
     def entry_id(self) -> int:
+        """An id as two sizes, as it stands in counters."""
         ms = self.size()
         return ms << 64 | self.size()
 
     def string(self) -> bytes:
+        """Bytes: with their size before them, as a number of 8, 16 or 32 bits, or compressed."""
         size, is_special = self._size()
         if not is_special:
             return self.take(size)
@@ -138,6 +152,7 @@ class _Source:
         raise MalformedError("an unknown string")
 
     def end(self) -> None:
+        """Nothing may be left over."""
         if self.at != len(self.data):
             raise MalformedError("bytes left over")
 
@@ -154,7 +169,7 @@ def decompress(data: bytes, size: int) -> bytes:
     """
     if size > min(_LARGEST, len(data) * 264):  # three bytes make at most 264
         raise MalformedError("larger than it can be")
-    source, out = _Source(data), bytearray()
+    source, out = _Payload(data), bytearray()
     while source.at < len(data) and len(out) <= size:
         control = source.byte()
         if control < 32:
@@ -178,7 +193,7 @@ def decompress(data: bytes, size: int) -> bytes:
 # ---------------------------------------------------------------------- streams
 
 
-def _stream(source: _Source, kind: int, memory: list[Any]) -> list[Any]:
+def _stream(source: _Payload, kind: int, memory: list[Any]) -> list[Any]:
     """The plain form of a stream."""
     blocks = [_block(source.string(), source.string()) for _ in range(source.size())]
     length = source.size()
@@ -194,7 +209,12 @@ def _stream(source: _Source, kind: int, memory: list[Any]) -> list[Any]:
     return [last, max_deleted, added, memory, blocks, groups]
 
 
-def _group(source: _Source, kind: int) -> list[Any]:
+def _group(source: _Payload, kind: int) -> list[Any]:
+    """A group in plain form.
+
+    Records come twice: in the group with time and count, then in each consumer by id alone. Both must name the same
+    ones.
+    """
     name, last = source.string(), source.entry_id()
     read = None if kind < _STREAM_2 else source.size()
     if read is not None and read == MAX64:
@@ -221,7 +241,11 @@ def _group(source: _Source, kind: int) -> list[Any]:
 
 
 def _block(key: bytes, packed: bytes) -> list[list[Any]]:
-    """The entries of one node, dead ones too."""
+    """The entries of one node, dead ones too.
+
+    A node's head holds the counters and the fields of its first entry; entries with the same fields (flag 2) have
+    values only. Ids are differences to the node's own, which is the key it lies under.
+    """
     if len(key) != 16:
         raise MalformedError("a node without its id")
     ms, seq = int.from_bytes(key[:8], "big"), int.from_bytes(key[8:], "big")
@@ -246,6 +270,7 @@ def _block(key: bytes, packed: bytes) -> list[list[Any]]:
 
 
 def _next(items: Iterator[bytes]) -> bytes:
+    """The next element, which must be there."""
     item = next(items, None)
     if item is None:
         raise MalformedError("a node cut short")
@@ -253,6 +278,7 @@ def _next(items: Iterator[bytes]) -> bytes:
 
 
 def _integer(items: Iterator[bytes]) -> int:
+    """The next element, which must be a number."""
     try:
         return int(_next(items))
     except ValueError:
@@ -264,8 +290,11 @@ _INTEGERS = {0xF1: 2, 0xF2: 3, 0xF3: 4, 0xF4: 8}
 
 
 def _listpack(packed: bytes) -> Iterator[bytes]:
-    """The elements of a listpack, numbers as they are written."""
-    source = _Source(packed)
+    """The elements of a listpack, numbers as they are written.
+
+    The size of each stands behind it too, for walking backwards; it is passed over, having from one to five bytes.
+    """
+    source = _Payload(packed)
     if source.little(4) != len(packed) or packed[-1:] != b"\xff":
         raise MalformedError("not a listpack")
     source.take(2)  # how many elements, if they are few
@@ -275,7 +304,8 @@ def _listpack(packed: bytes) -> Iterator[bytes]:
         source.take(back_length(source.at - start))
 
 
-def _element(source: _Source) -> bytes:
+def _element(source: _Payload) -> bytes:
+    """One element; its first bits say whether it is a number or a string and of how many bits or bytes."""
     first = source.byte()
     if first < 0x80:
         return b"%d" % first

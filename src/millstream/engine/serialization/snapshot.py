@@ -41,6 +41,7 @@ def transitions(space: Keyspace) -> Iterator[Transition]:
 
 
 def _value(db: int, key: bytes, value: Value) -> Iterator[Transition]:
+    """What makes a collection: its encoding first, since a large one that shrank shows the large one's name."""
     if isinstance(value, Stream):
         yield from _stream(db, key, value)
         return
@@ -74,6 +75,7 @@ def _parts(items: Iterable[T], size: Callable[[T], int] | None = None) -> Iterat
 
 
 def _stream(db: int, key: bytes, stream: Stream) -> Iterator[Transition]:
+    """What makes a stream: counters, blocks, producers, then groups, which need the rest."""
     memory = stream.idempotence
     counters = [stream.entries_added, memory.duration, memory.maxsize, memory.added, memory.duplicates]
     yield ("xmake", db, key, ids.pack(stream.last_id), ids.pack(stream.max_deleted), counters)
@@ -92,6 +94,7 @@ def _stream(db: int, key: bytes, stream: Stream) -> Iterator[Transition]:
 
 
 def _producers(db: int, key: bytes, memory: Idempotence) -> Iterator[Transition]:
+    """Each producer, also one without messages, which the counters show."""
     for producer, messages in memory.producers.items():
         yield ("xidmppid", db, key, producer)
         for part in _parts(messages.items()):
@@ -99,6 +102,7 @@ def _producers(db: int, key: bytes, memory: Idempotence) -> Iterator[Transition]
 
 
 def _group(db: int, key: bytes, name: bytes, group: Group) -> Iterator[Transition]:
+    """A group, its consumers, then its records in the order of time; at the end they are sorted by id at once."""
     yield ("gnew", db, key, name, ids.pack(group.last_id), group.entries_read)
     for part in _parts(group.consumers.values()):
         consumers = [word for each in part for word in (each.name, each.seen, each.active)]

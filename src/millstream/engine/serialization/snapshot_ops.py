@@ -50,7 +50,11 @@ def _group(space: Keyspace, db: int, key: bytes, group: bytes) -> Group:
 
 @transition("xblocks")
 def _blocks(space: Keyspace, db: int, key: bytes, blocks: list[list[Any]]) -> None:
-    """The next blocks of a stream's entries."""
+    """The next blocks of a stream's entries.
+
+    Blocks that share their field names with the one before share the list of them: a stream of millions of like entries
+    has it once.
+    """
     entries = _stream(space, db, key).entries
     before = entries.blocks[-1] if entries.blocks else None
     fresh = []

@@ -4,10 +4,18 @@ PURE. A block holds the entries of one Redis node *in the form in which they are
 fields and values. A range of n contiguous entries is then a few slices, and the same bytes serve RESP2 and RESP3. A
 block that takes no more entries is sealed to immutable ``bytes``, so replies may hold on to it without copying.
 
-Deleting marks a tombstone; a block goes when its last live entry does. There is one exception: trimming removes a
-block for the ids it ever held, so it can empty one whose newest entries had been deleted before, and that one stays,
-with nothing but tombstones. All this shows in Redis (node counts, ``~`` trimming), so it is exact here: see
+Why not a tree of entries: entries come at one end and mostly go at the other, so a list of blocks with the first id of
+each beside it is found by two bisections and appended to at its end. Encoding when an entry is added costs the same as
+when it is read, and is done once for all its readers. What that costs is a copy of the last, unsealed block's part for
+each reader of it.
+
+Deleting marks a tombstone; a block goes when its last live entry does. There is one exception: trimming removes a block
+for the ids it ever held, so it can empty one whose newest entries had been deleted before, and that one stays, with
+nothing but tombstones. All this shows in Redis (node counts, ``~`` trimming), so it is exact here: see
 :mod:`millstream.engine.streams.listpack` for the sizes.
+
+Invariants, checked by the state-machine tests: ids ascend within and over blocks; only the last block is unsealed;
+``length`` is the sum of the blocks' live entries; ``low`` and ``high`` of a block are its outermost live entries.
 """
 
 import struct
@@ -71,7 +79,7 @@ class Block:
         self.append(entry_id, fields)
 
     def append(self, entry_id: int, fields: list[bytes]) -> None:
-        """Add an entry behind the last one."""
+        """Add an entry behind the last one. The node's size grows by what Redis's listpack would, see :meth:`size`."""
         wire = self.wire
         assert isinstance(wire, bytearray), "a sealed block takes no more entries"
         self.offsets.append(len(wire))
@@ -83,7 +91,13 @@ class Block:
         self.payload += self._entry_size(entry_id, fields, len(encoded))
 
     def _entry_size(self, entry_id: int, fields: list[bytes], added: int) -> int:
-        """Listpack bytes of one entry: flags, id difference, fields unless shared, values, element count."""
+        """Listpack bytes of one entry: flags, id difference, fields unless shared, values, element count.
+
+        Args:
+            entry_id: its id.
+            fields: names and values in turn.
+            added: bytes that names and values have at most together; small ones are looked up in a cache.
+        """
         master = self.ids[0]
         # Differences are stored as signed 64-bit numbers
         seq_diff = _signed((entry_id & MAX64) - (master & MAX64))
@@ -114,7 +128,11 @@ class Block:
         self.wire = bytearray(self.wire)
 
     def remove(self, position: int) -> None:
-        """Turn a live entry into a tombstone."""
+        """Turn a live entry into a tombstone.
+
+        Its bytes stay: giving them back would move all that replies point into. ``low`` and ``high`` pass over
+        tombstones at the ends, so that streams that are deleted from the front are not walked in vain.
+        """
         dead = self.dead
         dead.add(position)
         self.live -= 1
@@ -124,7 +142,11 @@ class Block:
             self.high -= 1
 
     def slice(self, start: int, stop: int) -> bytes | memoryview:
-        """The wire bytes of entries ``start`` to ``stop``, shared where the block is sealed."""
+        """The wire bytes of entries ``start`` to ``stop``, shared where the block is sealed.
+
+        A view of a sealed block costs nothing and keeps the whole block alive; below half a kilobyte a copy is as cheap
+        and keeps nothing.
+        """
         wire = self.wire
         begin = self.offsets[start]
         end = self.offsets[stop] if stop < len(self.offsets) else len(wire)
@@ -188,7 +210,16 @@ class EntryStore:
         self.length = 0
 
     def needs_block(self, added: int, max_bytes: int, max_entries: int) -> bool:
-        """Whether an entry whose fields and values take ``added`` bytes starts a new node."""
+        """Whether an entry starts a new node, by Redis's two rules: bytes and number of entries.
+
+        Tombstones count as entries, since they are in Redis's listpack too. The bytes are those of fields and values as
+        they are, not as the listpack stores them: the rule is Redis's, and not exact there either.
+
+        Args:
+            added: bytes of the entry's fields and values.
+            max_bytes: ``stream-node-max-bytes``; 0 for no other bound than a gigabyte.
+            max_entries: ``stream-node-max-entries``; 0 for no bound.
+        """
         if not self.blocks:
             return True
         block = self.blocks[-1]
@@ -199,7 +230,14 @@ class EntryStore:
         return max_entries != 0 and len(block.ids) >= max_entries
 
     def append(self, entry_id: int, fields: list[bytes], *, fresh: bool) -> None:
-        """Add an entry with an id above all others, in a new block if ``fresh``."""
+        """Add an entry with an id above all others.
+
+        Args:
+            entry_id: its id.
+            fields: names and values in turn.
+            fresh: whether it starts a new node, which the command decided by :meth:`needs_block`; then the last one is
+                sealed.
+        """
         if fresh:
             if self.blocks:
                 self.blocks[-1].seal()
@@ -314,6 +352,7 @@ class EntryStore:
             self._drop(index)
 
     def _drop(self, index: int) -> None:
+        """Forget a block. One that is the last from now on takes entries again, as the node before it does in Redis."""
         del self.blocks[index], self._firsts[index]
         if index and index == len(self.blocks):
             self.blocks[-1].unseal()
@@ -364,6 +403,7 @@ class EntryStore:
 
     @staticmethod
     def _live_runs(block: Block, low: int, high: int) -> Iterator[tuple[int, int]]:
+        """The stretches of a block without a tombstone between two positions."""
         if not block.dead:
             if low < high:
                 yield low, high
@@ -379,12 +419,24 @@ class EntryStore:
             yield start, at
 
     def ids(self, start: int = 0, end: int = MAX_ID, count: int = -1) -> Iterator[int]:
-        """Ids of live entries in [start, end], oldest first."""
+        """Ids of live entries, oldest first.
+
+        Args:
+            start: the smallest id.
+            end: the largest id, itself included.
+            count: most ids; negative for all.
+        """
         for block, low, high in self.runs(start, end, count):
             yield from block.ids[low:high]
 
     def reversed_runs(self, start: int, end: int, count: int = -1) -> Iterator[Run]:
-        """Live entries with ids in [start, end], newest first, one entry a run."""
+        """Live entries, newest first, one entry a run.
+
+        Args:
+            start: the smallest id.
+            end: the largest id, itself included.
+            count: most entries; negative for all.
+        """
         if start > end or not self.blocks:
             return
         index = bisect_right(self._firsts, end) - 1

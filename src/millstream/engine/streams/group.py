@@ -2,6 +2,9 @@
 
 PURE. Invariants, checked by the state-machine tests after every step: the group's records are exactly the consumers'
 records and the released ones; the time order holds the same records; released ones come first.
+
+A record is in up to three places (the group's ids, its consumer's ids, the time order), and every change of one goes
+through a method here, which keeps the three together. Nothing else touches them.
 """
 
 from millstream.engine.streams.pending import MAX_DELIVERIES, Consumer, IdIndex, Pending, TimeOrder
@@ -37,7 +40,14 @@ class Group:
         return found
 
     def assign(self, entry_id: int, consumer: Consumer, time: int, count: int) -> None:
-        """Make ``consumer`` the holder of an entry, whoever held it, if anybody, before."""
+        """Make ``consumer`` the holder of an entry, whoever held it, if anybody, before.
+
+        Args:
+            entry_id: the entry; it may be gone from the stream.
+            consumer: a consumer of this group.
+            time: wall milliseconds of the delivery, which may lie in the past (XCLAIM with IDLE or TIME).
+            count: deliveries, this one included.
+        """
         record = self.pending.get(entry_id)
         if record is None:
             record = Pending(entry_id, consumer, time, count)
@@ -55,7 +65,17 @@ class Group:
         self.order.insert(record)
 
     def restore(self, entry_id: int, consumer: Consumer | None, time: int, count: int) -> None:
-        """Add a record of a snapshot behind all others in time; :meth:`restored` must follow the last."""
+        """Add a record of a snapshot behind all others in time; :meth:`restored` must follow the last.
+
+        Putting each into the order of ids at once would cost a search for each; sorted once at the end they cost next
+        to none.
+
+        Args:
+            entry_id: the entry.
+            consumer: its holder; None for a released one.
+            time: wall milliseconds of the delivery.
+            count: deliveries so far.
+        """
         record = Pending(entry_id, consumer, time, count)
         self.pending.by_id[entry_id] = record
         if consumer is None:
@@ -97,7 +117,7 @@ class Group:
         return True
 
     def drop_consumer(self, name: bytes) -> int:
-        """Delete a consumer and its records; how many there were."""
+        """Delete a consumer and its records; how many there were. Its entries are not delivered to anybody again."""
         consumer = self.consumers.pop(name, None)
         if consumer is None:
             return 0

@@ -1,6 +1,13 @@
 """Idempotent adding (Redis 8.6): which producer added which message, for as long as the stream remembers.
 
-PURE. Expiry goes by the age of the *entry's id*, in a job that runs about once a second; a lookup expires nothing.
+PURE. A producer that got no reply sends its message again, with the same name for it, and is answered the first entry's
+id. Memory is bounded twice: by the age of the message and by the number of messages a producer may have, so a promise
+of "once" holds for retries that come within both.
+
+Expiry goes by the age of the *entry's id*, in a job that runs about once a second; a lookup expires nothing. So the
+answer does not depend on the clock at the lookup, and a log replays it. Neither deleting nor trimming an entry forgets
+its message.
+
 Source: https://redis.io/docs/latest/commands/xadd/ (IDMP, IDMPAUTO) and the server's behaviour.
 """
 
@@ -33,7 +40,13 @@ class Idempotence:
         return None if messages is None else messages.get(message)
 
     def remember(self, producer: bytes, message: bytes, entry_id: int) -> None:
-        """Note a new message; the producer's oldest goes when there are too many."""
+        """Note a new message; the producer's oldest goes when there are too many.
+
+        Args:
+            producer: the producer's name.
+            message: the message's name, unique for the producer.
+            entry_id: the entry that it became.
+        """
         messages = self.producers.setdefault(producer, {})
         messages[message] = entry_id
         self.added += 1
@@ -76,7 +89,11 @@ class Idempotence:
 
 
 def content_digest(fields: list[bytes]) -> bytes:
-    """A message id from the content (IDMPAUTO): the order of the pairs does not matter, how often one occurs does."""
+    """A message id from the content (IDMPAUTO): the order of the pairs does not matter, how often one occurs does.
+
+    Each word is hashed with its length, or ``a bc`` and ``ab c`` would be one message. 128 bits: two messages of a
+    producer that are taken for one would lose the second.
+    """
     pairs = sorted(zip(fields[::2], fields[1::2], strict=True))
     digest = blake2b(digest_size=16)
     for name, value in pairs:

@@ -1,8 +1,11 @@
 """Sizes, in bytes, that a listpack of Redis would have.
 
 A stream's nodes close when their listpack is full, and trimming with ``~`` removes whole nodes, so the sizes show. Only
-the arithmetic is here; no listpack is ever built. Source: the listpack format's description (one length-prefixed,
-back-length-suffixed element after another; integers in 1 to 9 bytes).
+the arithmetic is here; no listpack is ever built. A node that closed one entry earlier or later than Redis's would make
+``XTRIM ~`` reply another number.
+
+Source: the listpack format's description (one length-prefixed, back-length-suffixed element after another; integers in
+1 to 9 bytes), https://github.com/antirez/listpack/blob/master/listpack.md.
 """
 
 from functools import lru_cache
@@ -49,6 +52,7 @@ def _canonical(data: bytes) -> int | None:
 
 
 def _string(data: bytes) -> int:
+    """Bytes of a string element; one that reads as a number is stored as the number, however it is meant."""
     length = len(data)
     if length <= 20:
         value = _canonical(data)

@@ -7,6 +7,11 @@ PURE. Three views of the same records: a group's by id, each consumer's by id, a
 
 XREADGROUP CLAIM walks the time order from its head; XAUTOCLAIM and XPENDING walk the ids. A record's entry may be gone
 from the stream.
+
+Groups may have millions of records, and work through them in any order, so no view may cost their number: finding is a
+dictionary, order is :class:`~millstream.engine.streams.ordered.Ordered`. Time could be ordered by the same, yet records
+of one millisecond must stay in the order in which they came, and the zone has an order without times; hence the linked
+list.
 """
 
 from collections.abc import Iterator
@@ -41,7 +46,7 @@ class Pending:
 
 
 class IdIndex:
-    """Records by id, in id order."""
+    """Records by id, in id order: a dictionary to find one, beside it the ids in order to walk them."""
 
     __slots__ = ("_order", "by_id")
 
@@ -65,7 +70,7 @@ class IdIndex:
         self.by_id[record.id] = record
 
     def sort(self) -> None:
-        """Make the order anew, after records were put into ``by_id`` in any other."""
+        """Make the order anew, after records were put into ``by_id`` in any other, as when a snapshot is read."""
         self._order = Ordered(sorted(self.by_id))
 
     def remove(self, entry_id: int) -> None:

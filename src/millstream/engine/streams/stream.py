@@ -3,6 +3,13 @@
 PURE. Counters, in Redis's words: ``last_id`` is the id generated last and never goes back except by XSETID;
 ``max_deleted`` is the largest id removed by XDEL, XDELEX or XACKDEL, *not* by trimming; ``entries_added`` counts every
 addition ever made. A stream with no entries stays.
+
+**Lag** is a difference of two counts: all additions, less those up to the group's position. The first is exact. The
+second is counted along while the group reads in order, and lost as soon as it is moved, or an entry ahead of it is
+deleted: what was deleted is not remembered, only the largest such id. Then the position must be one whose count can be
+told from outside: the stream's ends. Where it is not, the lag is None, and never a guess.
+
+Trimming does no harm to this: it only takes from the front, so what is left can be counted.
 """
 
 from typing import ClassVar
@@ -41,7 +48,13 @@ class Stream:
     # ------------------------------------------------------------------ changes
 
     def add(self, entry_id: int, fields: list[bytes], *, fresh: bool) -> None:
-        """Append an entry whose id is above ``last_id``."""
+        """Append an entry whose id is above ``last_id``.
+
+        Args:
+            entry_id: its id.
+            fields: names and values in turn.
+            fresh: whether it starts a new node.
+        """
         self.entries.append(entry_id, fields, fresh=fresh)
         self.last_id = entry_id
         if self.entries_added < LLONG_MAX:
@@ -62,9 +75,17 @@ class Stream:
         return found
 
     def deliver(self, group: Group, consumer: Consumer, upto: int, now: int, *, noack: bool) -> None:
-        """Give the consumer every live entry above the group's position, up to ``upto``.
+        """Give the consumer every live entry above the group's position, up to an id.
 
         An entry that was pending already (the position was set back) moves to this consumer with its count begun anew.
+
+        Args:
+            group: a group of this stream.
+            consumer: a consumer of it.
+            upto: the last id; the transition names it instead of a number of entries, so that replaying cannot deliver
+                others.
+            now: wall milliseconds.
+            noack: make no records; the consumer then was not active, as in Redis.
         """
         for block, low, high in self.entries.runs(group.last_id + 1, upto):
             ids = block.ids[low:high]
@@ -134,7 +155,15 @@ class Stream:
         return None
 
     def lag(self, group: Group) -> int | None:
-        """Entries the group has not been given yet; None where that cannot be known."""
+        """Entries the group has not been given yet; None where that cannot be known.
+
+        In this order:
+        1. Nothing was ever added, or nothing is left: none.
+        2. The group is before the first entry, and nothing was deleted behind that: all there are.
+        3. The count is known, and no deletion lies ahead: the difference.
+        4. The position's count can be told from the stream's ends: the difference with that.
+        5. Else unknown.
+        """
         if self.entries_added == 0 or self.length == 0:
             return 0
         first = self.first_id
@@ -146,7 +175,11 @@ class Stream:
         return None if distance is None else self.entries_added - distance
 
     def is_referenced(self, entry_id: int) -> bool:
-        """Whether some group still needs the entry: it was not delivered to it yet, or is pending in it."""
+        """Whether some group still needs the entry: it was not delivered to it yet, or is pending in it.
+
+        By position alone: an id beyond a group's position is needed, whether or not an entry has it. Without groups
+        nothing is.
+        """
         return any(group.last_id < entry_id or entry_id in group.pending for group in self.groups.values())
 
     def copy(self) -> "Stream":

@@ -1,7 +1,11 @@
 """The transitions of streams: every way a stream can change, with all ids, times and counts resolved.
 
 PURE. Ids are 16 bytes each (:func:`millstream.engine.ids.pack`), so that they fit any log. The names are the log's own
-format: never change what one means; add another.
+format: never change what one means; add another. An argument with a default was added later: records of before are
+without it, and must mean what they meant.
+
+``x...`` are of the stream, ``g...`` of a group, ``c...`` of a consumer. An applier trusts its arguments, see
+:meth:`millstream.engine.keyspace.Keyspace.apply`.
 """
 
 from millstream.engine.ids import MAX_ID, unpack, unpack_all
@@ -87,6 +91,7 @@ def _unreference(space: Keyspace, db: int, key: bytes, ids: bytes) -> int:
 def _set_id(
     space: Keyspace, db: int, key: bytes, last: bytes, entries_added: int | None, max_deleted: bytes | None
 ) -> None:
+    """What XSETID sets; None for a counter that was not given."""
     stream = _stream(space, db, key)
     stream.last_id = unpack(last)
     stream.entries.reach_back(stream.last_id)
@@ -98,16 +103,19 @@ def _set_id(
 
 @transition("xcfg")
 def _configure(space: Keyspace, db: int, key: bytes, idmp_duration: int, idmp_maxsize: int) -> None:
+    """The bounds of idempotent adding; a change forgets all messages."""
     _stream(space, db, key).idempotence.configure(idmp_duration, idmp_maxsize)
 
 
 @transition("xidmp")
 def _remember(space: Keyspace, db: int, key: bytes, producer: bytes, message: bytes, entry_id: bytes) -> None:
+    """A message whose entry is there already (XIDMPRECORD, a snapshot)."""
     _stream(space, db, key).idempotence.remember(producer, message, unpack(entry_id))
 
 
 @transition("xidmpdup")
 def _duplicate(space: Keyspace, db: int, key: bytes) -> None:
+    """A message came again: only the count of such changes."""
     _stream(space, db, key).idempotence.duplicates += 1
 
 
@@ -119,16 +127,19 @@ def _producer(space: Keyspace, db: int, key: bytes, producer: bytes) -> None:
 
 @transition("xidmpexp")
 def _expire_messages(space: Keyspace, db: int, key: bytes, now: int) -> None:
+    """Forget messages that were too old at ``now`` (wall milliseconds), the time of the job that found some."""
     _stream(space, db, key).idempotence.expire(now)
 
 
 @transition("gnew")
 def _group_new(space: Keyspace, db: int, key: bytes, group: bytes, last: bytes, entries_read: int) -> None:
+    """A group at a position; ``entries_read`` is -1 where nobody can say."""
     _stream(space, db, key).groups[group] = Group(unpack(last), entries_read)
 
 
 @transition("gset")
 def _group_set(space: Keyspace, db: int, key: bytes, group: bytes, last: bytes, entries_read: int) -> None:
+    """Move a group: XGROUP SETID, and LASTID of XCLAIM, which leaves the count as it is."""
     found = _group(space, db, key, group)
     found.last_id = unpack(last)
     found.entries_read = entries_read
@@ -136,6 +147,7 @@ def _group_set(space: Keyspace, db: int, key: bytes, group: bytes, last: bytes, 
 
 @transition("gdel")
 def _group_delete(space: Keyspace, db: int, key: bytes, group: bytes) -> None:
+    """A group with its consumers and records."""
     del _stream(space, db, key).groups[group]
 
 
@@ -147,6 +159,7 @@ def _consumer_seen(space: Keyspace, db: int, key: bytes, group: bytes, consumer:
 
 @transition("cdel")
 def _consumer_delete(space: Keyspace, db: int, key: bytes, group: bytes, consumer: bytes) -> int:
+    """A consumer and its records; how many these were."""
     return _group(space, db, key, group).drop_consumer(consumer)
 
 

@@ -22,7 +22,7 @@ from millstream.persistence.frame import HEADER_SIZE, MAGIC, SNAPSHOT_MAGIC, Fil
 from millstream.persistence.frozen_view import FrozenView
 from millstream.persistence.inventory import Progress, size_of
 from millstream.persistence.manifest import MISSHAPEN, Manifest, read_manifest
-from millstream.persistence.predecessor import fallback_of
+from millstream.persistence.predecessor import effective_manifest
 from millstream.persistence.recovery import write_whole
 
 NAME = "BACKUP"
@@ -97,7 +97,7 @@ class BackupReport:
     Attributes:
         path: the backup.
         facts: what it says of itself.
-        left_out: bytes of a write that was under way, which nobody had been told of.
+        left_out: bytes of a write that was under way, and not acknowledged to anybody.
         bytes: of its files in all.
     """
 
@@ -130,7 +130,7 @@ def back_up(directory: Path, dest: Path, disk: Disk | None = None, tell: Progres
         directory: the data directory.
         dest: the backup to make; nothing may be there, and the directory above it must be.
         disk: the real one by default.
-        tell: told how far it is: ``"copy"``, then ``"check"``.
+        tell: called with how far it is: ``"copy"``, then ``"check"``.
 
     Raises:
         UsageError: something is at ``dest`` already.
@@ -181,11 +181,21 @@ def _make(directory: Path, dest: Path, disk: Disk, tell: Progress | None) -> Bac
 def usable_manifest(view: FrozenView, directory: Path) -> Manifest | None:
     """The manifest that a start would go by; None if there is none."""
     manifest = read_manifest(view, directory)
-    return manifest and (fallback_of(view, directory, manifest) or manifest)
+    return manifest and effective_manifest(view, directory, manifest)
 
 
 def plan_copy(view: FrozenView, directory: Path, manifest: Manifest) -> CopyPlan:
-    """Everything that the log is made of."""
+    """Everything that the log is made of.
+
+    Args:
+        view: a frozen view of the log.
+        directory: of the log.
+        manifest: what a start would go by.
+
+    Raises:
+        LogCorruptError: a file is missing.
+        FormatError: a newer program wrote one.
+    """
     named = [] if manifest.snapshot is None else [manifest.snapshot.name]
     named += [entry.name for entry in manifest.segments]
     missing = [name for name in named if name not in view.list(directory)]
@@ -202,7 +212,7 @@ def plan_copy(view: FrozenView, directory: Path, manifest: Manifest) -> CopyPlan
 
 
 def _check_versions(view: FrozenView, directory: Path, manifest: Manifest) -> None:
-    """That a newer program wrote a file is told of the file itself; damage is found in the copy."""
+    """A file of a newer program is refused here, by its own name; damage is found in the copy."""
     kinds = dict.fromkeys((entry.name for entry in manifest.segments), MAGIC)
     if manifest.snapshot is not None:
         kinds[manifest.snapshot.name] = SNAPSHOT_MAGIC
@@ -216,6 +226,11 @@ def _check_versions(view: FrozenView, directory: Path, manifest: Manifest) -> No
 
 def last_wall(disk: Disk, directory: Path, position: int) -> int:
     """The wall time of a log's last record, in milliseconds.
+
+    Args:
+        disk: what it is on.
+        directory: of the log.
+        position: of its last record.
 
     Raises:
         DiskError: it cannot be read.

@@ -80,7 +80,8 @@ def staged(disk: Disk, final: Path, aside: Path | None = None) -> Iterator[Path]
             raise
     except BaseException:
         if _identity(partial) == made:  # names change places here: never remove what was there before
-            shutil.rmtree(partial, ignore_errors=True)  # what went wrong is told; one that stays cannot pass for whole
+            # What went wrong is the error to raise; a partial copy that stays has a name that cannot pass for whole
+            shutil.rmtree(partial, ignore_errors=True)
         raise
     disk.sync_directory(final.parent)
 
@@ -106,7 +107,7 @@ def _replace(disk: Disk, partial: Path, final: Path, aside: Path, made: tuple[in
         if exchange(aside, final):
             return
     except BaseException:
-        if _identity(aside) == made:  # else the names have changed places, whatever was told, and all is there
+        if _identity(aside) == made:  # else the names have changed places, whatever the error says
             disk.rename(aside, partial)  # which the caller removes
         raise
     disk.rename(aside, partial)
@@ -129,7 +130,7 @@ def copy_log(disk: Disk, source: Disk, directory: Path, into: Path, plan: CopyPl
         directory: of the log.
         into: an empty directory.
         plan: what to copy.
-        tell: told how far it is, as ``"copy"``.
+        tell: called with how far it is, as ``"copy"``.
 
     Returns:
         Bytes at the end that were no whole record, and left out.
@@ -191,6 +192,12 @@ def _cut_tail(disk: Disk, into: Path, manifest: Manifest) -> int:
 def verify(into: Path, source: Path, disk: Disk, tell: Progress | None) -> CheckReport:
     """Read a copy back.
 
+    Args:
+        into: the copy.
+        source: the directory it was made from, which the error names: the copy is gone by then.
+        disk: what the copy is on.
+        tell: called with how far it is, as ``"check"``.
+
     Raises:
         LogCorruptError: it is not whole, since its source is not, or since a disk failed.
     """
@@ -209,7 +216,15 @@ def verify(into: Path, source: Path, disk: Disk, tell: Progress | None) -> Check
 
 
 def plan_until(disk: Disk, directory: Path, manifest: Manifest, plan: CopyPlan, last: int) -> CopyPlan:
-    """The part of a plan that holds the records up to a position."""
+    """The part of a plan that holds the records up to a position.
+
+    Args:
+        disk: a frozen view of the log.
+        directory: of the log.
+        manifest: its manifest.
+        plan: for all of it.
+        last: position of the last record that is wanted.
+    """
     sizes = dict(plan.files)
     kept = [entry for entry in manifest.segments if entry.first <= last] or [manifest.segments[0]]
     final = kept[-1]

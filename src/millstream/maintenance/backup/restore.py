@@ -63,7 +63,7 @@ def restore(
         until: leave out what came later.
         force: set aside, under another name, what is in ``directory``.
         disk: the real one by default.
-        tell: told how far it is: ``"copy"``, then ``"check"``.
+        tell: called with how far it is: ``"copy"``, then ``"check"``.
 
     Raises:
         UsageError: there is data at ``directory``, or the moment is not in the backup.

@@ -13,12 +13,13 @@ from millstream.persistence.disk import RealDisk, datasync, put
 from millstream.persistence.exposure import exposed
 from millstream.persistence.inventory import Progress
 
-_SYNCS = 100
+_SYNCS = 100  # the fewest of which a p99 can be said
 _ENOUGH = 3.0  # seconds; a disk that slow is known by then
 _SLOW_P50, _SLOW_P99 = 20.0, 100.0  # milliseconds; one fsync a reply at least, so a client waits that long
-_LOW, _VERY_LOW = 2 << 30, 256 << 20  # bytes free
-_DAY = 86_400_000
-_STALE_SNAPSHOT = 7 * _DAY
+_LOW, _VERY_LOW = 2 << 30, 256 << 20  # bytes free; a rewriting needs room for the live data once more
+_DAY = 86_400_000  # milliseconds
+_STALE_SNAPSHOT = 7 * _DAY  # a running server makes one long before, unless making it fails
+# Names of file systems as the kernel has them, see proc_pid_mountinfo(5)
 _VOLATILE = frozenset({"tmpfs", "ramfs"})
 _REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p"})
 
@@ -28,7 +29,7 @@ def diagnose_directory(directory: Path, tell: Progress | None = None) -> Iterato
 
     Args:
         directory: the data directory.
-        tell: told how far reading the log is.
+        tell: called with how far reading the log is.
     """
     directory = directory.absolute()
     if not directory.is_dir():
@@ -73,6 +74,7 @@ def diagnose_directory(directory: Path, tell: Progress | None = None) -> Iterato
 
 
 def _file_system(directory: Path) -> Finding:
+    """What fsync is worth there: nothing in memory, and over a network what the other side makes of it."""
     kind = file_system(directory)
     if kind in _VOLATILE:
         return Finding(
@@ -109,6 +111,7 @@ def file_system(directory: Path) -> str:
 
 
 def _rights(directory: Path) -> Finding:
+    """The files know no users: who may read them reads every key, whatever ACL says."""
     found = exposed(directory)
     if not found:
         return Finding("ok", "rights", "only the owner may look into it")
@@ -131,6 +134,7 @@ def _free(directory: Path) -> Finding:
 
 
 def _speed(directory: Path) -> Finding:
+    """Measured and not looked up: a virtual disk, a controller's cache and another process decide it, not the model."""
     try:
         p50, p99 = fsync_speed(directory)
     except OSError as error:
@@ -178,6 +182,7 @@ def fsync_speed(directory: Path) -> tuple[float, float]:
 
 
 def _owner(found: Examination) -> Finding:
+    # The lock file names its last owner even when that has ended; only the lock itself says whether it runs
     owner = found.report.owner
     if owner is None:
         return Finding("ok", "owner", "no process has used it yet, or says so")
@@ -186,6 +191,7 @@ def _owner(found: Examination) -> Finding:
 
 
 def _log(found: Examination) -> Finding:
+    """``millstream log check`` in one finding: what a start mends is a warning, what it refuses a problem."""
     report = found.report
     if report.ok:
         return Finding("ok", "log", f"whole: {found.log_bytes / 1e6:.1f} MB, last position {found.last}")
@@ -200,6 +206,7 @@ def _log(found: Examination) -> Finding:
 
 
 def _growth(found: Examination) -> Finding:
+    """How long a start reads, and how fast that gets longer; below a minute of records no rate is honest."""
     now = time.time_ns() // 1_000_000
     made = _made_ms(found)
     rate = ""
@@ -221,6 +228,7 @@ def _growth(found: Examination) -> Finding:
 
 
 def _made_ms(found: Examination) -> int | None:
+    # Its file is written once, so its time is that of the snapshot
     if found.snapshot is None:
         return None
     try:

@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from millstream._version import __version__
 from millstream.maintenance.health.findings import Finding
 
+# What a report of a bug should name
 _NEEDED = ("click", "hiredis", "msgpack", "redis", "rich")
 _USEFUL = {
     "uvloop": "the server falls back to the slower event loop of Python",
@@ -29,6 +30,7 @@ def diagnose_machine() -> Iterator[Finding]:
 
 
 def _descriptors() -> Finding:
+    # Only the hard limit counts: the server raises the soft one itself
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < _DESCRIPTORS:
         return Finding(

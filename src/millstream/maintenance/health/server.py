@@ -32,7 +32,11 @@ class Limits:
 
 
 def diagnose_server(url: str, limits: Limits) -> Iterator[Finding]:
-    """Everything about a server; only reads.
+    """Everything about a server; only reads, so that it can be run on one that is in trouble.
+
+    Args:
+        url: of the server.
+        limits: what is too much.
 
     Raises:
         ConfigError: the URL is not one we can reach.
@@ -67,6 +71,10 @@ def diagnose_server(url: str, limits: Limits) -> Iterator[Finding]:
 
 
 def _server(client: Any, info: dict[str, Any]) -> Iterator[Finding]:
+    """What it is and what it can do, found by asking: forks and proxies say any version.
+
+    A field of INFO that is not there is no failure, since Redis, Valkey and Millstream do not have the same ones.
+    """
     name = f"Millstream {info['millstream_version']}" if "millstream_version" in info else "a server of Redis Streams"
     yield Finding("ok", "reachable", f"{name}, Redis {info.get('redis_version', 'of unknown version')}")
     can = find_sync(client)
@@ -81,6 +89,7 @@ def _server(client: Any, info: dict[str, Any]) -> Iterator[Finding]:
         )
     else:
         yield Finding("ok", "capabilities", f"has {', '.join(has)}")
+    # Where one of these is not ok, Redis goes on serving, and what it acknowledges may be in memory only
     for field in ("aof_last_write_status", "aof_last_bgrewrite_status", "rdb_last_bgsave_status"):
         if info.get(field, "ok") != "ok":
             yield Finding(
@@ -93,6 +102,7 @@ def _server(client: Any, info: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _settings(client: Any, info: dict[str, Any]) -> Iterator[Finding]:
+    """Settings under which an acknowledged entry may be gone. Hosted servers often refuse CONFIG: then it is said."""
     try:
         config = {name: client.config_get(name).get(name) for name in _SETTINGS}
     except redis.ResponseError as error:
@@ -108,10 +118,16 @@ def _settings(client: Any, info: dict[str, Any]) -> Iterator[Finding]:
     yield _persistence(config)
 
 
+# Asked one by one: a server that lacks one of them answers with nothing, and the others count all the same
 _SETTINGS = ("maxmemory", "maxmemory-policy", "appendonly", "appendfsync")
 
 
 def _eviction(config: dict[str, str | None], info: dict[str, Any]) -> Finding:
+    """Eviction takes whole keys, so a stream goes with all its entries and groups.
+
+    volatile-* policies are fine: they take only keys with a time to live. Without a limit nothing is evicted yet, so it
+    is a warning then. Source: https://redis.io/docs/latest/develop/reference/eviction/
+    """
     policy, limit = config["maxmemory-policy"] or "noeviction", int(config["maxmemory"] or 0)
     if policy.startswith("allkeys"):
         level: Level = "problem" if limit else "warning"
@@ -135,6 +151,10 @@ def _eviction(config: dict[str, str | None], info: dict[str, Any]) -> Finding:
 
 
 def _persistence(config: dict[str, str | None]) -> Finding:
+    """What a crash or a power loss takes.
+
+    Source: https://redis.io/docs/latest/operate/oss_and_stack/management/persistence/
+    """
     if config["appendonly"] != "yes":
         return Finding(
             "problem",
@@ -174,6 +194,10 @@ def _streams(client: Any, limits: Limits) -> Iterator[Finding]:
 
 
 def _stream(client: Any, name: str, limits: Limits) -> Iterator[Finding]:
+    """One stream and its groups.
+
+    That nobody trims it shows in the counters: as many entries were added as are there. Before 7.0 nobody counts.
+    """
     try:
         facts = client.xinfo_stream(_raw(name))
         groups = client.xinfo_groups(_raw(name))
@@ -198,6 +222,11 @@ def _raw(name: str) -> bytes:
 
 
 def _group(client: Any, stream: str, group: dict[str, Any], limits: Limits) -> Iterator[Finding]:
+    """Whether a group's lag is known, and whether what it was given is still worked on.
+
+    One entry that is idle too long is enough for a finding: counting all of them would read the whole pending list of a
+    group that may have millions.
+    """
     name = group["name"]
     if "lag" in group and group["lag"] is None:
         yield Finding(
@@ -209,6 +238,7 @@ def _group(client: Any, stream: str, group: dict[str, Any], limits: Limits) -> I
         )
     if not group["pending"]:
         return
+    # IDLE filters at the server, by id and not by age, so the first one found need not be the oldest
     oldest = client.xpending_range(_raw(stream), _raw(name), "-", "+", 1, idle=limits.pending_ms)
     if oldest:
         yield Finding(

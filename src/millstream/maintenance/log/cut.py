@@ -79,6 +79,8 @@ def _manifest_of(disk: Disk, directory: Path) -> Manifest:
 
 
 class _Truncation:
+    """One cut, from the checks that nothing is changed before to the last rename."""
+
     def __init__(self, disk: Disk, directory: Path, name: str, offset: int) -> None:
         manifest = _manifest_of(disk, directory)
         names = [entry.name for entry in manifest.segments]

@@ -8,7 +8,7 @@ from millstream.errors import StorageError
 from millstream.maintenance.log.records import Change, added_ids, read_record
 from millstream.maintenance.log.walk import RawRecord
 
-MAX_KEYS = 10_000  # keys told apart; what more there are is counted
+MAX_KEYS = 10_000  # keys listed one by one; a log may hold more than memory does, so further ones are counted
 
 
 @dataclass(slots=True)

@@ -66,6 +66,7 @@ def dump(path: Path, choice: Choice, disk: Disk | None = None) -> Iterator[LogRe
 
 
 def _of_kept(disk: Disk, path: Path) -> Iterator[RawRecord]:
+    """The records of a file that a cut kept: it was damaged, so whatever is whole in it is searched for."""
     file = disk.open_read(path)
     try:
         header = read_header(file, path)
@@ -95,6 +96,7 @@ def _chosen(raw: Iterator[RawRecord], choice: Choice, pattern: _Fits | None) -> 
 
 
 def _in_time(record: LogRecord, choice: Choice) -> bool:
+    # Each record on its own, since the clock may have been set back: the first one that is later ends nothing
     if choice.start.ms is not None and record.wall < choice.start.ms:
         return False
     return choice.end.ms is None or record.wall <= choice.end.ms

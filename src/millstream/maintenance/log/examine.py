@@ -19,10 +19,10 @@ from millstream.persistence.frame import HEADER_SIZE, FileHeader
 from millstream.persistence.frozen_view import FrozenView
 from millstream.persistence.inventory import Progress
 from millstream.persistence.manifest import Manifest, SegmentEntry, is_segment_name, is_snapshot_name
-from millstream.persistence.predecessor import fallback_of
+from millstream.persistence.predecessor import effective_manifest
 from millstream.persistence.segment import Scan, ScanResult
 
-_LOOKS = 10
+_LOOKS = 10  # at a tail that may be a write under way
 _PAUSE = 0.02  # seconds; a write takes less, so a tail that stays as it is for all looks is no write under way
 
 
@@ -65,6 +65,11 @@ class Examination:
 def examine_directory(directory: Path, disk: Disk | None = None, tell: Progress | None = None) -> Examination:
     """Look over a data directory, in use or not; nothing is changed and no lock is taken.
 
+    Args:
+        directory: the data directory.
+        disk: the real one by default.
+        tell: called with how far it is: ``"check"``, then ``"read"``.
+
     Raises:
         DiskError: it cannot be read, or it is none.
         StorageError: it is no data directory: nothing in it is of a log.
@@ -80,7 +85,7 @@ def examine_directory(directory: Path, disk: Disk | None = None, tell: Progress 
         under_way = _live_tail(disk, directory, report)
         manifest = manifest_of(view, directory)
         if manifest is not None:
-            manifest = fallback_of(view, directory, manifest) or manifest
+            manifest = effective_manifest(view, directory, manifest)
         if report.ok and manifest is not None:
             find_unreadable(view, report, manifest, tell)
         place = _first_damage(report, log_files(view, directory))
@@ -101,6 +106,7 @@ def examine_directory(directory: Path, disk: Disk | None = None, tell: Progress 
 
 
 def _log_bytes(report: CheckReport, manifest: Manifest | None) -> int:
+    # Without a manifest only the names say what belongs to the log
     return sum(
         file.bytes
         for file in report.files
@@ -155,7 +161,7 @@ def _first_damage(report: CheckReport, entries: list[SegmentEntry]) -> tuple[str
 
 
 def kind_of(problem: Problem) -> str:
-    """The kind of damage, one word.
+    """The kind of damage, one word, which ``-o json`` shows and so never changes.
 
     ``torn`` and ``replaceable``, which a start mends, ``newer``, ``missing``, ``foreign``, ``manifest``, ``snapshot``,
     ``illegible`` or ``damaged``.
@@ -216,6 +222,7 @@ def _times(view: FrozenView, directory: Path, report: CheckReport) -> tuple[int 
 
 
 def _wall(raw: Iterator[tuple[int, bytes]]) -> int | None:
+    # Damage is for the report to say; here it means only that the time is not known
     try:
         found = next(raw, None)
         return None if found is None else wall_of(*found)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 
 def safety_steps(home: Path) -> list[str]:
-    """What comes before all else, best first."""
+    """What comes before all else, best first: whatever is tried next, the copy can be tried again."""
     return [
         f"Copy {home} to another disk before anything else, and look for what damages files there.",
         "If there is a backup, restore it: `millstream restore BACKUP NEW_DIR`.",

@@ -18,7 +18,7 @@ from millstream.node.log import codec
 _OPS = keyspace.OPS
 _LOADED = transitions.MODULES  # importing them registers their ops, those that only a snapshot holds too
 _ID = frozenset({"entry_id", "bound", "last", "upto", "max_deleted"})
-_SHORT = frozenset({"payload"})  # values of which only the size is told
+_SHORT = frozenset({"payload"})  # values of which only the size is shown
 _HEAD = 32  # bytes of a record that hold its version and its time
 
 
@@ -79,7 +79,11 @@ def read_record(position: int, payload: bytes) -> LogRecord:
 
 
 class NewerRecordError(StorageError):
-    """Only a newer Millstream reads this record."""
+    """Only a newer Millstream reads this record.
+
+    Not damage, and not for this program to cut: the advice is another version. Compare plain :class:`StorageError`
+    from here, which says that no version wrote these bytes.
+    """
 
 
 def expect_record(position: int, payload: bytes) -> None:
@@ -130,10 +134,12 @@ def _unpack(position: int, payload: bytes) -> tuple[int, list[list[Any]]]:
 
 
 def _is_step(step: object) -> bool:
+    # msgpack gives lists, never tuples; anything else was made by another program
     return type(step) is list and bool(step) and type(step[0]) is str
 
 
 def _change(step: list[Any]) -> Change:
+    # An op this program does not know still has its arguments shown, by number: half a record is better than none
     op, arguments = str(step[0]), step[1:]
     names = _names(op)
     if len(names) != len(arguments):

@@ -24,7 +24,7 @@ def find_unreadable(disk: Disk, report: CheckReport, manifest: Manifest, tell: P
         disk: a frozen view, if the log is in use.
         report: of the directory; nothing is wrong in it yet.
         manifest: its manifest.
-        tell: told how far it is, as ``"read"``.
+        tell: called with how far it is, as ``"read"``.
     """
     home = report.directory
     sizes = {name: size_of(disk, home / name) for name in manifest.names}
@@ -35,7 +35,7 @@ def find_unreadable(disk: Disk, report: CheckReport, manifest: Manifest, tell: P
             expect_record(position or 0, payload)
         except StorageError as error:
             where = f"the record at byte {offset}" if position is None else f"record {position}"
-            text = f"{path}: {where} is as it was written, but none that this program can apply: {error}"
+            text = f"{path}: {where} is as it was written, but this program cannot apply it: {error}"
             newer = isinstance(error, NewerRecordError)
             report.problems.append(Problem(str(path), offset, text, refuses=True, newer=newer))
             behind = [log.name for log in manifest.segments if position is None or log.name > path.name]
@@ -47,6 +47,7 @@ def find_unreadable(disk: Disk, report: CheckReport, manifest: Manifest, tell: P
 
 
 def _placed(disk: Disk, directory: Path, manifest: Manifest, meter: Meter) -> Iterator[_Placed]:
+    """Every record of a whole log with its place; the byte is counted along, since payloads come without one."""
     if manifest.snapshot is not None:
         path, offset = directory / manifest.snapshot.name, HEADER_SIZE
         for payload in snapshot_payloads(disk, directory, manifest.snapshot, meter.at):

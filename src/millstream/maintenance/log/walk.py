@@ -10,7 +10,7 @@ from millstream.persistence.inventory import ExaminedSegment, gap
 from millstream.persistence.lockfile import NAME as LOCK
 from millstream.persistence.manifest import NAME as MANIFEST
 from millstream.persistence.manifest import Manifest, SegmentEntry, is_segment_name, is_snapshot_name, read_manifest
-from millstream.persistence.predecessor import fallback_of
+from millstream.persistence.predecessor import effective_manifest
 from millstream.persistence.segment import Scan, assess, read_header, salvage
 
 Tick = Callable[[int], None]
@@ -48,7 +48,7 @@ def log_files(disk: Disk, directory: Path) -> list[SegmentEntry]:
     """The log files in order: as the manifest says that a start goes by, or without one as their own headers say."""
     manifest = manifest_of(disk, directory)
     if manifest is not None:
-        return list((fallback_of(disk, directory, manifest) or manifest).segments)
+        return list(effective_manifest(disk, directory, manifest).segments)
     entries = []
     for name in filter(is_segment_name, disk.list(directory)):
         file = disk.open_read(directory / name)
@@ -70,9 +70,9 @@ def records(
     Args:
         disk: a frozen view, if the log is in use.
         directory: the data directory.
-        start: first position wanted; files before it are not read.
+        start: first position wanted; files before it are not read, so that the last hour of a long log is quick.
         past_damage: go on behind damage with what is whole there.
-        tick: told the bytes of the present file that were read.
+        tick: called with how many bytes of the present file were read.
 
     Raises:
         LogCorruptError: records are damaged or missing, unless ``past_damage``.
@@ -149,7 +149,13 @@ def records_behind(disk: Disk, directory: Path, name: str, offset: int) -> Itera
 
 
 def records_before(file: DiskFile, header: FileHeader, offset: int) -> int:
-    """Whole records of a file before a byte of it."""
+    """Whole records of a file before a byte of it.
+
+    Args:
+        file: open for reading.
+        header: the file's, as the manifest knows it: the one in the file may be what is damaged.
+        offset: byte in it.
+    """
     scan = Scan(file, header, min(offset, file.size()))
     for _ in scan.runs():
         pass
@@ -157,7 +163,13 @@ def records_before(file: DiskFile, header: FileHeader, offset: int) -> int:
 
 
 def record_end(file: DiskFile, header: FileHeader, offset: int) -> int:
-    """The end of the last whole frame at or before a byte of a file: that byte itself, if it is one."""
+    """The end of the last whole frame at or before a byte of a file: that byte itself, if it is one.
+
+    Args:
+        file: open for reading.
+        header: the file's, as the manifest knows it.
+        offset: byte in it.
+    """
     scan = Scan(file, header, min(offset, file.size()))
     for _ in scan.runs():
         pass

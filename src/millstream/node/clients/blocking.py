@@ -9,7 +9,7 @@ from millstream.clock import Now
 from millstream.commands.context.context import Blocked
 from millstream.commands.context.session import Session
 from millstream.engine.keyspace import Transition, Value
-from millstream.engine.waiting import Place, Waiting
+from millstream.engine.waiting import Place, WaitingLines
 from millstream.replies import NIL_ARRAY, Reply
 
 # Milliseconds between two looks at the wall clock while somebody waits for a claim to become due
@@ -60,7 +60,7 @@ class Waits:
         overdue: who could claim, but for the disk that takes no writes.
     """
 
-    lines: Waiting[Waiter] = field(default_factory=Waiting)
+    lines: WaitingLines[Waiter] = field(default_factory=WaitingLines)
     by_session: dict[int, Waiter] = field(default_factory=dict)
     ready: dict[Place, None] = field(default_factory=dict)
     overdue: list[Waiter] = field(default_factory=list)

@@ -33,7 +33,13 @@ class Pause:
     held: "dict[Session, None]" = field(default_factory=dict)
 
     def begin(self, milliseconds: int, now: Now, *, writes_only: bool) -> None:
-        """Pause, or go on pausing: never for less time than was asked for before."""
+        """Pause, or go on pausing: never for less time than was asked for before.
+
+        Args:
+            milliseconds: from now on; 0 while nothing is paused begins nothing.
+            now: both clocks.
+            writes_only: commands that only read go on.
+        """
         if self.ends is None and not milliseconds:
             return
         self.ends = max(self.ends or 0, now.mono + milliseconds)

@@ -29,8 +29,6 @@ class Replies:
             cut their client: see :attr:`~millstream.commands.context.session.Session.overflow`.
     """
 
-    __slots__ = ("_config", "_journal", "are_limited")
-
     def __init__(self, config: "Config", journal: "Journal") -> None:
         self._config = config
         self._journal = journal

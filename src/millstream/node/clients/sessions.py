@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from millstream.clock import Now
     from millstream.commands.context.config import Config
     from millstream.commands.table.spec import Command
+    from millstream.commands.users.accounts import Accounts
     from millstream.node.clients.replies import Replies
     from millstream.node.stats import Stats
 
@@ -34,6 +35,7 @@ class Sessions:
 
     Args:
         config: ``notify-keyspace-events`` is looked at.
+        accounts: whose name a new client has.
         replies: makes what is sent.
         stats: errors and connections are counted.
 
@@ -46,23 +48,9 @@ class Sessions:
         patterns: who listens to which pattern of channels.
     """
 
-    __slots__ = (
-        "_by_id",
-        "_config",
-        "_last_id",
-        "_messages",
-        "_replies",
-        "_stats",
-        "channels",
-        "outbox",
-        "patterns",
-        "pause",
-        "waits",
-        "watches",
-    )
-
-    def __init__(self, config: "Config", replies: "Replies", stats: "Stats") -> None:
+    def __init__(self, config: "Config", accounts: "Accounts", replies: "Replies", stats: "Stats") -> None:
         self._config = config
+        self._accounts = accounts
         self._replies = replies
         self._stats = stats
         self._by_id: dict[int, Session] = {}
@@ -79,17 +67,17 @@ class Sessions:
         """Every open session, oldest first."""
         return iter(self._by_id.values())
 
-    def open(self, now: "Now", user: bytes | None, *, addr: str, laddr: str, is_unix: bool) -> Session:
+    def open(self, now: "Now", *, addr: str = "", laddr: str = "", is_unix: bool = False) -> Session:
         """A new client.
 
         Args:
             now: both clocks.
-            user: whose name it has from the start; None where it must AUTH first.
-            addr: its address.
+            addr: its address, as CLIENT LIST shows it.
             laddr: ours.
             is_unix: it came in by the unix socket.
         """
         self._last_id += 1
+        user = self._accounts.first_user  # None where it must AUTH first
         session = Session(self._last_id, addr, laddr, created=now.wall, last_used=now.wall, is_unix=is_unix, user=user)
         self._by_id[session.id] = session
         self._stats.connections += 1
@@ -111,7 +99,13 @@ class Sessions:
     # ------------------------------------------------------------------ what is sent
 
     def send(self, session: Session, reply: Reply, row: "Command | None" = None) -> None:
-        """Answer a session whose command waited."""
+        """Answer a session whose command waited.
+
+        Args:
+            session: whose command waited.
+            reply: its answer.
+            row: the command; None where the reply tells of no data (a time that is up).
+        """
         outcome = self._replies.outcome(session, reply, row)
         if outcome is not None:
             self.outbox.append((session, outcome))

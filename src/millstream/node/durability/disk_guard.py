@@ -44,11 +44,9 @@ class WriteSwitch(Protocol):
 
     def suspend(self, outage: Outage) -> None:
         """From now on refuse what the outage refuses."""
-        ...
 
     def resume(self) -> None:
         """Take writes again."""
-        ...
 
 
 class DiskGuard:

@@ -77,7 +77,13 @@ class Report:
 
 
 def perform(step: Step, log: "Log", guard: DiskGuard) -> Report:
-    """Carry out a step; the one place where group commit touches the disk."""
+    """Carry out a step; the one place where group commit touches the disk.
+
+    Args:
+        step: what :meth:`GroupCommit.next_step` said.
+        log: to write.
+        guard: asked for the free space.
+    """
     position = 0
     free: int | None = None
     try:
@@ -93,7 +99,13 @@ def perform(step: Step, log: "Log", guard: DiskGuard) -> Report:
 
 
 def perform_in_thread(step: Step, log: "Log", guard: DiskGuard) -> Report:
-    """:func:`perform`, where nobody else would see what it raises: no reply may be released after it."""
+    """:func:`perform`, where nobody else would see what it raises: no reply may be released after it.
+
+    Args:
+        step: what :meth:`GroupCommit.next_step` said.
+        log: to write.
+        guard: asked for the free space.
+    """
     try:
         return perform(step, log, guard)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the log is not to be trusted from here on

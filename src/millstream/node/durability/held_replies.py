@@ -16,7 +16,6 @@ class ReplyHolder(Protocol):
 
     def release(self) -> None:
         """The released position has moved on: send what waited for it."""
-        ...
 
 
 class ReplyGate:
@@ -26,8 +25,6 @@ class ReplyGate:
         released: replies may go out that wait for this log position or an earlier one.
         holders: connections with replies that wait for more; each leaves when it has none.
     """
-
-    __slots__ = ("holders", "released")
 
     def __init__(self, released: int = 0) -> None:
         self.released = released

@@ -76,7 +76,13 @@ class Outage:
         return None
 
     def refusal_of(self, session: "Session", row: Command, argv: list[bytes]) -> str | None:
-        """The error line for a client's command, None if it may run."""
+        """The error line for a client's command, None if it may run.
+
+        Args:
+            session: whose command it is; its transaction and its watches are looked at.
+            row: the command.
+            argv: its words.
+        """
         if row.name == "ping":  # Redis's way to tell those who watch it
             return f"{_REDIS}{self.why}. {_WRITES}"
         if row.name != "exec":

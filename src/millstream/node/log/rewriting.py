@@ -135,7 +135,7 @@ class Rewriter:
         self._thread.start()
         return True
 
-    def told(self) -> RewriteFacts:
+    def report(self) -> RewriteFacts:
         """What INFO shows."""
         if not self.facts.is_running:
             return self.facts

@@ -58,15 +58,18 @@ class Runner(Protocol):
 
     def script_context(self, ctx: Context, session: Session) -> Context:
         """A context for a script's commands, sharing the log record of the command that runs the script."""
-        ...
 
     def run_inside(self, ctx: Context, row: Command, argv: list[bytes]) -> Reply:
-        """Run one command of a script."""
-        ...
+        """Run one command of a script.
+
+        Args:
+            ctx: of the script.
+            row: the command.
+            argv: its words.
+        """
 
     def refuse_inside(self, row: Command | None, line: str) -> Error:
         """Count an error of a script: of a command it may not run, or, without one, of its own."""
-        ...
 
 
 @dataclass(slots=True)
@@ -191,11 +194,33 @@ class Scripts:
     def run_source(
         self, ctx: Context, source: bytes, keys: list[bytes], args: list[bytes], *, read_only: bool
     ) -> Reply:
-        """EVAL."""
+        """EVAL.
+
+        Args:
+            ctx: of the command.
+            source: the script; it is compiled once and kept.
+            keys: KEYS, for the script.
+            args: ARGV, for the script.
+            read_only: EVAL_RO; a command that writes is refused.
+
+        Raises:
+            CommandError: it does not compile, or there is no Lua.
+        """
         return self._call(ctx, self._known(source), keys, args, read_only=read_only)
 
     def run_sha(self, ctx: Context, sha: bytes, keys: list[bytes], args: list[bytes], *, read_only: bool) -> Reply:
-        """EVALSHA."""
+        """EVALSHA.
+
+        Args:
+            ctx: of the command.
+            sha: SHA-1 in hexadecimal, in either case.
+            keys: KEYS, for the script.
+            args: ARGV, for the script.
+            read_only: EVALSHA_RO; a command that writes is refused.
+
+        Raises:
+            CommandError: no script of that SHA-1 is kept.
+        """
         script = self._scripts.get(sha.lower())
         if script is None:
             raise CommandError(NO_SCRIPT)
@@ -215,9 +240,9 @@ class Scripts:
         except MemoryError:
             answer = (False, b"ERR not enough memory", None, None, False)
         except Exception as error:  # noqa: BLE001 - lupa's own errors; the runtime is not trusted afterwards
-            told = f"ERR {type(error).__name__} in Lua: {error}".encode("utf-8", "replace")
+            problem = f"ERR {type(error).__name__} in Lua: {error}".encode("utf-8", "replace")
             # The time may be over between two calls that Lua protects
-            answer = (False, self._stop_line() if self._is_over() else told, None, None, False)
+            answer = (False, self._stop_line() if self._is_over() else problem, None, None, False)
             self._drop()
         finally:
             ctx.dirty += inner.dirty
@@ -232,7 +257,7 @@ class Scripts:
         self._relax()
         ctx.failed = True
         *parts, counted = answer[1:]
-        line = _told(script, *parts)
+        line = _error_text(script, *parts)
         return Error(line) if counted else self._runner.refuse_inside(None, line)
 
     def _raise_fault(self) -> None:
@@ -243,7 +268,7 @@ class Scripts:
             raise fault
 
     def _relax(self) -> None:
-        """Collect what a large script left, rather than keep it until the next, which may have no room then."""
+        """Collect what a large script left, rather than keep it until the next, which may lack the memory then."""
         if self._lua is not None and self._lua.get_memory_used() > MEMORY // 4:
             self._lua.gccollect()
 
@@ -414,13 +439,13 @@ def _flags(line: str) -> set[str]:
     return flags
 
 
-def _told(script: Script, text: bytes, source: bytes | None = None, line: int | None = None) -> str:
+def _error_text(script: Script, text: bytes, source: bytes | None = None, line: int | None = None) -> str:
     """The error line of a script that failed."""
-    told = text.decode("utf-8", "surrogateescape")
+    said = text.decode("utf-8", "surrogateescape")
     if source is None or line is None or line < 1:  # a tail call of the script's own: its place is lost
-        return told
+        return said
     place = source.decode("utf-8", "surrogateescape")
-    return f"{told} script: {script.sha.decode()}, on {place}:{line}."
+    return f"{said} script: {script.sha.decode()}, on {place}:{line}."
 
 
 def _load(lua: Any, name: str) -> Any:

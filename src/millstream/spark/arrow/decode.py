@@ -5,7 +5,7 @@
 one order, as one producer's have; where anything differs it declines. :func:`decode` takes the one that can.
 
 (A third way between the two, for entries whose fields differ, was a third faster than this one and 200 lines long; of
-what a row costs in Spark that is a twentieth.)
+what a row costs in Spark that is a fourteenth.)
 """
 
 import gc

@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from millstream import failpoints
-from millstream.client.capabilities import judge, probes
+from millstream.client.capabilities import capabilities_of, probes
 from millstream.client.dead_letter.letter import dead_key
 from millstream.client.slots import beside, slot_of, tag_of
 from millstream.client.url import CLUSTERS
@@ -173,7 +173,7 @@ class Recovery:
                 f"dead={dead or dead_key(stream)!r}: on a cluster it must be in the slot of {stream!r}, since a dead "
                 f"letter and its acknowledgement are one transaction: dead='{{{tag_of(stream)}}}:dead' is"
             )
-        capabilities = judge(self._router.ask(probes(stream)))  # type: ignore[arg-type] # made of text alone
+        capabilities = capabilities_of(self._router.ask(probes(stream)))  # type: ignore[arg-type] # made of text alone
         self._settler = Settler(self._router, self._entries, name, capabilities, dead or dead_key(stream))
         self._cursor = b"0-0"
         self._ousted = False

@@ -147,6 +147,7 @@ class Settler:
                 self._write_letters({ident: decisions[ident].reason for ident in batch}, deliveries, counts)
                 progress()
 
+    # what was decided may be minutes old: the function ran in between, and others may have claimed what is ours
     def _mine(self, ids: Sequence[bytes]) -> list[bytes]:
         """Those that are still held."""
         pages = self._holdings.pending(self._consumer, parse_id(ids[0].decode()), parse_id(ids[-1].decode()))

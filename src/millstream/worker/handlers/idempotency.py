@@ -83,7 +83,13 @@ async def once(msg: Message, *commands: Command, ttl: float | str = KEEP_SECONDS
 
 
 def once_sync(msg: Message, *commands: Command, ttl: float | str = KEEP_SECONDS) -> bool:
-    """:func:`once` for handlers that are plain functions: it returns when the server has answered."""
+    """:func:`once` for handlers that are plain functions: it returns when the server has answered.
+
+    Args:
+        msg: the delivery.
+        commands: as for :func:`once`.
+        ttl: likewise.
+    """
     loop = msg._outcomes.loop  # noqa: SLF001 - where the line lives
     return asyncio.run_coroutine_threadsafe(once(msg, *commands, ttl=ttl), loop).result()
 

@@ -5,11 +5,11 @@ Errors are logged in moderation: a broken handler fails a thousand times a secon
 
 import asyncio
 
-from millstream.client.dead_letter.letter import ERROR_LIMIT, DeadLetter
+from millstream.client.dead_letter.letter import DeadLetter
 from millstream.logs import logger
 from millstream.worker.handlers.frames import users_part
 from millstream.worker.handlers.message import Nack, PayloadError, Reject
-from millstream.worker.model.error_text import describe, loggable, shown, summarize
+from millstream.worker.model.error_text import describe, first_line, loggable, shown, summarize
 from millstream.worker.model.lifecycle import Event
 from millstream.worker.model.retry import Decision, Failure, Retry, decide, tries
 from millstream.worker.settlement.acks import PendingAcks
@@ -45,7 +45,11 @@ class Outcomes:
         self.last_failure: tuple[int, bytes, str] | None = None
 
     def failed(self, held: Held, error: BaseException) -> None:
-        """A run ended in an error, or there was no run because there must not be one."""
+        """A run ended in an error, or there was no run because there must not be one.
+
+        Raises:
+            AlreadySettledError: the handler had settled the entry by hand; its own word stands.
+        """
         member = self.member
         failure = _kind(error)
         delay = error.delay if isinstance(error, Nack) else None
@@ -66,6 +70,7 @@ class Outcomes:
             return Settlement(held, Event.RELEASE, failed=True)
         return Settlement(held, Event.RETRY, failed=True, delay_ms=round(decision.delay * 1000))
 
+    # the letter is made now and not when it is written: the error's frames must not be kept alive until then
     def _letter(self, held: Held, failure: Failure, error: BaseException) -> DeadLetter:
         member = self.member
         cause = _cause(error) if isinstance(error, Nack | Reject) else error
@@ -115,12 +120,13 @@ def _why(error: BaseException) -> str:
     if not isinstance(error, Nack | Reject):
         return summarize(error)
     cause, said = _cause(error), type(error).__name__
-    if reason := shown(error).partition("\n")[0][:ERROR_LIMIT]:
+    if reason := first_line(shown(error)):
         said += f": {reason}"
     return said if cause is None else f"{summarize(cause)} ({said})"
 
 
 def _kind(error: BaseException) -> Failure:
+    """What the policy goes by; anything that a handler raises by accident is an ERROR."""
     return next((failure for kind, failure in _KINDS if isinstance(error, kind)), Failure.ERROR)
 
 

@@ -62,4 +62,9 @@ def summarize(error: BaseException) -> str:
         text = "".join(traceback.format_exception_only(error))
     except Exception:  # noqa: BLE001 - as above
         text = type(error).__name__
+    return first_line(text)
+
+
+def first_line(text: str) -> str:
+    """What of an error's text stands in a list of failures: one line, and no more than a letter's list shows."""
     return text.strip().partition("\n")[0][:ERROR_LIMIT]

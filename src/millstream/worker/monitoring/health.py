@@ -22,7 +22,7 @@ log = logging.getLogger("millstream.worker")
 ALLOW_VARIABLE = "MILLSTREAM_HEALTH_ALLOW"
 
 _PATIENCE = 5.0
-_REFUSALS_TOLD = 10
+_REFUSALS_LOGGED = 10
 _REASONS = {
     200: "OK",
     400: "Bad Request",
@@ -117,7 +117,7 @@ def _is_allowed(host: str, names: frozenset[str]) -> bool:
 
 def _tell_of_refusal(asked: str, refused: set[str]) -> None:
     """Log each name once, and not very many: whoever scrapes by a service's name would only see nothing."""
-    if asked in refused or len(refused) == _REFUSALS_TOLD:
+    if asked in refused or len(refused) == _REFUSALS_LOGGED:
         return
     refused.add(asked)
     log.warning(

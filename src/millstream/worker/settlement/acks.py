@@ -21,7 +21,7 @@ from millstream.worker.settlement import ack_command
 from millstream.worker.settlement.consumer import Held, Membership
 from millstream.worker.settlement.dead_letter import DeadLetterWriter
 from millstream.worker.settlement.failure_log import FailureLog
-from millstream.worker.settlement.fence import Answer, Fence, Step, by_count
+from millstream.worker.settlement.fence import Answer, Fence, FenceStep, by_count
 from millstream.worker.settlement.leases import Leases
 from millstream.worker.settlement.settlement import DeadSettlement, Settlement
 
@@ -81,7 +81,13 @@ class PendingAcks:
             self._timer = asyncio.get_running_loop().call_later(ACK_DELAY, self._ripe)
 
     def settle(self, settlement: Settlement) -> None:
-        """Anything but an ack: released, to be tried again, or dead."""
+        """Anything but an ack: released, to be tried again, or dead.
+
+        It is sent at once, unlike an ack: another process may be waiting for the entry.
+
+        Raises:
+            AlreadySettledError: the entry has an outcome already.
+        """
         held = settlement.held
         if held.step(settlement.event) is State.LOST:
             return
@@ -125,7 +131,11 @@ class PendingAcks:
         return not (self._acks or self._others or self._notes or self._dead or self._lock.locked())
 
     async def run(self) -> None:
-        """Flush whenever something is due, for ever."""
+        """Flush whenever something is due, for ever.
+
+        What a flush leaves is due again after a pause that grows: a server that is away, or refuses, must not be asked
+        a thousand times a second by everybody who waits for it.
+        """
         failures = 0
         while True:
             await self._due.wait()
@@ -135,7 +145,10 @@ class PendingAcks:
                 self._due.set()
 
     async def drain(self, seconds: float) -> bool:
-        """Store everything there is, trying for at most ``seconds``; True when nothing is left."""
+        """Store everything there is, trying for at most ``seconds``; True when nothing is left.
+
+        What is left stays pending on the server, and is delivered to others: late, and perhaps again, but not lost.
+        """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 failures = 0
@@ -160,12 +173,13 @@ class PendingAcks:
         Raises:
             Disconnected: nothing is known; everything is kept.
         """
-        async with self._lock:
+        async with self._lock:  # else a flush of drain() and one of run() send the same twice
             self._ripe_off()
             clean = await self._flush_outcomes()
             return await self._dead.flush() and clean
 
     async def _flush_outcomes(self) -> bool:
+        # taken off first: what handlers settle while we wait for the server goes with the next flush
         acks, self._acks = self._acks, []
         others, self._others = self._others, []
         notes, self._notes = self._notes, []
@@ -173,7 +187,7 @@ class PendingAcks:
             return True
         try:
             if notes:
-                steps = [Step(None, part, self._failures.rows(part)) for part in by_count(notes)]
+                steps = [FenceStep(None, part, self._failures.rows(part)) for part in by_count(notes)]
                 self._failures.heard(await self._fence.take(steps))
             clean = await self._send(acks, others)
         except (Disconnected, asyncio.CancelledError):
@@ -196,6 +210,7 @@ class PendingAcks:
             return True
         answers = await self._fence.take(steps)
         self._failures.heard(answers)
+        # every answer is looked at, also behind one that was refused: their entries are confirmed
         refused = [answer for answer in answers if not self._settled(answer)]
         if acks and any(held.state is State.ACKED for held in acks):
             failpoints.reach("after_ack")
@@ -203,37 +218,41 @@ class PendingAcks:
         _reach("after", others)
         return not refused
 
-    def _steps(self, acks: list[Held], others: list[Settlement]) -> list[Step]:
+    def _steps(self, acks: list[Held], others: list[Settlement]) -> list[FenceStep]:
         """What one flush asks of the server; with it the failure log's rows are written or forgotten."""
         member, failures = self._member, self._failures
-        steps: list[Step] = []
+        steps: list[FenceStep] = []
         if acks:
             failpoints.reach("before_ack")
             self._ack_move = move = ack_command.move(member)
-            steps += [Step(move, part, failures.farewell(part)) for part in by_count(acks)]
+            steps += [FenceStep(move, part, failures.farewell(part)) for part in by_count(acks)]
         _reach("before", others)
         for charge in (True, False):
             released = (one.held for one in others if one.event is Event.RELEASE and one.charge is charge)
             for part in by_count(released):
                 move = emulate.release(member.capabilities, member.group, part[0].deliveries, charge=charge)
-                steps.append(Step(move, part, failures.rows(part)))
+                steps.append(FenceStep(move, part, failures.rows(part)))
         for one in others:
             if one.event is Event.RETRY:
                 move = emulate.delay(
                     member.group, deliveries=one.deliveries, delay_ms=one.delay_ms, min_idle_ms=member.min_idle
                 )
-                steps.append(Step(move, [one.held], failures.rows([one.held])))
+                steps.append(FenceStep(move, [one.held], failures.rows([one.held])))
         return steps
 
     def _settled(self, answer: Answer) -> bool:
-        """Take note of one answer; False when the server refused for now."""
+        """Take note of one answer; False when the server refused for now.
+
+        An entry that the fence refused is another's; unless its settlement was sent before and the reply lost, and it
+        is now as that would have left it.
+        """
         member, reply = self._member, answer.reply
         if isinstance(reply, ResponseError):
             if not str(reply).startswith("NOGROUP"):
                 log.warning("%s: an outcome was refused and is kept: %s", member.stream, reply)
                 return False
             for held in answer.entries:
-                member.lose(held)
+                member.lose(held)  # the group is gone, and its pending list with it
             return True
         for held, owner, count in answer.refused:
             if held in self._unsure and _is_done(held, owner, count):
@@ -256,7 +275,7 @@ class PendingAcks:
         if held.state is not State.LOST and held.state is not State.ACKED:
             held.step(Event.CONFIRM)
         ours = self._member.held
-        if ours.get(held.id) is held:
+        if ours.get(held.id) is held:  # else it was released and is here again, as another delivery
             del ours[held.id]
 
     def _expect(self, others: Iterable[Settlement]) -> None:
@@ -273,6 +292,7 @@ class PendingAcks:
                 self._remind(held, one.delay_ms)
 
     def _remind(self, held: Held, delay_ms: int) -> None:
+        """Have the loop look when it is due: a server without blocking claims tells nobody of retries."""
         if self.on_due is None:
             return
         # a few milliseconds late, so that the server agrees that it is time

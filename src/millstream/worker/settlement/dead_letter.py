@@ -73,7 +73,11 @@ class DeadLetterWriter:
         return True
 
     async def _write(self, batch: list[DeadSettlement]) -> bool:
-        """Write these; False when some are left, and the log says why."""
+        """Write these; False when some are left, and the log says why.
+
+        A refusal is never given up on: an entry that is neither acknowledged nor in the dead-letter stream stays
+        pending and ours, until somebody frees the key, grants the right, or makes room.
+        """
         large = [one for one in batch if len(one.letter.fields) > FIELDS_LIMIT]
         if self._member.no_ack or self._fence.refusal is not None:
             large = batch
@@ -120,11 +124,12 @@ class DeadLetterWriter:
     async def _by_transaction(self, batch: list[DeadSettlement]) -> bool:
         member = self._member
         exchange = self._transaction(batch).by_transaction(batch, _TRIES)
-        async with member.guard:
+        async with member.guard:  # a WATCH is the connection's, and all subscribers of an app share this one
             # a process that was frozen after the look must look again: the entries may be others' by then
             return await drive(exchange, member.private, only_if=partial(self._fresh, batch), sending=self._sending)
 
     def _sending(self, commands: list[Command]) -> None:
+        """Called before anything is sent."""
         self._asked_at = self._member.clock.now().mono
         if commands[0][0] in ("EVALSHA", "MULTI"):
             failpoints.reach("in_dead")
@@ -133,6 +138,7 @@ class DeadLetterWriter:
         return not self._member.stale_among([one.held for one in batch if one.unsettled])
 
     def _report(self, one: DeadSettlement, fate: Fate) -> None:
+        """Bring our state in line with what the guard found; it is called once for each fate, and never waits."""
         member, held, letter = self._member, one.held, one.letter
         if fate is Fate.OURS:
             held.leased = self._asked_at  # and not when it was answered: who knows how old the answer was

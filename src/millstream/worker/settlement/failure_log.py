@@ -24,7 +24,7 @@ from millstream.client.line import Command, Line
 from millstream.client.slots import beside
 from millstream.worker.model.retry import NO_RECORD, Course, FailureRecord, Retry, course
 from millstream.worker.settlement.consumer import Held, Membership
-from millstream.worker.settlement.fence import Answer, Fence, Step, by_count
+from millstream.worker.settlement.fence import Answer, Fence, FenceStep, by_count
 from millstream.worker.settlement.fence_scripts import FORGET
 
 log = logging.getLogger("millstream.worker")
@@ -110,7 +110,7 @@ class FailureLog:
     async def _store(self, first_crash: list[tuple[Held, FailureRecord]], alone: list[Held], line: Line) -> None:
         """Store that a first crash is not charged, and take back the delivery of those that are to run alone."""
         records = dict(first_crash)
-        notes = [Step(None, part, [_pack(records[held]) for held in part]) for part in by_count(records)]
+        notes = [FenceStep(None, part, [_pack(records[held]) for held in part]) for part in by_count(records)]
         answers = await self._fence.take([*notes, *self._uncharging(alone)], line)
         self._drop_refused(answers)
         if self.heard(answers):
@@ -129,9 +129,9 @@ class FailureLog:
         self._drop_refused(await self._fence.take(self._uncharging([held])))
         held.deliveries -= 1
 
-    def _uncharging(self, entries: Sequence[Held]) -> list[Step]:
+    def _uncharging(self, entries: Sequence[Held]) -> list[FenceStep]:
         group, consumer = self._member.group, self._member.consumer
-        return [Step(emulate.recount(group, consumer, part[0].deliveries - 1), part) for part in by_count(entries)]
+        return [FenceStep(emulate.recount(group, consumer, part[0].deliveries - 1), part) for part in by_count(entries)]
 
     def _drop_refused(self, answers: Iterable[Answer]) -> None:
         for answer in answers:
@@ -150,7 +150,7 @@ class FailureLog:
         """
         record = replace(held.record or NO_RECORD, alone=True)
         move = emulate.recount(self._member.group, self._member.consumer, held.deliveries + 1)
-        (answer,) = await self._fence.take([Step(move, [held], [_pack(record)] if alone else None)])
+        (answer,) = await self._fence.take([FenceStep(move, [held], [_pack(record)] if alone else None)])
         if not answer.entries or isinstance(answer.reply, ResponseError) or not answer.reply:
             return False
         held.deliveries += 1

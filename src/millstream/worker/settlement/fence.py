@@ -32,7 +32,7 @@ _warned: WeakSet[Line] = WeakSet()  # one warning for all subscribers of an app,
 
 
 @dataclass(slots=True)
-class Step:
+class FenceStep:
     """Something to do with entries that must be ours.
 
     Attributes:
@@ -63,7 +63,7 @@ class Answer:
         trouble: why the rows were not written.
     """
 
-    step: Step
+    step: FenceStep
     reply: Reply
     entries: Sequence[Held]
     refused: list[tuple[Held, bytes, int]] = field(default_factory=list)
@@ -105,7 +105,7 @@ class Fence:
             Disconnected: nothing is known.
         """
         member = self._member
-        move = ("EVAL", MOVE, 1, member.stream, *self._words(Step(Move("XACK", member.group), [])))
+        move = ("EVAL", MOVE, 1, member.stream, *self._words(FenceStep(Move("XACK", member.group), [])))
         dead = ("EVAL", transaction.SCRIPT, 2, member.stream, member.dead, member.group, member.consumer, "", 0)
         replies = await line.calls([move, ("EVALSHA", MOVE_SHA, *move[2:]), dead])
         # the last may be refused for its second key, which is logged when a letter is to be written
@@ -122,7 +122,7 @@ class Fence:
                 refusal,
             )
 
-    async def take(self, steps: Iterable[Step], line: Line | None = None) -> list[Answer]:
+    async def take(self, steps: Iterable[FenceStep], line: Line | None = None) -> list[Answer]:
         """Do all of it, in order.
 
         Args:
@@ -149,12 +149,12 @@ class Fence:
 
     # -- by a script ------------------------------------------------------------------------------------------------
 
-    async def _at_once(self, steps: Sequence[Step], line: Line) -> list[Answer]:
+    async def _at_once(self, steps: Sequence[FenceStep], line: Line) -> list[Answer]:
         stream = self._member.stream
         replies = await line.calls([("EVALSHA", MOVE_SHA, 1, stream, *self._words(step)) for step in steps])
         return [_answer(step, reply) for step, reply in zip(steps, replies, strict=True)]
 
-    def _words(self, step: Step) -> list[bytes | str | int | float]:
+    def _words(self, step: FenceStep) -> list[bytes | str | int | float]:
         member = self._member
         ids = [held.id for held in step.entries]
         lowest, highest = _span(ids)
@@ -168,7 +168,7 @@ class Fence:
 
     # -- without scripts --------------------------------------------------------------------------------------------
 
-    async def _in_two_steps(self, steps: Sequence[Step], line: Line) -> list[Answer]:
+    async def _in_two_steps(self, steps: Sequence[FenceStep], line: Line) -> list[Answer]:
         """Look up what is not surely ours, then act while everything is fresh."""
         while True:
             lost = await self._look(steps, line)
@@ -185,7 +185,7 @@ class Fence:
                 del replies[: len(part)]
             return answers
 
-    async def _look(self, steps: Sequence[Step], line: Line) -> dict[Held, tuple[bytes, int]]:
+    async def _look(self, steps: Sequence[FenceStep], line: Line) -> dict[Held, tuple[bytes, int]]:
         """Those entries that are not their owner's, of those that were not surely so for long; the others are fresh."""
         member = self._member
         doubtful = [(held, step) for step in steps for held in member.stale_among(step.entries)]
@@ -226,7 +226,7 @@ class Fence:
         return commands
 
 
-def _cut(step: Step) -> list[Step]:
+def _cut(step: FenceStep) -> list[FenceStep]:
     """A step in parts of a size that suits a script."""
     if len(step.entries) <= _CHUNK:
         return [step]
@@ -241,7 +241,7 @@ def no_script(reply: Reply) -> bool:
     return isinstance(reply, NoScriptError | NoPermissionError)
 
 
-def _answer(step: Step, reply: Reply) -> Answer:
+def _answer(step: FenceStep, reply: Reply) -> Answer:
     if isinstance(reply, ResponseError):
         return Answer(step, reply, step.entries)
     if not reply[0]:

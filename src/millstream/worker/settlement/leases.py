@@ -19,7 +19,7 @@ from millstream.client.leases import LeasePlan
 from millstream.client.line import Disconnected
 from millstream.worker.model.lifecycle import LEASED, State
 from millstream.worker.settlement.consumer import Held, Membership
-from millstream.worker.settlement.fence import Fence, Step
+from millstream.worker.settlement.fence import Fence, FenceStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,7 +94,7 @@ class Leases:
         failpoints.reach("before_renew")
         now = member.clock.now().mono
         move = emulate.renew(member.group, member.consumer)
-        for answer in await self._fence.take([Step(move, entries, any_count=True)]):
+        for answer in await self._fence.take([FenceStep(move, entries, any_count=True)]):
             renewed: set[bytes] = set()
             if not isinstance(answer.reply, ResponseError):
                 renewed = set(answer.reply or ())
@@ -120,7 +120,7 @@ class Leases:
             if left <= member.min_idle:
                 del self._parked[held]
             move = emulate.delay(member.group, deliveries=held.deliveries, delay_ms=left, min_idle_ms=member.min_idle)
-            steps.append(Step(move, [held], owner=emulate.WAITING))
+            steps.append(FenceStep(move, [held], owner=emulate.WAITING))
         for answer in await self._fence.take(steps):
             for held, _, _ in answer.refused:
                 self._parked.pop(held, None)  # somebody has claimed it

@@ -1,0 +1,51 @@
+"""What redis-py's two kinds of connection and of pool have in common here: the lease of a store in place of a host.
+
+Mixed in before redis-py's own class, since its constructors ask for a host and a port where these have a lease.
+"""
+
+import weakref
+from typing import Any
+
+from millstream.embedded.stores import Lease, finalizer
+
+CLOSED = "Connection closed by server."
+"""What redis-py says when a server hangs up; applications look for it."""
+
+
+class LeasedConnection:
+    """A connection to a store of this process.
+
+    Args:
+        lease: of the store.
+        options: those of redis-py's connections.
+    """
+
+    host = "embedded"  # with the port, what redis-py's metrics name
+    port = 0
+    db: Any
+
+    def __init__(self, *, lease: Lease, **options: Any) -> None:
+        self._lease = lease
+        super().__init__(**options)
+
+    def repr_pieces(self) -> list[tuple[str, Any]]:
+        """For redis-py's ``repr``."""
+        return [("url", self._lease.place.url), ("db", self.db)]
+
+    def _host_error(self) -> str:
+        return self._lease.place.url
+
+
+class LeasedPool:
+    """A pool of connections to one store; it holds the store open until it is closed.
+
+    Args:
+        lease: of the store; the pool gives it up.
+        options: those of redis-py's pools and connections, ``connection_class`` among them.
+    """
+
+    def __init__(self, lease: Lease, **options: Any) -> None:
+        self._lease = lease
+        self._finish = weakref.finalize(self, finalizer(lease))
+        self._finish.atexit = False  # the stores see to that
+        super().__init__(**{**options, "lease": lease})
