@@ -456,10 +456,10 @@ def test_the_command_settles_by_one_verdict(
         assert CliRunner().invoke(main, [*words, *more]).exit_code == 2
     monkeypatch.chdir(tmp_path)
     (tmp_path / "triage_here.py").write_text("def triage(entries):\n    return entries\n")
-    assert load_function("triage_here:judge").__name__ == "judge"
+    assert load_function("triage_here:triage").__name__ == "triage"
     for spec, says in (
         ("triage_here", "names no function"),
-        ("nowhere:judge", "there is no module 'nowhere'"),
+        ("nowhere:triage", "there is no module 'nowhere'"),
         ("triage_here:sentence", "has no function 'sentence'"),
     ):
         with pytest.raises(UsageError, match=says):
@@ -504,7 +504,7 @@ def test_the_command_settles_by_a_function(
         assert says in wrong.stderr
         assert "Traceback" not in wrong.stderr
         assert len(pending(client)) == 32
-    done = CliRunner().invoke(main, [*words, "--slice", "7", "--function", "triage_of_ours:judge"])
+    done = CliRunner().invoke(main, [*words, "--slice", "7", "--function", "triage_of_ours:triage"])
     assert (done.exit_code, json.loads(done.stdout)) == (
         0, {"acked": 10, "released": 10, "dead": 10, "unjudged": 0, "deleted": 0, "taken": 0},
     )  # fmt: skip
