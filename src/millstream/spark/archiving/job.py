@@ -156,6 +156,11 @@ def _outlook(
 def waiting(store: ArchiveStore, stream: str, state: StreamState | None) -> int:
     """How many entries of a stream are to be archived.
 
+    Args:
+        store: of the archive, which knows how far the stream is archived.
+        stream: its key.
+        state: of the stream now; None where there is none.
+
     Raises:
         ConfigError: it does not exist.
     """

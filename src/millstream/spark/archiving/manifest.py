@@ -82,7 +82,13 @@ class ArchiveManifest:
         return self.places.get(stream, ArchivePosition(ZERO, 0))
 
     def of(self, stream: str, after: Id, until: Id) -> list[DataFile]:
-        """The files that may hold entries of ``(after, until]``, in order."""
+        """The files that may hold entries of ``(after, until]``, in order.
+
+        Args:
+            stream: whose entries.
+            after: exclusive.
+            until: inclusive.
+        """
         return [file for file in self.files if file.stream == stream and file.last > after and file.first <= until]
 
     def with_batch(self, ranges: Mapping[str, Position], files: Iterable[DataFile]) -> "ArchiveManifest":

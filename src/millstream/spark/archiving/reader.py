@@ -258,7 +258,14 @@ def _ends(manifest: ArchiveManifest, stream: str, state: StreamState | None) -> 
 
 
 def gap(options: "Options", stream: str, place: ArchivePosition, state: StreamState | None) -> DataLossError | None:
-    """Why the stream does not follow on the archive; None when it does, or when that is not to be an error."""
+    """Why the stream does not follow on the archive; None when it does, or when that is not to be an error.
+
+    Args:
+        options: of the read: whether lost entries are an error, or a warning.
+        stream: its key.
+        place: how far it is archived.
+        state: of the stream now; None where there is none.
+    """
     at = Position(ZERO, 0, place.id, place.n, place.holes)
     back = offsets.how_it_went_back(at, state)
     if back is not None:
@@ -281,6 +288,12 @@ def gap(options: "Options", stream: str, place: ArchivePosition, state: StreamSt
 
 def tail(options: "Options", folder: Folder, whole: Range, want: "Want") -> "Iterator[Page]":
     """The live entries of a range; those that were archived and trimmed before they were read from the archive.
+
+    Args:
+        options: of the read.
+        folder: the archive.
+        whole: the range, as it was planned.
+        want: which columns.
 
     Raises:
         DataLossError: somebody else trimmed the stream past the place where this was reading.

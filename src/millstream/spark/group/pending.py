@@ -69,7 +69,16 @@ class PendingEntries:
         return {row[b"name"].decode("utf-8", "surrogateescape"): row[b"pending"] for row in rows}
 
     def pending(self, consumer: str | None, first: Id | str = "-", last: Id | str = "+") -> Iterator[list[list[Any]]]:
-        """Rows of XPENDING, a page at a time; of all consumers where None is named."""
+        """Rows of XPENDING (id, consumer, idle milliseconds, deliveries), a page at a time.
+
+        Args:
+            consumer: whose; None for all consumers.
+            first: from this id on; ``-`` for the least.
+            last: up to this id; ``+`` for the greatest.
+
+        Raises:
+            UsageError: the server refuses.
+        """
         start: str | None = str(first)
         owner = () if consumer is None else (consumer,)
         while start is not None:

@@ -81,6 +81,11 @@ def dump(claim: Claim) -> dict[str, Any]:
 def load(raw: Mapping[str, Any], group: str, query: str) -> Claim:
     """The inverse of :func:`dump`.
 
+    Args:
+        raw: the offset from the checkpoint.
+        group: which the query reads by now.
+        query: its name now. Both must be those of the checkpoint, since what was claimed is found by them alone.
+
     Raises:
         UsageError: the checkpoint holds something else, or is of another group or query.
     """

@@ -76,7 +76,12 @@ def lag(sources: Any) -> int | None:
 
 
 def write(client: "redis.Redis", facts: Mapping[str, Any], event: str | None) -> None:
-    """Tell the last of a query, and add an event to the history if there is one.
+    """Keep the last that is known of a query, and add an event to the history if there is one.
+
+    Args:
+        client: of the server.
+        facts: with every field of :data:`NEW`.
+        event: ``started``, ``progress`` or ``terminated``; None for none.
 
     Raises:
         RedisError: the server cannot be reached or refused.
