@@ -1,6 +1,6 @@
 """Recovery: what crashed workers left pending, settled by a rule or by a user's function over a DataFrame.
 
-Read ``recover`` first: entries are claimed in slices, decided about, and settled, and what the recovery's consumer holds
+Read ``recover`` first: entries are claimed in slices, decided about and settled, and what the recovery's consumer holds
 is the slice at work, so that a killed recovery goes on by itself. ``settle`` carries decisions out. ``user_function``
 loads the function that a command line names.
 """
