@@ -123,8 +123,8 @@ FAULTS = (
     Fault(
         "replayed-again-after-a-lost-reply",
         "A transaction whose reply was lost is not done twice.",
-        "spark/archiving/replay.py",
-        "_Target._seen",
+        "spark/archiving/replay_target.py",
+        "ReplayTarget._seen",
         "return bool(found == str(batch.last))",
         "return False",
         "tests/spark/archive/test_replay.py::test_a_lost_reply_is_not_written_twice",

@@ -14,8 +14,9 @@ from click.testing import CliRunner, Result
 
 from millstream.cli.main import main
 from millstream.errors import ConfigError, UsageError
-from millstream.spark.archiving import replay as replays
-from millstream.spark.archiving.replay import Replay, ReplayError, replay
+from millstream.spark.archiving.replay import replay
+from millstream.spark.archiving.replay_model import Replay, ReplayError
+from millstream.spark.archiving.replay_target import ReplayTarget
 from millstream.spark.archiving.store import ArchiveSettings
 from millstream.spark.archiving.trim import Keep
 from support.archives import archive_once
@@ -196,7 +197,7 @@ def test_a_lost_reply_is_not_written_twice(both: ServerProcess, client: redis.Re
     """A transaction that was done and whose connection broke is found by its cursor."""
     what = Replay(archive, "s", both.url, "t", ids="new")
     broken = []
-    target = replays._Target
+    target = ReplayTarget
     transact = target._transact
 
     def breaking(self: Any, batch: Any, done: Any) -> None:

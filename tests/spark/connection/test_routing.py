@@ -18,7 +18,8 @@ import millstream
 from millstream.errors import ConfigError, UsageError
 from millstream.spark import dispatch, recover
 from millstream.spark.archiving.manifest import ArchivePosition
-from millstream.spark.archiving.replay import Replay, replay
+from millstream.spark.archiving.replay import replay
+from millstream.spark.archiving.replay_model import Replay
 from millstream.spark.archiving.trim import Keep, Trimmer
 from millstream.spark.arrow.encode_rows import RowLayout
 from millstream.spark.connection import bulk_reader, routing
