@@ -21,9 +21,9 @@ from millstream.spark import recover
 from millstream.spark.connection.connection import BlockingConnection, pack
 from millstream.spark.connection.router import Router
 from millstream.spark.recovery import recover as recovery
-from millstream.spark.recovery.recover import Recovery, _checked_decisions
+from millstream.spark.recovery.recover import Recovery
 from millstream.spark.recovery.settle import EntryDecision, RecoveryCounts
-from millstream.spark.recovery.user_function import load_function
+from millstream.spark.recovery.user_function import checked_decisions, load_function
 from support.groupdriver import Drivers, verdict
 from support.servers import ServerProcess, millstream_server, redis_server
 from support.streams import fill
@@ -221,7 +221,7 @@ def test_invalid_results_settle_nothing() -> None:
     """Each is named with its entry."""
     wanted = {b"1-0", b"2-0"}
     rows = [("1-0", "ack", None), ("2-0", None, None), ("1-0", "ack", "twice alike")]
-    assert _checked_decisions(wanted, rows) == {b"1-0": EntryDecision("ack")}
+    assert checked_decisions(wanted, rows) == {b"1-0": EntryDecision("ack")}
     for wrong, says in (
         ([("1-0", "drop", None)], "the verdict on 1-0 is 'drop': it must be one of ack, release, dead, or null"),
         ([("3-0", "ack", None)], "there is a verdict on '3-0', which the function was not given"),
@@ -229,7 +229,7 @@ def test_invalid_results_settle_nothing() -> None:
         ([(1, "ack", None)], "there is a verdict on 1, which the function was not given"),
     ):
         with pytest.raises(UsageError, match=says):
-            _checked_decisions(wanted, wrong)
+            checked_decisions(wanted, wrong)
 
 
 # --- beside others ---------------------------------------------------------------------------------------------------

@@ -149,7 +149,7 @@ def batches(what: Replay, pages: Iterator[Page], done: ReplayResult) -> Iterator
 
 
 def _full(what: Replay, batch: ReplayBatch, following: Id) -> bool:
-    """Whether an entry goes into the next batch: this one is large, or begins too long before it to be written at the same moment."""
+    """Whether an entry goes into the next batch: this one is large, or began too early to be written with it."""
     if len(batch.entries) >= BATCH or batch.bytes >= BATCH_BYTES:
         return True
     assert batch.first is not None

@@ -5,13 +5,10 @@ first settles what it still holds, and then claims on from the cursor, which is 
 """
 
 import logging
-import os
-import secrets
-import socket
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from millstream import failpoints
 from millstream.client.capabilities import capabilities_of, probes
@@ -19,7 +16,6 @@ from millstream.client.dead_letter.letter import dead_key
 from millstream.client.slots import beside, slot_of, tag_of
 from millstream.client.url import CLUSTERS
 from millstream.errors import ConfigError, UsageError
-from millstream.spark.connection import routing
 from millstream.spark.connection.retry import lost_contact
 from millstream.spark.connection.router import Router, absent, checked
 from millstream.spark.group.pending import PAGE, PendingEntries
@@ -27,7 +23,9 @@ from millstream.spark.group.renewal import LeaseRenewal
 from millstream.spark.model.offsets import parse_id
 from millstream.spark.options import common, read
 from millstream.spark.read.stream_info import StreamInfo
+from millstream.spark.recovery.lock import LOCK_MS, RecoveryLock
 from millstream.spark.recovery.settle import WORDS, EntryDecision, RecoveryCounts, Settler
+from millstream.spark.recovery.user_function import SparkDecisions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,7 +38,6 @@ SLICE = 50_000
 Decide = Callable[[Sequence[bytes]], dict[bytes, EntryDecision]]
 Progress = Callable[[int, int], None]
 
-_LOCK_MS = 30_000
 _KEEP_SECONDS = 7 * 24 * 3600
 _END = b"end"
 
@@ -160,9 +157,8 @@ class Recovery:
         self._name = name
         self._size = slice_size
         self._cursor_key = beside(stream, "recover", f"{group}:{name}")
-        self._lock_key = f"{self._cursor_key}:lock"
-        self._token = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}".encode()
-        self._renewal = LeaseRenewal(url, group, min(min_idle, _LOCK_MS), self._renew_lock)
+        self._lock = RecoveryLock(self._router, f"{self._cursor_key}:lock", name)
+        self._renewal = LeaseRenewal(url, group, min(min_idle, LOCK_MS), self._lock.renew)
         if dead == stream:
             raise ConfigError(f"dead={dead!r} is the stream itself, whose consumers would be given its dead letters")
         info = StreamInfo(read.parse({"url": url, "stream": stream}))
@@ -176,7 +172,6 @@ class Recovery:
         capabilities = capabilities_of(self._router.ask(probes(stream)))  # type: ignore[arg-type] # made of text alone
         self._settler = Settler(self._router, self._entries, name, capabilities, dead or dead_key(stream))
         self._cursor = b"0-0"
-        self._ousted = False
         self._counts = RecoveryCounts()
 
     def close(self) -> None:
@@ -200,11 +195,7 @@ class Recovery:
                 failpoints.reach("sliced")
                 decisions = decide(list(deliveries))
                 failpoints.reach("decided")
-                if self._ousted:
-                    raise UsageError(
-                        f"another recovery named {self._name!r} began while the server was out of reach for more than "
-                        f"{_LOCK_MS // 1000} s: nothing of this slice was settled here; leave one of the two"
-                    )
+                self._lock.check()
 
                 def report() -> None:
                     if progress is not None:
@@ -286,126 +277,13 @@ class Recovery:
             self._counts.deleted += len(gone[0]) if gone else 0
             self._note(_END if cursor == b"0-0" else cursor)
 
-    # --- one at a time -----------------------------------------------------------------------------------------------
-
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Hold the lock of this name, and renew what is claimed."""
-        self._lock()
+        self._lock.acquire()
         self._renewal.keep(self._name, [self._entries.key])
         try:
             yield
         finally:
             self._renewal.stop()
-            if self._router.ask([("GET", self._lock_key)])[0] == self._token:
-                self._router.ask([("DEL", self._lock_key)])
-
-    def _lock(self) -> None:
-        for _ in range(3):
-            _, owner = self._router.once([("WATCH", self._lock_key), ("GET", self._lock_key)])
-            if isinstance(owner, bytes) and not _died_here(owner):
-                host, pid = _owner(owner)
-                raise UsageError(
-                    f"a recovery named {self._name!r} of this group is at work (process {pid} on {host}, less than "
-                    f"{_LOCK_MS // 1000} s ago): wait for it, or give this one another name"
-                )
-            set_ = ("SET", self._lock_key, self._token, "PX", _LOCK_MS)
-            try:
-                if checked(self._router.once([("MULTI",), set_, ("EXEC",)])[-1]) is not None:
-                    return
-            except routing.Redirected:
-                continue
-        raise UsageError(f"several recoveries named {self._name!r} began at the same time: leave one")
-
-    def _renew_lock(self, router: Router) -> None:
-        (owner,) = router.once([("GET", self._lock_key)])
-        if owner in (None, self._token):
-            router.once([("SET", self._lock_key, self._token, "PX", _LOCK_MS)])
-        else:
-            self._ousted = True
-
-
-def _died_here(owner: bytes) -> bool:
-    """Whether the owner of a lock was a process of this machine that is no more."""
-    host, pid = _owner(owner)
-    if host != socket.gethostname():
-        return False
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return True
-    except (OSError, OverflowError, ValueError):
-        return False
-    return False
-
-
-def _owner(owner: bytes) -> tuple[str, str]:
-    """Machine and process of whoever has a lock; of anything else that was written there, what it says."""
-    text = owner.decode(errors="backslashreplace")
-    host, pid, *_ = [*text.rsplit(":", 2), "?", "?"]
-    return host, pid
-
-
-class SparkDecisions:
-    """The user's function, called over what the recovery holds.
-
-    Args:
-        spark: the session.
-        function: the user's.
-        url: of the server.
-        stream: the stream.
-        group: the group.
-        consumer: who holds the entries.
-        schema: columns of the entries, or None.
-    """
-
-    def __init__(  # noqa: PLR0917 - private
-        self,
-        spark: "SparkSession",
-        function: "Callable[[DataFrame], DataFrame]",
-        url: str,
-        stream: str,
-        group: str,
-        consumer: str,
-        schema: str | None,
-    ) -> None:
-        reader = spark.read.format("millstream").option("url", url).option("stream", stream).option("mode", "group")
-        reader = reader.option("group", group).option("consumer", consumer).option("failOnDataLoss", "false")
-        self._reader = reader if schema is None else reader.schema(f"{schema}, deliveries bigint")
-        self._function = function
-
-    def __call__(self, ids: Sequence[bytes]) -> dict[bytes, EntryDecision]:
-        """The decisions on a slice.
-
-        Raises:
-            UsageError: the function's result is invalid.
-        """
-        from pyspark.sql import DataFrame  # noqa: PLC0415 - slow, and only where a function is called
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as everybody calls it
-
-        result = self._function(self._reader.load())
-        if not isinstance(result, DataFrame):
-            raise UsageError(f"the function gave {type(result).__name__}, and must give a DataFrame of id and verdict")
-        for column in ("id", "verdict"):
-            if column not in result.columns:
-                raise UsageError(f"the function's DataFrame has no column {column!r}, only {', '.join(result.columns)}")
-        reason = F.col("reason").cast("string") if "reason" in result.columns else F.lit(None).cast("string")
-        table = result.select("id", F.col("verdict").cast("string"), reason.alias("reason")).toArrow()
-        columns = (table.column(name).to_pylist() for name in ("id", "verdict", "reason"))
-        return _checked_decisions(set(ids), zip(*columns, strict=True))
-
-
-def _checked_decisions(wanted: set[bytes], rows: Iterable[tuple[Any, ...]]) -> dict[bytes, EntryDecision]:
-    found: dict[bytes, EntryDecision] = {}
-    for ident, word, reason in rows:
-        if word is None:
-            continue
-        if word not in WORDS:
-            raise UsageError(f"the verdict on {ident} is {word!r}: it must be one of {', '.join(WORDS)}, or null")
-        key = str(ident or "").encode()
-        if key not in wanted:
-            raise UsageError(f"there is a verdict on {ident!r}, which the function was not given")
-        decision = EntryDecision(word, reason or "")
-        if found.setdefault(key, decision).word != word:
-            raise UsageError(f"there are two verdicts on {ident}: {found[key].word} and {word}")
-    return found
+            self._lock.release()
