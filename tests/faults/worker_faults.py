@@ -145,7 +145,8 @@ FAULTS = (
         "A crash beside an entry that waits to be alone is not charged to it.",
         "worker/settlement/failure_log.py",
         "FailureLog._uncharging",
-        "return [FenceStep(emulate.recount(group, consumer, part[0].deliveries - 1), part) for part in by_count(entries)]",
+        "return [FenceStep(emulate.recount(group, consumer, part[0].deliveries - 1), part)"
+        " for part in by_count(entries)]",
         "return [FenceStep(emulate.recount(group, consumer, part[0].deliveries), part) for part in by_count(entries)]",
         "tests/worker/subscriber/test_isolation.py::test_after_a_second_crash_each_runs_alone_and_the_others_are_not_charged",
     ),
