@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from millstream.spark.views.source import View
 
 CHOOSING = ("view", "mode")
-"""Options that choose a face, in lower case; the plain read's own options do not have them."""
+"""Options that choose another read than the plain one, in lower case."""
 
 
-def other(raw: Mapping[str, str]) -> "View | GroupMode | None":
+def special_read(raw: Mapping[str, str]) -> "View | GroupMode | None":
     """The view, or the group mode, that is asked for; None for the plain read.
 
     Raises:

@@ -283,7 +283,7 @@ def test_the_sink_waits_while_a_slot_is_being_moved(three: Three, client: Any, m
 
 def group_reader(url: str, **more: str) -> GroupReader:
     """A reader of group mode as the driver has it."""
-    mode = dispatch.other({"url": url, "mode": "group", "group": "g", "queryName": "lake"} | more)
+    mode = dispatch.special_read({"url": url, "mode": "group", "group": "g", "queryName": "lake"} | more)
     assert mode is not None
     made = mode.stream_reader(mode.schema())
     assert isinstance(made, GroupReader)

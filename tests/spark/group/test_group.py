@@ -61,7 +61,7 @@ def reading(server: ServerProcess) -> Iterator[Callable[..., GroupReader]]:
     made: list[GroupReader] = []
 
     def read(**more: str) -> GroupReader:
-        mode = dispatch.other(options(server, **more))
+        mode = dispatch.special_read(options(server, **more))
         assert mode is not None
         reader = mode.stream_reader(mode.schema())
         assert isinstance(reader, GroupReader)
@@ -442,12 +442,12 @@ GOOD = {"url": "redis://h:1/0", "stream": "orders", "mode": "group", "group": "g
 def test_a_wrong_option_of_group_mode_is_named(given: Options, says: str) -> None:
     """In one line, as for every read."""
     with pytest.raises(ConfigError, match=says):
-        dispatch.other(given)
+        dispatch.special_read(given)
 
 
 def test_a_batch_read_of_a_group_is_refused() -> None:
     """It would claim what nobody acknowledges."""
-    mode = dispatch.other(GOOD | {"minIdleTime": "90 s", "fields": "n"})
+    mode = dispatch.special_read(GOOD | {"minIdleTime": "90 s", "fields": "n"})
     assert mode is not None
     assert mode.schema().fieldNames() == ["stream", "id", "timestamp", "n"]
     with pytest.raises(ConfigError, match=r"use spark\.readStream, millstream\.spark\.recover for what"):
@@ -520,6 +520,6 @@ def test_what_a_consumer_holds_is_asked_of_a_group_that_is_there(
 
 def held_by(given: Options) -> None:
     """Plan a read of what a consumer holds."""
-    mode = dispatch.other(given)
+    mode = dispatch.special_read(given)
     assert mode is not None
     mode.reader(mode.schema()).partitions()

@@ -194,9 +194,9 @@ class _ArchiveRun:
         shutil.rmtree(self._scratch, ignore_errors=True)
         query = self._start()
         try:
-            self._attend(query, stop)
+            self._trim_beside(query, stop)
         finally:
-            self._store.close_door()
+            self._store.take_no_more()
             query.stop()
             shutil.rmtree(self._scratch, ignore_errors=True)
         self._store.trim()
@@ -255,7 +255,7 @@ class _ArchiveRun:
             raise UsageError(f"Spark wrote an offset log that is not known here ({lines[0]}): nothing was archived")
         return load(json.loads(lines[2]))
 
-    def _attend(self, query: "StreamingQuery", stop: Callable[[], bool]) -> None:
+    def _trim_beside(self, query: "StreamingQuery", stop: Callable[[], bool]) -> None:
         """Trim beside the query: after each batch, and now and then, as groups move on without new entries."""
         from pyspark.errors import StreamingQueryException  # noqa: PLC0415 - only where Spark runs
 

@@ -156,7 +156,7 @@ class ArchiveStore:
                 self._progress_of(stream)
             self._merge(label)
 
-    def close_door(self) -> None:
+    def take_no_more(self) -> None:
         """Take no further batch; returns when the one under way is taken."""
         with self.busy:
             self._closed = True

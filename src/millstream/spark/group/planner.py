@@ -57,7 +57,7 @@ class GroupPlanner:
         self._taken = 0
         self.report: dict[str, Any] = {}
 
-    def greet(self) -> None:
+    def connect(self) -> None:
         """Make the first contact, which fails at once where later ones are tried again.
 
         Raises:

@@ -5,7 +5,7 @@
     millstream:spark:progress       stream: an entry when a query starts and ends, and one a second at most while it
                                     goes on; trimmed to about 10,000 entries
     millstream:spark:queries        hash: query id -> JSON, the last that is known of it; gone 30 days after it
-    millstream:spark:driver:<id>    string, gone soon after the driver's last beat
+    millstream:spark:driver:<id>    string, gone soon after the driver's last heartbeat
 
 A driver that was killed says nothing more: a query that should run and has no driver is shown as ``gone``.
 """
@@ -31,9 +31,9 @@ QUERIES = f"{PREFIX}queries"
 HISTORY = 10_000
 """Entries of the stream, about."""
 
-BEAT = 5.0
+HEARTBEAT_SECONDS = 5.0
 TTL_MS = 20_000
-"""Seconds between two beats of a driver, and milliseconds for which it counts as alive after the last."""
+"""Seconds between two heartbeats of a driver, and milliseconds for which it counts as alive after the last."""
 
 FORGET_MS = 30 * 86_400_000
 
