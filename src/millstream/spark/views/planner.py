@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from millstream.spark.options.read import Options
 
 _KEYS_A_TASK = 500
+"""Streams whose groups or consumers one task asks for, at most."""
 _SUMMARY_PAGE = 1000
+"""Groups whose summaries are asked for in one go."""
 
 
 def plan(kind: str, parsed: "Options") -> list[ViewPartition]:
@@ -63,7 +65,11 @@ def _dead_letter_streams(info: StreamInfo, parsed: "Options") -> list[str]:
 
 
 def _pending(router: Router, keys: Sequence[str]) -> Iterator[tuple[bytes, Range]]:
-    """Each group with pending entries, and the ids they lie between."""
+    """Each group with pending entries, and the ids they lie between.
+
+    XPENDING's summary has both, and costs the server the same however many are pending; the entries themselves are for
+    the tasks to ask for. A group that is gone between the two questions has nothing to show.
+    """
     groups: list[tuple[str, bytes]] = []
     for key, reply in zip(keys, router.ask([("XINFO", "GROUPS", key) for key in keys]), strict=True):
         if not absent(reply):
@@ -79,6 +85,7 @@ def _pending(router: Router, keys: Sequence[str]) -> Iterator[tuple[bytes, Range
 
 
 def _split(wholes: list[tuple[bytes, Range]], parsed: "Options") -> list[ViewPartition]:
+    """The shares of some ranges of ids, cut as those of a plain read are: by how many entries each has."""
     total = sum(whole.rows for _, whole in wholes)
     found = []
     for group, whole in wholes:

@@ -55,6 +55,7 @@ def read(kind: str, parsed: "Options", schema: "StructType", part: ViewPartition
 
 
 def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """A column of Python values, as Arrow has it; text goes the same way as that of a plain read."""
     if pa.types.is_string(kind):
         return optional_strings(
             [value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value for value in values]
@@ -85,6 +86,7 @@ def _groups(router: Router, part: ViewPartition) -> Iterator[Rows]:
 
 
 def _consumers(router: Router, part: ViewPartition) -> Iterator[Rows]:
+    # The groups are asked for again by each task: the driver knows streams only, which are fewer.
     for page in _groups(router, part):
         places = [(row[0], row[1]) for row in page]
         replies = router.ask([("XINFO", "CONSUMERS", key, group) for key, group in places])
@@ -103,6 +105,7 @@ def _pending(router: Router, part: ViewPartition) -> Iterator[Rows]:
         if absent(reply):
             return
         rows = checked(reply)
+        # When an entry was delivered is its idle time before now, by the server's own clock.
         ms = int(checked(now)[0]) * 1000 + int(now[1]) // 1000
         yield [
             (key, part.group, consumer, ident, int(ident.partition(b"-")[0]), idle, deliveries, ms - idle or None)
