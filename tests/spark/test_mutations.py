@@ -37,7 +37,7 @@ from millstream.spark.connection.connection import pack as packed
 from millstream.spark.model import claims, offsets
 from millstream.spark.model.offsets import Id, Position
 from millstream.spark.monitoring import store
-from millstream.spark.recovery.recover import _died_here
+from millstream.spark.recovery.lock import _died_here
 from millstream.spark.views.columns import COLUMNS
 from millstream.spark.views.reader import _array, _letter
 from millstream.spark.write.commit_record import CommitRecord

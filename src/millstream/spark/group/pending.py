@@ -29,6 +29,7 @@ HELD_PART = 25_000
 """Entries of one part of what a consumer holds."""
 
 _GAPS = 1000
+"""Questions, each whether anything lies between two entries, that are sent in one go."""
 
 
 @dataclass
@@ -96,7 +97,10 @@ class PendingEntries:
         return self.as_runs(ids)
 
     def as_runs(self, ids: Sequence[Id]) -> list[Run]:
-        """Entries by their ids as runs: the server is asked what lies between them."""
+        """Entries by their ids as runs: the server is asked what lies between them.
+
+        What lies between two pending entries may be others' or acknowledged, and a run that held it would be read too.
+        """
         between: list[Command] = [
             ("XRANGE", self.key, f"({low}", f"({high}", "COUNT", 1) for low, high in pairwise(ids)
         ]
@@ -124,7 +128,10 @@ class PendingEntries:
         return found
 
     def hand_over(self, old: str, new: str) -> None:
-        """Give what one consumer holds to another; delivery counts stay."""
+        """Give what one consumer holds to another; delivery counts stay.
+
+        By JUSTID, since no task has seen these entries: a count of deliveries that were none would make dead letters.
+        """
         for page in self.pending(old):
             ids = [row[0] for row in page]
             checked(self._router.ask([("XCLAIM", self.key, self.group, new, 0, *ids, "JUSTID")])[0])

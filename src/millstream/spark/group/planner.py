@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("millstream.spark")
 
 _FIRST_PAGE = 200
+"""Entries of the first claim: their size is not known yet, and they pass by the driver."""
 _STALE_MOST = 1000
 """Stale entries of one batch and stream: they lie apart, and the offset has to name each."""
 
