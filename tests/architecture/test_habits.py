@@ -52,8 +52,6 @@ def test_public_functions_explain_their_arguments(project: dict[str, list[Module
 
 # Names that several classes have; each with its reason, or until somebody renames one of them.
 SAME_NAME = {
-    "EmbeddedConnection": "for redis-py's two kinds of clients, the names of which differ by their module only too",
-    "EmbeddedPool": "the same",
     "StreamSub": "FastStream's name for it, which compat has for users who come from there",
     **dict.fromkeys(["Consumer", "Doing", "Group", "Manifest", "Outcome", "Part", "Place"], "not renamed yet"),
     **dict.fromkeys(["Record", "Recovery", "Runner", "Settings", "State", "Stats"], "not renamed yet"),
