@@ -14,6 +14,7 @@ import pytest
 import redis
 from click.testing import CliRunner
 
+from millstream import failpoints
 from millstream.cli.main import main
 from millstream.client.dead_letter.letter import unpack
 from millstream.errors import ConfigError, UsageError
@@ -250,6 +251,25 @@ def test_what_others_claim_meanwhile_is_left_to_them(server: ServerProcess, clie
     finally:
         made.close()
     assert {held for held, _ in pending(client).values()} == {b"thief"}
+
+
+def test_what_a_worker_claimed_stays_its_own_though_the_entry_was_deleted(
+    server: ServerProcess, client: redis.Redis
+) -> None:
+    """It may be about to write its dead letter, for which the entry must be pending: our XACK would lose it."""
+    ids = leave(client, 10)
+
+    def claimed_and_deleted() -> None:
+        client.xclaim("s", "g", "thief", 0, ids[:2], justid=True)
+        client.xdel("s", *ids[:4])
+
+    failpoints.on("settling", claimed_and_deleted)
+    try:
+        found = recover(None, server.url, "s", "g", "30m", verdict="dead")
+    finally:
+        failpoints.clear()
+    assert found == RecoveryCounts(dead=6, deleted=2, taken=2)
+    assert pending(client) == {ids[0]: (b"thief", 1), ids[1]: (b"thief", 1)}
 
 
 def test_an_entry_is_dead_once_whoever_else_writes(

@@ -182,7 +182,10 @@ class Settler:
         """Set entries aside; those that are no longer in the stream have nothing to keep, and are acknowledged."""
         rows = self._asker.ask([("XRANGE", self._stream, ident, ident) for ident in reasons])
         fields = {ident: row[0][1] for ident, row in zip(reasons, map(checked, rows), strict=True) if row}
-        counts.deleted += self._ack([ident for ident in reasons if ident not in fields])
+        gone = [ident for ident in reasons if ident not in fields]
+        ours = self._mine(gone) if gone else []  # a worker that has claimed one meanwhile still has its fields
+        counts.taken += len(gone) - len(ours)
+        counts.deleted += self._ack(ours)
         entries = [
             _Dying(ident, deliveries[ident], self._letter(ident, flat, deliveries[ident], reasons[ident]))
             for ident, flat in fields.items()
