@@ -26,7 +26,7 @@ from millstream.errors import UsageError
 from millstream.spark.connection import routing
 from millstream.spark.connection.retry import lost_contact
 from millstream.spark.connection.router import Router, checked
-from millstream.spark.group.pending import PAGE, Holdings
+from millstream.spark.group.pending import PAGE, PendingEntries
 from millstream.spark.model.offsets import parse_id
 
 if TYPE_CHECKING:
@@ -97,7 +97,9 @@ class Settler:
         dead: the dead-letter stream.
     """
 
-    def __init__(self, asker: Router, holdings: Holdings, consumer: str, capabilities: Capabilities, dead: str) -> None:
+    def __init__(
+        self, asker: Router, holdings: PendingEntries, consumer: str, capabilities: Capabilities, dead: str
+    ) -> None:
         self._asker = asker
         self._holdings = holdings
         self._consumer = consumer
