@@ -300,6 +300,25 @@ FAULTS = (
         "tests/worker/model/test_lifecycle.py::test_a_second_outcome_is_an_error_that_says_so",
     ),
     Fault(
+        "letters-need-a-right-to-type",
+        "The rights that docs/server.md gives a worker are enough for dead letters.",
+        "client/dead_letter/transaction.py",
+        "DeadLetterTransaction._ours",
+        "_check([watched, *pending])",
+        "_check([watched, kind, *pending])",
+        "tests/client/dead_letter/test_transaction.py::test_a_user_who_may_not_ask_for_the_type_writes_letters",
+    ),
+    Fault(
+        "recovery-acks-what-others-hold",
+        "An entry that a worker has claimed stays its own, though it was deleted from the stream.",
+        "spark/recovery/settle.py",
+        "Settler._write_letters",
+        "ours = self._mine(gone) if gone else []",
+        "ours = gone",
+        "tests/spark/recovery/test_recovery.py"
+        "::test_what_a_worker_claimed_stays_its_own_though_the_entry_was_deleted[millstream]",
+    ),
+    Fault(
         "put-back-twice",
         "A dead letter that two operators put back at once is put back once.",
         "client/dead_letter/put_back.py",
