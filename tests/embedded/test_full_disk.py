@@ -122,6 +122,19 @@ def test_too_little_space_refuses_before_a_write_fails(held: Held) -> None:
 
 
 @FSYNC
+def test_space_is_looked_at_again_though_nobody_asks(held: Held) -> None:
+    """A store that was opened on a disk with too little space takes the first write that comes when there is more."""
+    held.lease.give_up()
+    held.disk.space = 1000
+    held.store = held.lease.store()
+    assert held.store.node.journal.outage is not None
+    held.disk.space = None
+    eventually(lambda: held.store.node.journal.outage is None, what="writes are taken again")
+    with millstream.connect(held.url) as client:
+        assert client.set("word", "x")
+
+
+@FSYNC
 def test_a_floor_that_is_lowered_counts_at_once(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever sets it need not wait for the next look."""
     monkeypatch.setattr(DiskGuard, "delay", lambda _: 1000.0)
