@@ -121,10 +121,7 @@ class Store:
         self._alarm: float | None = None  # monotonic seconds at which the background thread wakes by itself
         self.node = self._open(place.directory, disk)
         self._describe()
-        with self._guard:
-            self._commit()
-            if self._durable is not None and self._durable.commit.next_due() is not None:
-                self._wake()  # the disk takes no writes: it is looked at again though nobody sends a command
+        self._look_at_disk()
 
     def _open(self, directory: "Path | None", disk: "Disk | None") -> Node:
         if directory is None:
@@ -146,6 +143,13 @@ class Store:
         self._durable = _Durable(log_, disk_guard, rewriter, commit, recovered)
         self.gate = commit.gate
         return node
+
+    def _look_at_disk(self) -> None:
+        """Look at the free space before anything is written; if it is too little, again, though nobody asks."""
+        with self._guard:
+            self._commit()
+            if self._durable is not None and self._durable.commit.next_due() is not None:
+                self._wake()
 
     def _describe(self) -> None:
         around = self.node.surroundings
