@@ -123,6 +123,8 @@ class Store:
         self._describe()
         with self._guard:
             self._commit()
+            if self._durable is not None and self._durable.commit.next_due() is not None:
+                self._wake()  # the disk takes no writes: it is looked at again though nobody sends a command
 
     def _open(self, directory: "Path | None", disk: "Disk | None") -> Node:
         if directory is None:
@@ -250,7 +252,6 @@ class Store:
 
     def _drop(self, channel: Channel) -> None:
         if self._channels.pop(channel.session.id, None) is not None:
-            self.gate.holders.pop(channel, None)
             self.node.sessions.close(channel.session)
 
     # ------------------------------------------------------------------ after commands
