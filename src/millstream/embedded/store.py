@@ -27,7 +27,7 @@ from millstream.embedded.channel import Channel, Sink
 from millstream.embedded.guard import Guard, be_helper
 from millstream.errors import DiskFullError, StorageError, UsageError
 from millstream.node.durability.disk_guard import DiskGuard, default_floor
-from millstream.node.durability.group_commit import Fsync, GroupCommit, Report, Step, perform, perform_in_thread
+from millstream.node.durability.group_commit import CommitStep, Fsync, GroupCommit, Report, perform, perform_in_thread
 from millstream.node.durability.held_replies import ReplyGate
 from millstream.node.facts import log_facts
 from millstream.node.log.rewriting import Rewriter
@@ -277,7 +277,7 @@ class Store:
             self._durable.rewriter.consider()
         self._set_alarm()
 
-    def _commit(self) -> Step | None:
+    def _commit(self) -> CommitStep | None:
         """Carry out the steps of the group commit that are quick; the next one if it waits for the disk."""
         kept = self._durable
         if kept is None:
@@ -360,7 +360,7 @@ class Store:
             self._alarm = self._next_due()
             return None if self._alarm is None else max(self._alarm - time.monotonic(), 0.0)
 
-    def _perform(self, step: Step, kept: _Durable) -> None:
+    def _perform(self, step: CommitStep, kept: _Durable) -> None:
         """Write or sync outside the guard, so that commands go on meanwhile."""
         report = perform_in_thread(step, kept.log, kept.disk_guard)
         with self._guard:

@@ -41,7 +41,7 @@ SYNC_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Step:
+class CommitStep:
     """What is to be done next; there are four, the class's own.
 
     No ``Enum``: some ten times a turn of the loop one is named, and CPython 3.11 looks up its members ten times as
@@ -55,16 +55,16 @@ class Step:
     text: str
     in_thread: bool
 
-    WRITE: ClassVar["Step"]
-    MEASURE: ClassVar["Step"]
-    SYNC: ClassVar["Step"]
-    WRITE_AND_SYNC: ClassVar["Step"]
+    WRITE: ClassVar["CommitStep"]
+    MEASURE: ClassVar["CommitStep"]
+    SYNC: ClassVar["CommitStep"]
+    WRITE_AND_SYNC: ClassVar["CommitStep"]
 
 
-Step.WRITE = Step("write", in_thread=False)
-Step.MEASURE = Step("look at the free space", in_thread=False)
-Step.SYNC = Step("sync", in_thread=True)
-Step.WRITE_AND_SYNC = Step("write and sync", in_thread=True)
+CommitStep.WRITE = CommitStep("write", in_thread=False)
+CommitStep.MEASURE = CommitStep("look at the free space", in_thread=False)
+CommitStep.SYNC = CommitStep("sync", in_thread=True)
+CommitStep.WRITE_AND_SYNC = CommitStep("write and sync", in_thread=True)
 
 
 @dataclass(slots=True)
@@ -78,13 +78,13 @@ class Report:
         error: why it failed, None if it did not.
     """
 
-    step: Step
+    step: CommitStep
     position: int = 0
     free: int | None = None
     error: StorageError | None = None
 
 
-def perform(step: Step, log: "Log", guard: DiskGuard) -> Report:
+def perform(step: CommitStep, log: "Log", guard: DiskGuard) -> Report:
     """Carry out a step; the one place where group commit touches the disk.
 
     Args:
@@ -95,18 +95,18 @@ def perform(step: Step, log: "Log", guard: DiskGuard) -> Report:
     position = 0
     free: int | None = None
     try:
-        if step is Step.WRITE or step is Step.WRITE_AND_SYNC:
+        if step is CommitStep.WRITE or step is CommitStep.WRITE_AND_SYNC:
             position = log.write()
-        if step is Step.SYNC or step is Step.WRITE_AND_SYNC:
+        if step is CommitStep.SYNC or step is CommitStep.WRITE_AND_SYNC:
             position = log.sync()
-        if step is not Step.WRITE:
+        if step is not CommitStep.WRITE:
             free = guard.measure()
     except StorageError as error:
         return Report(step, error=error)
     return Report(step, position, free)
 
 
-def perform_in_thread(step: Step, log: "Log", guard: DiskGuard) -> Report:
+def perform_in_thread(step: CommitStep, log: "Log", guard: DiskGuard) -> Report:
     """:func:`perform`, where nobody else would see what it raises: no reply may be released after it.
 
     Args:
@@ -166,18 +166,20 @@ class GroupCommit:
             and not self._guard.is_full
         )
 
-    def next_step(self, now: float) -> Step | None:
+    def next_step(self, now: float) -> CommitStep | None:
         """What is to be done now; None for nothing, or until the step that is under way has ended."""
         if self.is_busy or self.failure is not None:
             return None
         if self._retry_at is not None and now >= self._retry_at:
-            return Step.WRITE_AND_SYNC  # whatever the policy: a disk that was full is not to keep the shell waiting
+            return (
+                CommitStep.WRITE_AND_SYNC
+            )  # whatever the policy: a disk that was full is not to keep the shell waiting
         if self.has_group:
-            return Step.WRITE_AND_SYNC if self._policy == "always" else Step.WRITE
+            return CommitStep.WRITE_AND_SYNC if self._policy == "always" else CommitStep.WRITE
         if not self._is_measured and (self._guard.is_near or now >= self._measure_at):
-            return Step.MEASURE
+            return CommitStep.MEASURE
         if self.sync_at is not None and now >= self.sync_at:
-            return Step.SYNC
+            return CommitStep.SYNC
         return None
 
     def next_due(self) -> float | None:
@@ -202,10 +204,10 @@ class GroupCommit:
 
     # ------------------------------------------------------------------ what became of it
 
-    def begin(self, step: Step) -> None:
+    def begin(self, step: CommitStep) -> None:
         """A step is under way in the thread; no other is due until :meth:`done`."""
         self.is_busy = True
-        if step is Step.WRITE_AND_SYNC:
+        if step is CommitStep.WRITE_AND_SYNC:
             self._retry_at = None
 
     def done(self, report: Report, now: float) -> bool:
@@ -216,7 +218,7 @@ class GroupCommit:
             self.fail(report.error, now)
             return self.gate.released > before
         self.gate.released = max(before, report.position)  # a sync stores no more than what was released when written
-        if report.step is Step.WRITE:
+        if report.step is CommitStep.WRITE:
             self._is_measured = False
             if self._policy == "everysec" and self.sync_at is None:
                 self.sync_at = now + self._sync_seconds
