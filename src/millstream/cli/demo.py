@@ -43,7 +43,7 @@ def demo(rows: int | None, url: str | None, out: Path, *, kill_server: bool, kee
     Examples:
       millstream demo                                  the whole year
       millstream demo --rows 20000                     the first weeks, in under a minute
-      millstream demo --kill-server                    the server too is killed in the midst of it
+      millstream demo --kill-server                    the server is killed too, half-way
       millstream demo --url redis://127.0.0.1:6379     the same against Redis, under keys of its own
 
     Exit code: 0 if every check holds, 1 if one fails or the run breaks, 2 if it cannot start (what is missing is said

@@ -37,8 +37,8 @@ def _choices(command: Command) -> Command:
                 "--stream", "patterns", multiple=True, metavar="PATTERN", help="Only keys like this (as SCAN MATCH)."
             ),
             click.option("--db", type=click.IntRange(0), metavar="N", help="Database of SOURCE, instead of the URL's."),
-            click.option("--replace", is_flag=True, help="Overwrite streams that TARGET has already."),
-            click.option("--skip-existing", is_flag=True, help="Leave streams alone that TARGET has already."),
+            click.option("--replace", is_flag=True, help="Overwrite streams that the target has already."),
+            click.option("--skip-existing", is_flag=True, help="Leave streams alone that the target has already."),
             click.option(
                 "--way",
                 type=click.Choice(["auto", "dump", "commands"]),

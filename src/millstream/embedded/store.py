@@ -121,8 +121,7 @@ class Store:
         self._alarm: float | None = None  # monotonic seconds at which the background thread wakes by itself
         self.node = self._open(place.directory, disk)
         self._describe()
-        with self._guard:
-            self._commit()
+        self._look_at_disk()
 
     def _open(self, directory: "Path | None", disk: "Disk | None") -> Node:
         if directory is None:
@@ -144,6 +143,13 @@ class Store:
         self._durable = _Durable(log_, disk_guard, rewriter, commit, recovered)
         self.gate = commit.gate
         return node
+
+    def _look_at_disk(self) -> None:
+        """Look at the free space before anything is written; if it is too little, again, though nobody asks."""
+        with self._guard:
+            self._commit()
+            if self._durable is not None and self._durable.commit.next_due() is not None:
+                self._wake()
 
     def _describe(self) -> None:
         around = self.node.surroundings
@@ -250,7 +256,6 @@ class Store:
 
     def _drop(self, channel: Channel) -> None:
         if self._channels.pop(channel.session.id, None) is not None:
-            self.gate.holders.pop(channel, None)
             self.node.sessions.close(channel.session)
 
     # ------------------------------------------------------------------ after commands

@@ -41,7 +41,7 @@ _CODES = {"ok": OK, "note": OK, "warning": FAILED, "problem": PROBLEM}
 def doctor(target: str | None, pending_older: str, streams: int, form: str) -> None:
     """Find what is wrong, why it matters, and what to do next.
 
-    Without TARGET: this machine (versions, libraries, limits). With a data directory: also its disk (file system,
+    Without an argument: this machine (versions, libraries, limits). With a data directory: also its disk (file system,
     space, measured speed of fsync), who uses it, and whether its log is whole. With the URL of a server (redis://,
     rediss://, unix://), Millstream or Redis: whether it answers, what it can do, settings that lose events (eviction,
     no append-only file, fsync), pending entries and consumers that nobody looks after, groups whose lag is not known,

@@ -56,7 +56,7 @@ def _assignments(ctx: click.Context, param: click.Parameter, values: tuple[str, 
     type=click.Choice(["always", "everysec", "no"]),
     default="always",
     show_default=True,
-    help="When writes reach the disk: before they are acknowledged, within about a second, or when the kernel likes.",
+    help="When writes reach the disk: before they are acknowledged, within about a second, or when the kernel does.",
 )
 @click.option("--maxclients", type=click.IntRange(1), help="Most connections at a time.  [default: 10000]")
 @click.option(

@@ -67,7 +67,7 @@ is in the letter again if it dies again. It is a new entry at the stream's end, 
 other groups acknowledge it and run nothing. With --all-groups every group runs it. Readers that are none of our
 workers, Spark or your own programs, get it either way.
 
-Name letters by ID, or choose them by options, or say --all.
+Name letters by ID, or choose them by options, or say --all: then it asks first.
 
 \b
 Examples:

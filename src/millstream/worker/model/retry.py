@@ -11,7 +11,7 @@ is kept beside the stream, and :func:`course` says from both how an entry that c
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal
+from typing import Literal, get_args
 
 from millstream import times
 from millstream.errors import ConfigError
@@ -44,8 +44,8 @@ class Retry:
             object.__setattr__(self, name, times.configured(f"Retry({name}=", getattr(self, name), "s"))
         if float(self.base) < 0 or float(self.max_delay) < 0:
             raise ConfigError("Retry(base=, max_delay=) are seconds and cannot be negative")
-        if self.backoff not in ("exponential", "linear", "constant"):
-            raise ConfigError(f"Retry(backoff={self.backoff!r}): one of exponential, linear, constant")
+        if self.backoff not in get_args(Backoff):
+            raise ConfigError(f"Retry(backoff={self.backoff!r}): one of {', '.join(get_args(Backoff))}")
 
     def delay(self, deliveries: int, chance: float) -> float:
         """Seconds to wait after the ``deliveries``-th delivery failed; ``chance`` is in [0, 1)."""
