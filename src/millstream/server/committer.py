@@ -189,7 +189,9 @@ class Committer:
         asked, self._asked = self._asked, []
         for job, done in asked:
             self._ask(job, done)
-        self._turn()
+        if not self._turn_scheduled:
+            self._turn_scheduled = True
+            self._loop.call_soon(self._turn)
 
     # ------------------------------------------------------------------ in the thread
 
