@@ -108,6 +108,23 @@ def test_full_disk_holds_refuses_and_goes_on(held: Held) -> None:
         assert again.xlen("s") == 1
 
 
+@pytest.mark.parametrize("fsync", ["everysec", "no"])
+def test_waitaof_says_that_the_disk_is_full(held: Held) -> None:
+    """It cannot bring to the disk what the disk refuses, which is no defect of ours: the answer is that of SAVE."""
+    with millstream.connect(held.url) as client:
+        client.set("word", "x")
+        held.disk.full = True
+        writer = threading.Thread(target=lambda: client.append("word", "y"))
+        writer.start()
+        eventually(lambda: held.store.node.journal.is_holding)
+        for command in (["SAVE"], ["WAITAOF", 1, 0, 0]):
+            with pytest.raises(redis.ResponseError, match=f"{REFUSED}.*No space left on device"):
+                client.execute_command(*command)
+        held.disk.full = False
+        writer.join()
+        assert client.execute_command("WAITAOF", 1, 0, 0) == [1, 0]
+
+
 @FSYNC
 def test_too_little_space_refuses_before_a_write_fails(held: Held) -> None:
     """Below the floor nothing is held; a write is taken again when there is more."""
@@ -119,6 +136,19 @@ def test_too_little_space_refuses_before_a_write_fails(held: Held) -> None:
         assert client.info("persistence")["millstream_disk_state"] == "low"
         held.disk.space = None
         eventually(lambda: not refused(client))
+
+
+@FSYNC
+def test_space_is_looked_at_again_though_nobody_asks(held: Held) -> None:
+    """A store that was opened on a disk with too little space takes the first write that comes when there is more."""
+    held.lease.give_up()
+    held.disk.space = 1000
+    held.store = held.lease.store()
+    assert held.store.node.journal.outage is not None
+    held.disk.space = None
+    eventually(lambda: held.store.node.journal.outage is None, what="writes are taken again")
+    with millstream.connect(held.url) as client:
+        assert client.set("word", "x")
 
 
 @FSYNC

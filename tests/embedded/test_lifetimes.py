@@ -11,6 +11,7 @@ import redis
 
 import millstream
 from millstream.embedded import guard
+from millstream.embedded.channel import Channel
 from millstream.embedded.guard import Guard, outside
 from millstream.errors import ConfigError, UsageError
 from millstream.persistence.log import Log
@@ -20,6 +21,11 @@ from support.waiting import eventually
 def store_threads() -> int:
     """Threads of stores that run."""
     return sum(thread.name == "millstream-embedded" for thread in threading.enumerate())
+
+
+def channels() -> int:
+    """Connections to stores that are in memory, closed ones too."""
+    return sum(type(found) is Channel for found in gc.get_objects())
 
 
 def test_memory_without_a_name_is_private() -> None:
@@ -116,6 +122,23 @@ def test_dropped_client_is_a_closed_one(tmp_path: Path) -> None:
     log, _ = Log.open(tmp_path)
     log.close()
     assert store_threads() == 0
+
+
+def test_closed_connection_is_freed_without_the_collector() -> None:
+    """A connection that was closed is in no cycle, so its buffers go at once, however rarely the collector runs."""
+    with millstream.connect("memory://freed") as client:
+        client.ping()
+        gc.collect()
+        before = channels()
+        gc.disable()
+        try:
+            with millstream.connect("memory://freed") as other:
+                other.set("word", "x")
+                assert channels() == before + 1
+            del other
+            assert channels() == before
+        finally:
+            gc.enable()
 
 
 def test_close_wakes_who_waits() -> None:

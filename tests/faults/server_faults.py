@@ -42,8 +42,8 @@ FAULTS = (
         "Under always a reply waits for the sync, not for the write.",
         "node/durability/group_commit.py",
         "GroupCommit.next_step",
-        "return Step.WRITE_AND_SYNC if self._policy == 'always' else Step.WRITE",
-        "return Step.WRITE",
+        "return CommitStep.WRITE_AND_SYNC if self._policy == 'always' else CommitStep.WRITE",
+        "return CommitStep.WRITE",
         f"{COMMITTER}::test_always_releases_after_the_sync",
     ),
     Fault(
@@ -54,7 +54,7 @@ FAULTS = (
         "before = self.gate.released",
         """
         before = self.gate.released
-        if report.step is Step.WRITE:
+        if report.step is CommitStep.WRITE:
             self.gate.released = self._log.appended
         """,
         f"{COMMITTER}::test_others_release_nothing_that_is_not_written",
@@ -113,7 +113,7 @@ FAULTS = (
         "A stop brings everything to the disk first.",
         "server/committer.py",
         "Committer.close",
-        "self._start(Step.WRITE_AND_SYNC)",
+        "self._start(CommitStep.WRITE_AND_SYNC)",
         "",
         f"{COMMITTER}::test_closing_leaves_nothing_behind_for_the_next_turn",
     ),

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from millstream.clock import SystemClock
 from millstream.errors import DiskError, DiskFullError
 from millstream.node.durability.disk_guard import DiskGuard
-from millstream.node.durability.group_commit import SYNC_SECONDS, Fsync, GroupCommit, Report, Step, perform
+from millstream.node.durability.group_commit import SYNC_SECONDS, CommitStep, Fsync, GroupCommit, Report, perform
 from millstream.node.durability.outage import Outage
 from millstream.node.log import codec
 
@@ -65,7 +65,7 @@ class GroupCommits(RuleBasedStateMachine):
     def start(self, policy: Fsync, space: int) -> None:
         self.log, self.now, self.policy = PositionLog(), 0.0, policy
         self.log.space = space
-        self.thread: Step | None = None
+        self.thread: CommitStep | None = None
         self.refusing: Outage | None = None
         self.floor = 0
         self.guard = DiskGuard(self.log, self, lambda: self.floor, SystemClock())

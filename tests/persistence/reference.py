@@ -145,7 +145,7 @@ class Caller:
 
     def rewrite(self) -> Iterator[str]:
         """The steps of a rewriting; records are their own snapshot here, so that what is recovered can be compared."""
-        self.step = "begin"
+        self.step = "begin the rewriting"
         rewrite = self.log.begin_rewrite()
         if rewrite is None:
             return
@@ -159,7 +159,7 @@ class Caller:
                 self.log.remove_obsolete()
             return
         yield "commit"
-        self.step = "commit"  # if the snapshot cannot be read, the log is not poisoned
+        self.step = "commit the rewriting"  # if the snapshot cannot be read, the log is not poisoned
         self.log.commit_rewrite(rewrite)
         self.rewritten += 1
         yield "remove"

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import millstream.spark
 from millstream.spark.source import MillstreamSource, StreamReader
-from millstream.spark.write import commit as publishing
 from millstream.spark.write import staging
+from millstream.spark.write.publish import PiecePublisher
 from millstream.spark.write.sink import Staged, StreamSink
 
 if TYPE_CHECKING:
@@ -56,16 +56,16 @@ class KilledReader(StreamReader):
         """Publishes what ``start`` shows to be done."""
         done = newest("commits")
         die_at("before publishing", done)
-        survey = self._plan()._survey
-        real = type(survey).publish
+        streams = self._plan()._streams
+        real = type(streams).publish
 
         def publish(group: str, places: dict[str, Any]) -> list[str]:
             for key in sorted(places):
-                real(survey, group, {key: places[key]})
+                real(streams, group, {key: places[key]})
                 die_at("publishing", done)
             return []
 
-        survey.publish = publish  # type: ignore[method-assign] # this one object's
+        streams.publish = publish  # type: ignore[method-assign] # this one object's
         return super().latestOffset(start, limit)
 
 
@@ -80,14 +80,14 @@ class KilledSink(StreamSink):
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Dies before, amid and after it."""
         die_at("before commit", batchId)
-        real = publishing.Publisher._step
+        real = PiecePublisher._step
 
-        def step(self: publishing.Publisher, part: Any, number: int, *rest: Any) -> Any:
+        def step(self: PiecePublisher, part: Any, number: int, *rest: Any) -> Any:
             if number == 2:
                 die_at("between pieces", batchId)
             return real(self, part, number, *rest)
 
-        publishing.Publisher._step = step  # type: ignore[method-assign] # in this process, which is about to die
+        PiecePublisher._step = step  # type: ignore[method-assign] # in this process, which is about to die
         super().commit(messages, batchId)
         die_at("after commit", batchId)
 

@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 from millstream.client.dead_letter.letter import DeadLetter, pack, take_history
 from millstream.errors import MillstreamError
 from millstream.spark.archiving import manifest
-from millstream.spark.archiving.manifest import DataFile, Manifest, Place
+from millstream.spark.archiving.manifest import ArchiveManifest, ArchivePosition, DataFile
 from millstream.spark.arrow.columns import Layout
 from millstream.spark.arrow.decode import decode_parsed
 from millstream.spark.arrow.decode_uniform import decode_uniform
@@ -37,7 +37,7 @@ from millstream.spark.connection.connection import pack as packed
 from millstream.spark.model import claims, offsets
 from millstream.spark.model.offsets import Id, Position
 from millstream.spark.monitoring import store
-from millstream.spark.recovery.recover import _died_here
+from millstream.spark.recovery.lock import _died_here
 from millstream.spark.views.columns import COLUMNS
 from millstream.spark.views.reader import _array, _letter
 from millstream.spark.write.commit_record import CommitRecord
@@ -84,7 +84,9 @@ def mutated(random_: random.Random, good: bytes) -> bytes:
 
 _AT = {"s": Position(Id(1, 0), 1, Id(9, 0), 9, 2)}
 _CLAIM = claims.Claim("g", "q", 3, {"s": (claims.Run(Id(1, 0), Id(4, 0), 4),)})
-_MANIFEST = Manifest(7, {"s": Place(Id(9, 0), 9)}, (DataFile("stream=s/a.parquet", "s", Id(1, 0), Id(9, 0), 9, 100),))
+_MANIFEST = ArchiveManifest(
+    7, {"s": ArchivePosition(Id(9, 0), 9)}, (DataFile("stream=s/a.parquet", "s", Id(1, 0), Id(9, 0), 9, 100),)
+)
 _RECORD = CommitRecord(4, (Part("s", "millstream:sink:k", 2, 9, "1-0", "9-0"),))
 _QUERY = store.NEW | {"id": "i", "driver": "d", "state": "running", "at_ms": 5, "lag": 3}
 _DEATH = {"id": "1-0", "group": "g", "consumer": "c", "deliveries": 2, "reason": "error", "error": "x", "died_ms": 5}

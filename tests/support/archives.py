@@ -2,7 +2,7 @@
 
 ``python -m support.archives URL DIR STREAM...`` archives and trims until it has passed over what was there, as
 ``millstream archive --once`` does, with Spark's part done in place: the reader plans and reads as in Spark, and the
-keeper takes the batches.
+store takes the batches.
 """
 
 import json
@@ -18,7 +18,7 @@ from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, St
 
 from millstream.spark.archiving.directory import Folder
 from millstream.spark.archiving.files import read_pages, write_files
-from millstream.spark.archiving.store import Keeper, Settings
+from millstream.spark.archiving.store import ArchiveSettings, ArchiveStore
 from millstream.spark.arrow.page import Want
 from millstream.spark.model.offsets import MAX_PART, ZERO, Id, load
 from millstream.spark.source import MillstreamSource, StreamReader
@@ -35,11 +35,11 @@ Entry = tuple[str, tuple[tuple[bytes, bytes], ...]]
 """An id, and the fields in their order."""
 
 
-def archive_once(settings: Settings, *, label: str = "x") -> Keeper:
-    """One job over what is there now; its keeper, whose archive is closed."""
-    keeper = Keeper(settings)
-    with keeper.open():
-        places = keeper.manifest.places
+def archive_once(settings: ArchiveSettings, *, label: str = "x") -> ArchiveStore:
+    """One job over what is there now; its store, whose archive is closed."""
+    store = ArchiveStore(settings)
+    with store.open():
+        places = store.manifest.places
         starts: dict[str, Any] = {
             stream: places[stream].raw if stream in places else "earliest" for stream in settings.streams
         }
@@ -60,12 +60,12 @@ def archive_once(settings: Settings, *, label: str = "x") -> Keeper:
             def write(root: Path, name: str, parts: Any = parts) -> Any:
                 return [file for part in parts for file in write_files(root, name, reader.read(part))]
 
-            keeper.take(f"{label}-{number:06d}", load(end), write)
-            keeper.trim()
+            store.take(f"{label}-{number:06d}", load(end), write)
+            store.trim()
             at, number = end, number + 1
         reader.stop()
-        keeper.trim()
-    return keeper
+        store.trim()
+    return store
 
 
 def held(root: Path, stream: str) -> list[Entry]:
@@ -180,4 +180,4 @@ class Traffic:
 
 if __name__ == "__main__":
     url, root, *streams = sys.argv[1:]
-    archive_once(Settings(url, tuple(streams), Path(root), per_batch=60, target_bytes=1 << 20))
+    archive_once(ArchiveSettings(url, tuple(streams), Path(root), per_batch=60, target_bytes=1 << 20))

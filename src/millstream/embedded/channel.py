@@ -172,6 +172,6 @@ class Channel:
         if not self.closed:
             self.closed = True
             self.reason = reason
-            self._held.clear()
+            self._held.end()
             self._out.clear()
             self._sink(b"")

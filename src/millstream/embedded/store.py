@@ -27,7 +27,7 @@ from millstream.embedded.channel import Channel, Sink
 from millstream.embedded.guard import Guard, be_helper
 from millstream.errors import DiskFullError, StorageError, UsageError
 from millstream.node.durability.disk_guard import DiskGuard, default_floor
-from millstream.node.durability.group_commit import Fsync, GroupCommit, Report, Step, perform, perform_in_thread
+from millstream.node.durability.group_commit import CommitStep, Fsync, GroupCommit, Report, perform, perform_in_thread
 from millstream.node.durability.held_replies import ReplyGate
 from millstream.node.facts import log_facts
 from millstream.node.log.rewriting import Rewriter
@@ -123,6 +123,8 @@ class Store:
         self._describe()
         with self._guard:
             self._commit()
+            if self._durable is not None and self._durable.commit.next_due() is not None:
+                self._wake()  # the disk takes no writes: it is looked at again though nobody sends a command
 
     def _open(self, directory: "Path | None", disk: "Disk | None") -> Node:
         if directory is None:
@@ -250,7 +252,6 @@ class Store:
 
     def _drop(self, channel: Channel) -> None:
         if self._channels.pop(channel.session.id, None) is not None:
-            self.gate.holders.pop(channel, None)
             self.node.sessions.close(channel.session)
 
     # ------------------------------------------------------------------ after commands
@@ -272,7 +273,7 @@ class Store:
             self._durable.rewriter.consider()
         self._set_alarm()
 
-    def _commit(self) -> Step | None:
+    def _commit(self) -> CommitStep | None:
         """Carry out the steps of the group commit that are quick; the next one if it waits for the disk."""
         kept = self._durable
         if kept is None:
@@ -355,7 +356,7 @@ class Store:
             self._alarm = self._next_due()
             return None if self._alarm is None else max(self._alarm - time.monotonic(), 0.0)
 
-    def _perform(self, step: Step, kept: _Durable) -> None:
+    def _perform(self, step: CommitStep, kept: _Durable) -> None:
         """Write or sync outside the guard, so that commands go on meanwhile."""
         report = perform_in_thread(step, kept.log, kept.disk_guard)
         with self._guard:

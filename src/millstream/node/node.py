@@ -308,7 +308,8 @@ class Node:
             self._cron.observe(step, now)
             if self.waits.by_session:
                 self.waits.observe(step, now)
-        self.sessions.send_messages(self.journal.position)
+        if self.sessions.messages:
+            self.sessions.send_messages(self.journal.position)
 
     def recover(self, payloads: Iterable[bytes]) -> int:
         """Apply logged records, in order, to an empty keyspace; how many there were.

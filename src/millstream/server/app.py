@@ -353,7 +353,6 @@ class Server:
         """A connection is closing: nothing is run or waited for in its name any more."""
         self._connections.pop(connection.session.id, None)
         self._slow.pop(connection, None)
-        self.gate.holders.pop(connection, None)
         self.node.sessions.close(connection.session)
 
     def gone(self, connection: Connection) -> None:

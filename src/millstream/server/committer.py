@@ -21,10 +21,10 @@ from millstream.errors import StorageError
 from millstream.node.durability.disk_guard import DiskGuard
 from millstream.node.durability.group_commit import (
     SYNC_SECONDS,
+    CommitStep,
     Fsync,
     GroupCommit,
     Report,
-    Step,
     perform,
     perform_in_thread,
 )
@@ -81,7 +81,7 @@ class Committer:
         self._idle = asyncio.Event()  # the thread has no step
         self._idle.set()
         # What the thread is to do; a time: by that, in monotonic seconds, it has been asked for a sync; None: the end
-        self._steps: queue.SimpleQueue[tuple[Step, Job | None] | float | None] = queue.SimpleQueue()
+        self._steps: queue.SimpleQueue[tuple[CommitStep, Job | None] | float | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="millstream-commit", daemon=True)
         self._thread.start()
 
@@ -175,9 +175,9 @@ class Committer:
         elif self._commit.is_busy:
             self._asked.append((job, done))
         else:
-            self._start(Step.WRITE_AND_SYNC, job)  # says at once if the job found the disk failing
+            self._start(CommitStep.WRITE_AND_SYNC, job)  # says at once if the job found the disk failing
 
-    def _start(self, step: Step, job: Job | None = None) -> None:
+    def _start(self, step: CommitStep, job: Job | None = None) -> None:
         self._commit.begin(step)
         self._idle.clear()
         self._steps.put((step, job))
@@ -230,7 +230,7 @@ class Committer:
         self._set_timer()
         await self._idle.wait()
         if self._commit.failure is None:
-            self._start(Step.WRITE_AND_SYNC)
+            self._start(CommitStep.WRITE_AND_SYNC)
             await self._idle.wait()
         self._steps.put(None)
         self._thread.join()

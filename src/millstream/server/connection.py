@@ -423,7 +423,6 @@ class Connection(asyncio.Protocol):
             self.abort()
             return
         self._ending = self._closed = True
-        self._held.clear()
         self._forget()
         self._transport.close()
 
@@ -437,13 +436,13 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         """Close at once, showing nothing more."""
         self._ending = self._closed = True
-        self._held.clear()
         self._forget()
         self._transport.abort()
 
     def _forget(self) -> None:
         if not self._forgotten:
             self._forgotten = True
+            self._held.end()
             self._server.forget(self)
 
     def _traffic(self) -> Traffic:

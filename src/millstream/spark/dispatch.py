@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from millstream.spark.views.source import View
 
 CHOOSING = ("view", "mode")
-"""Options that choose a face, in lower case; the plain read's own options do not have them."""
+"""Options that choose another read than the plain one, in lower case."""
 
 
-def other(raw: Mapping[str, str]) -> "View | GroupMode | None":
+def special_read(raw: Mapping[str, str]) -> "View | GroupMode | None":
     """The view, or the group mode, that is asked for; None for the plain read.
 
     Raises:
-        ConfigError: an option has a value that cannot be meant, or does nothing here.
+        ConfigError: an option is invalid, or does nothing here.
     """
     given = {name.lower(): value for name, value in raw.items()}
     view = _word(given, "view", ("entries", *VIEWS))
@@ -78,6 +78,6 @@ def _group_mode(given: dict[str, str]) -> "GroupMode":
         )
     try:
         min_idle = None if idle is None else common.duration(idle, "ms")
-    except ValueError as told:
-        raise ConfigError(f"option 'minIdleTime' is {idle!r}: {told}") from None
+    except ValueError as reason:
+        raise ConfigError(f"option 'minIdleTime' is {idle!r}: {reason}") from None
     return GroupMode(GroupOptions(parsed, parsed.group, query, min_idle))

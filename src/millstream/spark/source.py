@@ -77,9 +77,9 @@ class MillstreamSource(DataSource):
         nothing = ConfigError("options 'view' and 'mode' are for reading: leave them out of a write")
         self._reading: opts.Options | ConfigError = nothing
         self._writing: write.SinkOptions | ConfigError = nothing
-        chosen = _attempt(dispatch.other, options)
-        self.face = None if isinstance(chosen, ConfigError) else chosen
-        if self.face is not None:
+        chosen = _attempt(dispatch.special_read, options)
+        self.special = None if isinstance(chosen, ConfigError) else chosen
+        if self.special is not None:
             return
         if not isinstance(chosen, ConfigError):
             options = {name: value for name, value in options.items() if name.lower() not in dispatch.CHOOSING}
@@ -89,8 +89,8 @@ class MillstreamSource(DataSource):
         self._reading = chosen if isinstance(chosen, ConfigError) else _attempt(opts.parse_entries, options)
         self._writing = _attempt(write.parse, options)
         if not options:
-            told = "option 'stream' is missing: say .option('stream', 'orders')"
-            nothing = ConfigError(f"{told}. If this is a table: {_NO_TABLE}")
+            text = "option 'stream' is missing: say .option('stream', 'orders')"
+            nothing = ConfigError(f"{text}. If this is a table: {_NO_TABLE}")
             self._reading = nothing
             self._writing = self._writing if url_text.url_of_environment() else nothing
             return
@@ -141,14 +141,14 @@ class MillstreamSource(DataSource):
 
     def schema(self) -> StructType:
         """Where an entry comes from, and its fields: as a map, or those of the option ``fields`` as columns."""
-        if self.face is not None:
-            return self.face.schema()
+        if self.special is not None:
+            return self.special.schema()
         return entry_schema(self.parsed.fields)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""
-        if self.face is not None:
-            return self.face.reader(schema)
+        if self.special is not None:
+            return self.special.reader(schema)
         self.parsed.refuse(names.BATCH, "a batch read")
         if self.parsed.archive is not None:
             from millstream.spark.archiving import reader as union  # noqa: PLC0415 - Arrow and redis only where they are used
@@ -159,8 +159,8 @@ class MillstreamSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """For ``spark.readStream``. What is wrong is told by the reader's first call: see :class:`Refused`."""
         try:
-            if self.face is not None:
-                return self.face.stream_reader(schema)
+            if self.special is not None:
+                return self.special.stream_reader(schema)
             self.parsed.refuse(names.STREAM, "a streaming query, which does not end")
             return StreamReader(self.parsed, checked_schema(self.parsed.fields, schema))
         except MillstreamError as problem:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from redis.exceptions import NoPermissionError
 
 from millstream.client.dead_letter.letter import DeadLetter
 from millstream.client.dead_letter.transaction import (
@@ -175,3 +176,46 @@ def test_the_script_says_the_fate_of_each() -> None:
         exchange.send([[1, -1, b"OOM no room", 0]])
     assert fates == {b"0-0": Fate.DEAD, b"1-0": Fate.LOST, b"3-0": Fate.DEAD}
     assert unsure == set()
+
+
+def test_a_user_who_may_not_ask_for_the_type_writes_letters() -> None:
+    """TYPE is not among ``+@stream``, which is all that docs/server.md gives to workers; XINFO tells as well."""
+    denied = NoPermissionError("no permissions to run the 'type' command")
+    entry = Entry(b"1-0")
+    transaction, fates, _ = begun()
+    exchange = transaction.by_transaction([entry], 9)
+    next(exchange)
+    commands = exchange.send([b"OK", denied, NO_STREAM_YET, pending(entry)])
+    assert names(commands) == ["MULTI", "XADD", "XACK", "EXEC"]
+    other = transaction.by_transaction([entry], 9)
+    next(other)
+    assert other.send([b"OK", denied, ValueError("WRONGTYPE Operation"), pending(entry)]) == [("UNWATCH",)]
+    with pytest.raises(LettersRefusedError, match="holds no stream"):
+        other.send([b"OK"])
+    assert fates == {b"1-0": Fate.OURS}
+
+
+def test_a_transaction_that_arrives_late_is_known_as_ours() -> None:
+    """No reply, still pending at the next look, and then the first one runs after all: it breaks the second's WATCH."""
+    entry = Entry(b"1-0")
+    transaction, fates, unsure = begun()
+    exchange = transaction.by_transaction([entry], 9)
+    looked(exchange, pending(entry))
+    exchange.close()
+    again = transaction.by_transaction([entry], 9)
+    looked(again, pending(entry))
+    assert names(again.send([b"OK", b"QUEUED", b"QUEUED", None]))[0] == "WATCH"
+    assert names(again.send([b"OK", b"stream", NO_STREAM_YET, []])) == ["UNWATCH"]
+    assert (fates, unsure) == ({b"1-0": Fate.DEAD}, set())
+
+
+def test_an_entry_that_cannot_be_made_pending_again_is_named() -> None:
+    """Nobody is told that it stays pending when it does not."""
+    entry = Entry(b"1-0")
+    transaction, _, _ = begun()
+    exchange = transaction.by_transaction([entry], 9)
+    looked(exchange, pending(entry))
+    exchange.send([b"OK", b"QUEUED", b"QUEUED", [ValueError("full"), 1]])
+    with pytest.raises(LettersRefusedError, match="full; and 1-0 is pending no more, since not allowed") as error:
+        exchange.send([NoPermissionError("not allowed")])
+    assert error.value.failed == 0

@@ -28,8 +28,8 @@ from millstream.failpoints import ARCHIVE as POINTS
 from millstream.spark.archiving.directory import LOCK, MANIFEST, ArchiveLockedError, Folder
 from millstream.spark.archiving.files import archived, merge, read_pages, write_batches, write_files
 from millstream.spark.archiving.job import look
-from millstream.spark.archiving.manifest import DataFile, Manifest, Place
-from millstream.spark.archiving.store import Keeper, Settings
+from millstream.spark.archiving.manifest import ArchiveManifest, ArchivePosition, DataFile
+from millstream.spark.archiving.store import ArchiveSettings, ArchiveStore
 from millstream.spark.archiving.trim import Keep, Trimmer
 from millstream.spark.arrow.decode import decode_parsed
 from millstream.spark.arrow.page import Want
@@ -72,7 +72,7 @@ def test_entries_come_back_as_they_were(both: ServerProcess, client: redis.Redis
     for ident, fields in NASTY:
         client.execute_command("XADD", "s", ident, *[part for pair in fields for part in pair])
     fill(client, "ü:/..", 3)
-    archive_once(Settings(both.url, ("s", "ü:/.."), tmp_path / "a"))
+    archive_once(ArchiveSettings(both.url, ("s", "ü:/.."), tmp_path / "a"))
     assert held(tmp_path / "a", "s") == [(ident, tuple(fields)) for ident, fields in NASTY]
     assert [ident for ident, _ in held(tmp_path / "a", "ü:/..")] == ["1-0", "2-0", "3-0"]
     assert (client.xlen("s"), client.xlen("ü:/..")) == (0, 0)
@@ -81,7 +81,7 @@ def test_entries_come_back_as_they_were(both: ServerProcess, client: redis.Redis
 
 def test_a_job_goes_on_where_the_archive_ends(both: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
     """Run again and again, each entry is archived once; many small batches become few files."""
-    where = Settings(both.url, ("s",), tmp_path / "a", per_batch=50)
+    where = ArchiveSettings(both.url, ("s",), tmp_path / "a", per_batch=50)
     for run in range(3):
         fill(client, "s", 500, first=500 * run + 1)
         archive_once(where, label=f"run{run}")
@@ -97,7 +97,7 @@ def test_a_job_goes_on_where_the_archive_ends(both: ServerProcess, client: redis
 
 def test_entries_trimmed_by_others_are_missed(both: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:
     """A producer's MAXLEN that was faster than the archive is an error that says how many are gone."""
-    where = Settings(both.url, ("s",), tmp_path / "a")
+    where = ArchiveSettings(both.url, ("s",), tmp_path / "a")
     fill(client, "s", 10)
     archive_once(where)
     fill(client, "s", 10, first=11)
@@ -111,20 +111,20 @@ def test_a_stream_that_went_back_is_neither_archived_nor_trimmed(
     both: ServerProcess, client: redis.Redis, tmp_path: Path
 ) -> None:
     """Deleted and made anew, its entries would be taken for archived ones: nothing is touched, and it is said."""
-    where = Settings(both.url, ("s",), tmp_path / "a")
+    where = ArchiveSettings(both.url, ("s",), tmp_path / "a")
     fill(client, "s", 10)
     archive_once(where)
     client.delete("s")
-    keeper = Keeper(where)
-    with keeper.open(), pytest.raises(UsageError, match=r"'s' went back: .* it no longer exists.*into a new directory"):
-        keeper.check({"s": None})
+    store = ArchiveStore(where)
+    with store.open(), pytest.raises(UsageError, match=r"'s' went back: .* it no longer exists.*into a new directory"):
+        store.check({"s": None})
     fill(client, "s", 4, first=20)
     with pytest.raises(
         UsageError, match=r"'s' went back: it is archived up to 10-0 \(entry 10\).*nothing was archived"
     ):
         look(where)
     with pytest.raises(UsageError, match=r"'s' went back.*nothing was trimmed"):
-        Trimmer(both.url, Keep()).trim("s", Place(Id(10, 0), 10))
+        Trimmer(both.url, Keep()).trim("s", ArchivePosition(Id(10, 0), 10))
     assert ids(client) == [20, 21, 22, 23]
 
 
@@ -135,7 +135,7 @@ def test_what_a_group_needs_stays(both: ServerProcess, client: redis.Redis) -> N
     """The limit is the oldest entry that is pending or unread in any group, whatever was done to the group."""
     fill(client, "s", 20)
     trimmer = Trimmer(both.url, Keep())
-    archived = Place(Id(15, 0), 15)
+    archived = ArchivePosition(Id(15, 0), 15)
 
     def trimmed() -> tuple[int, str]:
         found = trimmer.trim("s", archived)
@@ -164,17 +164,20 @@ def test_what_a_group_needs_stays(both: ServerProcess, client: redis.Redis) -> N
 def test_what_is_to_be_kept_stays(both: ServerProcess, client: redis.Redis) -> None:
     """A number of entries is kept exactly; young ones are kept by the server's clock."""
     fill(client, "s", 1000)
-    assert Trimmer(both.url, Keep(entries=2000)).trim("s", Place(Id(900, 0), 900)).count == 0
-    found = Trimmer(both.url, Keep(entries=333)).trim("s", Place(Id(900, 0), 900))
+    assert Trimmer(both.url, Keep(entries=2000)).trim("s", ArchivePosition(Id(900, 0), 900)).count == 0
+    found = Trimmer(both.url, Keep(entries=333)).trim("s", ArchivePosition(Id(900, 0), 900))
     assert (found.count, found.left, found.held_by) == (667, 333, "the newest 333 entries are kept")
     assert ids(client) == list(range(668, 1001))
-    assert Trimmer(both.url, Keep(entries=33)).trim("s", Place(Id(900, 0), 900)).left == 100
+    assert Trimmer(both.url, Keep(entries=33)).trim("s", ArchivePosition(Id(900, 0), 900)).left == 100
     young = client.xadd("s", {"n": "1"})
-    place = Place(parse_id(young.decode()), 1001)
+    place = ArchivePosition(parse_id(young.decode()), 1001)
     found = Trimmer(both.url, Keep(ms=3_600_000)).trim("s", place)
     assert (found.count, found.held_by) == (100, "kept for 3600000 ms")
     assert [ident for ident, _ in client.xrange("s")] == [young]
-    assert Trimmer(both.url, Keep(ms=0)).trim("s", Place(place.id, 1001)).left in (0, 1)  # within this millisecond
+    assert Trimmer(both.url, Keep(ms=0)).trim("s", ArchivePosition(place.id, 1001)).left in (
+        0,
+        1,
+    )  # within this millisecond
 
 
 def test_ids_of_any_size_are_compared_right(both: ServerProcess, client: redis.Redis) -> None:
@@ -184,7 +187,7 @@ def test_ids_of_any_size_are_compared_right(both: ServerProcess, client: redis.R
     for at in places:
         client.execute_command("XADD", "s", str(at), "a", "1")
     for number, at in enumerate(places, 1):
-        Trimmer(both.url, Keep()).trim("s", Place(at, number))
+        Trimmer(both.url, Keep()).trim("s", ArchivePosition(at, number))
         assert [parse_id(ident.decode()) for ident, _ in client.xrange("s")] == places[number:]
 
 
@@ -198,7 +201,7 @@ def test_a_group_made_meanwhile_loses_nothing(both: ServerProcess, client: redis
         trimmer = Trimmer(both.url, Keep())
         try:
             for number in range(1, 3001, 12):
-                trimmer.trim("s", Place(Id(number, 0), number))
+                trimmer.trim("s", ArchivePosition(Id(number, 0), number))
         except Exception as reason:  # noqa: BLE001 - the test's own thread shows it
             failed.append(reason)
         finally:
@@ -230,17 +233,17 @@ def test_a_dry_run_changes_nothing_and_names_who_holds_it(
     client.xgroup_create("s", "g", "0")
     client.xreadgroup("g", "web-1", {"s": ">"}, count=12)
     client.xack("s", "g", *[f"{number}-0" for number in range(1, 8)])
-    found = look(Settings(both.url, ("s", "t"), tmp_path / "a"))
+    found = look(ArchiveSettings(both.url, ("s", "t"), tmp_path / "a"))
     assert [(one.stream, one.archive, one.trim, one.left, one.held_by) for one in found] == [
         ("s", 20, 7, 13, "group 'g' has 8-0 pending, held by consumer 'web-1'"),
         ("t", 5, 5, 0, ""),
     ]
-    found = look(Settings(both.url, ("t",), tmp_path / "a", keep=Keep(entries=2)))
+    found = look(ArchiveSettings(both.url, ("t",), tmp_path / "a", keep=Keep(entries=2)))
     assert [(one.trim, one.left, one.held_by) for one in found] == [(3, 2, "the newest 2 entries are kept")]
     assert not (tmp_path / "a").exists()
     assert (client.xlen("s"), client.xlen("t")) == (20, 5)
     with pytest.raises(ConfigError, match="stream 'nope' does not exist"):
-        look(Settings(both.url, ("nope",), tmp_path / "a"))
+        look(ArchiveSettings(both.url, ("nope",), tmp_path / "a"))
 
 
 # --- the directory ---------------------------------------------------------------------------------------------------
@@ -248,8 +251,8 @@ def test_a_dry_run_changes_nothing_and_names_who_holds_it(
 
 def test_one_job_an_archive(tmp_path: Path) -> None:
     """A second job is told who has it; where locks do not reach, the manifest's generation stops the loser."""
-    where = Settings("redis://127.0.0.1:1", ("s",), tmp_path / "a")
-    first, second = Keeper(where), Keeper(where)
+    where = ArchiveSettings("redis://127.0.0.1:1", ("s",), tmp_path / "a")
+    first, second = ArchiveStore(where), ArchiveStore(where)
     with first.open():
         with (
             pytest.raises(ArchiveLockedError, match=f"is being written by process {os.getpid()}: one job"),
@@ -257,9 +260,9 @@ def test_one_job_an_archive(tmp_path: Path) -> None:
         ):
             pass
         manifest = first.folder.read()
-        second.folder.switch(manifest, Manifest(manifest.generation + 1))
+        second.folder.switch(manifest, ArchiveManifest(manifest.generation + 1))
         with pytest.raises(StorageError, match="written by another job meanwhile"):
-            first.folder.switch(manifest, Manifest(manifest.generation + 1))
+            first.folder.switch(manifest, ArchiveManifest(manifest.generation + 1))
     with second.open():
         assert second.manifest.generation == manifest.generation + 1
 
@@ -283,7 +286,7 @@ def test_the_commands_that_the_docs_name_are_enough(real_redis: ServerProcess, t
                 source = MillstreamSource({"url": url, "stream": "s"})
                 made = source.reader(source.schema())
                 assert sum(batch.num_rows for part in made.partitions() for batch in made.read(part)) == 5
-            archive_once(Settings(url, ("s",), tmp_path / "a"))
+            archive_once(ArchiveSettings(url, ("s",), tmp_path / "a"))
             assert (len(held(tmp_path / "a", "s")), client.xlen("s")) == (5, 0)
             client.acl_setuser("a", enabled=True, commands=["-echo"])
             with pytest.raises(UsageError, match=r"the user needs \+echo"):
@@ -294,8 +297,8 @@ def test_the_commands_that_the_docs_name_are_enough(real_redis: ServerProcess, t
 
 def test_a_job_that_no_lock_keeps_out_takes_nothing_from_the_other(tmp_path: Path) -> None:
     """It removes files that no manifest names: the job that is writing them must not name them after that, and trim."""
-    where = Settings("redis://127.0.0.1:1", ("s",), tmp_path / "a")
-    first, second = Keeper(where), Keeper(where)
+    where = ArchiveSettings("redis://127.0.0.1:1", ("s",), tmp_path / "a")
+    first, second = ArchiveStore(where), ArchiveStore(where)
     rows = [(f"{ms}-0", [(b"n", b"1")]) for ms in range(1, 6)]
 
     def write(root: Path, label: str) -> list[DataFile]:
@@ -318,13 +321,13 @@ def test_a_job_killed_before_its_first_manifest(real_redis: ServerProcess, tmp_p
         fill(client, "s", 5)
         assert child(real_redis, tmp_path / "a", "switching:1") == -signal.SIGKILL
         assert not (tmp_path / "a" / MANIFEST).exists()
-        archive_once(Settings(real_redis.url, ("s",), tmp_path / "a"))
+        archive_once(ArchiveSettings(real_redis.url, ("s",), tmp_path / "a"))
         assert len(held(tmp_path / "a", "s")) == 5
 
 
 def test_links_out_of_an_archive_are_not_followed(real_redis: ServerProcess, tmp_path: Path) -> None:
     """Neither what is read, nor what is written, nor what is swept is ever outside of its directory."""
-    where = Settings(real_redis.url, ("s",), tmp_path / "a")
+    where = ArchiveSettings(real_redis.url, ("s",), tmp_path / "a")
     with real_redis.client() as client:
         client.flushall()
         fill(client, "s", 20)
@@ -360,14 +363,14 @@ def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a/notes.txt").write_text("mine")
     with (
         pytest.raises(ConfigError, match="is not empty and no archive"),
-        Keeper(Settings("redis://127.0.0.1:1", ("s",), tmp_path / "a")).open(),
+        ArchiveStore(ArchiveSettings("redis://127.0.0.1:1", ("s",), tmp_path / "a")).open(),
     ):
         pass
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["notes.txt"]
     (tmp_path / "a" / MANIFEST).write_text("{")
     with (
         pytest.raises(StorageError, match="manifest is damaged"),
-        Keeper(Settings("redis://127.0.0.1:1", ("s",), tmp_path / "a")).open(),
+        ArchiveStore(ArchiveSettings("redis://127.0.0.1:1", ("s",), tmp_path / "a")).open(),
     ):
         pass
     with pytest.raises(ConfigError, match="is no archive"):
@@ -485,7 +488,7 @@ def test_killed_at_every_point_while_others_write_and_read(real_redis: ServerPro
         live = {ident for ident, _ in client.xrange("s")}
         archived = [ident.encode() for ident, _ in held(root, "s")]
         assert sorted({*archived, *live}, key=lambda ident: parse_id(ident.decode())) == traffic.added
-        archive_once(Settings(real_redis.url, ("s",), root))
+        archive_once(ArchiveSettings(real_redis.url, ("s",), root))
         assert [ident.encode() for ident, _ in held(root, "s")] == traffic.added
         assert client.xlen("s") == 0
     assert traffic.read == {"fast": traffic.added, "slow": traffic.added}

@@ -18,7 +18,7 @@ from millstream.cli.main import main
 from millstream.errors import ConfigError
 from millstream.failpoints import ARCHIVE as POINTS
 from millstream.spark.archiving.directory import MANIFEST, Folder
-from millstream.spark.archiving.store import Settings
+from millstream.spark.archiving.store import ArchiveSettings
 from support import campaign
 from support.archives import Traffic, archive_once, data_files, held
 from support.servers import ServerProcess, redis_server
@@ -142,7 +142,7 @@ def test_a_file_url_is_its_path(real_redis: ServerProcess, client: redis.Redis, 
     """The one kind of URL that is local; blanks in it are escaped as such URLs have them."""
     fill(client, "s", 5)
     (tmp_path / "a b").mkdir()
-    archive_once(Settings(real_redis.url, ("s",), tmp_path / "a b" / "c"))
+    archive_once(ArchiveSettings(real_redis.url, ("s",), tmp_path / "a b" / "c"))
     where = (tmp_path / "a b" / "c").as_uri()
     done = CliRunner().invoke(main, ["archive", real_redis.url, "s", "--dry-run", "-o", "json", "--to", where])
     assert json.loads(done.stdout)[0]["archive"] == 0

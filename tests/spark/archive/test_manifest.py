@@ -9,7 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.errors import StorageError
-from millstream.spark.archiving.manifest import FAN, DataFile, Manifest, ManifestError, Place, dump, load, mergeable
+from millstream.spark.archiving.manifest import (
+    FAN,
+    ArchiveManifest,
+    ArchivePosition,
+    DataFile,
+    ManifestError,
+    dump,
+    load,
+    mergeable,
+)
 from millstream.spark.model.offsets import ZERO, Id, Position
 
 
@@ -21,16 +30,16 @@ def read(start: int, end: int) -> Position:
     return Position(Id(start, 0), start, Id(end, 0), end)
 
 
-def some() -> Manifest:
+def some() -> ArchiveManifest:
     """Two batches of one stream."""
-    first = Manifest().with_batch({"s": replace(read(0, 10), start=ZERO)}, [file(1, 5), file(6, 10)])
+    first = ArchiveManifest().with_batch({"s": replace(read(0, 10), start=ZERO)}, [file(1, 5), file(6, 10)])
     return first.with_batch({"s": read(10, 20)}, [file(11, 20)])
 
 
 def test_batches_join_without_gap_or_overlap() -> None:
     """A batch is taken where the archive ends and nowhere else; taking one again is refused."""
     made = some()
-    assert made.places == {"s": Place(Id(20, 0), 20)}
+    assert made.places == {"s": ArchivePosition(Id(20, 0), 20)}
     assert [each.path for each in made.files] == ["s/1-5", "s/6-10", "s/11-20"]
     for wrong in (read(10, 25), read(21, 25), read(0, 25)):
         with pytest.raises(ManifestError, match=r"begins after .* and the archive ends at 20-0: nothing was archived"):
@@ -46,7 +55,7 @@ def test_batches_join_without_gap_or_overlap() -> None:
 def test_a_stream_with_nothing_new_stays_where_it_is() -> None:
     """An offset names all streams of a query; one that had no entries repeats the batch it had last."""
     made = some().with_batch({"s": read(10, 20), "t": replace(read(0, 3), start=ZERO)}, [file(1, 3, stream="t")])
-    assert made.places == {"s": Place(Id(20, 0), 20), "t": Place(Id(3, 0), 3)}
+    assert made.places == {"s": ArchivePosition(Id(20, 0), 20), "t": ArchivePosition(Id(3, 0), 3)}
 
 
 def test_a_merge_keeps_every_row() -> None:

@@ -18,7 +18,7 @@ from millstream.errors import ConfigError
 from millstream.spark.archiving.bounds import Bounds, narrowed
 from millstream.spark.archiving.directory import Folder
 from millstream.spark.archiving.reader import ArchivePart, ArchiveReader, PushdownReader, TailPart
-from millstream.spark.archiving.store import Settings
+from millstream.spark.archiving.store import ArchiveSettings
 from millstream.spark.archiving.trim import Keep
 from millstream.spark.model.offsets import MAX_PART, DataLossError, Id, parse_id
 from millstream.spark.options.read import parse
@@ -61,7 +61,7 @@ def rows(made: ArchiveReader, parts: Any = None) -> list[str]:
 
 
 def job(server: ServerProcess, root: Path, streams: tuple[str, ...] = ("s",), **more: Any) -> None:
-    archive_once(Settings(server.url, streams, root, **more))
+    archive_once(ArchiveSettings(server.url, streams, root, **more))
 
 
 def test_one_table_over_both(both: ServerProcess, client: redis.Redis, tmp_path: Path) -> None:

@@ -14,9 +14,10 @@ from click.testing import CliRunner, Result
 
 from millstream.cli.main import main
 from millstream.errors import ConfigError, UsageError
-from millstream.spark.archiving import replay as replays
-from millstream.spark.archiving.replay import Replay, ReplayError, replay
-from millstream.spark.archiving.store import Settings
+from millstream.spark.archiving.replay import replay
+from millstream.spark.archiving.replay_model import Replay, ReplayError
+from millstream.spark.archiving.replay_target import ReplayTarget
+from millstream.spark.archiving.store import ArchiveSettings
 from millstream.spark.archiving.trim import Keep
 from support.archives import archive_once
 from support.servers import ServerProcess
@@ -39,7 +40,7 @@ def archive(both: ServerProcess, client: redis.Redis, tmp_path: Path) -> str:
     """An archive of 1,200 entries of stream s, which is empty now; one of them is hard to carry."""
     fill(client, "s", 1199)
     client.execute_command("XADD", "s", "2000-7", b"\xff", b"\r\n\x00", "a", "1", "a", "2")
-    archive_once(Settings(both.url, ("s",), tmp_path / "a"))
+    archive_once(ArchiveSettings(both.url, ("s",), tmp_path / "a"))
     client.delete("s")
     return str(tmp_path / "a")
 
@@ -196,7 +197,7 @@ def test_a_lost_reply_is_not_written_twice(both: ServerProcess, client: redis.Re
     """A transaction that was done and whose connection broke is found by its cursor."""
     what = Replay(archive, "s", both.url, "t", ids="new")
     broken = []
-    target = replays._Target
+    target = ReplayTarget
     transact = target._transact
 
     def breaking(self: Any, batch: Any, done: Any) -> None:
@@ -292,7 +293,7 @@ def test_killed_and_run_again(real_redis: ServerProcess, tmp_path: Path) -> None
     words += ["--to", real_redis.url, "--as", "t", "--id-field", "was", "--speed"]
     with real_redis.client() as client:
         ids = fill(client, "s", 1000)
-        archive_once(Settings(real_redis.url, ("s",), tmp_path / "a"))
+        archive_once(ArchiveSettings(real_redis.url, ("s",), tmp_path / "a"))
         for number, code in ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 130)):
             before = client.xlen("t")
             process = subprocess.Popen([*words, "0.1"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -317,7 +318,7 @@ def test_a_stream_trimmed_under_a_replay_is_said(
 
     def stop() -> bool:
         if client.xlen("t") >= 200 and not told:
-            told.append(archive_once(Settings(both.url, ("s",), tmp_path / "b", keep=Keep(entries=300))))
+            told.append(archive_once(ArchiveSettings(both.url, ("s",), tmp_path / "b", keep=Keep(entries=300))))
         return False
 
     with pytest.raises(UsageError, match=r"were removed|trimmed"):

@@ -17,8 +17,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 import millstream
 from millstream.errors import ConfigError, UsageError
 from millstream.spark import dispatch, recover
-from millstream.spark.archiving.manifest import Place
-from millstream.spark.archiving.replay import Replay, replay
+from millstream.spark.archiving.manifest import ArchivePosition
+from millstream.spark.archiving.replay import replay
+from millstream.spark.archiving.replay_model import Replay
 from millstream.spark.archiving.trim import Keep, Trimmer
 from millstream.spark.arrow.encode_rows import RowLayout
 from millstream.spark.connection import bulk_reader, routing
@@ -282,7 +283,7 @@ def test_the_sink_waits_while_a_slot_is_being_moved(three: Three, client: Any, m
 
 def group_reader(url: str, **more: str) -> GroupReader:
     """A reader of group mode as the driver has it."""
-    mode = dispatch.other({"url": url, "mode": "group", "group": "g", "queryName": "lake"} | more)
+    mode = dispatch.special_read({"url": url, "mode": "group", "group": "g", "queryName": "lake"} | more)
     assert mode is not None
     made = mode.stream_reader(mode.schema())
     assert isinstance(made, GroupReader)
@@ -374,9 +375,9 @@ def test_trimming_and_replaying_on_a_cluster(three: Three, client: Any) -> None:
     """The script runs where the stream is; a replay is written to a node, and goes on at the slot's next one."""
     fill(client, "{a}", 300)
     trimmer = Trimmer(three.url, Keep())
-    assert trimmer.trim("{a}", Place(Id(100, 0), 100)).count == 100
+    assert trimmer.trim("{a}", ArchivePosition(Id(100, 0), 100)).count == 100
     three.move("{a}")
-    assert trimmer.trim("{a}", Place(Id(150, 0), 150)).count == 50
+    assert trimmer.trim("{a}", ArchivePosition(Id(150, 0), 150)).count == 50
     trimmer.close()
     what = Replay(three.url, "{a}", three.url, "{c}copy", ids="keep")
     moves = [three.move]

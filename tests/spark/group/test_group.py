@@ -16,7 +16,7 @@ from millstream.errors import ConfigError, UsageError
 from millstream.spark import dispatch
 from millstream.spark.connection.router import Router
 from millstream.spark.group import pending
-from millstream.spark.group.pending import Holdings
+from millstream.spark.group.pending import PendingEntries
 from millstream.spark.group.renewal import LeaseRenewal
 from millstream.spark.group.source import GroupReader
 from millstream.spark.model.claims import Claim, Run, dump, joined, load, number, parts
@@ -61,7 +61,7 @@ def reading(server: ServerProcess) -> Iterator[Callable[..., GroupReader]]:
     made: list[GroupReader] = []
 
     def read(**more: str) -> GroupReader:
-        mode = dispatch.other(options(server, **more))
+        mode = dispatch.special_read(options(server, **more))
         assert mode is not None
         reader = mode.stream_reader(mode.schema())
         assert isinstance(reader, GroupReader)
@@ -365,7 +365,7 @@ def test_the_highest_id_may_end_a_page(
     client.xgroup_create("s", "g", "0")
     client.xreadgroup("g", "c", {"s": ">"})
     asker = Router(server.url)
-    assert [len(page) for page in Holdings(asker, "s", "g").pending("c")] == [2]
+    assert [len(page) for page in PendingEntries(asker, "s", "g").pending("c")] == [2]
     asker.close()
 
 
@@ -375,7 +375,7 @@ def test_a_consumer_that_was_given_something_is_not_deleted_with_it(server: Serv
     ids = fill(client, "s", 10)
     client.xreadgroup("g", "lake-1", {"s": ">"}, count=3)
 
-    class Late(Holdings):
+    class Late(PendingEntries):
         """The look says that there is nothing, and then something comes."""
 
         def consumers(self) -> dict[str, int]:
@@ -383,7 +383,7 @@ def test_a_consumer_that_was_given_something_is_not_deleted_with_it(server: Serv
             return {"lake-1": 0}
 
     asker = Router(server.url)
-    Holdings(asker, "s", "g").remove("lake-1")
+    PendingEntries(asker, "s", "g").remove("lake-1")
     assert held(client) == {"lake-1": 3}
     Late(asker, "s", "g").remove("lake-1")
     asker.close()
@@ -442,12 +442,12 @@ GOOD = {"url": "redis://h:1/0", "stream": "orders", "mode": "group", "group": "g
 def test_a_wrong_option_of_group_mode_is_named(given: Options, says: str) -> None:
     """In one line, as for every read."""
     with pytest.raises(ConfigError, match=says):
-        dispatch.other(given)
+        dispatch.special_read(given)
 
 
 def test_a_batch_read_of_a_group_is_refused() -> None:
     """It would claim what nobody acknowledges."""
-    mode = dispatch.other(GOOD | {"minIdleTime": "90 s", "fields": "n"})
+    mode = dispatch.special_read(GOOD | {"minIdleTime": "90 s", "fields": "n"})
     assert mode is not None
     assert mode.schema().fieldNames() == ["stream", "id", "timestamp", "n"]
     with pytest.raises(ConfigError, match=r"use spark\.readStream, millstream\.spark\.recover for what"):
@@ -520,6 +520,6 @@ def test_what_a_consumer_holds_is_asked_of_a_group_that_is_there(
 
 def held_by(given: Options) -> None:
     """Plan a read of what a consumer holds."""
-    mode = dispatch.other(given)
+    mode = dispatch.special_read(given)
     assert mode is not None
     mode.reader(mode.schema()).partitions()

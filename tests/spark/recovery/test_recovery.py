@@ -14,6 +14,7 @@ import pytest
 import redis
 from click.testing import CliRunner
 
+from millstream import failpoints
 from millstream.cli.main import main
 from millstream.client.dead_letter.letter import unpack
 from millstream.errors import ConfigError, UsageError
@@ -21,9 +22,9 @@ from millstream.spark import recover
 from millstream.spark.connection.connection import BlockingConnection, pack
 from millstream.spark.connection.router import Router
 from millstream.spark.recovery import recover as recovery
-from millstream.spark.recovery.recover import Recovery, _checked_decisions
+from millstream.spark.recovery.recover import Recovery
 from millstream.spark.recovery.settle import EntryDecision, RecoveryCounts
-from millstream.spark.recovery.user_function import load_function
+from millstream.spark.recovery.user_function import checked_decisions, load_function
 from support.groupdriver import Drivers, verdict
 from support.servers import ServerProcess, millstream_server, redis_server
 from support.streams import fill
@@ -166,14 +167,14 @@ from pyspark.sql import functions as F
 import millstream.spark
 
 
-def judge(entries):
+def triage(entries):
     number = F.substring_index("id", "-", 1).cast("bigint")
     words = F.array(F.lit("ack"), F.lit("release"), F.lit("dead"))
     return entries.select("id", words[(number % 3).cast("int")].alias("verdict"))
 
 
 spark = millstream.spark.session("recover", quick=True, spark__log__level="OFF")
-millstream.spark.recover(spark, sys.argv[1], "s", "g", "30m", judge, slice_size=20_000)
+millstream.spark.recover(spark, sys.argv[1], "s", "g", "30m", triage, slice_size=20_000)
 """
 
 
@@ -187,7 +188,7 @@ def test_a_function_over_a_dataframe_decides(server: ServerProcess, client: redi
     client.xdel("s", *ids[100:103])
     sizes = []
 
-    def judge(entries: "DataFrame") -> "DataFrame":
+    def triage(entries: "DataFrame") -> "DataFrame":
         from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
         assert entries.columns == ["stream", "id", "timestamp", "fields", "deliveries"]
@@ -199,7 +200,7 @@ def test_a_function_over_a_dataframe_decides(server: ServerProcess, client: redi
 
     told: list[tuple[int, int]] = []
     found = recover(
-        spark, server.url, "s", "g", "30m", judge, slice_size=2000, progress=lambda *at: told.append(at), dead="morgue"
+        spark, server.url, "s", "g", "30m", triage, slice_size=2000, progress=lambda *at: told.append(at), dead="morgue"
     )
     # 1500 even ones less a deleted one, 1000 odd ones below 2000 less the dead one and two deleted ones.
     assert [int(ident[:-2]) % 2 for ident in ids[100:103]] == [1, 0, 1]
@@ -221,7 +222,7 @@ def test_invalid_results_settle_nothing() -> None:
     """Each is named with its entry."""
     wanted = {b"1-0", b"2-0"}
     rows = [("1-0", "ack", None), ("2-0", None, None), ("1-0", "ack", "twice alike")]
-    assert _checked_decisions(wanted, rows) == {b"1-0": EntryDecision("ack")}
+    assert checked_decisions(wanted, rows) == {b"1-0": EntryDecision("ack")}
     for wrong, says in (
         ([("1-0", "drop", None)], "the verdict on 1-0 is 'drop': it must be one of ack, release, dead, or null"),
         ([("3-0", "ack", None)], "there is a verdict on '3-0', which the function was not given"),
@@ -229,7 +230,7 @@ def test_invalid_results_settle_nothing() -> None:
         ([(1, "ack", None)], "there is a verdict on 1, which the function was not given"),
     ):
         with pytest.raises(UsageError, match=says):
-            _checked_decisions(wanted, wrong)
+            checked_decisions(wanted, wrong)
 
 
 # --- beside others ---------------------------------------------------------------------------------------------------
@@ -240,16 +241,35 @@ def test_what_others_claim_meanwhile_is_left_to_them(server: ServerProcess, clie
     ids = leave(client, 30)
     made = Recovery(server.url, "s", "g", HOUR // 2, name="recover", slice_size=100, dead=None)
 
-    def judge(held: Any) -> dict[bytes, EntryDecision]:
+    def decide(held: Any) -> dict[bytes, EntryDecision]:
         client.xclaim("s", "g", "thief", 0, ids[:3], justid=True)
         client.xack("s", "g", ids[3])
         return dict.fromkeys(held, EntryDecision("dead" if len(held) % 2 else "ack"))
 
     try:
-        assert made.run(judge) == RecoveryCounts(acked=26, taken=4)
+        assert made.run(decide) == RecoveryCounts(acked=26, taken=4)
     finally:
         made.close()
     assert {held for held, _ in pending(client).values()} == {b"thief"}
+
+
+def test_what_a_worker_claimed_stays_its_own_though_the_entry_was_deleted(
+    server: ServerProcess, client: redis.Redis
+) -> None:
+    """It may be about to write its dead letter, for which the entry must be pending: our XACK would lose it."""
+    ids = leave(client, 10)
+
+    def claimed_and_deleted() -> None:
+        client.xclaim("s", "g", "thief", 0, ids[:2], justid=True)
+        client.xdel("s", *ids[:4])
+
+    failpoints.on("settling", claimed_and_deleted)
+    try:
+        found = recover(None, server.url, "s", "g", "30m", verdict="dead")
+    finally:
+        failpoints.clear()
+    assert found == RecoveryCounts(dead=6, deleted=2, taken=2)
+    assert pending(client) == {ids[0]: (b"thief", 1), ids[1]: (b"thief", 1)}
 
 
 def test_an_entry_is_dead_once_whoever_else_writes(
@@ -455,11 +475,11 @@ def test_the_command_settles_by_one_verdict(
     for more in ([], ["--verdict", "ack", "--function", "a:b"], ["--verdict", "ack", "--yes", "--reason", "x"]):
         assert CliRunner().invoke(main, [*words, *more]).exit_code == 2
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "triage_here.py").write_text("def judge(entries):\n    return entries\n")
-    assert load_function("triage_here:judge").__name__ == "judge"
+    (tmp_path / "triage_here.py").write_text("def triage(entries):\n    return entries\n")
+    assert load_function("triage_here:triage").__name__ == "triage"
     for spec, says in (
         ("triage_here", "names no function"),
-        ("nowhere:judge", "there is no module 'nowhere'"),
+        ("nowhere:triage", "there is no module 'nowhere'"),
         ("triage_here:sentence", "has no function 'sentence'"),
     ):
         with pytest.raises(UsageError, match=says):
@@ -470,7 +490,7 @@ TRIAGE = """
 from pyspark.sql import functions as F
 
 
-def judge(entries):
+def triage(entries):
     number = entries.fields["n"].cast("int")
     word = F.when(number % 3 == 0, "ack").when(number % 3 == 1, "release").otherwise("dead")
     return entries.select("id", word.alias("verdict"), F.concat(F.lit("number "), number).alias("reason"))
@@ -504,7 +524,7 @@ def test_the_command_settles_by_a_function(
         assert says in wrong.stderr
         assert "Traceback" not in wrong.stderr
         assert len(pending(client)) == 32
-    done = CliRunner().invoke(main, [*words, "--slice", "7", "--function", "triage_of_ours:judge"])
+    done = CliRunner().invoke(main, [*words, "--slice", "7", "--function", "triage_of_ours:triage"])
     assert (done.exit_code, json.loads(done.stdout)) == (
         0, {"acked": 10, "released": 10, "dead": 10, "unjudged": 0, "deleted": 0, "taken": 0},
     )  # fmt: skip

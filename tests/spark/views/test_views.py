@@ -107,7 +107,7 @@ def test_pending_entries_are_those_of_xpending_and_stay_as_they_are(server: Serv
 def test_pages_of_pending_entries_have_each_once(server: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task asks for as many as a reply may hold, and goes on after the last of them."""
     monkeypatch.setattr(reader, "PAGE", 7)
-    view = dispatch.other({"url": server.url, "stream": "a", "view": "pending"})
+    view = dispatch.special_read({"url": server.url, "stream": "a", "view": "pending"})
     assert view is not None
 
     part = ViewPartition(("a",), b"g", Id(0, 0), Id(50, 0))
@@ -159,13 +159,13 @@ GOOD = {"url": "redis://h:1/0", "stream": "orders"}
 def test_a_wrong_option_of_a_view_is_named(given: dict[str, str], says: str) -> None:
     """In one line, as for every read."""
     with pytest.raises(ConfigError, match=says):
-        dispatch.other(GOOD | given)
-    assert dispatch.other(GOOD | {"view": "entries"}) is None
+        dispatch.special_read(GOOD | given)
+    assert dispatch.special_read(GOOD | {"view": "entries"}) is None
 
 
 def test_no_view_is_a_stream() -> None:
     """A state has no offsets: the error says what to use instead."""
-    view = dispatch.other(GOOD | {"view": "groups"})
+    view = dispatch.special_read(GOOD | {"view": "groups"})
     assert view is not None
     with pytest.raises(ConfigError, match=r"option 'view' is 'groups'.*use spark\.read"):
         view.stream_reader(view.schema())

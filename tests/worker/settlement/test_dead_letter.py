@@ -120,3 +120,21 @@ async def test_what_a_transaction_acked_without_a_letter_is_pending_again(
             await aeventually(all_done(client, "s", "g"))
     letters: Any = client.xrange("s:dead")
     assert [(fields["_dead.id"], fields["_dead.deliveries"]) for _, fields in letters] == [(entry, "1")]
+
+
+async def test_the_rights_that_the_docs_give_a_worker_are_enough_for_letters(
+    server: ServerProcess, client: redis.Redis
+) -> None:
+    """docs/server.md: the stream commands, transactions and the stream's own keys; no scripts, and no TYPE."""
+    with user(client, "~s*", "+@stream", "+@connection", "+@transaction") as name:
+        app = App(server.url.replace("://", f"://{name}"), registry=False)
+
+        @app.subscriber(StreamSub("s", group="g"))
+        async def handle(x: int) -> None:
+            raise Reject("no good")
+
+        entry: Any = client.xadd("s", {"x": 1})
+        async with app.running():
+            await aeventually(all_done(client, "s", "g"))
+    letters: Any = client.xrange("s:dead")
+    assert [fields["_dead.id"] for _, fields in letters] == [entry]

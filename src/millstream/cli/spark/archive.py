@@ -12,7 +12,7 @@ from millstream.cli.shared.time_options import span
 from millstream.errors import UsageError
 
 if TYPE_CHECKING:
-    from millstream.spark.archiving.store import Settings
+    from millstream.spark.archiving.store import ArchiveSettings
 
 _PROGRESS = (
     Column("stream"),
@@ -99,11 +99,11 @@ def archive(  # noqa: PLR0917 - click passes every option by name
     with exits("millstream archive"):
         seconds = span("--every", every, "s") / 1000
         _check(streams, pattern, seconds, batch, file_size)
-        from millstream.spark.archiving.store import Settings  # noqa: PLC0415 - help does not wait for Arrow
+        from millstream.spark.archiving.store import ArchiveSettings  # noqa: PLC0415 - help does not wait for Arrow
         from millstream.spark.archiving.trim import Keep  # noqa: PLC0415 - as above
 
         keep_ms = None if keep is None else span("--keep", keep)
-        settings = Settings(
+        settings = ArchiveSettings(
             url,
             streams,
             to.absolute(),
@@ -131,14 +131,14 @@ def _check(streams: tuple[str, ...], pattern: str | None, every: float, batch: i
         raise UsageError("--every, --batch and --file-size must be greater than 0")
 
 
-def _look(settings: "Settings", output: Output) -> None:
+def _look(settings: "ArchiveSettings", output: Output) -> None:
     from millstream.spark.archiving.job import look  # noqa: PLC0415 - help does not wait for Arrow
 
     rows = [(one.stream, one.archive, one.trim, one.left, one.held_by or None) for one in look(settings)]
     output.table(Table("streams", _OUTLOOK, rows, empty="No streams."))
 
 
-def _run(settings: "Settings", master: str, output: Output) -> None:
+def _run(settings: "ArchiveSettings", master: str, output: Output) -> None:
     from millstream.spark.archiving.job import run  # noqa: PLC0415 - as above
     from millstream.spark.sessions import local  # noqa: PLC0415 - help does not wait for Spark
 

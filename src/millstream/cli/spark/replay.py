@@ -11,7 +11,7 @@ from millstream.errors import UsageError
 from millstream.paths import local_path
 
 if TYPE_CHECKING:
-    from millstream.spark.archiving.replay import Done, Replay
+    from millstream.spark.archiving.replay_model import Replay, ReplayResult
 
 _COLUMNS = (
     Column("read", "count"),
@@ -72,7 +72,7 @@ def replay(  # noqa: PLR0917 - click passes every option by name
     SIGTERM or Ctrl-C. Needs no Java, but: pip install 'millstream[spark]'. docs/archive.md says what is promised.
     """
     with exits("millstream replay"):
-        from millstream.spark.archiving.replay import Replay  # noqa: PLC0415 - help does not wait for Arrow
+        from millstream.spark.archiving.replay_model import Replay  # noqa: PLC0415 - help does not wait for Arrow
 
         if ids == "keep" and id_field is not None:
             raise UsageError("--id-field is for --ids new: with --ids keep the entries have the ids they had")
@@ -108,7 +108,7 @@ def replay(  # noqa: PLR0917 - click passes every option by name
             )
 
 
-def _run(what: "Replay", output: Output) -> "Done":
+def _run(what: "Replay", output: Output) -> "ReplayResult":
     from millstream.spark.archiving.replay import replay as run  # noqa: PLC0415 - help does not wait for Arrow
 
     with ended_by_signal() as ended, output.progress({"replayed": "replaying"}, unit="entries") as tell:

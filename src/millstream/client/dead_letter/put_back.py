@@ -106,10 +106,9 @@ def put_back(key: str, ids: Sequence[str], outcome: PutBackOutcome, now_ms: int,
             outcome.returned.append((one.id, letter.stream, move.added.decode()))
     for move, again in (yield from undo(moves)):
         # as when the stream's last id is the highest there is: EXEC removed the letter all the same
-        if isinstance(again, Exception):
-            raise LettersRefusedError(f"{key}: {again}", again)
         one, letter = move.item
-        outcome.refused.append((one.id, f"{letter.stream}: {move.added}; the letter is now {again.decode()}"))
+        where = f"is gone, since {again}" if isinstance(again, Exception) else f"is now {again.decode()}"
+        outcome.refused.append((one.id, f"{letter.stream}: {move.added}; the letter {where}"))
     outcome.gone += found.gone
     outcome.refused += found.refused
     outcome.groupless |= found.groupless

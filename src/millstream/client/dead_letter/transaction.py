@@ -135,12 +135,14 @@ def hindrance(kind: object, info: object, letters: int) -> str | None:
     """What its key has that keeps a transaction from adding letters, such as "holds a list"; None for nothing.
 
     Args:
-        kind: the reply to TYPE of its key.
+        kind: the reply to TYPE of its key; an error where the user may not ask (TYPE is not among ``+@stream``).
         info: the reply to XINFO STREAM of it, names and values in turn; an error where there is no such stream.
         letters: how many are to be added.
     """
     if isinstance(kind, bytes) and kind not in (b"stream", b"none"):
         return f"holds a {kind.decode()} and no stream"
+    if isinstance(info, Exception) and str(info).startswith("WRONGTYPE"):
+        return "holds no stream"
     if isinstance(info, list):
         last = dict(zip(info[::2], info[1::2], strict=True)).get(b"last-generated-id", b"0-0")
         ms, seq = map(int, last.split(b"-"))
@@ -309,7 +311,8 @@ class DeadLetterTransaction(Generic[Failed]):
             unsure.difference_update(sent)  # nothing of the try before was run
             ours = yield from self._ours([entry for entry in entries if entry.unsettled])
             sent.clear()
-            sent.update(entry.id for entry in ours)
+            # what was unsure before stays so, whatever becomes of this try: the one before may arrive late
+            sent.update(entry.id for entry in ours if entry.id not in unsure)
             unsure.update(sent)
             return [self._relocation(entry) for entry in ours]
 
@@ -327,11 +330,16 @@ class DeadLetterTransaction(Generic[Failed]):
                 failed.append(move)
             else:
                 dead.append(move.item.id)
+                unsure.discard(move.item.id)
                 self._report(move.item, Fate.DEAD)
-        if failed:
-            yield from undo(failed)  # before anything else: the connection may break
+        back = (yield from undo(failed)) if failed else []  # before anything else: the connection may break
         if dead and self._route.failures:
             yield [("HDEL", self._route.failures, *dead)]
+        for move, reply in back:
+            if isinstance(reply, Exception):
+                raise LettersRefusedError(
+                    f"{failed[0].added}; and {move.item.id.decode()} is pending no more, since {reply}", reply
+                )
         if failed:
             raise LettersRefusedError(str(failed[0].added), failed[0].added, failed=len(failed))
         return True
@@ -344,7 +352,8 @@ class DeadLetterTransaction(Generic[Failed]):
         look: list[Command] = [("WATCH", route.dead), ("TYPE", route.dead), ("XINFO", "STREAM", route.dead)]
         look += [("XPENDING", route.stream, route.group, entry.id, entry.id, 1) for entry in entries]
         watched, kind, info, *pending = (yield look) or []
-        _check([watched, kind, *pending])  # there is no info of a stream that is yet to be made
+        # there is no info of a stream that is yet to be made, and no kind for a user who may not ask
+        _check([watched, *pending])
         if hinders := hindrance(kind, info, len(entries)):
             raise LettersRefusedError(f"the key {hinders}", hindrance=hinders)
         ours = []
@@ -352,10 +361,11 @@ class DeadLetterTransaction(Generic[Failed]):
             if not entry.unsettled:
                 continue
             found = fate(entry, rows, route.consumer, sent=entry.id in self._unsure)
-            self._unsure.discard(entry.id)
-            self._report(entry, found)
             if found is Fate.OURS:
                 ours.append(entry)
+            else:
+                self._unsure.discard(entry.id)
+            self._report(entry, found)
         return ours
 
     def _relocation(self, entry: Failed) -> Relocation[Failed]:

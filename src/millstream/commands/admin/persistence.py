@@ -16,7 +16,7 @@ from millstream.replies import OK, Reply, Simple
 NOTHING_KEPT = "ERR nothing is kept: the server was started without a data directory"
 
 
-def _save(ctx: Context) -> None:
+def save_log(ctx: Context) -> None:
     """Bring the log to the disk.
 
     Raises:
@@ -44,7 +44,7 @@ def _save(ctx: Context) -> None:
 )
 def save(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a handler's signature
     """OK once all that was written so far would survive a power cut, in every fsync mode."""
-    _save(ctx)
+    save_log(ctx)
     return OK
 
 
@@ -62,7 +62,7 @@ def bgsave(ctx: Context, argv: list[bytes]) -> Reply:
     """The same as SAVE, with Redis's answer; it is done when the answer comes, never scheduled."""
     if len(argv) > 1 and (len(argv) > 2 or keyword(argv[1]) != b"SCHEDULE"):
         raise SYNTAX
-    _save(ctx)
+    save_log(ctx)
     return Simple(b"Background saving started")
 
 

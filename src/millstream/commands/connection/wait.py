@@ -6,6 +6,7 @@ that its wish was not fulfilled, in the reply's number and not in an error.
 Sources: https://redis.io/docs/latest/commands/wait/, https://redis.io/docs/latest/commands/waitaof/
 """
 
+from millstream.commands.admin.persistence import save_log
 from millstream.commands.context.context import Blocked, Context
 from millstream.commands.table.args import NOT_AN_INTEGER, integer, milliseconds, read_integer
 from millstream.commands.table.table import command
@@ -48,7 +49,8 @@ def wait(ctx: Context, argv: list[bytes]) -> Reply:
 def waitaof(ctx: Context, argv: list[bytes]) -> Reply:
     """Whether it is on the disk here, and on how many replicas.
 
-    With ``--fsync always`` a reply is not sent before what was written is on the disk; else it is brought there now.
+    With ``--fsync always`` a reply is not sent before what was written is on the disk; else it is brought there now,
+    with the errors of SAVE.
     """
     local, wanted = read_integer(argv[1]), read_integer(argv[2])
     if local is None:
@@ -59,13 +61,13 @@ def waitaof(ctx: Context, argv: list[bytes]) -> Reply:
         raise CommandError("ERR value is out of range, must be positive")
     timeout = milliseconds(argv[3], ctx.now.wall)
     values = ctx.host.config.values
-    if values["appendonly"] != "yes":
-        if local:
-            raise CommandError("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.")
-        durable = 0
-    else:
-        durable = int(values["appendfsync"] == "always" or (local == 1 and ctx.host.save()))
-    answer: Reply = [durable, 0]
+    if local and values["appendonly"] != "yes":
+        raise CommandError("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.")
+    is_durable = values["appendonly"] == "yes" and values["appendfsync"] == "always"
+    if local and not is_durable:
+        save_log(ctx)
+        is_durable = True
+    answer: Reply = [int(is_durable), 0]
     if wanted and ctx.may_block:
         raise Blocked([], timeout, argv, late=answer)
     return answer

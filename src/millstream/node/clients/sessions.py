@@ -41,6 +41,7 @@ class Sessions:
 
     Attributes:
         outbox: what goes to sessions other than the one that just ran a command; the shell empties it.
+        messages: published by the command at work; they go out behind its record.
         waits: sessions that wait inside a command.
         pause: CLIENT PAUSE.
         watches: who watches which key.
@@ -55,7 +56,7 @@ class Sessions:
         self._stats = stats
         self._by_id: dict[int, Session] = {}
         self._last_id = 0
-        self._messages: list[tuple[Session, Push]] = []  # published by the command at work, behind whose record they go
+        self.messages: list[tuple[Session, Push]] = []
         self.outbox: list[tuple[Session, Outcome]] = []
         self.waits = Waits()
         self.pause = Pause()
@@ -135,7 +136,7 @@ class Sessions:
         for pattern in self.patterns.fitting(channel):
             push = Push([b"pmessage", pattern, channel, message])
             found += [(session, push) for session in self.patterns.listeners(pattern)]
-        self._messages += found
+        self.messages += found
         return len(found)
 
     def notify(self, kind: str, event: str, db: int, key: bytes) -> None:
@@ -158,10 +159,9 @@ class Sessions:
 
     def send_messages(self, barrier: int) -> None:
         """Let out what the command at work has published; it waits for the log like the command's reply."""
-        if self._messages:
-            found, self._messages = self._messages, []
-            for session, push in found:
-                self.outbox.append((session, Outcome(encode(push, session.resp), barrier)))
+        found, self.messages = self.messages, []
+        for session, push in found:
+            self.outbox.append((session, Outcome(encode(push, session.resp), barrier)))
 
     # ------------------------------------------------------------------ pausing
 

@@ -51,7 +51,7 @@ class HeldReplies:
 
     def __init__(self, gate: ReplyGate, holder: ReplyHolder) -> None:
         self._gate = gate
-        self._holder = holder
+        self._holder: ReplyHolder | None = holder  # until the end, or the two would be a cycle for the collector
         self._queue: deque[tuple[int, list[Buffer]]] = deque()  # barrier, buffers
         self.size = 0
 
@@ -62,9 +62,10 @@ class HeldReplies:
         """Keep a reply if it must wait for this log position; False if it may be sent now."""
         # Whatever its own barrier: a client takes its replies in the order of its commands
         if self._queue or barrier > self._gate.released:
-            self._queue.append((barrier, buffers))
-            self.size += sum(map(len, buffers))
-            self._gate.holders[self._holder] = None
+            if self._holder is not None:
+                self._queue.append((barrier, buffers))
+                self.size += sum(map(len, buffers))
+                self._gate.holders[self._holder] = None
             return True
         return False
 
@@ -74,12 +75,14 @@ class HeldReplies:
         while self._queue and self._queue[0][0] <= self._gate.released:
             ready += self._queue.popleft()[1]
         self.size -= sum(map(len, ready))
-        if not self._queue:
+        if not self._queue and self._holder is not None:
             self._gate.holders.pop(self._holder, None)
         return ready
 
-    def clear(self) -> None:
-        """The connection ends: nothing of this is ever sent."""
+    def end(self) -> None:
+        """The connection ends: what is held is never sent, and its holder is let go."""
         self._queue.clear()
         self.size = 0
-        self._gate.holders.pop(self._holder, None)
+        if self._holder is not None:
+            self._gate.holders.pop(self._holder, None)
+            self._holder = None

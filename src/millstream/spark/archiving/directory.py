@@ -18,7 +18,7 @@ from urllib.parse import quote
 from millstream.errors import ConfigError, StorageError
 from millstream.failpoints import reach
 from millstream.spark.archiving import manifest as manifests
-from millstream.spark.archiving.manifest import Manifest
+from millstream.spark.archiving.manifest import ArchiveManifest
 
 MANIFEST = "_manifest.json"
 LOCK = "_lock"
@@ -79,7 +79,7 @@ class Folder:
         begun = (LOCK, SCRATCH, f"{MANIFEST}.new")  # by a job that was killed before its first manifest
         return [entry.name for entry in self.root.iterdir() if entry.name not in begun]
 
-    def read(self) -> Manifest:
+    def read(self) -> ArchiveManifest:
         """The manifest as it is now.
 
         Raises:
@@ -93,13 +93,13 @@ class Folder:
                 f"{self.root} is no archive (it has no {MANIFEST}): name what `millstream archive --to` wrote"
             ) from None
 
-    def begin(self) -> Manifest:
+    def begin(self) -> ArchiveManifest:
         """The manifest, made if this is a new archive; only under the lock."""
         if not (self.root / MANIFEST).exists():
-            self._replace(Manifest(1))
+            self._replace(ArchiveManifest(1))
         return self.read()
 
-    def switch(self, old: Manifest, new: Manifest) -> None:
+    def switch(self, old: ArchiveManifest, new: ArchiveManifest) -> None:
         """Put a new manifest in the place of the old one: durable when this returns.
 
         Raises:
@@ -113,7 +113,7 @@ class Folder:
             )
         self._replace(new)
 
-    def _replace(self, new: Manifest) -> None:
+    def _replace(self, new: ArchiveManifest) -> None:
         fresh = self.root / f"{MANIFEST}.new"
         with open(fresh, "w", encoding="utf-8", opener=_own) as file:
             file.write(manifests.dump(new))
@@ -130,7 +130,7 @@ class Folder:
         for folder in sorted(folders, key=lambda folder: -len(folder.parts)):
             sync_folder(inside(self.root, str(folder)))
 
-    def sweep(self, manifest: Manifest) -> Manifest:
+    def sweep(self, manifest: ArchiveManifest) -> ArchiveManifest:
         """Remove the data files that the manifest does not name; the manifest that is true then.
 
         Only under the lock: they are what a job that was killed had begun. Where locks do not reach they may be what

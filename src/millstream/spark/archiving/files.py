@@ -115,7 +115,13 @@ class FileWriter:
 
 
 def write_batches(root: str, label: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What a task does with its entries (columns of :data:`SOURCE_SCHEMA`): writes them, and tells of the files."""
+    """What a task of Spark's does: writes its entries, and gives a row for each file it made.
+
+    Args:
+        root: the archive's directory; text, since it is sent to the executors.
+        label: begins the files' names, for people.
+        batches: the entries, in the columns of :data:`SOURCE_SCHEMA`, in the order of their ids.
+    """
     files = write_files(Path(root), label, batches)
     rows = [(file.path, file.stream, str(file.first), str(file.last), file.rows, file.bytes) for file in files]
     columns = list(zip(*rows, strict=True)) or [()] * len(_MADE)
@@ -125,7 +131,15 @@ def write_batches(root: str, label: str, batches: Iterable[pa.RecordBatch]) -> I
 
 
 def write_files(root: Path, label: str, batches: Iterable[pa.RecordBatch]) -> list[DataFile]:
-    """Entries in the order of their ids, stream by stream, to one file an hour."""
+    """Write entries to one file for each stream and hour.
+
+    After an error the file at work is removed; finished ones stay, unnamed by the manifest, until the next sweep.
+
+    Args:
+        root: the archive's directory.
+        label: begins the files' names, for people.
+        batches: entries in the order of their ids, stream by stream.
+    """
     done: list[DataFile] = []
     writer: FileWriter | None = None
     try:
@@ -168,7 +182,16 @@ def split_ids(ids: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def merge(root: Path, files: Sequence[DataFile], label: str) -> list[DataFile]:
-    """Files of one stream and hour as one new file; the old ones stay."""
+    """Files of one stream and hour as one new file; the old ones stay until a manifest names the new one.
+
+    Args:
+        root: the archive's directory.
+        files: in the order of their ids, which do not overlap.
+        label: begins the new file's name.
+
+    Raises:
+        StorageError: a link leads out of the archive.
+    """
     hour = files[0].first.ms // _HOUR_MS
     writer = FileWriter(root, files[0].stream, hour, label)
     try:
@@ -191,7 +214,13 @@ def hour_of(file: DataFile) -> int:
 
 
 def read_pages(path: Path, after: Id, until: Id, want: Want) -> Iterator[Page]:
-    """The entries of a file in ``(after, until]``.
+    """The entries of a file in ``(after, until]``, without those row groups whose footer says they hold none of them.
+
+    Args:
+        path: of the file.
+        after: exclusive.
+        until: inclusive.
+        want: which of the columns; what is not wanted is not read from the disk.
 
     Raises:
         FileNotFoundError: the file is gone, merged into another one.
@@ -210,7 +239,23 @@ def read_pages(path: Path, after: Id, until: Id, want: Want) -> Iterator[Page]:
 
 
 def archived(folder: Folder, stream: str, after: Id, until: Id, paths: Sequence[str], want: Want) -> Iterator[Page]:
-    """The archived entries of ``(after, until]``, from files that may be merged into others meanwhile."""
+    """The archived entries of ``(after, until]``, from files that may be merged into others meanwhile.
+
+    A file that is gone was merged: the manifest of now says where its entries are, and reading goes on after the last
+    entry that was given out.
+
+    Args:
+        folder: the archive.
+        stream: whose entries.
+        after: exclusive.
+        until: inclusive.
+        paths: of the files that held them when the read was planned.
+        want: which of the columns.
+
+    Raises:
+        FileNotFoundError: the manifest names a file that is not there.
+        ManifestError: the manifest is damaged.
+    """
     cursor, left, seen = after, list(paths), -1
     while left:
         try:
@@ -228,10 +273,10 @@ def archived(folder: Folder, stream: str, after: Id, until: Id, paths: Sequence[
 
 def _touches(group: Any, after: Id, until: Id) -> bool:
     """Whether a row group may hold such entries, by what its footer says."""
-    told = group.column(0).statistics
-    if told is None or not told.has_min_max:
+    statistics = group.column(0).statistics
+    if statistics is None or not statistics.has_min_max:
         return True
-    return bool(told.max >= after.ms and told.min <= until.ms)
+    return bool(statistics.max >= after.ms and statistics.min <= until.ms)
 
 
 def _page(batch: pa.RecordBatch, after: Id, until: Id, want: Want) -> Page | None:

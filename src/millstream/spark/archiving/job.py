@@ -1,4 +1,4 @@
-"""The archive job: a Structured Streaming query whose batches the keeper takes, and trimming beside it.
+"""The archive job: a Structured Streaming query whose batches the store takes, and trimming beside it.
 
 How far a stream is archived stands in the manifest and nowhere else. Each run has a checkpoint of its own, which begins
 at the manifest's places and is thrown away: there is no second truth that could be ahead of the first, and a query of a
@@ -21,8 +21,8 @@ from millstream.errors import ConfigError, MillstreamError, UsageError
 from millstream.paths import local_path
 from millstream.spark.archiving.directory import MANIFEST, SCRATCH
 from millstream.spark.archiving.files import MADE, SOURCE_SCHEMA, write_batches
-from millstream.spark.archiving.manifest import DataFile, Place
-from millstream.spark.archiving.store import Keeper, Progress, Settings
+from millstream.spark.archiving.manifest import ArchivePosition, DataFile
+from millstream.spark.archiving.store import ArchiveSettings, ArchiveStore, Progress
 from millstream.spark.model.offsets import ZERO, Offset, StreamState, load, parse_id
 from millstream.spark.monitoring.error_text import last_words
 from millstream.spark.options import read as opts
@@ -64,7 +64,7 @@ def archive(
         to: the archive's directory, on this machine: a path, or a ``file:`` URL.
         spark: the session; a local one is made unless given.
         stop: as in :func:`run`.
-        settings: others of :class:`millstream.spark.archiving.store.Settings`; ``once`` is true unless given.
+        settings: others of :class:`millstream.spark.archiving.store.ArchiveSettings`; ``once`` is true unless given.
 
     Returns:
         What it came to, by stream.
@@ -72,11 +72,11 @@ def archive(
     Raises:
         ConfigError: there is no Java that Spark can use, or ``to`` is not on this machine; and those of :func:`run`.
     """
-    chosen = Settings(url, streams, local_path(to), **({"once": True} | settings))
+    chosen = ArchiveSettings(url, streams, local_path(to), **({"once": True} | settings))
     return run(chosen, spark or session("millstream archive"), stop, lambda _what, _done, _all: None)
 
 
-def run(settings: Settings, spark: "SparkSession", stop: Callable[[], bool], tell: Tell) -> list[Progress]:
+def run(settings: ArchiveSettings, spark: "SparkSession", stop: Callable[[], bool], tell: Tell) -> list[Progress]:
     """Run an archive job until it is done (``once``) or told to stop.
 
     Args:
@@ -93,9 +93,9 @@ def run(settings: Settings, spark: "SparkSession", stop: Callable[[], bool], tel
         UsageError: a stream went back, or does not exist.
         ArchiveError: Spark gave up; what is in the manifest is archived, run the job again.
     """
-    keeper = Keeper(settings)
-    with keeper.open():
-        return _Run(settings, spark, keeper, tell).drive(stop)
+    store = ArchiveStore(settings)
+    with store.open():
+        return _ArchiveRun(settings, spark, store, tell).drive(stop)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,69 +117,76 @@ class Outlook:
     held_by: str
 
 
-def look(settings: Settings) -> list[Outlook]:
+def look(settings: ArchiveSettings) -> list[Outlook]:
     """What a job would do if it began now; nothing is changed, and no Spark is started.
 
     Raises:
         ConfigError: a stream does not exist.
         UsageError: a stream went back.
     """
-    keeper = Keeper(settings)
+    store = ArchiveStore(settings)
     if (settings.to / MANIFEST).exists():
-        keeper.manifest = keeper.folder.read()
+        store.manifest = store.folder.read()
     which = {"streamPattern": settings.pattern} if settings.pattern else {"stream": ",".join(settings.streams)}
-    survey = StreamInfo(opts.parse(which | {"url": settings.url}))
+    info = StreamInfo(opts.parse(which | {"url": settings.url}))
     try:
-        states = survey.states(survey.keys())
-        keeper.check(states)
-        found = [_outlook(settings, keeper, survey, stream, state) for stream, state in sorted(states.items())]
+        states = info.states(info.keys())
+        store.check(states)
+        found = [_outlook(settings, store, info, stream, state) for stream, state in sorted(states.items())]
     finally:
-        survey.close()
+        info.close()
     return found
 
 
-def _outlook(settings: Settings, keeper: Keeper, survey: StreamInfo, stream: str, state: StreamState | None) -> Outlook:
-    archive = waiting(keeper, stream, state)
+def _outlook(
+    settings: ArchiveSettings, store: ArchiveStore, info: StreamInfo, stream: str, state: StreamState | None
+) -> Outlook:
+    archive = waiting(store, stream, state)
     assert state is not None
-    found = keeper.look(stream, Place(state.last, state.added))
+    found = store.look(stream, ArchivePosition(state.last, state.added))
     trim = 0
     if found.limit is not None:
-        trim = survey.walk(stream, ZERO, found.limit.before, stride=1 << 62)[1]
+        trim = info.walk(stream, ZERO, found.limit.before, stride=1 << 62)[1]
     keep = settings.keep.entries
     if keep is not None and state.length - trim < keep:
         trim, found = max(0, state.length - keep), replace(found, held_by=f"the newest {keep} entries are kept")
     return Outlook(stream, archive, trim, state.length - trim, found.held_by if state.length > trim else "")
 
 
-def waiting(keeper: Keeper, stream: str, state: StreamState | None) -> int:
+def waiting(store: ArchiveStore, stream: str, state: StreamState | None) -> int:
     """How many entries of a stream are to be archived.
+
+    Args:
+        store: of the archive, which knows how far the stream is archived.
+        stream: its key.
+        state: of the stream now; None where there is none.
 
     Raises:
         ConfigError: it does not exist.
     """
     if state is None:
         raise ConfigError(f"stream {stream!r} does not exist on the server: correct the name")
-    known = keeper.manifest.places.get(stream)
+    known = store.manifest.places.get(stream)
     return max(0, state.added - (known.n if known else state.removed))
 
 
-class _Run:
+class _ArchiveRun:
     """One run of a job.
 
     Args:
         settings: of the job.
         spark: the session.
-        keeper: open.
+        store: open.
         tell: progress.
     """
 
-    def __init__(self, settings: Settings, spark: "SparkSession", keeper: Keeper, tell: Tell) -> None:
+    def __init__(self, settings: ArchiveSettings, spark: "SparkSession", store: ArchiveStore, tell: Tell) -> None:
         self._settings = settings
         self._spark = spark
-        self._keeper = keeper
+        self._store = store
         self._tell = tell
         self._name = uuid.uuid4().hex[:8]
-        self._scratch = keeper.folder.root / SCRATCH
+        self._scratch = store.folder.root / SCRATCH
         self._failed: BaseException | None = None
         self._total = 0
 
@@ -187,13 +194,13 @@ class _Run:
         shutil.rmtree(self._scratch, ignore_errors=True)
         query = self._start()
         try:
-            self._attend(query, stop)
+            self._trim_beside(query, stop)
         finally:
-            self._keeper.close_door()
+            self._store.take_no_more()
             query.stop()
             shutil.rmtree(self._scratch, ignore_errors=True)
-        self._keeper.trim()
-        return self._keeper.report()
+        self._store.trim()
+        return self._store.report()
 
     def _start(self) -> "StreamingQuery":
         source = self._spark.readStream.format("millstream").option("url", self._settings.url)
@@ -217,25 +224,25 @@ class _Run:
             "maxEntriesPerTrigger": str(settings.per_batch),
             "failOnDataLoss": "false" if settings.skip_lost else "true",
         }
-        survey = StreamInfo(opts.parse(common | {"url": settings.url}))
+        info = StreamInfo(opts.parse(common | {"url": settings.url}))
         try:
-            there = survey.keys()
-            states = survey.states(there)
+            there = info.keys()
+            states = info.states(there)
         finally:
-            survey.close()
-        self._keeper.check(states)
-        places = self._keeper.manifest.places
+            info.close()
+        self._store.check(states)
+        places = self._store.manifest.places
         starts: dict[str, Any] = {}
         for stream in there:
             starts[stream] = places[stream].raw if stream in places else "earliest"
-            self._total += waiting(self._keeper, stream, states[stream])
+            self._total += waiting(self._store, stream, states[stream])
         return common | {"startingOffsets": json.dumps(starts) if starts else "earliest"}
 
     def _batch(self, frame: "DataFrame", number: int) -> None:
         """One micro-batch, called by Spark."""
         try:
             ranges = self._offset(number)
-            self._keeper.take(f"{self._name}-{number:06d}", ranges, partial(_write, frame))
+            self._store.take(f"{self._name}-{number:06d}", ranges, partial(_write, frame))
         except BaseException as reason:
             self._failed = reason  # Spark would hand on its text only
             raise
@@ -248,34 +255,34 @@ class _Run:
             raise UsageError(f"Spark wrote an offset log that is not known here ({lines[0]}): nothing was archived")
         return load(json.loads(lines[2]))
 
-    def _attend(self, query: "StreamingQuery", stop: Callable[[], bool]) -> None:
+    def _trim_beside(self, query: "StreamingQuery", stop: Callable[[], bool]) -> None:
         """Trim beside the query: after each batch, and now and then, as groups move on without new entries."""
         from pyspark.errors import StreamingQueryException  # noqa: PLC0415 - only where Spark runs
 
-        trimmed_at, generation = time.monotonic(), self._keeper.manifest.generation
+        trimmed_at, generation = time.monotonic(), self._store.manifest.generation
         while not stop():
             try:
                 ended = query.awaitTermination(LOOK_SECONDS)  # type: ignore[arg-type] # fractions work, the stub says int
             except StreamingQueryException as error:
                 raise self._reason(error) from None
-            now, there = time.monotonic(), self._keeper.manifest.generation
+            now, there = time.monotonic(), self._store.manifest.generation
             if there != generation or now - trimmed_at > self._settings.every:
-                self._keeper.trim()
+                self._store.trim()
                 trimmed_at, generation = now, there
             self._tell_progress()
             if ended:
                 return
 
     def _tell_progress(self) -> None:
-        done = sum(one.archived for one in self._keeper.report())
+        done = sum(one.archived for one in self._store.report())
         self._tell("archived", done, max(done, self._total))
 
     def _reason(self, error: Exception) -> BaseException:
         """What really ended the query."""
         if self._failed is not None and isinstance(self._failed, MillstreamError | OSError):
             return self._failed
-        told, lost, _ = last_words(error).partition(". Set option 'failOnDataLoss'")
-        return ArchiveError(_OURS.sub("", told) + (". --skip-lost goes on without them" if lost else ""))
+        text, lost, _ = last_words(error).partition(". Set option 'failOnDataLoss'")
+        return ArchiveError(_OURS.sub("", text) + (". --skip-lost goes on without them" if lost else ""))
 
 
 def _write(frame: "DataFrame", root: Path, label: str) -> Sequence[DataFile]:

@@ -44,7 +44,7 @@ class DataFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ArchivePosition:
     """How far a stream is archived.
 
     Attributes:
@@ -64,7 +64,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Manifest:
+class ArchiveManifest:
     """The whole archive.
 
     Attributes:
@@ -74,18 +74,24 @@ class Manifest:
     """
 
     generation: int = 0
-    places: Mapping[str, Place] = field(default_factory=dict)
+    places: Mapping[str, ArchivePosition] = field(default_factory=dict)
     files: tuple[DataFile, ...] = ()
 
-    def place(self, stream: str) -> Place:
+    def place(self, stream: str) -> ArchivePosition:
         """How far a stream is archived; nothing of it, unless it is known."""
-        return self.places.get(stream, Place(ZERO, 0))
+        return self.places.get(stream, ArchivePosition(ZERO, 0))
 
     def of(self, stream: str, after: Id, until: Id) -> list[DataFile]:
-        """The files that may hold entries of ``(after, until]``, in order."""
+        """The files that may hold entries of ``(after, until]``, in order.
+
+        Args:
+            stream: whose entries.
+            after: exclusive.
+            until: inclusive.
+        """
         return [file for file in self.files if file.stream == stream and file.last > after and file.first <= until]
 
-    def with_batch(self, ranges: Mapping[str, Position], files: Iterable[DataFile]) -> "Manifest":
+    def with_batch(self, ranges: Mapping[str, Position], files: Iterable[DataFile]) -> "ArchiveManifest":
         """This archive and one batch more.
 
         Args:
@@ -105,7 +111,7 @@ class Manifest:
                     f"the batch of stream {stream!r} begins after {read.start} and the archive ends at {at.id}: "
                     "nothing was archived; another job may have written to this archive, so run this one again"
                 )
-            places[stream] = Place(read.id, read.n, read.holes)
+            places[stream] = ArchivePosition(read.id, read.n, read.holes)
         added = sorted(files, key=_order)
         for file in added:
             if file.stream not in ranges or file.first <= self.place(file.stream).id:
@@ -114,7 +120,7 @@ class Manifest:
                 )
         return self._checked(places, [*self.files, *added])
 
-    def with_merged(self, old: Sequence[DataFile], new: Sequence[DataFile]) -> "Manifest":
+    def with_merged(self, old: Sequence[DataFile], new: Sequence[DataFile]) -> "ArchiveManifest":
         """This archive with some of its files merged into others.
 
         Raises:
@@ -125,7 +131,7 @@ class Manifest:
         gone = set(old)
         return self._checked(self.places, [*(file for file in self.files if file not in gone), *new])
 
-    def _checked(self, places: Mapping[str, Place], files: Iterable[DataFile]) -> "Manifest":
+    def _checked(self, places: Mapping[str, ArchivePosition], files: Iterable[DataFile]) -> "ArchiveManifest":
         ordered = sorted(files, key=_order)
         for one, next_one in pairwise(ordered):
             if one.stream == next_one.stream and one.last >= next_one.first:
@@ -133,14 +139,14 @@ class Manifest:
         for file in ordered:
             if file.last > places[file.stream].id:
                 raise ManifestError(f"the file {file.path} reaches past what was read of its stream")
-        return Manifest(self.generation + 1, places, tuple(ordered))
+        return ArchiveManifest(self.generation + 1, places, tuple(ordered))
 
 
 def _order(file: DataFile) -> tuple[str, Id]:
     return file.stream, file.first
 
 
-def dump(manifest: Manifest) -> str:
+def dump(manifest: ArchiveManifest) -> str:
     """The manifest as its file holds it: JSON with one data file a line, so that people can look into it."""
     head = {
         "format": FORMAT,
@@ -154,7 +160,7 @@ def dump(manifest: Manifest) -> str:
     return json.dumps(head)[:-1] + ', "files": [\n' + ",\n".join(lines) + "\n]}\n"
 
 
-def load(text: str | bytes) -> Manifest:
+def load(text: str | bytes) -> ArchiveManifest:
     """The inverse of :func:`dump`.
 
     Raises:
@@ -164,7 +170,7 @@ def load(text: str | bytes) -> Manifest:
         raw: dict[str, Any] = parse(text)
         if raw["format"] != FORMAT:
             raise ManifestError(f"the archive is of format {raw['format']}, and this version reads {FORMAT}: upgrade")
-        return Manifest(
+        return ArchiveManifest(
             int(raw["generation"]),
             {name: _place(at) for name, at in raw["places"].items()},
             tuple(
@@ -184,8 +190,8 @@ def _below(path: str) -> str:
     return path
 
 
-def _place(raw: Mapping[str, Any]) -> Place:
-    return Place(parse_id(raw["id"]), int(raw["n"]), int(raw.get("holes", 0)))
+def _place(raw: Mapping[str, Any]) -> ArchivePosition:
+    return ArchivePosition(parse_id(raw["id"]), int(raw["n"]), int(raw.get("holes", 0)))
 
 
 # --- which files are merged ------------------------------------------------------------------------------------------

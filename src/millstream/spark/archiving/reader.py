@@ -18,7 +18,7 @@ from millstream.glob import matcher
 from millstream.spark.archiving.bounds import Bounds, Filter, narrowed
 from millstream.spark.archiving.directory import Folder, NoArchiveError
 from millstream.spark.archiving.files import archived
-from millstream.spark.archiving.manifest import DataFile, Manifest, Place
+from millstream.spark.archiving.manifest import ArchiveManifest, ArchivePosition, DataFile
 from millstream.spark.arrow.columns import Layout
 from millstream.spark.model import offsets
 from millstream.spark.model.offsets import MAX_PART, ZERO, DataLossError, Id, Position, Range, StreamState
@@ -124,12 +124,12 @@ class PushdownReader(ArchiveReader):
 
     def pushFilters(self, filters: "list[SparkFilter]") -> "Iterable[SparkFilter]":  # noqa: N802 - Spark's name
         """Remember what the filters say of ids; Spark applies all of them again."""
-        told: list[Filter] = [
+        known: list[Filter] = [
             (type(each).__name__, each.attribute[0], each.value)  # type: ignore[attr-defined] # those with both
             for each in filters
             if hasattr(each, "value") and len(getattr(each, "attribute", ())) == 1
         ]
-        self._bounds = narrowed(told)
+        self._bounds = narrowed(known)
         return filters
 
 
@@ -149,14 +149,15 @@ class _Plan:
         self._options = options
         self._folder = folder
         self._bounds = bounds
-        self._survey = StreamInfo(options)
+        self._info = StreamInfo(options)
         self._planner = Planner(options)
 
     def close(self) -> None:
-        self._survey.close()
+        self._info.close()
         self._planner.close()
 
     def parts(self) -> list[InputPartition]:
+        """The parts of a moment at which every stream followed on its archive; planned anew while the job moves on."""
         while True:
             manifest, states = self._moment()
             found = self._planned(manifest, states)
@@ -165,7 +166,7 @@ class _Plan:
                 return found
             # Archived and perhaps trimmed before the first live entries were asked for: those may have been others.
 
-    def _planned(self, manifest: Manifest, states: Mapping[str, StreamState]) -> list[InputPartition]:
+    def _planned(self, manifest: ArchiveManifest, states: Mapping[str, StreamState]) -> list[InputPartition]:
         streams = self._streams(manifest, states)
         starts = self._places(self._options.starting or "earliest", "startingOffsets", states, streams, ZERO)
         ends = self._places(self._options.ending, "endingOffsets", states, streams, _LAST)
@@ -190,11 +191,11 @@ class _Plan:
         )  # fmt: skip
         return [*files, *(TailPart(part) for part in self._planner.parts(live))]
 
-    def _moment(self) -> tuple[Manifest, Mapping[str, StreamState]]:
+    def _moment(self) -> tuple[ArchiveManifest, Mapping[str, StreamState]]:
         """The archive and the streams at a moment at which nothing had left the streams that is not in the archive."""
         manifest = self._folder.read()
         while self._options.live_tail:
-            states = self._survey.states(self._survey.keys())
+            states = self._info.states(self._info.keys())
             problem = next(filter(None, (self._gap(manifest, key, state) for key, state in states.items())), None)
             if problem is None:
                 return manifest, {key: state for key, state in states.items() if state is not None}
@@ -204,7 +205,9 @@ class _Plan:
             manifest = again  # the job archived and trimmed between the two looks
         return manifest, {}
 
-    def _gap(self, manifest: Manifest, stream: str, state: StreamState | None) -> DataLossError | ConfigError | None:
+    def _gap(
+        self, manifest: ArchiveManifest, stream: str, state: StreamState | None
+    ) -> DataLossError | ConfigError | None:
         place = manifest.place(stream)
         if state is None and self._options.pattern is None and place.id == ZERO:
             return ConfigError(
@@ -212,7 +215,7 @@ class _Plan:
             )
         return gap(self._options, stream, place, state)
 
-    def _streams(self, manifest: Manifest, states: Mapping[str, StreamState]) -> list[str]:
+    def _streams(self, manifest: ArchiveManifest, states: Mapping[str, StreamState]) -> list[str]:
         named = self._options.streams
         if named:
             return list(named)
@@ -248,15 +251,22 @@ class _Plan:
                 run = []
 
 
-def _ends(manifest: Manifest, stream: str, state: StreamState | None) -> list[Id]:
+def _ends(manifest: ArchiveManifest, stream: str, state: StreamState | None) -> list[Id]:
     """First and last ids of all that may be read of a stream."""
     files = [file for file in manifest.files if file.stream == stream]
     found = [files[0].first, files[-1].last] if files else []
     return found + ([state.first, state.last] if state is not None and state.first is not None else [])
 
 
-def gap(options: "Options", stream: str, place: Place, state: StreamState | None) -> DataLossError | None:
-    """Why the stream does not follow on the archive; None when it does, or when that is not to be an error."""
+def gap(options: "Options", stream: str, place: ArchivePosition, state: StreamState | None) -> DataLossError | None:
+    """Why the stream does not follow on the archive; None when it does, or when that is not to be an error.
+
+    Args:
+        options: of the read: whether lost entries are an error, or a warning.
+        stream: its key.
+        place: how far it is archived.
+        state: of the stream now; None where there is none.
+    """
     at = Position(ZERO, 0, place.id, place.n, place.holes)
     back = offsets.how_it_went_back(at, state)
     if back is not None:
@@ -267,10 +277,10 @@ def gap(options: "Options", stream: str, place: Place, state: StreamState | None
     loss = offsets.find_loss(stream, at, state) if state is not None else None
     if loss is None or place.id == ZERO:
         return None  # of a stream that is not archived at all, what is there is all there is
-    told = f"between the archive and the live stream there is a gap: {loss}"
+    text = f"between the archive and the live stream there is a gap: {loss}"
     if loss.certain and options.fail_on_loss:
-        return DataLossError(f"{told}. Set option 'failOnDataLoss' to 'false' to read without them")
-    logger.warning("%s; reading goes on", told)
+        return DataLossError(f"{text}. Set option 'failOnDataLoss' to 'false' to read without them")
+    logger.warning("%s; reading goes on", text)
     return None
 
 
@@ -280,11 +290,17 @@ def gap(options: "Options", stream: str, place: Place, state: StreamState | None
 def tail(options: "Options", folder: Folder, whole: Range, want: "Want") -> "Iterator[Page]":
     """The live entries of a range; those that were archived and trimmed before they were read from the archive.
 
+    Args:
+        options: of the read.
+        folder: the archive.
+        whole: the range, as it was planned.
+        want: which columns.
+
     Raises:
         DataLossError: somebody else trimmed the stream past the place where this was reading.
     """
     pages = Pages(options.url, whole.key, whole.start, whole.end, replica=options.from_replica)
-    told = False
+    warned = False
     try:
         while not pages.done:
             before = pages.cursor
@@ -297,8 +313,8 @@ def tail(options: "Options", folder: Folder, whole: Range, want: "Want") -> "Ite
                     whole = yield from _caught_up(options, folder, manifest, replace(whole, start=before), want)
                     pages = Pages(options.url, whole.key, whole.start, whole.end, replica=options.from_replica)
                     continue
-                report(options, whole, warn=not told)
-                told = True
+                report(options, whole, warn=not warned)
+                warned = True
             if page is not None:
                 yield page
     finally:
@@ -306,7 +322,7 @@ def tail(options: "Options", folder: Folder, whole: Range, want: "Want") -> "Ite
 
 
 def _caught_up(
-    options: "Options", folder: Folder, manifest: Manifest, whole: Range, want: "Want"
+    options: "Options", folder: Folder, manifest: ArchiveManifest, whole: Range, want: "Want"
 ) -> "Generator[Page, None, Range]":
     """What of a range is archived by now; returns what is left of it, which is seen to follow on the archive."""
     while True:
@@ -325,11 +341,11 @@ def _caught_up(
             return replace(whole, first=first)
 
 
-def _follows(options: "Options", whole: Range, place: Place) -> tuple[Id | None, DataLossError | None]:
+def _follows(options: "Options", whole: Range, place: ArchivePosition) -> tuple[Id | None, DataLossError | None]:
     """The first entry of a range that begins at the archive's end, and why it does not follow on it."""
-    survey = StreamInfo(options)
+    info = StreamInfo(options)
     try:
-        first = survey.firsts({whole.key: (whole.start, whole.end)})[whole.key]
-        return first, gap(options, whole.key, place, survey.states([whole.key])[whole.key])
+        first = info.firsts({whole.key: (whole.start, whole.end)})[whole.key]
+        return first, gap(options, whole.key, place, info.states([whole.key])[whole.key])
     finally:
-        survey.close()
+        info.close()

@@ -15,7 +15,7 @@ from millstream.errors import UsageError
 from millstream.failpoints import reach
 from millstream.spark.archiving.directory import Folder, inside
 from millstream.spark.archiving.files import hour_of, merge
-from millstream.spark.archiving.manifest import DataFile, Manifest, Place, mergeable
+from millstream.spark.archiving.manifest import ArchiveManifest, ArchivePosition, DataFile, mergeable
 from millstream.spark.archiving.trim import Keep, Trimmed, Trimmer
 from millstream.spark.model import offsets
 from millstream.spark.model.offsets import ZERO, Position, StreamState
@@ -24,7 +24,7 @@ TARGET_BYTES = 128 << 20
 
 
 @dataclass(frozen=True)
-class Settings:
+class ArchiveSettings:
     """What an archive job is to do.
 
     Attributes:
@@ -77,19 +77,19 @@ class Progress:
     held_by: str = ""
 
 
-class Keeper:
+class ArchiveStore:
     """The archive of a running job.
 
     Args:
         settings: of the job.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ArchiveSettings) -> None:
         self._settings = settings
         self._trimmer = Trimmer(settings.url, settings.keep)
         self._progress: dict[str, Progress] = {}
         self.folder = Folder(settings.to)
-        self.manifest = Manifest()
+        self.manifest = ArchiveManifest()
         self.busy = threading.Lock()
         """Held while a batch is taken: a job ends between batches, not in one."""
         self._closed = False
@@ -106,7 +106,7 @@ class Keeper:
         with self.folder.locked():
             self.manifest = self.folder.sweep(self.folder.begin())
             for stream in self.manifest.places:
-                self._told(stream)
+                self._progress_of(stream)
             try:
                 yield
             finally:
@@ -151,21 +151,21 @@ class Keeper:
             reach("written")
             self._switch(self.manifest.with_batch(ranges, files))
             for file in files:
-                self._told(file.stream).archived += file.rows
+                self._progress_of(file.stream).archived += file.rows
             for stream in ranges:
-                self._told(stream)
+                self._progress_of(stream)
             self._merge(label)
 
-    def close_door(self) -> None:
+    def take_no_more(self) -> None:
         """Take no further batch; returns when the one under way is taken."""
         with self.busy:
             self._closed = True
 
-    def _switch(self, new: Manifest) -> None:
+    def _switch(self, new: ArchiveManifest) -> None:
         self.folder.switch(self.manifest, new)
         self.manifest = new
 
-    def _told(self, stream: str) -> Progress:
+    def _progress_of(self, stream: str) -> Progress:
         found = self._progress.setdefault(stream, Progress(stream))
         found.upto = str(self.manifest.place(stream).id)
         found.total = sum(file.rows for file in self.manifest.files if file.stream == stream)
@@ -199,11 +199,11 @@ class Keeper:
         manifest = self.manifest
         for stream in self._mine(manifest.places):
             found = self._trimmer.trim(stream, manifest.places[stream])
-            told = self._told(stream)
-            told.trimmed += found.count
-            told.left, told.held_by = found.left, found.held_by
+            progress = self._progress_of(stream)
+            progress.trimmed += found.count
+            progress.left, progress.held_by = found.left, found.held_by
 
-    def look(self, stream: str, archived: Place) -> Trimmed:
+    def look(self, stream: str, archived: ArchivePosition) -> Trimmed:
         """What of a stream could be removed if it were archived up to there."""
         return self._trimmer.look(stream, archived)
 
@@ -217,6 +217,6 @@ class Keeper:
         return [self._progress[stream] for stream in self._mine(self._progress)]
 
 
-def hour_of_place(manifest: Manifest, stream: str) -> int:
+def hour_of_place(manifest: ArchiveManifest, stream: str) -> int:
     """The hour, since 1970, to which a stream is archived: none before it can grow any more."""
     return manifest.place(stream).id.ms // 3_600_000

@@ -10,7 +10,7 @@ from typing import Any
 
 from millstream.errors import UsageError
 from millstream.failpoints import reach
-from millstream.spark.archiving.manifest import Place
+from millstream.spark.archiving.manifest import ArchivePosition
 from millstream.spark.connection.connection import ErrorReply
 from millstream.spark.connection.router import Router
 from millstream.spark.model.offsets import ZERO, Id, parse_id
@@ -139,14 +139,14 @@ class Trimmer:
     """
 
     def __init__(self, url: str, keep: Keep) -> None:
-        self._asker = Router(url)
+        self._router = Router(url)
         self._keep = keep
 
     def close(self) -> None:
         """Give the connection back."""
-        self._asker.close()
+        self._router.close()
 
-    def trim(self, stream: str, archived: Place) -> Trimmed:
+    def trim(self, stream: str, archived: ArchivePosition) -> Trimmed:
         """Remove what is archived and needed by nobody.
 
         Raises:
@@ -162,15 +162,15 @@ class Trimmer:
             if answer[0] != b"done" or not answer[4]:
                 return Trimmed(stream, found.limit, total, found.left, found.held_by)
 
-    def look(self, stream: str, archived: Place) -> Trimmed:
+    def look(self, stream: str, archived: ArchivePosition) -> Trimmed:
         """What :meth:`trim` would do, without doing it, and without regard to a number of entries to keep."""
         return _read(stream, archived, self._ask(stream, archived, cut=False), self._keep)
 
-    def _ask(self, stream: str, archived: Place, *, cut: bool) -> Any:
+    def _ask(self, stream: str, archived: ArchivePosition, *, cut: bool) -> Any:
         floors = ["" if floor is None else floor for floor in (self._keep.ms, self._keep.entries)]
         place = (str(archived.id), archived.n)
         # Said again after a lost reply it cuts what may be cut then, which is right as well.
-        (answer,) = self._asker.ask([("EVAL", SCRIPT, 1, stream, *place, *floors, "1" if cut else "0", CHUNK)])
+        (answer,) = self._router.ask([("EVAL", SCRIPT, 1, stream, *place, *floors, "1" if cut else "0", CHUNK)])
         if isinstance(answer, ErrorReply):
             raise UsageError(
                 f"stream {stream!r} was not trimmed, the server refused the script: {answer}. It needs EVAL and the "
@@ -179,7 +179,7 @@ class Trimmer:
         return answer
 
 
-def _read(stream: str, archived: Place, answer: Any, keep: Keep) -> Trimmed:
+def _read(stream: str, archived: ArchivePosition, answer: Any, keep: Keep) -> Trimmed:
     if answer[0] == b"gone":
         return Trimmed(stream, None, 0, 0, "" if archived.id == ZERO else "the stream is no longer there")
     if answer[0] == b"back":

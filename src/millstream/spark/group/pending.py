@@ -29,6 +29,7 @@ HELD_PART = 25_000
 """Entries of one part of what a consumer holds."""
 
 _GAPS = 1000
+"""Questions, each whether anything lies between two entries, that are sent in one go."""
 
 
 @dataclass
@@ -46,35 +47,44 @@ class Settled:
     missing: int = 0
 
 
-class Holdings:
+class PendingEntries:
     """The pending entries of one group of one stream.
 
     Args:
-        asker: the connection.
+        router: the connection.
         key: the stream.
         group: the group.
     """
 
-    def __init__(self, asker: Router, key: str, group: str) -> None:
-        self._asker = asker
+    def __init__(self, router: Router, key: str, group: str) -> None:
+        self._router = router
         self.key = key
         self.group = group
 
     def consumers(self) -> dict[str, int]:
         """Each consumer, and how many entries it holds."""
-        (told,) = self._asker.ask([("XINFO", "CONSUMERS", self.key, self.group)])
-        if absent(told):
+        (reply,) = self._router.ask([("XINFO", "CONSUMERS", self.key, self.group)])
+        if absent(reply):
             return {}
-        rows = map(pairs, checked(told))
+        rows = map(pairs, checked(reply))
         return {row[b"name"].decode("utf-8", "surrogateescape"): row[b"pending"] for row in rows}
 
     def pending(self, consumer: str | None, first: Id | str = "-", last: Id | str = "+") -> Iterator[list[list[Any]]]:
-        """Rows of XPENDING, a page at a time; of all consumers where None is named."""
+        """Rows of XPENDING (id, consumer, idle milliseconds, deliveries), a page at a time.
+
+        Args:
+            consumer: whose; None for all consumers.
+            first: from this id on; ``-`` for the least.
+            last: up to this id; ``+`` for the greatest.
+
+        Raises:
+            UsageError: the server refuses.
+        """
         start: str | None = str(first)
         owner = () if consumer is None else (consumer,)
         while start is not None:
-            (told,) = self._asker.ask([("XPENDING", self.key, self.group, start, str(last), PAGE, *owner)])
-            rows = [] if absent(told) else checked(told)
+            (reply,) = self._router.ask([("XPENDING", self.key, self.group, start, str(last), PAGE, *owner)])
+            rows = [] if absent(reply) else checked(reply)
             if rows:
                 yield rows
             if len(rows) < PAGE:
@@ -87,13 +97,16 @@ class Holdings:
         return self.as_runs(ids)
 
     def as_runs(self, ids: Sequence[Id]) -> list[Run]:
-        """Entries by their ids as runs: the server is asked what lies between them."""
+        """Entries by their ids as runs: the server is asked what lies between them.
+
+        What lies between two pending entries may be others' or acknowledged, and a run that held it would be read too.
+        """
         between: list[Command] = [
             ("XRANGE", self.key, f"({low}", f"({high}", "COUNT", 1) for low, high in pairwise(ids)
         ]
         gaps = []
         for at in range(0, len(between), _GAPS):
-            gaps += [bool(checked(told)) for told in self._asker.ask(between[at : at + _GAPS])]
+            gaps += [bool(checked(reply)) for reply in self._router.ask(between[at : at + _GAPS])]
         return joined(ids, gaps, RUN_MOST)
 
     def settle(self, consumer: str, runs: Sequence[Run]) -> Settled:
@@ -110,21 +123,24 @@ class Holdings:
                     else:
                         found.taken[owner.decode("utf-8", "surrogateescape")] += 1
                 found.missing -= len(page)
-                checked(self._asker.ask([("XACK", self.key, self.group, *(row[0] for row in page))])[0])
+                checked(self._router.ask([("XACK", self.key, self.group, *(row[0] for row in page))])[0])
                 failpoints.reach("acking")
         return found
 
     def hand_over(self, old: str, new: str) -> None:
-        """Give what one consumer holds to another; delivery counts stay."""
+        """Give what one consumer holds to another; delivery counts stay.
+
+        By JUSTID, since no task has seen these entries: a count of deliveries that were none would make dead letters.
+        """
         for page in self.pending(old):
             ids = [row[0] for row in page]
-            checked(self._asker.ask([("XCLAIM", self.key, self.group, new, 0, *ids, "JUSTID")])[0])
+            checked(self._router.ask([("XCLAIM", self.key, self.group, new, 0, *ids, "JUSTID")])[0])
 
     def remove(self, consumer: str) -> None:
         """Delete a consumer that holds nothing: deleting it otherwise would lose what it holds."""
         if self.consumers().get(consumer) != 0:
             return
-        held, removed = self._asker.once(
+        held, removed = self._router.once(
             [
                 ("MULTI",),
                 ("XPENDING", self.key, self.group, "-", "+", PAGE, consumer),
@@ -135,7 +151,7 @@ class Holdings:
         if checked(removed) and checked(held):
             # Another driver of the same query read in between. What it was given is given back to it.
             ids = [row[0] for row in held]
-            checked(self._asker.ask([("XCLAIM", self.key, self.group, consumer, 0, *ids, "FORCE", "JUSTID")])[0])
+            checked(self._router.ask([("XCLAIM", self.key, self.group, consumer, 0, *ids, "FORCE", "JUSTID")])[0])
 
 
 def held_parts(options: "GroupOptions") -> list[tuple[str, tuple[Run, ...], tuple[int, ...]]]:
@@ -145,11 +161,13 @@ def held_parts(options: "GroupOptions") -> list[tuple[str, tuple[Run, ...], tupl
         ConfigError: there is no such server, stream or group.
     """
     _check_there(options)
-    asker = Router(options.parsed.url)
+    router = Router(options.parsed.url)
     found = []
-    with closing(asker):
+    with closing(router):
         for key in options.parsed.streams:
-            rows = [row for page in Holdings(asker, key, options.group).pending(options.consumer) for row in page]
+            rows = [
+                row for page in PendingEntries(router, key, options.group).pending(options.consumer) for row in page
+            ]
             wanted = options.parsed.min_partitions or min(8, -(-len(rows) // HELD_PART) or 1)
             size = min(-(-len(rows) // wanted) or 1, options.parsed.max_per_partition or len(rows) or 1)
             for at in range(0, len(rows), size):
@@ -161,13 +179,13 @@ def held_parts(options: "GroupOptions") -> list[tuple[str, tuple[Run, ...], tupl
 
 def _check_there(options: "GroupOptions") -> None:
     """Raise unless every stream has the group: a misspelled one must not look like one that holds nothing."""
-    with closing(StreamInfo(options.parsed)) as survey:
-        states = survey.states(options.parsed.streams)
+    with closing(StreamInfo(options.parsed)) as info:
+        states = info.states(options.parsed.streams)
         for key, state in states.items():
             if state is None:
                 raise ConfigError(
                     f"option 'stream': {key!r} does not exist on {options.parsed.shown_url}; correct the name"
                 )
-        for key, place in survey.group_places(options.group, states).items():
+        for key, place in info.group_places(options.group, states).items():
             if place is None:
                 raise ConfigError(f"option 'group': stream {key!r} has no group {options.group!r}; correct the name")

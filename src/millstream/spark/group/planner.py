@@ -14,7 +14,7 @@ from millstream import failpoints
 from millstream.errors import ConfigError, UsageError
 from millstream.spark.connection.retry import lost_contact
 from millstream.spark.connection.router import Router, absent, checked, pairs
-from millstream.spark.group.pending import RUN_MOST, Holdings
+from millstream.spark.group.pending import RUN_MOST, PendingEntries
 from millstream.spark.group.renewal import LeaseRenewal
 from millstream.spark.model import claims, offsets
 from millstream.spark.model.claims import Claim, Run
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("millstream.spark")
 
 _FIRST_PAGE = 200
+"""Entries of the first claim: their size is not known yet, and they pass by the driver."""
 _STALE_MOST = 1000
 """Stale entries of one batch and stream: they lie apart, and the offset has to name each."""
 
@@ -43,10 +44,10 @@ class GroupPlanner:
     def __init__(self, options: "GroupOptions") -> None:
         self._options = options
         self._plain = options.parsed
-        self._survey = StreamInfo(options.parsed)
-        self._asker = Router(options.parsed.url)
+        self._info = StreamInfo(options.parsed)
+        self._router = Router(options.parsed.url)
         self._renewal = LeaseRenewal(options.parsed.url, options.group, options.min_idle_ms)
-        self._holdings = {key: Holdings(self._asker, key, options.group) for key in self._plain.streams}
+        self._pending_entries = {key: PendingEntries(self._router, key, options.group) for key in self._plain.streams}
         self._looked = False  # whether entries claimed by an earlier driver have been looked for
         self._settled = 0  # number of the last batch that was acknowledged
         self._mine = 0  # number of the last batch that this process knows to have been whole
@@ -57,19 +58,19 @@ class GroupPlanner:
         self._taken = 0
         self.report: dict[str, Any] = {}
 
-    def greet(self) -> None:
+    def connect(self) -> None:
         """Make the first contact, which fails at once where later ones are tried again.
 
         Raises:
             ConfigError: there is no such server, or a key is no stream.
         """
-        self._survey.states(self._plain.streams)
+        self._info.states(self._plain.streams)
 
     def close(self) -> None:
         """Give the connections back. What is claimed stays claimed: whether its batch was committed is not known."""
         self._renewal.stop()
-        self._survey.close()
-        self._asker.close()
+        self._info.close()
+        self._router.close()
 
     def begin(self) -> Claim:
         """Where a new query begins; makes the groups that are to be made.
@@ -77,7 +78,7 @@ class GroupPlanner:
         Raises:
             ConfigError: a stream or a group does not exist.
         """
-        states = self._survey.states(self._plain.streams)
+        states = self._info.states(self._plain.streams)
         for key, state in states.items():
             if state is None:
                 raise ConfigError(
@@ -95,11 +96,11 @@ class GroupPlanner:
                 f"option 'group': stream {key!r} has no group {group!r}; correct the name, or say where the group is "
                 "to begin by option 'startingOffsets' (earliest or latest), and it is made"
             )
-        checked(self._asker.ask([("XGROUP", "CREATE", key, group, "0" if where == "earliest" else "$")])[0])
+        checked(self._router.ask([("XGROUP", "CREATE", key, group, "0" if where == "earliest" else "$")])[0])
 
     def _group(self, key: str) -> dict[bytes, Any] | None:
-        (told,) = self._asker.ask([("XINFO", "GROUPS", key)])
-        rows = [] if absent(told) else map(pairs, checked(told))
+        (reply,) = self._router.ask([("XINFO", "GROUPS", key)])
+        rows = [] if absent(reply) else map(pairs, checked(reply))
         return next((row for row in rows if row[b"name"] == self._options.group.encode()), None)
 
     # --- the batch that is done --------------------------------------------------------------------------------------
@@ -110,13 +111,15 @@ class GroupPlanner:
             return
         self._renewal.rest()
         for key, runs in claim.runs.items():
-            self._tell(key, claim, Holdings(self._asker, key, self._options.group).settle(claim.consumer, runs))
+            self._report_taken(
+                key, claim, PendingEntries(self._router, key, self._options.group).settle(claim.consumer, runs)
+            )
         failpoints.reach("acked")
         for key in claim.runs:
-            Holdings(self._asker, key, self._options.group).remove(claim.consumer)
+            PendingEntries(self._router, key, self._options.group).remove(claim.consumer)
         self._settled = claim.seq
 
-    def _tell(self, key: str, claim: Claim, found: Any) -> None:
+    def _report_taken(self, key: str, claim: Claim, found: Any) -> None:
         """Report a foreign claimer: the one thing that may have these entries processed twice."""
         missing = found.missing if claim.seq == self._mine else 0  # an earlier driver may have acknowledged some
         count = sum(found.taken.values()) + missing
@@ -124,20 +127,20 @@ class GroupPlanner:
             return
         self._taken += count
         by = ", ".join(f"{name or '(released)'}: {n}" for name, n in sorted(found.taken.items()))
-        told = [f"now held by {by}"] if by else []
-        told += [f"{missing} pending no more"] if missing else []
+        details = [f"now held by {by}"] if by else []
+        details += [f"{missing} pending no more"] if missing else []
         logger.warning(
             "stream %r, group %r: %d entries of batch %s were claimed by others while it ran (%s), so they may be "
             "processed twice; let the others claim only what is idle for longer than a batch takes (this query renews "
             "what it holds every %.3g s)",
-            key, self._options.group, count, claim.consumer, "; ".join(told), self._renewal.plan.period,
+            key, self._options.group, count, claim.consumer, "; ".join(details), self._renewal.plan.period,
         )  # fmt: skip
 
     # --- the next one ------------------------------------------------------------------------------------------------
 
     def target_now(self) -> None:
         """Trigger.AvailableNow: what waits now is all there is to claim."""
-        self._target = self._survey.states(self._plain.streams)
+        self._target = self._info.states(self._plain.streams)
 
     def next_end(self, start: Claim, cap: int | None) -> Claim:
         """The batch after ``start``, claimed; ``start`` itself when there is nothing new.
@@ -163,8 +166,8 @@ class GroupPlanner:
             if not lost_contact(reason):
                 raise
             # Whether a page was claimed whose reply was lost is known to the server alone.
-            self._asker.close()
-            runs = {key: held.runs(fresh.consumer) for key, held in self._holdings.items()}
+            self._router.close()
+            runs = {key: held.runs(fresh.consumer) for key, held in self._pending_entries.items()}
         if not any(runs.values()):
             return start
         failpoints.reach("claimed")
@@ -173,24 +176,24 @@ class GroupPlanner:
     def _found(self, start: Claim) -> Claim | None:
         """What an earlier driver of this query had claimed and Spark does not know of."""
         ours: dict[int, list[str]] = {}
-        for key, holdings in self._holdings.items():
-            for consumer, held in holdings.consumers().items():
+        for key, entries in self._pending_entries.items():
+            for consumer, held in entries.consumers().items():
                 seq = claims.number(self._options.query, consumer)
                 if seq is not None and held:
                     ours.setdefault(seq, []).append(key)
         for seq in [seq for seq in ours if seq <= start.seq]:
             # Not of a committed batch: read by another driver of the same checkpoint, after it had lost it.
             for key in ours.pop(seq):
-                self._holdings[key].hand_over(
+                self._pending_entries[key].hand_over(
                     claims.name(self._options.query, seq), start.following(start.seq + 1, {}).consumer
                 )
-                self._holdings[key].remove(claims.name(self._options.query, seq))
+                self._pending_entries[key].remove(claims.name(self._options.query, seq))
                 ours.setdefault(start.seq + 1, []).append(key)
         if not ours:
             return None
         seq = min(ours)
         consumer = claims.name(self._options.query, seq)
-        return start.following(seq, {key: self._holdings[key].runs(consumer) for key in ours[seq]})
+        return start.following(seq, {key: self._pending_entries[key].runs(consumer) for key in ours[seq]})
 
     def _claim(self, consumer: str, cap: int | None) -> dict[str, list[Run]]:
         waiting = self._waiting()
@@ -198,9 +201,9 @@ class GroupPlanner:
             "taken": self._taken,
             "waiting": {key: count for key, (count, _) in sorted(waiting.items())},
         }
-        runs: dict[str, list[Run]] = {key: [] for key in self._holdings}
+        runs: dict[str, list[Run]] = {key: [] for key in self._pending_entries}
         room = cap
-        for key in self._holdings:
+        for key in self._pending_entries:
             runs[key] = self._claim_stale(key, consumer, room)
             room = None if room is None else room - sum(run.n for run in runs[key])
         wanted = {key: count for key, (count, _) in waiting.items()}
@@ -213,7 +216,7 @@ class GroupPlanner:
     def _waiting(self) -> dict[str, tuple[int, Id]]:
         """By stream, how many entries (at most) the group has not delivered, and the last that it has."""
         found = {}
-        states = self._survey.states(self._plain.streams)
+        states = self._info.states(self._plain.streams)
         for key in self._plain.streams:
             group, state = self._group(key), states[key]
             if group is None or state is None:
@@ -248,13 +251,13 @@ class GroupPlanner:
         while count > 0:
             asked = min(count, self._page, most)
             words: Command = ("XREADGROUP", "GROUP", self._options.group, consumer, "COUNT", asked, "STREAMS", key, ">")
-            (told,) = self._asker.once([words])
+            (reply,) = self._router.once([words])
             failpoints.reach("claiming")
-            rows = checked(told)[0][1] if told else []
+            rows = checked(reply)[0][1] if reply else []
             if rows:
                 ids = [parse_id(row[0].decode()) for row in (rows[0], rows[-1])]
                 found.append(Run(ids[0], ids[1], len(rows)))
-                self._page = max(1, min(RUN_MOST, PAGE_BYTES * len(rows) // self._asker.received))
+                self._page = max(1, min(RUN_MOST, PAGE_BYTES * len(rows) // self._router.received))
             count -= len(rows)
             if len(rows) < asked:
                 break
@@ -267,8 +270,8 @@ class GroupPlanner:
         if idle is None or most < 1 or time.monotonic() < self._stale_due.get(key, 0.0):
             return []
         words: Command = ("XAUTOCLAIM", key, self._options.group, consumer, idle, self._cursors.get(key, b"0-0"))
-        (told,) = self._asker.once([(*words, "COUNT", most)])
-        cursor, rows, *gone = checked(told)
+        (reply,) = self._router.once([(*words, "COUNT", most)])
+        cursor, rows, *gone = checked(reply)
         failpoints.reach("claiming")
         self._cursors[key] = cursor
         if cursor == b"0-0":  # the whole list was looked at; entries age, so not at once again
@@ -278,7 +281,7 @@ class GroupPlanner:
                 "stream %r, group %r: %d stale entries had been deleted from the stream and cannot be processed",
                 key, self._options.group, len(gone[0]),
             )  # fmt: skip
-        return self._holdings[key].as_runs([parse_id(row[0].decode()) for row in rows if row is not None])
+        return self._pending_entries[key].as_runs([parse_id(row[0].decode()) for row in rows if row is not None])
 
     # --- partitions --------------------------------------------------------------------------------------------------
 

@@ -39,6 +39,13 @@ def _asked_for(key: str, runs: Sequence[Run]) -> list[Command]:
 def read_claim(options: "Options", layout: "Layout", part: "ClaimPartition") -> "Iterator[pa.RecordBatch]":
     """The claimed entries of a partition as record batches.
 
+    The next portion is asked for before the one at hand is decoded, so that the server works meanwhile.
+
+    Args:
+        options: of the read.
+        layout: the columns.
+        part: the runs, each with the number of entries that it must have.
+
     Raises:
         DataLossError: entries were deleted after they were claimed.
     """
@@ -71,19 +78,25 @@ def _check(options: "Options", part: "ClaimPartition", runs: Sequence[Run], page
     claimed, there = sum(run.n for run in runs), len(page.ids) if page is not None else 0
     if claimed == there:
         return
-    told = (
+    text = (
         f"stream {part.key!r}: {claimed - there} of the {claimed} entries from {runs[0].first} to {runs[-1].last} that "
         f"{part.consumer} has claimed were deleted or trimmed before they were read"
     )
     if options.fail_on_loss:
-        raise DataLossError(f"{told}. Set option 'failOnDataLoss' to 'false' to go on without them, and trim later")
-    logger.warning("%s; reading goes on", told)
+        raise DataLossError(f"{text}. Set option 'failOnDataLoss' to 'false' to go on without them, and trim later")
+    logger.warning("%s; reading goes on", text)
 
 
 def with_deliveries(
     batches: "Iterator[pa.RecordBatch]", part: "ClaimPartition", schema: "StructType"
 ) -> "Iterator[pa.RecordBatch]":
-    """The same batches with how often each entry was delivered, where the schema has that column."""
+    """The same batches with how often each entry was delivered, where the schema has that column.
+
+    Args:
+        batches: with the column ``id``, by which counts are found.
+        part: the entries as runs of one each, with their delivery counts.
+        schema: of the result; its order of columns is taken.
+    """
     import pyarrow as pa  # noqa: PLC0415 - only executors need it
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - as above
 

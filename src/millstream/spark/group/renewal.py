@@ -74,7 +74,16 @@ class LeaseRenewal:
         asker.close()
 
     def round(self, asker: Router, consumer: str, keys: Sequence[str]) -> None:
-        """Renew once. Only entries that are idle for a while, which those that another has just claimed are not."""
+        """Renew once. Only entries that are idle for a while, which those that another has just claimed are not.
+
+        Args:
+            asker: a connection of the caller's, not shared between threads.
+            consumer: whose entries.
+            keys: of the streams.
+
+        Raises:
+            ErrorReply: the server refuses, for another reason than that the group is gone.
+        """
         old = self.plan.renew_after_ms
         for key in keys:
             start: str | None = "-"

@@ -28,7 +28,7 @@ DELIVERIES = StructField(names.DELIVERIES, LongType())
 
 
 class GroupMode:
-    """The face of ``format("millstream")`` in group mode.
+    """What ``format("millstream")`` is in group mode.
 
     Args:
         options: of the read.
@@ -129,7 +129,7 @@ class GroupReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         if self._planner is None:
             self._planner = GroupPlanner(self._options)
-            self._planner.greet()
+            self._planner.connect()
         return self._planner
 
     def _load(self, raw: Mapping[str, Any]) -> Any:

@@ -81,6 +81,11 @@ def dump(claim: Claim) -> dict[str, Any]:
 def load(raw: Mapping[str, Any], group: str, query: str) -> Claim:
     """The inverse of :func:`dump`.
 
+    Args:
+        raw: the offset from the checkpoint.
+        group: which the query reads by now.
+        query: its name now. Both must be those of the checkpoint, since what was claimed is found by them alone.
+
     Raises:
         UsageError: the checkpoint holds something else, or is of another group or query.
     """
@@ -89,20 +94,20 @@ def load(raw: Mapping[str, Any], group: str, query: str) -> Claim:
             key: tuple(Run(parse_id(first), parse_id(last), int(n)) for first, last, n in found)
             for key, found in raw["claims"].items()
         }
-        told, consumer = Claim(group, query, int(raw["seq"]), runs), raw["consumer"]
+        claim, consumer = Claim(group, query, int(raw["seq"]), runs), raw["consumer"]
         theirs = raw["group"]
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as reason:
         raise UsageError(
             f"the checkpoint's offsets are not those of a millstream query of mode 'group': {raw!r} ({reason!r}); give "
             "this query a checkpointLocation of its own"
         ) from None
-    for option, mine, other in (("group", group, theirs), ("queryName", told.consumer, consumer)):
+    for option, mine, other in (("group", group, theirs), ("queryName", claim.consumer, consumer)):
         if mine != other:
             raise UsageError(
                 f"option {option!r} was another when the checkpoint was made ({other!r}, now {mine!r}): what was "
                 "claimed is found by that name only; set it back, or give the query a checkpointLocation of its own"
             )
-    return told
+    return claim
 
 
 def parts(claim: Claim, wanted: int | None, most: int | None) -> list[tuple[str, tuple[Run, ...]]]:

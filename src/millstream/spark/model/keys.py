@@ -25,7 +25,13 @@ def register(writer: str) -> str:
 def staged(stream: str, writer: str, token: str) -> str:
     """Key of rows on their way to a stream, in the stream's slot.
 
+    In one slot, so that one transaction of a cluster's node moves them into the stream.
     (A stream whose name has a ``}`` and no tag of its own cannot have a neighbour; then the slots differ.)
+
+    Args:
+        stream: where the rows are going.
+        writer: the query's id, or the batch job's.
+        token: of the task's attempt and the piece, so that no attempt adds to what another has staged.
     """
     _, opened, rest = stream.partition("{")
     tag, closed, _ = rest.partition("}")

@@ -102,7 +102,13 @@ class Position:
         return cls(ident, n, ident, n)
 
     def advanced(self, ident: Id, n: int, holes: int = 0) -> "Position":
-        """The batch that follows this one and ends at ``ident``."""
+        """The batch that follows this one.
+
+        Args:
+            ident: its last id.
+            n: entries added up to there.
+            holes: how many more that may be, see the class.
+        """
         return Position(self.id, self.n, ident, n, holes)
 
 
@@ -179,9 +185,14 @@ def went_back(key: str, at: Position, state: StreamState | None) -> str | None:
     """Why reading on from ``at`` would silently read nothing or something else; None if it would not.
 
     The stream was deleted, or replaced by an older state of it (a restored backup, a failover to a replica behind).
+
+    Args:
+        key: of the stream, for the text.
+        at: what was read.
+        state: of the stream now; None where there is none.
     """
-    told = how_it_went_back(at, state)
-    if told is None:
+    reason = how_it_went_back(at, state)
+    if reason is None:
         return None
     if state is None:
         return (
@@ -191,7 +202,7 @@ def went_back(key: str, at: Position, state: StreamState | None) -> str | None:
             "checkpointLocation (and startingOffsets)"
         )
     return (
-        f"stream {key!r} went back: this query has read up to {at.id} (entry {at.n}), but {told}. "
+        f"stream {key!r} went back: this query has read up to {at.id} (entry {at.n}), but {reason}. "
         "It was deleted and made anew, or restored from an older state. Start the query with a new checkpointLocation "
         "(and startingOffsets)"
     )
@@ -238,7 +249,13 @@ class Loss:
 
 
 def find_loss(key: str, at: Position, state: StreamState) -> Loss | None:
-    """What has left the stream past ``at``; None when nothing has, or when it has all been read."""
+    """What has left the stream past ``at``; None when nothing has, or when it has all been read.
+
+    Args:
+        key: of the stream, for the text.
+        at: what was read.
+        state: of the stream now.
+    """
     gone = state.removed - at.n - at.holes
     if gone <= 0 or (state.first is not None and state.first <= at.id):
         # Trimming takes the oldest first: while anything up to ``at`` is still there it has not come past it.
@@ -297,6 +314,11 @@ class Index:
 
         None when it would hold less than ``least`` of them. Deletions make a batch smaller than the difference of its
         counts, never larger, so the budget is kept.
+
+        Args:
+            at: where the batch begins.
+            budget: its entries at most.
+            least: the part of the budget, 0 to 1, under which counting forward is worth its round trips.
         """
         fitting = [point for point in self._points if at.id < point[0] and point[1] <= at.n + budget]
         if fitting and fitting[-1][1] >= at.n + budget * least:
@@ -309,6 +331,12 @@ def counted_cut(at: Position, state: StreamState, ident: Id, rows: int) -> Posit
 
     Counting sees only what is there. If everything removed past ``at`` was trimmed, the number is still exact;
     if entries were deleted further on, some of them may lie inside the batch.
+
+    Args:
+        at: where the batch begins.
+        state: of the stream, from the same look as the count.
+        ident: the last entry counted.
+        rows: entries counted.
     """
     skipped = max(0, state.removed - at.n - at.holes)
     if state.max_deleted <= at.id:
@@ -358,7 +386,13 @@ def batch_ranges(start: Mapping[str, Position], end: Mapping[str, Position]) -> 
 
 
 def estimated_rows(state: StreamState, start: Id, end: Id) -> int:
-    """About how many entries lie in ``(start, end]``, if they are spread evenly over the stream's ids."""
+    """About how many entries lie in ``(start, end]``, if they are spread evenly over the stream's ids.
+
+    Args:
+        state: of the stream.
+        start: exclusive.
+        end: inclusive.
+    """
     if state.first is None:
         return 0
     first, last = state.first.as_int(), state.last.as_int()

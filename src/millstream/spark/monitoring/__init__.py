@@ -1,1 +1,5 @@
-"""Which queries run, and which ran, told to the server and to people."""
+"""What a server is told of streaming queries, and what a person is told of their errors.
+
+``listener`` hears from Spark and writes, ``store`` is what stands on the server and how it is read, and ``error_text``
+finds the line of Spark's long errors that says what happened.
+"""

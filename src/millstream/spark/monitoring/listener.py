@@ -61,7 +61,7 @@ class Watch(StreamingQueryListener):
         self._facts: dict[str, dict[str, Any]] = {}
         self._news = threading.Condition()
         self._written: dict[str, float] = {}
-        self._unsaid: dict[str, dict[str, Any]] = {}
+        self._unwritten: dict[str, dict[str, Any]] = {}
         self._away = False
         self._thread = threading.Thread(target=self._write, name="millstream-watch", daemon=True)
         self._thread.start()
@@ -102,15 +102,15 @@ class Watch(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
         """A batch is done."""
-        told, ident = event.progress, str(event.progress.id)
-        total = self._facts.get(ident, {}).get("total_rows", 0) + told.numInputRows
+        progress, ident = event.progress, str(event.progress.id)
+        total = self._facts.get(ident, {}).get("total_rows", 0) + progress.numInputRows
         figures = {
-            "batch": told.batchId,
-            "rows": told.numInputRows,
+            "batch": progress.batchId,
+            "rows": progress.numInputRows,
             "total_rows": total,
-            "rows_per_second": round(told.processedRowsPerSecond, 1),
-            "batch_ms": told.batchDuration,
-            "lag": store.lag(told.sources),
+            "rows_per_second": round(progress.processedRowsPerSecond, 1),
+            "batch_ms": progress.batchDuration,
+            "lag": store.lag(progress.sources),
         }
         self._note(ident, "progress", figures)
 
@@ -137,37 +137,37 @@ class Watch(StreamingQueryListener):
     # -- the thread that writes ---------------------------------------------------------------------------------------
 
     def _write(self) -> None:
-        beat_due, tidied = 0.0, False
+        heartbeat_due, tidied = 0.0, False
         while True:
             with contextlib.suppress(queue.Empty):
-                note = self._notes.get(timeout=max(beat_due - time.monotonic(), 0.01))
+                note = self._notes.get(timeout=max(heartbeat_due - time.monotonic(), 0.01))
                 if note is None:
                     break
                 self._take(*note)
-            if time.monotonic() >= beat_due:
-                self._tell_all()
+            if time.monotonic() >= heartbeat_due:
+                self._write_unwritten()
                 self._try(lambda: self._client.set(store.driver_key(self._driver), _now_ms(), px=store.TTL_MS))
                 tidied = tidied or self._try(lambda: store.forget(self._client, _now_ms()))
-                beat_due = time.monotonic() + store.BEAT
-        self._tell_all()
+                heartbeat_due = time.monotonic() + store.HEARTBEAT_SECONDS
+        self._write_unwritten()
 
     def _take(self, event: str | None, facts: dict[str, Any]) -> None:
-        """Write a note, or keep it until the next beat if the history had one a moment ago."""
+        """Write a note, or keep it until the next heartbeat if the history had one a moment ago."""
         ident = facts["id"]
         if event not in {"started", "terminated"}:
-            self._unsaid[ident] = facts
+            self._unwritten[ident] = facts
             if event is None or time.monotonic() - self._written.get(ident, 0.0) < _EVERY:
                 return
         self._written[ident] = time.monotonic()
         if self._try(lambda: store.write(self._client, facts, event)):
-            self._unsaid.pop(ident, None)
+            self._unwritten.pop(ident, None)
         else:
-            self._unsaid[ident] = facts
+            self._unwritten[ident] = facts
 
-    def _tell_all(self) -> None:
-        for ident, facts in list(self._unsaid.items()):
+    def _write_unwritten(self) -> None:
+        for ident, facts in list(self._unwritten.items()):
             if self._try(functools.partial(store.write, self._client, facts, None)):
-                self._unsaid.pop(ident, None)
+                self._unwritten.pop(ident, None)
 
     def _try(self, call: Any) -> bool:
         """Whether the server took it; the first failure of several is logged."""

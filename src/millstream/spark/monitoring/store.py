@@ -5,7 +5,7 @@
     millstream:spark:progress       stream: an entry when a query starts and ends, and one a second at most while it
                                     goes on; trimmed to about 10,000 entries
     millstream:spark:queries        hash: query id -> JSON, the last that is known of it; gone 30 days after it
-    millstream:spark:driver:<id>    string, gone soon after the driver's last beat
+    millstream:spark:driver:<id>    string, gone soon after the driver's last heartbeat
 
 A driver that was killed says nothing more: a query that should run and has no driver is shown as ``gone``.
 """
@@ -31,9 +31,9 @@ QUERIES = f"{PREFIX}queries"
 HISTORY = 10_000
 """Entries of the stream, about."""
 
-BEAT = 5.0
+HEARTBEAT_SECONDS = 5.0
 TTL_MS = 20_000
-"""Seconds between two beats of a driver, and milliseconds for which it counts as alive after the last."""
+"""Seconds between two heartbeats of a driver, and milliseconds for which it counts as alive after the last."""
 
 FORGET_MS = 30 * 86_400_000
 
@@ -76,7 +76,12 @@ def lag(sources: Any) -> int | None:
 
 
 def write(client: "redis.Redis", facts: Mapping[str, Any], event: str | None) -> None:
-    """Tell the last of a query, and add an event to the history if there is one.
+    """Keep the last that is known of a query, and add an event to the history if there is one.
+
+    Args:
+        client: of the server.
+        facts: with every field of :data:`NEW`.
+        event: ``started``, ``progress`` or ``terminated``; None for none.
 
     Raises:
         RedisError: the server cannot be reached or refused.
@@ -91,7 +96,7 @@ def write(client: "redis.Redis", facts: Mapping[str, Any], event: str | None) ->
 
 def forget(client: "redis.Redis", now_ms: int) -> None:
     """Drop what nobody has told anything about for 30 days."""
-    old = [name for name, facts in _told(client) if now_ms - facts.get("at_ms", 0) > FORGET_MS]
+    old = [name for name, facts in _recorded(client) if now_ms - facts.get("at_ms", 0) > FORGET_MS]
     if old:
         client.hdel(QUERIES, *old)
 
@@ -102,7 +107,7 @@ def found(client: "redis.Redis") -> list[dict[str, Any]]:
     Raises:
         RedisError: the server cannot be reached or refused.
     """
-    queries = [NEW | facts for _, facts in _told(client)]
+    queries = [NEW | facts for _, facts in _recorded(client)]
     drivers = {str(facts["driver"]) for facts in queries}
     # no driver's own name holds half of a pair, which could not be sent: such a one is found nowhere
     keys = {driver: driver_key(driver).encode(errors="backslashreplace") for driver in drivers}
@@ -133,7 +138,7 @@ def look(url: str | None) -> list[dict[str, Any]]:
             raise QueriesError(f"the queries cannot be asked for: {error}") from None
 
 
-def _told(client: "redis.Redis") -> list[tuple[bytes, dict[str, Any]]]:
+def _recorded(client: "redis.Redis") -> list[tuple[bytes, dict[str, Any]]]:
     """What every query has told, under its name in the hash, which is what it is forgotten by."""
     kept = cast("dict[bytes, bytes]", client.hgetall(QUERIES))
     read = [(name, _facts(value)) for name, value in kept.items()]

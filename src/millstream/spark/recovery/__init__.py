@@ -1,5 +1,6 @@
-"""Recovery: what crashed workers left pending is claimed in slices, decided about by a function, and settled.
+"""Recovery: what crashed workers left pending, settled by a rule or by a user's function over a DataFrame.
 
-Read ``recover`` (the slices, the lock, what goes on after a kill), then ``settle`` (how a decision is carried out).
-``user_function`` finds the function that the command line names.
+Read ``recover`` first: entries are claimed in slices, decided about and settled, and what the recovery's consumer holds
+is the slice at work, so that a killed recovery goes on by itself. ``lock`` keeps a second one of the same name out.
+``user_function`` finds the function that a command line names, and calls it; ``settle`` carries decisions out.
 """

@@ -5,13 +5,10 @@ first settles what it still holds, and then claims on from the cursor, which is 
 """
 
 import logging
-import os
-import secrets
-import socket
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from millstream import failpoints
 from millstream.client.capabilities import capabilities_of, probes
@@ -19,15 +16,16 @@ from millstream.client.dead_letter.letter import dead_key
 from millstream.client.slots import beside, slot_of, tag_of
 from millstream.client.url import CLUSTERS
 from millstream.errors import ConfigError, UsageError
-from millstream.spark.connection import routing
 from millstream.spark.connection.retry import lost_contact
 from millstream.spark.connection.router import Router, absent, checked
-from millstream.spark.group.pending import PAGE, Holdings
+from millstream.spark.group.pending import PAGE, PendingEntries
 from millstream.spark.group.renewal import LeaseRenewal
 from millstream.spark.model.offsets import parse_id
 from millstream.spark.options import common, read
 from millstream.spark.read.stream_info import StreamInfo
+from millstream.spark.recovery.lock import LOCK_MS, RecoveryLock
 from millstream.spark.recovery.settle import WORDS, EntryDecision, RecoveryCounts, Settler
+from millstream.spark.recovery.user_function import SparkDecisions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,7 +38,6 @@ SLICE = 50_000
 Decide = Callable[[Sequence[bytes]], dict[bytes, EntryDecision]]
 Progress = Callable[[int, int], None]
 
-_LOCK_MS = 30_000
 _KEEP_SECONDS = 7 * 24 * 3600
 _END = b"end"
 
@@ -66,7 +63,7 @@ def recover(
     The entries are claimed in slices (XAUTOCLAIM; claiming counts no delivery), read by Spark's executors and given to
     ``function``. Its result says by ``id`` what becomes of each: ``verdict`` is ``ack``, ``release`` (to whoever claims
     it next) or ``dead`` (into the dead-letter stream, with the text of the column ``reason`` if there is one). An entry
-    without a verdict is released and counted. Killed and called again with the same ``name`` it goes on: a slice that
+    without one is released and counted. Killed and called again with the same ``name`` it goes on: a slice that
     was not settled is decided about again, and nothing is settled twice.
 
     For example::
@@ -84,8 +81,8 @@ def recover(
         group: the group.
         min_idle_time: how long an entry must have been idle to be taken from who holds it: ``"10m"``, milliseconds or
             a timedelta. Longer than any living worker works without a sign.
-        function: from the entries (``stream``, ``id``, ``timestamp``, ``fields``, ``deliveries``) to their verdicts;
-            called once a slice.
+        function: from the entries (``stream``, ``id``, ``timestamp``, ``fields``, ``deliveries``) to ``id`` and
+            ``verdict`` of each; called once a slice.
         verdict: the same for every entry, in place of a function.
         reason: of dead letters, with ``verdict="dead"``.
         schema: columns of the entries, as ``.schema(...)`` of a read takes them; ``deliveries`` comes with them.
@@ -154,15 +151,14 @@ class Recovery:
     def __init__(
         self, url: str, stream: str, group: str, min_idle: int, *, name: str, slice_size: int, dead: str | None
     ) -> None:
-        self._asker = Router(url)
-        self._holdings = Holdings(self._asker, stream, group)
+        self._router = Router(url)
+        self._entries = PendingEntries(self._router, stream, group)
         self._min_idle = min_idle
         self._name = name
         self._size = slice_size
         self._cursor_key = beside(stream, "recover", f"{group}:{name}")
-        self._lock_key = f"{self._cursor_key}:lock"
-        self._token = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}".encode()
-        self._renewal = LeaseRenewal(url, group, min(min_idle, _LOCK_MS), self._renew_lock)
+        self._lock = RecoveryLock(self._router, f"{self._cursor_key}:lock", name)
+        self._renewal = LeaseRenewal(url, group, min(min_idle, LOCK_MS), self._lock.renew)
         if dead == stream:
             raise ConfigError(f"dead={dead!r} is the stream itself, whose consumers would be given its dead letters")
         info = StreamInfo(read.parse({"url": url, "stream": stream}))
@@ -173,16 +169,15 @@ class Recovery:
                 f"dead={dead or dead_key(stream)!r}: on a cluster it must be in the slot of {stream!r}, since a dead "
                 f"letter and its acknowledgement are one transaction: dead='{{{tag_of(stream)}}}:dead' is"
             )
-        capabilities = capabilities_of(self._asker.ask(probes(stream)))  # type: ignore[arg-type] # made of text alone
-        self._settler = Settler(self._asker, self._holdings, name, capabilities, dead or dead_key(stream))
+        capabilities = capabilities_of(self._router.ask(probes(stream)))  # type: ignore[arg-type] # made of text alone
+        self._settler = Settler(self._router, self._entries, name, capabilities, dead or dead_key(stream))
         self._cursor = b"0-0"
-        self._ousted = False
         self._counts = RecoveryCounts()
 
     def close(self) -> None:
         """Give the connections back."""
         self._renewal.stop()
-        self._asker.close()
+        self._router.close()
 
     def run(self, decide: Decide, progress: Progress | None = None) -> RecoveryCounts:
         """Settle all that is stale, slice by slice; see :func:`recover`."""
@@ -200,28 +195,24 @@ class Recovery:
                 failpoints.reach("sliced")
                 decisions = decide(list(deliveries))
                 failpoints.reach("decided")
-                if self._ousted:
-                    raise UsageError(
-                        f"another recovery named {self._name!r} began while the server was out of reach for more than "
-                        f"{_LOCK_MS // 1000} s: nothing of this slice was settled here; leave one of the two"
-                    )
+                self._lock.check()
 
                 def report() -> None:
                     if progress is not None:
                         progress(counts.total, max(total, counts.total))
 
                 self._settler.carry_out(deliveries, decisions, counts, report)
-            self._asker.ask([("DEL", self._cursor_key)])
-            self._holdings.remove(self._name)
+            self._router.ask([("DEL", self._cursor_key)])
+            self._entries.remove(self._name)
         if progress is not None:
             progress(counts.total, counts.total)
         return counts
 
     def _pending(self) -> int:
         """Pending entries of the group, those that are not stale among them."""
-        (reply,) = self._asker.ask([("XPENDING", self._holdings.key, self._holdings.group)])
+        (reply,) = self._router.ask([("XPENDING", self._entries.key, self._entries.group)])
         if absent(reply):
-            raise UsageError(f"stream {self._holdings.key!r} has no group {self._holdings.group!r}: correct the names")
+            raise UsageError(f"stream {self._entries.key!r} has no group {self._entries.group!r}: correct the names")
         return int(checked(reply)[0])
 
     # --- slices ------------------------------------------------------------------------------------------------------
@@ -229,7 +220,7 @@ class Recovery:
     def _held(self) -> dict[bytes, int]:
         """The slice at work: what the consumer holds, with delivery counts."""
         found: dict[bytes, int] = {}
-        for page in self._holdings.pending(self._name):
+        for page in self._entries.pending(self._name):
             found.update((row[0], row[3]) for row in page)
             if len(found) >= self._size:
                 break
@@ -237,7 +228,7 @@ class Recovery:
 
     def _resume(self) -> None:
         """Go on from the cursor that was noted, or from the last entry held: what lies before was looked at."""
-        (noted,) = self._asker.ask([("GET", self._cursor_key)])
+        (noted,) = self._router.ask([("GET", self._cursor_key)])
         if checked(noted) is None:
             self._check_name()
             self._note(b"0-0")
@@ -267,16 +258,16 @@ class Recovery:
 
     def _note(self, cursor: bytes) -> None:
         self._cursor = cursor
-        self._asker.ask([("SET", self._cursor_key, cursor, "EX", _KEEP_SECONDS)])
+        self._router.ask([("SET", self._cursor_key, cursor, "EX", _KEEP_SECONDS)])
 
     def _claim(self) -> None:
         """Claim a slice, or what there is on the way to the end of the pending list."""
         claimed = 0
-        head = ("XAUTOCLAIM", self._holdings.key, self._holdings.group, self._name, self._min_idle)
+        head = ("XAUTOCLAIM", self._entries.key, self._entries.group, self._name, self._min_idle)
         while claimed < self._size and self._cursor != _END:
             count = min(PAGE, self._size - claimed)
             try:
-                (reply,) = self._asker.once([(*head, self._cursor, "COUNT", count, "JUSTID")])
+                (reply,) = self._router.once([(*head, self._cursor, "COUNT", count, "JUSTID")])
             except Exception as reason:
                 if not lost_contact(reason):
                     raise
@@ -286,126 +277,13 @@ class Recovery:
             self._counts.deleted += len(gone[0]) if gone else 0
             self._note(_END if cursor == b"0-0" else cursor)
 
-    # --- one at a time -----------------------------------------------------------------------------------------------
-
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Hold the lock of this name, and renew what is claimed."""
-        self._lock()
-        self._renewal.keep(self._name, [self._holdings.key])
+        self._lock.acquire()
+        self._renewal.keep(self._name, [self._entries.key])
         try:
             yield
         finally:
             self._renewal.stop()
-            if self._asker.ask([("GET", self._lock_key)])[0] == self._token:
-                self._asker.ask([("DEL", self._lock_key)])
-
-    def _lock(self) -> None:
-        for _ in range(3):
-            _, owner = self._asker.once([("WATCH", self._lock_key), ("GET", self._lock_key)])
-            if isinstance(owner, bytes) and not _died_here(owner):
-                host, pid = _owner(owner)
-                raise UsageError(
-                    f"a recovery named {self._name!r} of this group is at work (process {pid} on {host}, less than "
-                    f"{_LOCK_MS // 1000} s ago): wait for it, or give this one another name"
-                )
-            set_ = ("SET", self._lock_key, self._token, "PX", _LOCK_MS)
-            try:
-                if checked(self._asker.once([("MULTI",), set_, ("EXEC",)])[-1]) is not None:
-                    return
-            except routing.Redirected:
-                continue
-        raise UsageError(f"several recoveries named {self._name!r} began at the same time: leave one")
-
-    def _renew_lock(self, asker: Router) -> None:
-        (owner,) = asker.once([("GET", self._lock_key)])
-        if owner in (None, self._token):
-            asker.once([("SET", self._lock_key, self._token, "PX", _LOCK_MS)])
-        else:
-            self._ousted = True
-
-
-def _died_here(owner: bytes) -> bool:
-    """Whether the owner of a lock was a process of this machine that is no more."""
-    host, pid = _owner(owner)
-    if host != socket.gethostname():
-        return False
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return True
-    except (OSError, OverflowError, ValueError):
-        return False
-    return False
-
-
-def _owner(owner: bytes) -> tuple[str, str]:
-    """Machine and process of whoever has a lock; of anything else that was written there, what it says."""
-    text = owner.decode(errors="backslashreplace")
-    host, pid, *_ = [*text.rsplit(":", 2), "?", "?"]
-    return host, pid
-
-
-class SparkDecisions:
-    """The user's function, called over what the recovery holds.
-
-    Args:
-        spark: the session.
-        function: the user's.
-        url: of the server.
-        stream: the stream.
-        group: the group.
-        consumer: who holds the entries.
-        schema: columns of the entries, or None.
-    """
-
-    def __init__(  # noqa: PLR0917 - private
-        self,
-        spark: "SparkSession",
-        function: "Callable[[DataFrame], DataFrame]",
-        url: str,
-        stream: str,
-        group: str,
-        consumer: str,
-        schema: str | None,
-    ) -> None:
-        reader = spark.read.format("millstream").option("url", url).option("stream", stream).option("mode", "group")
-        reader = reader.option("group", group).option("consumer", consumer).option("failOnDataLoss", "false")
-        self._reader = reader if schema is None else reader.schema(f"{schema}, deliveries bigint")
-        self._function = function
-
-    def __call__(self, ids: Sequence[bytes]) -> dict[bytes, EntryDecision]:
-        """The decisions on a slice.
-
-        Raises:
-            UsageError: the function's result is invalid.
-        """
-        from pyspark.sql import DataFrame  # noqa: PLC0415 - slow, and only where a function is called
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as everybody calls it
-
-        result = self._function(self._reader.load())
-        if not isinstance(result, DataFrame):
-            raise UsageError(f"the function gave {type(result).__name__}, and must give a DataFrame of id and verdict")
-        for column in ("id", "verdict"):
-            if column not in result.columns:
-                raise UsageError(f"the function's DataFrame has no column {column!r}, only {', '.join(result.columns)}")
-        reason = F.col("reason").cast("string") if "reason" in result.columns else F.lit(None).cast("string")
-        table = result.select("id", F.col("verdict").cast("string"), reason.alias("reason")).toArrow()
-        columns = (table.column(name).to_pylist() for name in ("id", "verdict", "reason"))
-        return _checked_decisions(set(ids), zip(*columns, strict=True))
-
-
-def _checked_decisions(wanted: set[bytes], rows: Iterable[tuple[Any, ...]]) -> dict[bytes, EntryDecision]:
-    found: dict[bytes, EntryDecision] = {}
-    for ident, word, reason in rows:
-        if word is None:
-            continue
-        if word not in WORDS:
-            raise UsageError(f"the verdict on {ident} is {word!r}: it must be one of {', '.join(WORDS)}, or null")
-        key = str(ident or "").encode()
-        if key not in wanted:
-            raise UsageError(f"there is a verdict on {ident!r}, which the function was not given")
-        decision = EntryDecision(word, reason or "")
-        if found.setdefault(key, decision).word != word:
-            raise UsageError(f"there are two verdicts on {ident}: {found[key].word} and {word}")
-    return found
+            self._lock.release()

@@ -26,7 +26,7 @@ from millstream.errors import UsageError
 from millstream.spark.connection import routing
 from millstream.spark.connection.retry import lost_contact
 from millstream.spark.connection.router import Router, checked
-from millstream.spark.group.pending import PAGE, Holdings
+from millstream.spark.group.pending import PAGE, PendingEntries
 from millstream.spark.model.offsets import parse_id
 
 if TYPE_CHECKING:
@@ -97,7 +97,9 @@ class Settler:
         dead: the dead-letter stream.
     """
 
-    def __init__(self, asker: Router, holdings: Holdings, consumer: str, capabilities: Capabilities, dead: str) -> None:
+    def __init__(
+        self, asker: Router, holdings: PendingEntries, consumer: str, capabilities: Capabilities, dead: str
+    ) -> None:
         self._asker = asker
         self._holdings = holdings
         self._consumer = consumer
@@ -180,7 +182,10 @@ class Settler:
         """Set entries aside; those that are no longer in the stream have nothing to keep, and are acknowledged."""
         rows = self._asker.ask([("XRANGE", self._stream, ident, ident) for ident in reasons])
         fields = {ident: row[0][1] for ident, row in zip(reasons, map(checked, rows), strict=True) if row}
-        counts.deleted += self._ack([ident for ident in reasons if ident not in fields])
+        gone = [ident for ident in reasons if ident not in fields]
+        ours = self._mine(gone) if gone else []  # a worker that has claimed one meanwhile still has its fields
+        counts.taken += len(gone) - len(ours)
+        counts.deleted += self._ack(ours)
         entries = [
             _Dying(ident, deliveries[ident], self._letter(ident, flat, deliveries[ident], reasons[ident]))
             for ident, flat in fields.items()

@@ -1,12 +1,16 @@
-"""A user's function named on the command line: ``module:name``."""
+"""A user's function that decides: found by its name on a command line (``module:name``), and called over a slice."""
 
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from millstream.errors import UsageError
+from millstream.spark.recovery.settle import WORDS, EntryDecision
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def load_function(spec: str) -> Callable[..., Any]:
@@ -35,3 +39,73 @@ def load_function(spec: str) -> Callable[..., Any]:
     if not callable(function):
         raise UsageError(f"{spec!r}: module {module!r} has no function {name!r}")
     return function  # type: ignore[no-any-return]  # a module's attribute
+
+
+class SparkDecisions:
+    """The user's function, called over what the recovery holds.
+
+    Args:
+        spark: the session.
+        function: the user's.
+        url: of the server.
+        stream: the stream.
+        group: the group.
+        consumer: who holds the entries.
+        schema: columns of the entries, or None.
+    """
+
+    def __init__(  # noqa: PLR0917 - private
+        self,
+        spark: "SparkSession",
+        function: "Callable[[DataFrame], DataFrame]",
+        url: str,
+        stream: str,
+        group: str,
+        consumer: str,
+        schema: str | None,
+    ) -> None:
+        reader = spark.read.format("millstream").option("url", url).option("stream", stream).option("mode", "group")
+        reader = reader.option("group", group).option("consumer", consumer).option("failOnDataLoss", "false")
+        self._reader = reader if schema is None else reader.schema(f"{schema}, deliveries bigint")
+        self._function = function
+
+    def __call__(self, ids: Sequence[bytes]) -> dict[bytes, EntryDecision]:
+        """The decisions on a slice.
+
+        Raises:
+            UsageError: the function's result is invalid.
+        """
+        from pyspark.sql import DataFrame  # noqa: PLC0415 - slow, and only where a function is called
+        from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as everybody calls it
+
+        result = self._function(self._reader.load())
+        if not isinstance(result, DataFrame):
+            raise UsageError(f"the function gave {type(result).__name__}, and must give a DataFrame of id and verdict")
+        for column in ("id", "verdict"):
+            if column not in result.columns:
+                raise UsageError(f"the function's DataFrame has no column {column!r}, only {', '.join(result.columns)}")
+        reason = F.col("reason").cast("string") if "reason" in result.columns else F.lit(None).cast("string")
+        table = result.select("id", F.col("verdict").cast("string"), reason.alias("reason")).toArrow()
+        columns = (table.column(name).to_pylist() for name in ("id", "verdict", "reason"))
+        return checked_decisions(set(ids), zip(*columns, strict=True))
+
+
+def checked_decisions(wanted: set[bytes], rows: Iterable[tuple[Any, ...]]) -> dict[bytes, EntryDecision]:
+    """The decisions that a function's rows say, one an entry; entries without a row are left out.
+
+    Raises:
+        UsageError: a row is about another entry, says something else than :data:`WORDS`, or contradicts another row.
+    """
+    found: dict[bytes, EntryDecision] = {}
+    for ident, word, reason in rows:
+        if word is None:
+            continue
+        if word not in WORDS:
+            raise UsageError(f"the verdict on {ident} is {word!r}: it must be one of {', '.join(WORDS)}, or null")
+        key = str(ident or "").encode()
+        if key not in wanted:
+            raise UsageError(f"there is a verdict on {ident!r}, which the function was not given")
+        decision = EntryDecision(word, reason or "")
+        if found.setdefault(key, decision).word != word:
+            raise UsageError(f"there are two verdicts on {ident}: {found[key].word} and {word}")
+    return found

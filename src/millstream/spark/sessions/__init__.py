@@ -1,1 +1,5 @@
-"""A local Spark session, what Java says while it starts, and one SQL query."""
+"""Local Spark sessions: ``local`` starts one quickly, and says what is missing where it cannot.
+
+``java_output`` keeps what Java prints while it starts until it is known whether it matters; ``sql`` is one query of the
+command line, from a session of its own to plain values.
+"""

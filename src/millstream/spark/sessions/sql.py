@@ -40,7 +40,7 @@ def run(query: str, options: Mapping[str, str]) -> Found:
         options: of ``format("millstream")``, for every table.
 
     Raises:
-        UsageError: the query or an option cannot be meant.
+        UsageError: the query or an option is invalid.
         ConfigError: there is no Java that Spark can use.
     """
     from pyspark.errors import PySparkException  # noqa: PLC0415 - slow, and only where a query runs
@@ -57,7 +57,7 @@ def run(query: str, options: Mapping[str, str]) -> Found:
         columns = [(field.name, field.dataType.simpleString()) for field in frame.schema]
         return Found(columns, iter([[_plain(value) for value in row] for row in frame.collect()]))
     except PySparkException as error:
-        raise UsageError(last_words(error) + _advice(error.getCondition())) from None
+        raise UsageError(_cause(error) + _advice(error.getCondition())) from None
 
 
 def _frame(spark: "SparkSession", table: str, options: Mapping[str, str]) -> "DataFrame":
@@ -71,7 +71,7 @@ def _advice(condition: str | None) -> str:
     return f" The tables here are {', '.join(('entries', *VIEWS))}; --stream and --stream-pattern choose streams."
 
 
-def last_words(error: BaseException) -> str:
+def _cause(error: BaseException) -> str:
     """The line of one of Spark's errors that says what to do: ours where it is ours, else its first."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     ours = [line for line in lines if line.startswith("millstream.errors.")]

@@ -1,1 +1,5 @@
-"""The state of a server as tables: streams, groups, consumers, pending entries, dead letters."""
+"""Views: the state of a server as tables: groups, consumers, pending entries, dead letters.
+
+``columns`` says what each view shows, ``planner`` which tasks read which part of it, ``reader`` asks the server for the
+rows, and ``source`` is what Spark calls. Another column is a line in ``columns`` and a value in ``reader``.
+"""

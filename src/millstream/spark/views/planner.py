@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from millstream.spark.options.read import Options
 
 _KEYS_A_TASK = 500
+"""Streams whose groups or consumers one task asks for, at most."""
 _SUMMARY_PAGE = 1000
+"""Groups whose summaries are asked for in one go."""
 
 
 def plan(kind: str, parsed: "Options") -> list[ViewPartition]:
@@ -24,61 +26,66 @@ def plan(kind: str, parsed: "Options") -> list[ViewPartition]:
     Raises:
         ConfigError: a stream that was named does not exist, or a key is none.
     """
-    survey, asker = StreamInfo(parsed), Router(parsed.url)
+    info, router = StreamInfo(parsed), Router(parsed.url)
     try:
         if kind == "dead":
-            keys = _graves(survey, parsed)
-            states = survey.states(keys)
+            keys = _dead_letter_streams(info, parsed)
+            states = info.states(keys)
             wholes = [
                 (b"", Range(key, offsets.ZERO, state.last, 0, state.length, state.first))
                 for key, state in states.items()
                 if state is not None and state.first is not None
             ]
             return _split(wholes, parsed)
-        keys = survey.keys()
-        for key, state in survey.states(keys).items():
+        keys = info.keys()
+        for key, state in info.states(keys).items():
             if state is None and parsed.pattern is None:
                 raise ConfigError(
                     f"option 'stream': {key!r} does not exist on {parsed.shown_url}; correct the name, or use "
                     "'streamPattern'"
                 )
         if kind == "pending":
-            return _split(list(_pending(asker, keys)), parsed)
+            return _split(list(_pending(router, keys)), parsed)
         size = _KEYS_A_TASK
         if parsed.min_partitions is not None:
             size = max(1, min(size, len(keys) // parsed.min_partitions))
         return [ViewPartition(tuple(keys[at : at + size])) for at in range(0, len(keys), size)]
     finally:
-        survey.close()
-        asker.close()
+        info.close()
+        router.close()
 
 
-def _graves(survey: StreamInfo, parsed: "Options") -> list[str]:
+def _dead_letter_streams(info: StreamInfo, parsed: "Options") -> list[str]:
     """The dead-letter streams of the streams that are named, or of all that the pattern matches."""
-    keys = survey.keys()
+    keys = info.keys()
     if parsed.pattern is not None and not parsed.pattern.endswith(SUFFIX):
-        # A stream may be gone and its letters not.
-        keys = [*keys, *survey.keys(parsed.pattern + SUFFIX)]
+        # A stream may be gone and its dead letters not.
+        keys = [*keys, *info.keys(parsed.pattern + SUFFIX)]
     return sorted({dead_key(key) for key in keys})
 
 
-def _pending(asker: Router, keys: Sequence[str]) -> Iterator[tuple[bytes, Range]]:
-    """Each group with pending entries, and the ids they lie between."""
+def _pending(router: Router, keys: Sequence[str]) -> Iterator[tuple[bytes, Range]]:
+    """Each group with pending entries, and the ids they lie between.
+
+    XPENDING's summary has both, and costs the server the same however many are pending; the entries themselves are for
+    the tasks to ask for. A group that is gone between the two questions has nothing to show.
+    """
     groups: list[tuple[str, bytes]] = []
-    for key, told in zip(keys, asker.ask([("XINFO", "GROUPS", key) for key in keys]), strict=True):
-        if not absent(told):
-            groups += [(key, row[b"name"]) for row in map(pairs, checked(told)) if row[b"pending"]]
+    for key, reply in zip(keys, router.ask([("XINFO", "GROUPS", key) for key in keys]), strict=True):
+        if not absent(reply):
+            groups += [(key, row[b"name"]) for row in map(pairs, checked(reply)) if row[b"pending"]]
     for at in range(0, len(groups), _SUMMARY_PAGE):
         page = groups[at : at + _SUMMARY_PAGE]
-        summaries = asker.ask([("XPENDING", key, group) for key, group in page])
-        for (key, group), told in zip(page, summaries, strict=True):
-            if absent(told) or not checked(told)[0]:
+        summaries = router.ask([("XPENDING", key, group) for key, group in page])
+        for (key, group), summary in zip(page, summaries, strict=True):
+            if absent(summary) or not checked(summary)[0]:
                 continue
-            first, last = (parse_id(ident.decode()) for ident in told[1:3])
-            yield group, Range(key, offsets.ZERO, last, 0, told[0], first)
+            first, last = (parse_id(ident.decode()) for ident in summary[1:3])
+            yield group, Range(key, offsets.ZERO, last, 0, summary[0], first)
 
 
 def _split(wholes: list[tuple[bytes, Range]], parsed: "Options") -> list[ViewPartition]:
+    """The shares of some ranges of ids, cut as those of a plain read are: by how many entries each has."""
     total = sum(whole.rows for _, whole in wholes)
     found = []
     for group, whole in wholes:

@@ -30,14 +30,24 @@ Rows = list[Sequence[Any]]
 
 
 def read(kind: str, parsed: "Options", schema: "StructType", part: ViewPartition) -> Iterator[pa.RecordBatch]:
-    """The rows of one share of a view, as record batches."""
+    """The rows of one share of a view, as record batches.
+
+    Args:
+        kind: a key of :data:`millstream.spark.views.columns.COLUMNS`.
+        parsed: the options.
+        schema: the columns wanted, some of the view's, in any order.
+        part: the share.
+
+    Raises:
+        UsageError: the server refuses.
+    """
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - heavy, and only executors need it
 
     target = to_arrow_schema(schema, timezone="UTC")
     names = list(COLUMNS[kind])
     places = [names.index(name) for name in target.names]
-    with closing(Router(parsed.url)) as asker:
-        for rows in _READERS[kind](asker, part):
+    with closing(Router(parsed.url)) as router:
+        for rows in _READERS[kind](router, part):
             if rows:
                 columns = list(zip(*rows, strict=True))
                 arrays = [_array(columns[place], field.type) for place, field in zip(places, target, strict=True)]
@@ -45,6 +55,7 @@ def read(kind: str, parsed: "Options", schema: "StructType", part: ViewPartition
 
 
 def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """A column of Python values, as Arrow has it; text goes the same way as that of a plain read."""
     if pa.types.is_string(kind):
         return optional_strings(
             [value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value for value in values]
@@ -60,39 +71,41 @@ def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     return pa.array([value if value is None or -most <= value < most else None for value in values], kind)
 
 
-def _groups(asker: Router, part: ViewPartition) -> Iterator[Rows]:
-    told = asker.ask([("XINFO", "GROUPS", key) for key in part.keys])
-    for key, answer in zip(part.keys, told, strict=True):
-        if absent(answer):
+def _groups(router: Router, part: ViewPartition) -> Iterator[Rows]:
+    replies = router.ask([("XINFO", "GROUPS", key) for key in part.keys])
+    for key, reply in zip(part.keys, replies, strict=True):
+        if absent(reply):
             continue
         yield [
             (
                 key, row[b"name"], row[b"consumers"], row[b"pending"], row[b"last-delivered-id"],
                 row.get(b"entries-read"), row.get(b"lag"),
             )
-            for row in map(pairs, checked(answer))
+            for row in map(pairs, checked(reply))
         ]  # fmt: skip
 
 
-def _consumers(asker: Router, part: ViewPartition) -> Iterator[Rows]:
-    for page in _groups(asker, part):
+def _consumers(router: Router, part: ViewPartition) -> Iterator[Rows]:
+    # The groups are asked for again by each task: the driver knows streams only, which are fewer.
+    for page in _groups(router, part):
         places = [(row[0], row[1]) for row in page]
-        told = asker.ask([("XINFO", "CONSUMERS", key, group) for key, group in places])
-        for (key, group), answer in zip(places, told, strict=True):
-            if absent(answer):
+        replies = router.ask([("XINFO", "CONSUMERS", key, group) for key, group in places])
+        for (key, group), reply in zip(places, replies, strict=True):
+            if absent(reply):
                 continue
-            rows = map(pairs, checked(answer))
+            rows = map(pairs, checked(reply))
             yield [(key, group, row[b"name"], row[b"pending"], row[b"idle"], row.get(b"inactive")) for row in rows]
 
 
-def _pending(asker: Router, part: ViewPartition) -> Iterator[Rows]:
+def _pending(router: Router, part: ViewPartition) -> Iterator[Rows]:
     (key,) = part.keys
     start: str | None = f"({part.start}"
     while start is not None:
-        now, told = asker.ask([("TIME",), ("XPENDING", key, part.group, start, str(part.end), PAGE)])
-        if absent(told):
+        now, reply = router.ask([("TIME",), ("XPENDING", key, part.group, start, str(part.end), PAGE)])
+        if absent(reply):
             return
-        rows = checked(told)
+        rows = checked(reply)
+        # When an entry was delivered is its idle time before now, by the server's own clock.
         ms = int(checked(now)[0]) * 1000 + int(now[1]) // 1000
         yield [
             (key, part.group, consumer, ident, int(ident.partition(b"-")[0]), idle, deliveries, ms - idle or None)
@@ -101,12 +114,12 @@ def _pending(asker: Router, part: ViewPartition) -> Iterator[Rows]:
         start = behind(rows[-1][0]) if len(rows) == PAGE else None
 
 
-def _dead(asker: Router, part: ViewPartition) -> Iterator[Rows]:
+def _dead(router: Router, part: ViewPartition) -> Iterator[Rows]:
     (key,) = part.keys
     start: str | None = f"({part.start}"
     while start is not None:
-        (told,) = asker.ask([("XRANGE", key, start, str(part.end), "COUNT", _LETTERS)])
-        rows = checked(told)
+        (reply,) = router.ask([("XRANGE", key, start, str(part.end), "COUNT", _LETTERS)])
+        rows = checked(reply)
         yield [(*_letter(flat), key, ident) for ident, flat in rows]
         start = behind(rows[-1][0]) if len(rows) == _LETTERS else None
 

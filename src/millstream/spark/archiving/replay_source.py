@@ -1,0 +1,156 @@
+"""Where a replay's entries come from: an archive or a stream, cut to its times, filtered, in batches."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from millstream.errors import ConfigError
+from millstream.paths import local_path
+from millstream.spark.archiving.directory import Folder
+from millstream.spark.archiving.files import archived
+from millstream.spark.archiving.replay_model import Replay, ReplayBatch, ReplayResult
+from millstream.spark.arrow.page import Page, Want
+from millstream.spark.model.offsets import MAX_PART, ZERO, Id, Range, before_time, parse_id
+from millstream.spark.options.read import parse as parse_options
+from millstream.spark.read.pages import Pages
+from millstream.spark.read.planner import Planner
+from millstream.spark.read.reader import overtaken, report
+
+if TYPE_CHECKING:
+    from millstream.spark.options.read import Options
+
+BATCH = 500
+BATCH_BYTES = 4 << 20
+BEAT_MS = 50
+"""With a speed, entries so close to each other are written at once."""
+
+_LAST = Id(MAX_PART, MAX_PART)
+
+
+@dataclass
+class ReplaySource:
+    """Pages of entries, and about how many there are."""
+
+    pages: Callable[[], Iterator[Page]]
+    total: int
+
+
+def open_folder(source: str) -> Folder:
+    """The archive that a source which is no URL names.
+
+    Raises:
+        ConfigError: it is no directory of this machine.
+    """
+    try:
+        return Folder(local_path(source))
+    except ConfigError as problem:
+        raise ConfigError(
+            f"the source is neither a server's URL, such as redis://host:6379/0, nor an archive's directory: {problem}"
+        ) from None
+
+
+def open_source(what: Replay, folder: Folder | None, after: Id) -> ReplaySource:
+    """The entries that are left to replay, asked for as they are taken.
+
+    Args:
+        what: is replayed.
+        folder: the archive; None where the source is a server.
+        after: entries up to this id are at the target already.
+
+    Raises:
+        ConfigError: there is no such stream, or no archive.
+    """
+    low = max(after, ZERO if what.since_ms is None else before_time(what.since_ms))
+    high = _LAST if what.until_ms is None else before_time(what.until_ms)
+    return _from_stream(what, low, high) if folder is None else _from_archive(what, folder, low, high)
+
+
+def _from_archive(what: Replay, folder: Folder, low: Id, high: Id) -> ReplaySource:
+    manifest = folder.read()
+    if what.stream not in manifest.places:
+        there = ", ".join(sorted(manifest.places)) or "nothing"
+        raise ConfigError(f"the archive {what.source} does not have stream {what.stream!r}: it has {there}")
+    files = manifest.of(what.stream, low, high)
+    paths = [file.path for file in files]
+    high = min(high, manifest.place(what.stream).id)
+    return ReplaySource(
+        lambda: archived(folder, what.stream, low, high, paths, Want(listed=True)), sum(file.rows for file in files)
+    )
+
+
+def _from_stream(what: Replay, low: Id, high: Id) -> ReplaySource:
+    options = parse_options(
+        {
+            "url": what.source,
+            "stream": what.stream,
+            "startingOffsets": json.dumps({what.stream: str(low)}),
+            "endingOffsets": json.dumps({what.stream: str(high)}),
+            "minPartitions": "1",
+        }
+    )
+    planner = Planner(options)
+    try:
+        ranges = planner.bounded(options.starting or "earliest", options.ending)
+    finally:
+        planner.close()
+    return ReplaySource(lambda: _live(options, ranges), sum(part.rows for part in ranges))
+
+
+def _live(options: "Options", ranges: Sequence[Range]) -> Iterator[Page]:
+    """The entries of a stream; an error when it is trimmed past the place where this reads."""
+    for whole in ranges:
+        pages = Pages(options.url, whole.key, whole.start, whole.end)
+        try:
+            while not pages.done:
+                before = pages.cursor
+                pages.ask()
+                page, first = pages.decode(pages.receive(), Want(listed=True))
+                if not pages.doubtful and overtaken(whole, before, page, first):
+                    report(options, whole, warn=True)
+                if page is not None:
+                    yield page
+        finally:
+            pages.close()
+
+
+def batches(what: Replay, pages: Iterator[Page], done: ReplayResult) -> Iterator[ReplayBatch]:
+    """What the filter lets through, in batches; entries that it does not are counted and passed over.
+
+    A batch without entries is given out too: its last id moves the cursor, so that a run that is broken off does not
+    look at the same entries again. With a speed, a batch also waits for those that are due with it.
+
+    Args:
+        what: is replayed.
+        pages: of the source.
+        done: where entries are counted.
+    """
+    batch = ReplayBatch()
+    for page in pages:
+        assert page.listed is not None
+        for text, row in zip(page.ids.to_pylist(), page.listed.to_pylist(), strict=True):
+            ident, fields = parse_id(text), [(pair["name"], pair["value"]) for pair in row]
+            if batch.last != ZERO and _full(what, batch, ident):
+                yield batch
+                batch = ReplayBatch()
+            done.read += 1
+            batch.first = batch.first or ident
+            batch.last = ident
+            if all(pair in fields for pair in what.where):
+                batch.entries.append((ident, fields))
+                batch.bytes += sum(len(name) + len(value) for name, value in fields)
+            else:
+                done.skipped += 1
+        if batch.last != ZERO and what.speed is None:
+            yield batch
+            batch = ReplayBatch()
+    if batch.last != ZERO:
+        yield batch
+
+
+def _full(what: Replay, batch: ReplayBatch, following: Id) -> bool:
+    """Whether an entry goes into the next batch: this one is large, or began too early to be written with it."""
+    if len(batch.entries) >= BATCH or batch.bytes >= BATCH_BYTES:
+        return True
+    assert batch.first is not None
+    return what.speed is not None and following.ms - batch.first.ms > BEAT_MS * what.speed

@@ -1,0 +1,266 @@
+"""The stream that a replay writes, and the cursor beside it, which moves in the same transaction.
+
+The transaction happens only if the cursor is where this replay left it: so an attempt whose reply was lost is found to
+have happened, and of two runs of one replay the second stops.
+"""
+
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from millstream.client.url import CLUSTERS, SENTINELS, SERVERS
+from millstream.errors import ConfigError, UsageError
+from millstream.spark.archiving.replay_model import Fields, Replay, ReplayBatch, ReplayError, ReplayResult
+from millstream.spark.connection import routing
+from millstream.spark.connection.connection import control_client
+from millstream.spark.connection.retry import retrying
+from millstream.spark.model.offsets import ZERO, Id, parse_id
+from millstream.spark.options.common import find_url
+from millstream.spark.options.read import parse as parse_options
+
+if TYPE_CHECKING:
+    import redis
+
+CURSOR_DAYS = 7
+"""How long the target remembers a replay that is done."""
+
+
+class ReplayTarget:
+    """The stream that is written, and the cursor beside it.
+
+    Args:
+        what: is replayed.
+    """
+
+    def __init__(self, what: Replay) -> None:
+        if (what.source, what.stream) == (what.target, what.into):
+            raise self._itself(what)
+        try:
+            find_url({"url": what.target})
+        except ConfigError as problem:
+            raise ConfigError(f"the target (--to): {problem}") from None
+        self._what = what
+        self._key = what.cursor_key
+        self._after = ZERO
+        self._written = 0
+        self._client: redis.Redis | None = None
+
+    @staticmethod
+    def _itself(what: Replay) -> ConfigError:
+        return ConfigError(f"stream {what.into!r} would be replayed into itself: name another one for the copy")
+
+    def close(self) -> None:
+        """Give the connection back."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def begin(self, done: ReplayResult) -> Id:
+        """The id after which this replay goes on.
+
+        Raises:
+            ConfigError: the target cannot be reached.
+            UsageError: the name is that of another replay.
+        """
+        import redis  # noqa: PLC0415 - help does not wait for it
+
+        try:
+            client = self._connected()
+            noted: Any = client.hgetall(self._key)
+            kind: Any = client.type(self._what.into)
+        except (redis.RedisError, OSError, ValueError) as reason:
+            shown = parse_options({"url": self._what.target, "stream": "-"}).shown_url
+            raise ConfigError(f"cannot talk to the target {shown} ({reason}): start it or correct --to") from None
+        if kind not in (b"none", b"stream"):
+            raise ConfigError(f"{self._what.into!r} at the target is a {kind.decode()}: name a stream")
+        self._check_apart()
+        if not noted:
+            return ZERO
+        try:
+            self._after = parse_id(noted[b"after"].decode())
+            done.resumed_after, done.written = str(self._after), int(noted[b"written"])
+            description = noted[b"what"]
+        except (KeyError, ValueError):
+            raise UsageError(
+                f"{self._key} at the target, where this replay has noted how far it is, was changed by somebody else: "
+                "DEL it and replay into a new stream"
+            ) from None
+        self._written = done.written
+        if description != self._what.description:
+            raise UsageError(f"the replay {self._what.name!r} at the target is of something else: give another --name")
+        done.finished = done.before = b"done" in noted
+        return self._after
+
+    def _check_apart(self) -> None:
+        """Raise if the source is this stream by another URL: ``localhost``, another user, no database named."""
+        what = self._what
+        if what.stream != what.into or not what.source.startswith(SERVERS):
+            return
+        assert self._client is not None
+        # A source that cannot be asked now tells so when it is read.
+        with contextlib.suppress(*_unknown()), control_client(what.source) as source:
+            if _server(source) == _server(self._client):
+                raise self._itself(what)
+
+    def write(self, batch: ReplayBatch, done: ReplayResult) -> None:
+        """Add a batch and move the cursor, both or neither.
+
+        Raises:
+            ReplayError: the target refused, or the cursor was moved by somebody else.
+        """
+        import redis  # noqa: PLC0415 - help does not wait for it
+
+        try:
+            self._again(lambda: self._transact(batch, done))
+        except redis.ResponseError as reason:
+            raise ReplayError(
+                f"the target refused the entries {batch.first} to {batch.last}: {reason}. {done.written} entries are "
+                "there; mend it and run the same command again"
+            ) from None
+        self._after, self._written = batch.last, done.written
+
+    def _transact(self, batch: ReplayBatch, done: ReplayResult) -> None:
+        import redis  # noqa: PLC0415 - help does not wait for it
+
+        client = self._connected()
+        written = done.written + len(batch.entries)
+        while True:
+            pipe: Any  # redis-py's pipelines are not typed
+            with client.pipeline(transaction=True) as pipe:
+                pipe.watch(self._key)
+                if self._seen(pipe, batch):
+                    break
+                if self._what.ids == "keep" and batch.entries:
+                    pipe.watch(self._what.into)
+                    self._check_room(pipe, batch.entries[0][0])
+                pipe.multi()
+                for ident, fields in batch.entries:
+                    pipe.execute_command("XADD", *self._words(ident, fields))
+                pipe.hset(
+                    self._key,
+                    mapping={"after": str(batch.last), "written": written, "what": self._what.description},
+                )
+                try:
+                    replies = pipe.execute(raise_on_error=False)[: len(batch.entries)]
+                except redis.WatchError:
+                    continue
+                self._check_added(batch, replies)
+                break
+        done.written, done.last = written, str(batch.last)
+
+    def _check_added(self, batch: ReplayBatch, replies: list[Any]) -> None:
+        """Raise if XADD failed inside the transaction, as it does when the key has become something else meanwhile.
+
+        The cursor moved all the same, so it is set back to the last entry that is there: else the next run would pass
+        over the others. Entries are added in order, and what hinders one hinders those after it.
+        """
+        import redis  # noqa: PLC0415 - help does not wait for it
+
+        added = next((at for at, reply in enumerate(replies) if isinstance(reply, redis.RedisError)), len(replies))
+        if added == len(replies):
+            return
+        assert self._client is not None
+        if added:
+            self._after, self._written = batch.entries[added - 1][0], self._written + added
+        if self._after == ZERO:
+            self._client.delete(self._key)
+        else:
+            self._client.hset(self._key, mapping={"after": str(self._after), "written": self._written})
+        raise replies[added]
+
+    def _seen(self, pipe: Any, batch: ReplayBatch) -> bool:
+        """Whether the batch is there: the reply to an attempt may be lost where the attempt was not."""
+        there = pipe.hget(self._key, "after")
+        found = there.decode(errors="backslashreplace") if there else str(ZERO)
+        if found not in (str(self._after), str(batch.last)):
+            raise ReplayError(
+                f"the cursor of this replay was moved to {found} by somebody else: it runs twice, or the target was "
+                "emptied or restored. This run wrote nothing more; run it again"
+            )
+        return bool(found == str(batch.last))
+
+    def _check_room(self, pipe: Any, first: Id) -> None:
+        """Before a transaction, which would be half done if the server refused an id in its midst."""
+        import redis  # noqa: PLC0415 - help does not wait for it
+
+        try:
+            last = parse_id(pipe.xinfo_stream(self._what.into)["last-generated-id"].decode())
+        except redis.ResponseError:
+            return  # there is no such stream yet
+        if last >= first:
+            raise ReplayError(
+                f"stream {self._what.into!r} has ids up to {last}, and {first} would come after it: with --ids keep "
+                "the target must be new or behind. Take another stream, or --ids new"
+            )
+
+    def _words(self, ident: Id, fields: Fields) -> list[Any]:
+        parts = [part for pair in fields for part in pair]
+        if self._what.ids == "keep":
+            return [self._what.into, str(ident), *parts]
+        origin = [] if self._what.id_field is None else [self._what.id_field, str(ident)]
+        return [self._what.into, "*", *origin, *parts]
+
+    def finish(self) -> None:
+        """Remember for a while that it is done."""
+
+        def once() -> None:
+            client = self._connected()
+            with client.pipeline(transaction=True) as pipe:
+                if not client.exists(self._key):  # nothing was to be replayed
+                    pipe.hset(
+                        self._key,
+                        mapping={"after": str(self._after), "written": 0, "what": self._what.description},
+                    )
+                pipe.hset(self._key, "done", 1)
+                pipe.expire(self._key, CURSOR_DAYS * 86400)
+                pipe.execute()
+
+        self._again(once)
+
+    def _connected(self) -> "redis.Redis":
+        """The client of the server that has the target, whoever that is when it is made."""
+        if self._client is None:
+            self._client = control_client(routing.server_of(self._what.target, self._key))
+        return self._client
+
+    def _again(self, work: Callable[[], None]) -> None:
+        """Do what may be done again: while the server is away, and where another one has the target now."""
+        from redis import exceptions as refusals  # noqa: PLC0415 - help does not wait for it
+
+        elsewhere = (
+            refusals.AskError,  # and MOVED
+            refusals.TryAgainError,
+            refusals.ClusterDownError,
+            refusals.ReadOnlyError,
+        )
+
+        def once() -> None:
+            try:
+                work()
+            except elsewhere as reason:
+                if not self._what.target.startswith((CLUSTERS, SENTINELS)):
+                    raise
+                self._lost()
+                raise routing.Redirected(str(reason)) from None
+            except (refusals.ConnectionError, refusals.TimeoutError, OSError):
+                self._lost()
+                raise
+
+        retrying(once)
+
+    def _lost(self) -> None:
+        self.close()
+        routing.forget(self._what.target)
+
+
+def _unknown() -> tuple[type[Exception], ...]:
+    """Errors after which it is not known which server it is."""
+    import redis  # noqa: PLC0415 - help does not wait for it
+
+    return redis.RedisError, OSError, KeyError
+
+
+def _server(client: "redis.Redis") -> tuple[Any, int]:
+    """Which server this is, and which of its databases."""
+    info: Any = client.info("server")
+    return info["run_id"], client.connection_pool.connection_kwargs.get("db") or 0

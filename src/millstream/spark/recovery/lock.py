@@ -1,0 +1,100 @@
+"""One recovery of a name at a time: a key on the server that its holder renews, and that ends by itself."""
+
+import os
+import secrets
+import socket
+
+from millstream.errors import UsageError
+from millstream.spark.connection import routing
+from millstream.spark.connection.router import Router, checked
+
+LOCK_MS = 30_000
+"""Milliseconds after which the lock of a recovery that renews it no more is free."""
+
+
+class RecoveryLock:
+    """The lock of one recovery.
+
+    A recovery that was killed on this machine is seen to be gone at once, by its process id; one elsewhere when its
+    time is over. Owned by one driver: its thread that renews has a connection of its own.
+
+    Args:
+        router: the connection.
+        key: of the lock.
+        name: of the recovery, for the texts of errors.
+    """
+
+    def __init__(self, router: Router, key: str, name: str) -> None:
+        self._router = router
+        self._key = key
+        self._name = name
+        self._token = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}".encode()
+        self._lost = False
+
+    def acquire(self) -> None:
+        """Take the lock.
+
+        Raises:
+            UsageError: another recovery has it.
+        """
+        for _ in range(3):
+            _, owner = self._router.once([("WATCH", self._key), ("GET", self._key)])
+            if isinstance(owner, bytes) and not _died_here(owner):
+                host, pid = _owner(owner)
+                raise UsageError(
+                    f"a recovery named {self._name!r} of this group is at work (process {pid} on {host}, less than "
+                    f"{LOCK_MS // 1000} s ago): wait for it, or give this one another name"
+                )
+            set_ = ("SET", self._key, self._token, "PX", LOCK_MS)
+            try:
+                if checked(self._router.once([("MULTI",), set_, ("EXEC",)])[-1]) is not None:
+                    return
+            except routing.Redirected:
+                continue
+        raise UsageError(f"several recoveries named {self._name!r} began at the same time: leave one")
+
+    def renew(self, router: Router) -> None:
+        """Keep the lock for another :data:`LOCK_MS`, on a connection of the caller's; see :meth:`check`."""
+        (owner,) = router.once([("GET", self._key)])
+        if owner in (None, self._token):
+            router.once([("SET", self._key, self._token, "PX", LOCK_MS)])
+        else:
+            self._lost = True
+
+    def check(self) -> None:
+        """See that no other recovery has taken the lock, before anything is settled.
+
+        Raises:
+            UsageError: one has.
+        """
+        if self._lost:
+            raise UsageError(
+                f"another recovery named {self._name!r} began while the server was out of reach for more than "
+                f"{LOCK_MS // 1000} s: nothing of this slice was settled here; leave one of the two"
+            )
+
+    def release(self) -> None:
+        """Give the lock back, unless it is another's by now."""
+        if self._router.ask([("GET", self._key)])[0] == self._token:
+            self._router.ask([("DEL", self._key)])
+
+
+def _died_here(owner: bytes) -> bool:
+    """Whether the owner of a lock was a process of this machine that is no more."""
+    host, pid = _owner(owner)
+    if host != socket.gethostname():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError, ValueError):
+        return False
+    return False
+
+
+def _owner(owner: bytes) -> tuple[str, str]:
+    """Machine and process of whoever has a lock; of anything else that was written there, what it says."""
+    text = owner.decode(errors="backslashreplace")
+    host, pid, *_ = [*text.rsplit(":", 2), "?", "?"]
+    return host, pid
