@@ -71,7 +71,6 @@ def test_public_functions_explain_their_arguments(project: dict[str, list[Module
 # Names that several classes have; each with its reason, or until somebody renames one of them.
 SAME_NAME = {
     "StreamSub": "FastStream's name for it, which compat has for users who come from there",
-    **dict.fromkeys(["Stats", "Step"], "not renamed yet"),
 }
 
 

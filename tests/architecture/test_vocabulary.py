@@ -7,14 +7,6 @@ import pytest
 from support import vocabulary
 from support.source import ROOT, modules
 
-# Where old words are left, one line for each part; it only gets shorter.
-NOT_YET: dict[str, str] = {
-    "src/millstream/cli/worker/": "told",
-    "src/millstream/embedded/": "keeper",
-    "src/millstream/node/": "told",
-    "src/millstream/worker/": "told",
-}
-
 # What the rule itself is written in, and what is not a metaphor there.
 PAGES_STAY = {
     "CONTRIBUTING.md": frozenset(vocabulary.PHRASES) | {"picture"},
@@ -23,11 +15,8 @@ PAGES_STAY = {
 
 
 def allowed() -> dict[str, frozenset[str]]:
-    """What may stand where: the names that stay for good, and those that nobody has renamed yet."""
-    stays = {place: words for place, (words, _) in vocabulary.STAYS.items()}
-    for place, words in NOT_YET.items():
-        stays[place] = stays.get(place, frozenset()) | frozenset(words.split("|"))
-    return stays
+    """What may stand where: names that are stored, sent, or written by users."""
+    return {place: words for place, (words, _) in vocabulary.STAYS.items()}
 
 
 def test_source_speaks_the_fields_words() -> None:

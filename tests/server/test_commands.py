@@ -127,7 +127,7 @@ def test_client_kill_filters(connect: Connect) -> None:
     ],
 )
 def test_refusals(connect: Connect, words: str, line: str) -> None:
-    """What cannot be meant is refused in Redis's words."""
+    """What is invalid is refused in Redis's words."""
     assert str(connect().ask(*words.split())) == line
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from millstream.node.journal import Journal
     from millstream.node.log.rewriting import Rewriter
     from millstream.node.scripting.scripts import Scripts
-    from millstream.node.stats import Stats
+    from millstream.node.stats import NodeStats
     from millstream.persistence.log import Log
 
 
@@ -50,7 +50,7 @@ class NodeFacts:
         surroundings: of the shell around the node.
     """
 
-    stats: "Stats"
+    stats: "NodeStats"
     sessions: "Sessions"
     accounts: "Accounts"
     keyspace: "Keyspace"

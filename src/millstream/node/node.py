@@ -43,7 +43,7 @@ from millstream.node.journal import Journal
 from millstream.node.log import codec
 from millstream.node.outcome import Outcome
 from millstream.node.scripting.scripts import Scripts
-from millstream.node.stats import Stats
+from millstream.node.stats import NodeStats
 from millstream.protocol.encoder import encode, weight
 from millstream.replies import NIL_ARRAY, QUEUED, Error, Raw, Reply
 
@@ -98,7 +98,7 @@ class Node:
         if config.require_pass:
             self.accounts.set_default_password(config.require_pass)
         self.keyspace = Keyspace()
-        self.stats = Stats()
+        self.stats = NodeStats()
         self.journal = Journal(log)
         self.replies = Replies(config, self.journal)
         self.sessions = Sessions(config, self.accounts, self.replies, self.stats)

@@ -23,7 +23,7 @@ class CommandStats:
 
 
 @dataclass(slots=True)
-class Stats:
+class NodeStats:
     """A node's counters since the start or the last CONFIG RESETSTAT.
 
     Attributes:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from millstream.commands.table.spec import Command
     from millstream.commands.users.accounts import Accounts
     from millstream.node.clients.replies import Replies
-    from millstream.node.stats import Stats
+    from millstream.node.stats import NodeStats
 
 log = logging.getLogger("millstream.node")
 
@@ -49,7 +49,7 @@ class Sessions:
         patterns: who listens to which pattern of channels.
     """
 
-    def __init__(self, config: "Config", accounts: "Accounts", replies: "Replies", stats: "Stats") -> None:
+    def __init__(self, config: "Config", accounts: "Accounts", replies: "Replies", stats: "NodeStats") -> None:
         self._config = config
         self._accounts = accounts
         self._replies = replies

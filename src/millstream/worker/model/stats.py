@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 
 @dataclass(slots=True)
-class Stats:
+class SubscriberStats:
     """What one subscriber did since it started.
 
     Attributes:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _HANDLER = ("handler", "stream", "group")
 
-#: Counter -> what it counts, and the field of ``Stats`` behind each value of its last label.
+#: Counter -> what it counts, and the field of ``SubscriberStats`` behind each value of its last label.
 _COUNTERS: dict[str, tuple[str, str, dict[str, str]]] = {
     "millstream_entries_received": (
         "Entries received, new or delivered before.",

@@ -22,7 +22,7 @@ from millstream.clock import Clock
 from millstream.worker.handlers.subscription import Subscription
 from millstream.worker.model.lifecycle import State
 from millstream.worker.model.pause import HandlerPause
-from millstream.worker.model.stats import Stats
+from millstream.worker.model.stats import SubscriberStats
 from millstream.worker.registry import protocol
 from millstream.worker.registry.protocol import Order
 from millstream.worker.registry.reaper import ReapError, reap
@@ -48,7 +48,7 @@ class ListedSubscriber(Protocol):
     paused: HandlerPause | None
 
     @property
-    def stats(self) -> Stats:
+    def stats(self) -> SubscriberStats:
         """Its counters."""
 
     @property

@@ -12,7 +12,7 @@ from millstream.client.dead_letter.letter import take_history
 from millstream.client.line import Line
 from millstream.clock import Clock
 from millstream.worker.model.lifecycle import FINAL, TABLE, Event, State, step
-from millstream.worker.model.stats import Stats
+from millstream.worker.model.stats import SubscriberStats
 
 if TYPE_CHECKING:
     from millstream.worker.model.retry import FailureRecord
@@ -115,7 +115,7 @@ class Membership:
     guard: asyncio.Lock
     clock: Clock
     capabilities: Capabilities = field(default_factory=Capabilities)
-    stats: Stats = field(default_factory=Stats)
+    stats: SubscriberStats = field(default_factory=SubscriberStats)
     chance: Random = field(default_factory=Random)
     held: dict[bytes, Held] = field(default_factory=dict)
     reasons: Counter[str] = field(default_factory=Counter)

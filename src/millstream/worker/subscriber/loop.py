@@ -26,7 +26,7 @@ from millstream.worker.handlers.subscription import Subscription
 from millstream.worker.model.histogram import Durations
 from millstream.worker.model.lifecycle import LEASED, State
 from millstream.worker.model.pause import HandlerPause
-from millstream.worker.model.stats import Stats
+from millstream.worker.model.stats import SubscriberStats
 from millstream.worker.settlement import failure_log
 from millstream.worker.settlement.acks import PendingAcks
 from millstream.worker.settlement.consumer import Membership
@@ -182,7 +182,7 @@ class SubscriberLoop:
     # -- what is known of it ----------------------------------------------------------------------------------------
 
     @property
-    def stats(self) -> Stats:
+    def stats(self) -> SubscriberStats:
         """The counters."""
         return self.member.stats
 
