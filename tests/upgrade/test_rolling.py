@@ -47,6 +47,16 @@ def both_at_work(client: redis.Redis, since: int) -> bool:
     return {version for _, version, _ in runs(client)[since:]} == {"old", "new"}
 
 
+def until_both_work(client: redis.Redis, made: dict[int, str]) -> None:
+    """Feed them until each version has run something: one may end all there is before the other has begun."""
+
+    def fed() -> bool:
+        made.update(publish(client, {"brief": 5}, 1 + len(made)))
+        return both_at_work(client, 0)
+
+    eventually(fed, 60, what="both versions work")
+
+
 def test_versions_take_over_from_each_other_without_a_crash(client: redis.Redis, crew: Crew) -> None:
     """Stopped and replaced one by one: every entry is run exactly as often as it asks for.
 
@@ -59,7 +69,7 @@ def test_versions_take_over_from_each_other_without_a_crash(client: redis.Redis,
     client.xgroup_create("orders", "billing", "0")
     for name in ("old", "new"):
         crew.hire(name)
-    eventually(lambda: both_at_work(client, 0), what="both versions work")
+    until_both_work(client, made)
     for leaving, coming in (("old", "new"), ("new", "old")):
         made |= publish(client, kinds, 1 + len(made))
         crew.hire(coming)
@@ -108,7 +118,7 @@ def test_a_server_is_replaced_under_workers_of_both_versions(tmp_path: Path, ver
             for name in ("old", "new"):
                 crew.hire(name)
             made = publish(client, {"brief": 100, "once": 40, "flaky": 20, "error": 5, "reject": 5}, 1)
-            eventually(lambda: both_at_work(client, 0), what="both versions work")
+            until_both_work(client, made)
             assert before.stop() == 0
             after = versions["new"].server(tmp_path, port=before.port)
             with after:
