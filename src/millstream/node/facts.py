@@ -71,6 +71,7 @@ class NodeFacts:
     def gather(self, wall: int) -> InfoFacts:
         """Everything INFO shows, at this wall time in milliseconds."""
         stats, around, clients = self.stats, self.surroundings, self.sessions
+        stats.collect()
         sessions = list(clients)
         waiters = clients.waits.by_session.values()
         is_holding = self.journal.is_holding

@@ -15,6 +15,8 @@ from millstream.node.log import codec
 from millstream.node.log.weight import Weight
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from millstream.engine.keyspace import Transition
     from millstream.node.durability.outage import Outage
     from millstream.persistence.log import Log
@@ -72,19 +74,29 @@ class Journal:
         self._steps = []
         hard, self._is_hard = self._is_hard, False
         if self.log is not None:
-            position = self._append(self.log, wall, steps)
+            position = self._append(self.log, len(steps), lambda: codec.pack(wall, steps))
             if hard:
                 self.position = position
         return steps
 
-    def _append(self, log: "Log", wall: int, steps: "list[Transition]") -> int:
+    def append_run(self, record: bytes, changes: int) -> None:
+        """Append the record of a run of plain commands, which replies wait for.
+
+        Raises:
+            StorageError: as for :meth:`flush`.
+        """
+        if self.log is not None:
+            self.position = self._append(self.log, changes, lambda: record)
+
+    @staticmethod
+    def _append(log: "Log", changes: int, make: "Callable[[], bytes]") -> int:
         try:
-            return log.append(codec.pack(wall, steps))
+            return log.append(make())
         except StorageError:
             raise
         except Exception as error:  # a record beyond its limit, no memory for it
             raise StorageError(
-                f"{len(steps)} changes of one command or transaction were made in memory and cannot be logged "
+                f"{changes} changes of one command or transaction were made in memory and cannot be logged "
                 f"({error or repr(error)}); nobody was told of them, and a start leaves them out: start again, and "
                 "make such changes in smaller parts"
             ) from error

@@ -32,6 +32,7 @@ from millstream.commands.users.permissions import Denial
 from millstream.engine.keyspace import Keyspace
 from millstream.errors import CommandError, MillstreamError, StorageError
 from millstream.node.admission import Admission
+from millstream.node.batch import Batches, Run
 from millstream.node.clients.blocking import Waiter
 from millstream.node.clients.replies import Replies
 from millstream.node.clients.sessions import Sessions
@@ -86,6 +87,7 @@ class Node:
         waits: those that wait inside a command.
         outbox: replies to sessions other than the one that just ran a command; the shell empties it.
         admission: who may run what.
+        batches: runs of plain commands.
         scripts: Lua.
         facts: what INFO shows.
         surroundings: what INFO shows of the shell, the machine and the log; the shell fills it in.
@@ -104,6 +106,7 @@ class Node:
         self.sessions = Sessions(config, self.accounts, self.replies, self.stats)
         self.waits, self.outbox, self._pause = self.sessions.waits, self.sessions.outbox, self.sessions.pause
         self.admission = Admission(self.accounts, config, self.journal)
+        self.batches = Batches(config, self.keyspace, self.accounts, self.sessions, self.journal, self.stats)
         self.scripts = Scripts(self, self.admission)
         self.facts = NodeFacts(self.stats, self.sessions, self.accounts, self.keyspace, self.journal, self.scripts)
         self.surroundings = self.facts.surroundings
@@ -157,6 +160,25 @@ class Node:
         if self.waits.ready and self.journal.outage is None:
             self._serve_ready(now)
         return outcome
+
+    def run_plain(self, session: Session, data: bytes, at: int, now: Now) -> Run:
+        """Run the plain commands at the head of what a session sent; only where ``batches.takes(session)``.
+
+        Args:
+            session: who asks; it must not be blocked.
+            data: the bytes.
+            at: where to begin.
+            now: both clocks.
+
+        Raises:
+            StorageError: the log takes nothing any more.
+        """
+        session.last_used = self.host.wall = now.wall
+        run = self.batches.run(session, data, at, now)
+        if run.woken is not None:
+            self.waits.wake(session.db, run.woken)
+            self._serve_ready(now)
+        return run
 
     def _refuse(self, session: Session, argv: list[bytes], error: CommandError, now: Now) -> Outcome | None:
         """The reply to a command that is unknown, malformed or not allowed; a transaction remembers it.

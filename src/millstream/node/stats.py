@@ -1,5 +1,6 @@
 """What a node counts, in the words of INFO."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from millstream.commands.context.context import Lookups
@@ -34,6 +35,7 @@ class NodeStats:
         processed: commands ever run.
         lookups: keys found, missed and expired.
         dirty: changes since the last save, as Redis counts them; not reset.
+        sources: tell what they have counted by themselves since they were last asked: name, calls, nanoseconds.
     """
 
     commands: dict[str, CommandStats] = field(default_factory=dict)
@@ -43,6 +45,30 @@ class NodeStats:
     processed: int = 0
     lookups: Lookups = field(default_factory=Lookups)
     dirty: int = 0
+    sources: list[Callable[[], list[tuple[str, int, int]]]] = field(default_factory=list)
+
+    def count_run(self, count: int, dirty: int, hits: int, misses: int) -> None:
+        """Count commands that were run together.
+
+        Args:
+            count: how many.
+            dirty: their changes.
+            hits: keys they read that were there.
+            misses: keys they read that were not.
+        """
+        self.processed += count
+        self.dirty += dirty
+        self.lookups.hits += hits
+        self.lookups.misses += misses
+
+    def collect(self) -> None:
+        """Take in what the sources have counted; called before the counters are shown or reset."""
+        for source in self.sources:
+            for name, calls, nanoseconds in source():
+                if calls:
+                    counters = self.command(name)
+                    counters.calls += calls
+                    counters.nanoseconds += nanoseconds
 
     def command(self, name: str) -> CommandStats:
         """The counters of one command."""
@@ -59,6 +85,7 @@ class NodeStats:
 
     def reset(self) -> None:
         """CONFIG RESETSTAT."""
+        self.collect()
         self.commands.clear()
         self.errors.clear()
         self.error_replies = self.connections = self.processed = 0

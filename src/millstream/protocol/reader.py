@@ -5,19 +5,17 @@ Bytes go in by :meth:`CommandReader.feed` in whatever pieces the network made, c
 commands and the same error at the same place.
 
 There are two ways through. The *slow way* is the grammar, in this file, with every limit and every error text. The
-*fast way* hands a chunk of complete commands to hiredis, which is in C but forgives what Redis does not (``+`` words,
-nested arrays, huge counts). So its result is only taken if packing it again gives the very same bytes; anything else
-goes the slow way. No limit can be passed by the fast way, because it only sees bytes that are already here.
+*fast way* is :mod:`millstream.protocol.split`, which takes whole commands in their usual form and stops at anything
+else. No limit can be passed by it, because it only sees bytes that are already here. Bytes that may go the fast way are
+kept apart, in :attr:`CommandReader.chunk`, so that the node can take plain commands from them without any words being
+made (see :mod:`millstream.node.batch`).
 """
 
 import re
-from collections import deque
-from typing import Any
-
-import hiredis
 
 from millstream.errors import ProtocolError
 from millstream.protocol import limits
+from millstream.protocol.split import Splitter
 from millstream.protocol.words import split_words
 
 _STAR, _DOLLAR, _CR = ord("*"), ord("$"), b"\r"
@@ -25,17 +23,10 @@ _STAR, _DOLLAR, _CR = ord("*"), ord("$"), b"\r"
 # Redis's string2ll: no sign but minus, no leading zero, no blanks.
 _INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,18}")
 
-# hiredis makes the list for an array as soon as it sees the count; a count of five digits goes the slow way instead.
-_LARGE_COUNT = re.compile(rb"\*[0-9]{5}")
-
-# Fewer bytes than this are not worth a second reader: no complete command is shorter.
-_FAST_MIN = 14
-# hiredis keeps its own copy of what it reads: longer chunks hold few, large words anyway.
-_FAST_MAX = 1024 * 1024
+# An unfinished command of so many bytes is gathered in the buffer; a smaller one is put before the bytes that follow it
+_SMALL = 8 * 1024
 # A word of this size is copied out of the buffer through a view, so that it is never held three times.
 _LARGE_WORD = 64 * 1024
-# An unfinished command is looked for from the end of a chunk by its "*" and digit; a "*" alone is often an argument.
-_CUTS_TRIED = 8
 # Words of one command that are read in one turn, some milliseconds: very many may have come while the peer waited.
 _WORDS_AT_ONCE = 10_000
 # What a bytes object and its place in the list take besides the bytes: many tiny words weigh what they weigh.
@@ -52,39 +43,41 @@ class CommandReader:
     Attributes:
         trusted: the peer is authenticated, or no password is set; until then the smaller limits hold.
         has_more: :meth:`next` answered None because it has read enough for one turn; more may be here.
+        chunk: bytes that may go the fast way; nothing else is waiting while there are any.
+        at: position in ``chunk`` behind what was taken of it; whoever takes commands from it moves this on.
     """
 
     __slots__ = (
         "_buffer",
         "_bulk",
-        "_fast",
         "_held",
         "_left",
-        "_ready",
         "_scanned",
-        "_tried",
+        "_splitter",
         "_words",
+        "at",
+        "chunk",
         "has_more",
         "trusted",
     )
 
     def __init__(self, *, trusted: bool = True) -> None:
         self.trusted = trusted
+        self.chunk = b""
+        self.at = 0
+        self._splitter: Splitter | None = None  # of the chunk, from where it was begun
         self._buffer = bytearray()
-        self._ready: deque[list[bytes]] = deque()
-        self._fast = hiredis.Reader()
         self.has_more = False
         self._left = 0  # words still to come of the command being read; 0 between commands
         self._words: list[bytes] = []
         self._held = 0  # what those words take in memory
         self._bulk = -1  # length of the word being read; -1 before its header
-        self._tried = False  # the fast way was tried on what the buffer holds
         self._scanned = 0  # bytes of an unfinished line known to hold no line end
 
     @property
     def buffered(self) -> int:
         """Bytes waiting to become commands, words of an unfinished command included."""
-        return len(self._buffer) + self._held
+        return len(self.chunk) - self.at + len(self._buffer) + self._held
 
     def feed(self, data: bytes) -> None:
         """Take bytes from the peer.
@@ -92,10 +85,13 @@ class CommandReader:
         Raises:
             QueryBufferError: more is waiting than the peer may have.
         """
-        if self.trusted and not self._buffer and not self._left and not self._ready:
-            data = self._read_fast(data)
-        if data:
-            self._tried = False
+        if self.chunk:
+            self._leave_chunk()
+        if self.trusted and not self._left and len(self._buffer) < _SMALL:
+            self.chunk, self.at = bytes(self._buffer) + data if self._buffer else data, 0
+            self._buffer.clear()
+            self._scanned = 0
+        else:
             self._buffer += data
             bound = limits.QUERY_BUFFER_MAX if self.trusted else limits.QUERY_BUFFER_MAX_UNAUTHENTICATED
             if self.buffered > bound:
@@ -108,13 +104,13 @@ class CommandReader:
             ProtocolError: the bytes are not RESP, with Redis's text; nothing can be read after it.
         """
         self.has_more = False
-        if self._ready:
-            return self._ready.popleft()
+        if self.chunk:
+            words = self._next_of_chunk()
+            if words is not None:
+                return words
         while self._buffer:
             if self._left:
                 return self._read_words()
-            if self.trusted and not self._tried and self._read_ahead():
-                return self._ready.popleft()
             if self._buffer[0] != _STAR:
                 words = self._read_inline()
                 if words is None:
@@ -125,49 +121,28 @@ class CommandReader:
                 return None
         return None
 
-    def _read_ahead(self) -> bool:
-        """Between commands with bytes in the buffer: try the fast way on them, once for each feed."""
-        self._tried = True
-        if not self._buffer.startswith(b"*"):
-            return False
-        whole = bytes(self._buffer)
-        rest = self._read_fast(whole)
-        if len(rest) < len(whole):
-            del self._buffer[: len(whole) - len(rest)]
-            self._scanned = 0
-        return bool(self._ready)
+    def advance(self, at: int) -> None:
+        """Somebody took the commands of the chunk before this position."""
+        self.at = at
+        if at == len(self.chunk):
+            self.chunk, self._splitter = b"", None
 
-    def _read_fast(self, data: bytes) -> bytes:
-        """Read the complete commands at the head of ``data``; returns the bytes left for the slow way."""
-        if not _FAST_MIN <= len(data) <= _FAST_MAX or data[0] != _STAR or _LARGE_COUNT.search(data):
-            return data
-        if data.endswith(b"\r\n") and self._accept(data):
-            return b""
-        cut = len(data)
-        for _ in range(_CUTS_TRIED):
-            cut = data.rfind(b"\r\n*", 0, cut) + 2
-            if cut == 1:
-                break
-            if data[cut + 1 : cut + 2].isdigit():
-                return data[cut:] if self._accept(data[:cut]) else data
-        return data
+    def _next_of_chunk(self) -> list[bytes] | None:
+        """The next command of the chunk; None, and the rest is in the buffer, where the fast way ends."""
+        splitter = self._splitter
+        if splitter is None or splitter.data is not self.chunk or splitter.at != self.at:
+            splitter = self._splitter = Splitter(self.chunk, self.at)
+        words = splitter.next() if self.trusted else None
+        if words is None:
+            self._leave_chunk()
+        else:
+            self.advance(splitter.at)
+        return words
 
-    def _accept(self, data: bytes) -> bool:
-        """Take ``data`` if hiredis reads it as whole commands, written just as we would write them."""
-        reader = self._fast
-        commands: list[Any] = []
-        reader.feed(data)
-        try:
-            while (command := reader.gets()) is not False:
-                commands.append(command)
-            packed = b"".join(map(hiredis.pack_command, map(tuple, commands)))
-        except (hiredis.HiredisError, TypeError):
-            packed = b""
-        if packed != data or not all(commands):  # an empty command is skipped, the slow way does that
-            self._fast = hiredis.Reader()
-            return False
-        self._ready.extend(commands)
-        return True
+    def _leave_chunk(self) -> None:
+        """What is left of the chunk goes the slow way."""
+        self._buffer += memoryview(self.chunk)[self.at :]
+        self.chunk, self.at, self._splitter = b"", 0, None
 
     def _line_end(self, mark: bytes, error: str) -> int:
         """Where the line at the head of the buffer ends, or -1 if it has not yet."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from millstream.commands.context.session import Traffic
 from millstream.errors import ProtocolError, StorageError
+from millstream.node.batch import NOTHING
 from millstream.node.durability.held_replies import HeldReplies
 from millstream.node.outcome import Outcome
 from millstream.protocol import limits
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from millstream.commands.admin.info import ShellFacts
     from millstream.commands.context.config import OutputLimit
     from millstream.commands.context.session import Session
+    from millstream.node.batch import Run
     from millstream.node.durability.held_replies import ReplyGate
     from millstream.node.node import Node
     from millstream.replies import Buffer
@@ -107,8 +109,8 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (  # noqa: SIM905 - one on a line would take a line for each
-        "_again _blocked _closed _ending _eof _forgotten _full _held _is_unix _paused _queued _reader _reads "
-        "_received _sent _server _transport session slow_since"
+        "_again _blocked _closed _ending _eof _forgotten _full _held _is_unix _out _out_barrier _out_size _paused _queued "
+        "_reader _reads _received _sent _server _transport session slow_since"
     ).split()
 
     session: "Session"
@@ -119,6 +121,8 @@ class Connection(asyncio.Protocol):
         self._reader = CommandReader()
         self._transport: asyncio.Transport
         self._held = HeldReplies(server.gate, self)  # what waits for the disk; nothing where no log is kept
+        self._out: list[Buffer] = []  # replies gathered in the round of commands at work
+        self._out_size = self._out_barrier = 0
         self._queued = 0  # bytes of the commands queued by MULTI
         self._blocked = False  # a command waits in the node
         self._full = False  # the transport asked for no more
@@ -222,11 +226,18 @@ class Connection(asyncio.Protocol):
         """
         server, reader, session = self._server, self._reader, self.session
         node, now = server.node, server.clock.now()
-        out: list[Buffer] = []
-        barrier = size = 0
+        left, turns = _BURST, 0
         try:
-            for count in range(1, _BURST + 1):
-                argv = session.held or reader.next()
+            while left > 0:
+                argv = session.held
+                if argv is None and reader.chunk and node.batches.takes(session):
+                    run = self._run_plain(now)
+                    left -= run.count
+                    argv = run.words
+                    if self._must_stop():
+                        session.held = argv
+                        break
+                argv = argv or reader.next()
                 if argv is None:
                     if reader.has_more:  # a command of very many words: others have their turn before the rest of it
                         self._go_on_later()
@@ -234,25 +245,54 @@ class Connection(asyncio.Protocol):
                 session.held = None
                 outcome = self._execute(argv, now)
                 if outcome is not None:
-                    for buffer in outcome.buffers:
-                        out.append(buffer)
-                        size += len(buffer)
-                    barrier = max(barrier, outcome.barrier)  # XINFO waits for more than what follows it
-                if node.outbox or size > _BATCH:
-                    self._send(out, barrier)
-                    out, size = [], 0
-                    server.empty_outbox()
-                if self._ending or session.blocked or session.closing or self._is_stalled():
+                    self._gather(outcome.buffers, outcome.barrier)
+                if self._must_stop():
                     break
-                if not count % _CLOCK_EVERY:
+                left -= 1
+                turns += 1
+                if not turns % _CLOCK_EVERY:
                     now = server.clock.now()
             else:
                 self._go_on_later()
         finally:
-            if out:
-                self._send(out, barrier)
+            self._send_gathered()
             self._blocked = session.blocked
             self._ending = self._ending or session.closing
+
+    def _gather(self, buffers: "list[Buffer]", barrier: int) -> None:
+        """Keep replies, to be sent together with those that follow."""
+        self._out += buffers
+        self._out_size += sum(map(len, buffers))
+        self._out_barrier = max(self._out_barrier, barrier)  # XINFO waits for more than what follows it
+
+    def _send_gathered(self) -> None:
+        if self._out:
+            out, barrier = self._out, self._out_barrier
+            self._out, self._out_size, self._out_barrier = [], 0, 0
+            self._send(out, barrier)
+
+    def _must_stop(self) -> bool:
+        """Send what is enough to be sent, or is to be seen before others' replies; whether no more commands are run."""
+        node = self._server.node
+        if node.outbox or self._out_size > _BATCH:
+            self._send_gathered()
+            self._server.empty_outbox()
+        session = self.session
+        return self._ending or session.blocked or session.closing or self._is_stalled()
+
+    def _run_plain(self, now: "Now") -> "Run":
+        """Run the plain commands that are next, and take the one behind them from the reader."""
+        server, reader = self._server, self._reader
+        node = server.node
+        try:
+            run = node.run_plain(self.session, reader.chunk, reader.at, now)
+        except StorageError as error:
+            server.fail(error)
+            return NOTHING
+        reader.advance(run.at)
+        if run.count:
+            self._gather([run.replies], node.journal.position)
+        return run
 
     def _execute(self, argv: list[bytes], now: "Now") -> "Outcome | None":
         server, session = self._server, self.session

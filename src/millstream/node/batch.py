@@ -1,0 +1,398 @@
+"""Plain commands: the usual forms of the commands that decide how fast a server is, run many at a time.
+
+What has come from a client is looked through command by command. A *plain* one is run at once, on the values
+themselves: no context, no reply object, no record of its own. At the first that is anything else (another command, an
+option, an error, a missing key, a key that expires or is waited for by who would have to be looked at again) the run
+ends, that command goes the ordinary way through :meth:`~millstream.node.node.Node.execute`, and the next run begins
+behind it. So nothing here says what a command means: it says what the handler in ``commands/`` would have done where
+nothing is unusual, and the tests run every conformance case both ways.
+
+What holds for a session as a whole (permissions, transactions, notifications, a full disk) is looked at once, before
+the run: see :meth:`Batches.takes`. All changes of a run are one record of the log, and its replies wait for that
+record together. There are two runners with one interface: :class:`PyRunner` here, and the one in the native core.
+"""
+
+import time
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from millstream.engine import ids
+from millstream.engine.keyspace import StringValue
+from millstream.engine.streams.stream import Stream
+from millstream.node.log import codec
+from millstream.protocol.split import Splitter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container
+
+    from millstream.clock import Now
+    from millstream.commands.context.config import Config
+    from millstream.commands.context.session import Session
+    from millstream.commands.users.accounts import Accounts
+    from millstream.engine.keyspace import Database, Keyspace, Transition
+    from millstream.engine.waiting import Place
+    from millstream.node.clients.sessions import Sessions
+    from millstream.node.journal import Journal
+    from millstream.node.stats import NodeStats
+
+NAMES = ("get", "ping", "set", "xadd", "xlen", "xrange", "xread", "xrevrange")
+"""The commands that have plain forms; the counters of a run stand in this order."""
+
+# Commands after which a run ends, so that other clients have their turn
+RUN_MAX = 512
+# Bytes of replies after which a run ends, so that they can be sent
+REPLIES_MAX = 256 * 1024
+# Words of a count or an id that are read here: no sign, no leading zero, surely within 64 bits
+_DIGITS_MAX = 18
+# A count or a time above this goes the ordinary way, which knows which of them are refused
+_LARGEST = 2**31
+
+
+class Run(NamedTuple):
+    """What came of a run of plain commands.
+
+    Attributes:
+        at: position in the data behind the last command that was taken.
+        words: the command there, if it is complete; it was taken too, and goes the ordinary way. None at the end of
+            the data, at what is not complete or not usual RESP, and where the run ended for another reason.
+        count: plain commands run.
+        last: name of the last of them.
+        replies: theirs, in order.
+        record: their changes as a record of the log; None without any.
+        dirty: how many changes, as Redis counts them.
+        hits: keys that were read and were there.
+        misses: keys that were read and were not there.
+        woken: the key, if the last command changed one that somebody waits for; they are to be served before
+            anything else.
+    """
+
+    at: int
+    words: list[bytes] | None
+    count: int
+    last: str
+    replies: bytes
+    record: bytes | None
+    dirty: int
+    hits: int
+    misses: int
+    woken: bytes | None
+
+
+NOTHING = Run(0, None, 0, "", b"", None, 0, 0, 0, None)
+"""A run of no commands."""
+
+
+class Runner(Protocol):
+    """Runs plain commands; what the two implementations have in common."""
+
+    def run(self, db: "Database", data: bytes, at: int, wall: int, resp: int) -> Run:
+        """Run plain commands from the head of ``data`` on.
+
+        Args:
+            db: the session's database.
+            data: bytes from the client.
+            at: where to begin.
+            wall: wall milliseconds, for all of them.
+            resp: the session's protocol, 2 or 3.
+        """
+        ...
+
+    def drain(self) -> list[tuple[int, int]]:
+        """Calls and nanoseconds of each command in the order of :data:`NAMES` since this was last asked."""
+        ...
+
+
+class PyRunner:
+    """The runner in Python, which is also the specification of the native one.
+
+    Args:
+        config: the limits of a stream's nodes are looked at.
+        waiting: the places where somebody waits.
+        records: make records of what changes, since a log is kept.
+    """
+
+    def __init__(self, config: "Config", waiting: "Container[Place]", *, records: bool) -> None:
+        self._config = config
+        self._waiting = waiting
+        self._records = records
+        self._splitter: Splitter | None = None
+        self._calls = [0] * len(NAMES)
+        self._nanoseconds = [0] * len(NAMES)
+        self._steps: list[Transition] = []
+        self._db: Database
+        self._wall = 0
+        self._resp = 2
+        self._dirty = self._hits = self._misses = 0
+        self._woken: bytes | None = None
+        handlers: list[Callable[[list[bytes]], bytes | None]] = [
+            self._get, self._ping, self._set, self._xadd, self._xlen, self._xrange, self._xread, self._xrevrange,
+        ]  # fmt: skip
+        self._handlers = {
+            word: (at, handler)
+            for at, (name, handler) in enumerate(zip(NAMES, handlers, strict=True))
+            for word in (name.encode(), name.upper().encode())
+        }
+
+    def run(self, db: "Database", data: bytes, at: int, wall: int, resp: int) -> Run:
+        """See :class:`Runner`."""
+        splitter = self._splitter
+        if splitter is None or splitter.data is not data or splitter.at != at:
+            splitter = self._splitter = Splitter(data, at)
+        self._db, self._wall, self._resp = db, wall, resp
+        replies: list[bytes] = []
+        size, last = 0, -1
+        handlers, clock = self._handlers, time.perf_counter_ns
+        before = clock()
+        while (words := splitter.next()) is not None:
+            found = handlers.get(words[0])
+            reply = None if found is None else self._reply(found[1], words)
+            if found is None or reply is None:
+                break
+            last = found[0]
+            after = clock()
+            self._calls[last] += 1
+            self._nanoseconds[last] += after - before
+            before = after
+            replies.append(reply)
+            size += len(reply)
+            if self._woken is not None or size >= REPLIES_MAX or len(replies) == RUN_MAX:
+                words = None
+                break
+        return self._ended(splitter, words, replies, last)
+
+    @staticmethod
+    def _reply(handler: "Callable[[list[bytes]], bytes | None]", words: list[bytes]) -> bytes | None:
+        """The command's reply. One that fails (no memory) has changed nothing, and shows why on the ordinary way."""
+        try:
+            return handler(words)
+        except Exception:  # noqa: BLE001 - see above
+            return None
+
+    def _ended(self, splitter: Splitter, words: list[bytes] | None, replies: list[bytes], last: int) -> Run:
+        record = codec.pack(self._wall, self._steps) if self._steps and self._records else None
+        name = NAMES[last] if replies else ""
+        counters = (self._dirty, self._hits, self._misses)
+        done = Run(splitter.at, words, len(replies), name, b"".join(replies), record, *counters, self._woken)
+        if self._steps:
+            self._steps = []
+        self._dirty = self._hits = self._misses = 0
+        self._woken = None
+        if done.at == len(splitter.data):
+            self._splitter = None
+        return done
+
+    def drain(self) -> list[tuple[int, int]]:
+        """See :class:`Runner`."""
+        drained = list(zip(self._calls, self._nanoseconds, strict=True))
+        self._calls = [0] * len(NAMES)
+        self._nanoseconds = [0] * len(NAMES)
+        return drained
+
+    # ------------------------------------------------------------------ the commands; None: not plain
+
+    def _get(self, words: list[bytes]) -> bytes | None:
+        db = self._db
+        if len(words) != 2 or (db.expires and words[1] in db.expires):
+            return None
+        value = db.keys.get(words[1])
+        if value is None:
+            self._misses += 1
+            return b"$-1\r\n" if self._resp == 2 else b"_\r\n"
+        if type(value) is not StringValue:
+            return None
+        self._hits += 1
+        data = value.data
+        return b"$%d\r\n%b\r\n" % (len(data), data)
+
+    def _ping(self, words: list[bytes]) -> bytes | None:
+        return b"+PONG\r\n" if len(words) == 1 else None
+
+    def _set(self, words: list[bytes]) -> bytes | None:
+        if len(words) != 3:
+            return None
+        _, key, data = words
+        db = self._db
+        if (db.expires and key in db.expires) or (db.index, key) in self._waiting:
+            return None
+        db.keys[key] = StringValue(data)
+        self._steps.append(("set", db.index, key, data, None))
+        self._dirty += 1
+        return b"+OK\r\n"
+
+    def _stream(self, key: bytes) -> Stream | None:
+        """The stream at a key; None if there is none, or if it may have to be deleted first."""
+        db = self._db
+        value = db.keys.get(key)
+        return value if type(value) is Stream and key not in db.expires else None
+
+    def _xadd(self, words: list[bytes]) -> bytes | None:
+        if len(words) < 5 or not len(words) & 1 or words[2] != b"*":
+            return None
+        key = words[1]
+        stream = self._stream(key)
+        if stream is None or stream.last_id == ids.MAX_ID:
+            return None
+        new_id = max(self._wall << 64, stream.last_id + 1)
+        fields = words[3:]
+        config, db = self._config, self._db.index
+        size = sum(map(len, fields))
+        fresh = stream.entries.needs_block(size, config.node_max_bytes, config.node_max_entries)
+        stream.add(new_id, fields, fresh=fresh)
+        self._steps.append(("xadd", db, key, ids.pack(new_id), fields, fresh, None))
+        self._dirty += 1
+        if (db, key) in self._waiting:
+            self._woken = key
+        name = ids.text(new_id)
+        return b"$%d\r\n%b\r\n" % (len(name), name)
+
+    def _xlen(self, words: list[bytes]) -> bytes | None:
+        stream = self._stream(words[1]) if len(words) == 2 else None
+        if stream is None:
+            return None
+        self._hits += 1
+        return b":%d\r\n" % stream.length
+
+    def _xrange(self, words: list[bytes]) -> bytes | None:
+        return self._range(words, backwards=False)
+
+    def _xrevrange(self, words: list[bytes]) -> bytes | None:
+        return self._range(words, backwards=True)
+
+    def _range(self, words: list[bytes], *, backwards: bool) -> bytes | None:
+        count = -1
+        if len(words) == 6:
+            if words[4] not in {b"COUNT", b"count"} or not (count := _number(words[5])):
+                return None
+        elif len(words) != 4:
+            return None
+        first, second = (words[3], words[2]) if backwards else (words[2], words[3])
+        start, end = _bound(first, 0), _bound(second, ids.MAX64)
+        stream = self._stream(words[1])
+        if start is None or end is None or stream is None:
+            return None
+        self._hits += 1
+        taken, buffers, _ = stream.entries.reply(start, end, count, backwards=backwards)
+        return b"*%d\r\n%b" % (taken, b"".join(buffers))
+
+    def _xread(self, words: list[bytes]) -> bytes | None:
+        """``XREAD [COUNT n] [BLOCK ms] STREAMS key id`` that finds something."""
+        at, count = 1, -1
+        while len(words) > at + 3:
+            value = _number(words[at + 1])
+            if value is None or value > _LARGEST or words[at] not in {b"COUNT", b"BLOCK", b"count", b"block"}:
+                return None
+            if words[at] in {b"COUNT", b"count"}:
+                count = value or -1
+            at += 2
+        if len(words) != at + 3 or words[at] not in {b"STREAMS", b"streams"}:
+            return None
+        key = words[at + 1]
+        after, stream = _bound(words[at + 2], 0), self._stream(key)
+        if after is None or words[at + 2] in {b"-", b"+"} or stream is None:
+            return None
+        if after == ids.MAX_ID or not stream.length or stream.entries.last_live_id <= after:
+            return None
+        self._hits += 1
+        taken, buffers, _ = stream.entries.reply(after + 1, ids.MAX_ID, count)
+        head = b"*1\r\n*2\r\n" if self._resp == 2 else b"%1\r\n"
+        return b"%b$%d\r\n%b\r\n*%d\r\n%b" % (head, len(key), key, taken, b"".join(buffers))
+
+
+class Batches:
+    """Runs of plain commands for the sessions of a node.
+
+    Args:
+        config: the parameters clients see.
+        keyspace: the data.
+        accounts: the users.
+        sessions: the clients, and what they wait for and watch.
+        journal: where records go.
+        stats: what INFO counts.
+    """
+
+    def __init__(
+        self,
+        config: "Config",
+        keyspace: "Keyspace",
+        accounts: "Accounts",
+        sessions: "Sessions",
+        journal: "Journal",
+        stats: "NodeStats",
+    ) -> None:
+        self._config, self._accounts, self._journal, self._stats = config, accounts, journal, stats
+        self._keyspace, self._sessions = keyspace, sessions
+        self._runner: Runner = make_runner(config, sessions.waits.lines, records=journal.log is not None)
+        stats.sources.append(self._drain)
+
+    def takes(self, session: "Session") -> bool:
+        """Whether plain commands of this session may be run now, for as long as it runs nothing else.
+
+        What may be in the way: the user's rights, a transaction, subscriptions (RESP2 then takes few commands), CLIENT
+        REPLY, a pause, a full disk, keyspace events, somebody who watches keys, and a bound for the client's output.
+        """
+        sessions = self._sessions
+        return (
+            session.user in self._accounts.unrestricted
+            and session.queue is None
+            and session.reply_mode == "on"
+            and not session.channels
+            and not session.patterns
+            and session.held is None
+            and sessions.pause.ends is None
+            and self._journal.outage is None
+            and not self._config.events
+            and not sessions.watches
+            and not sessions.replies.ceiling(session)
+        )
+
+    def run(self, session: "Session", data: bytes, at: int, now: "Now") -> Run:
+        """Run plain commands of a session that :meth:`takes` said yes to, and log them.
+
+        Args:
+            session: who asks.
+            data: bytes from it.
+            at: where to begin.
+            now: both clocks.
+
+        Raises:
+            StorageError: the log takes nothing any more.
+        """
+        run = self._runner.run(self._keyspace.databases[session.db], data, at, now.wall, session.resp)
+        if run.count:
+            session.commands += run.count
+            session.last_command = run.last
+            self._stats.count_run(run.count, run.dirty, run.hits, run.misses)
+            if run.record is not None:
+                self._journal.append_run(run.record, run.dirty)
+        return run
+
+    def _drain(self) -> list[tuple[str, int, int]]:
+        return [(name, *counted) for name, counted in zip(NAMES, self._runner.drain(), strict=True)]
+
+
+def make_runner(config: "Config", waiting: "Container[Place]", *, records: bool) -> Runner:
+    """The runner of the core at work.
+
+    Args:
+        config: the limits of a stream's nodes are looked at.
+        waiting: the places where somebody waits.
+        records: make records of what changes, since a log is kept.
+    """
+    return PyRunner(config, waiting, records=records)
+
+
+def _number(word: bytes) -> int | None:
+    """A number in its one usual form."""
+    if not word.isdigit() or len(word) > _DIGITS_MAX or (word[:1] == b"0" and len(word) > 1):
+        return None
+    return int(word)
+
+
+def _bound(word: bytes, missing_seq: int) -> int | None:
+    """An end of a range in one of its usual forms: ``-``, ``+``, ``ms`` or ``ms-seq``."""
+    if word == b"-":
+        return ids.MIN_ID
+    if word == b"+":
+        return ids.MAX_ID
+    ms_word, dash, seq_word = word.partition(b"-")
+    ms, seq = _number(ms_word), _number(seq_word) if dash else missing_seq
+    return None if ms is None or seq is None else ids.make(ms, seq)

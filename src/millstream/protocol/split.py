@@ -1,0 +1,61 @@
+"""Commands out of bytes, where they are written just as any client writes them; the fast way through the reader.
+
+A command is taken only if it is complete and every length stands in its one usual form (``*3``, ``$5``: no sign, no
+leading zero), so whatever is taken, the slow way of :class:`~millstream.protocol.reader.CommandReader` would have read
+the same. At anything else the splitter stops, and the slow way goes on from there with Redis's limits and errors.
+
+The bytes are cut at all line ends at once, and then each length is compared with the word that follows it. A word that
+holds a line end itself is cut too, so its length does not fit, and it is left to the slow way.
+"""
+
+# Words of a command, and bytes of a word, that are looked up in a table; more of either are computed or left
+_TABLE = 1024
+_COUNTS = {b"*%d" % count: count for count in range(1, _TABLE)}
+_LENGTHS = [b"$%d" % length for length in range(_TABLE)]
+
+
+class Splitter:
+    """Commands at the head of some bytes.
+
+    Args:
+        data: what has come.
+        at: where to begin.
+    """
+
+    __slots__ = ("_at", "_next", "_seen", "_tokens", "data")
+
+    def __init__(self, data: bytes, at: int = 0) -> None:
+        self.data = data
+        self._tokens = (data[at:] if at else data).split(b"\r\n")
+        self._next = 0  # the token at which the next command begins
+        self._at = at  # where it began for the first _seen tokens
+        self._seen = 0
+
+    @property
+    def at(self) -> int:
+        """Position in ``data`` behind the commands taken so far."""
+        if self._seen < self._next:
+            self._at += sum(map(len, self._tokens[self._seen : self._next])) + 2 * (self._next - self._seen)
+            self._seen = self._next
+        return self._at
+
+    def next(self) -> list[bytes] | None:
+        """The next command's words; None at the end, and at anything that is left to the slow way."""
+        tokens, at = self._tokens, self._next
+        count = _COUNTS.get(tokens[at])
+        if count is None:
+            return None
+        end = at + 1 + 2 * count
+        words = tokens[at + 2 : end : 2]
+        # What follows the last line end is the last token: a command that ends there is not complete
+        if end >= len(tokens) or tokens[at + 1 : end : 2] != _written_lengths(words):
+            return None
+        self._next = end
+        return words
+
+
+def _written_lengths(words: list[bytes]) -> list[bytes]:
+    try:
+        return [_LENGTHS[len(word)] for word in words]
+    except IndexError:
+        return [b"$%d" % len(word) for word in words]
