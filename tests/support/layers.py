@@ -10,10 +10,14 @@ from collections.abc import Callable, Iterable
 from support.source import Import, Module, part_of
 
 # Leaves: one error tree, the clock protocol, times as people write them, what a signal asks for, the reply values,
-# patterns of keys, names of local files, text for terminals. All may use them, they use nobody but each other.
+# patterns of keys, names of local files, text for terminals, the choice between C and Python. All may use them, they
+# use nobody but each other.
 LEAVES = frozenset(
-    {"errors", "clock", "times", "ending", "replies", "glob", "paths", "printable", "logs", "failpoints", "_version"}
+    "errors clock times ending replies glob paths printable logs failpoints core _version".split()  # noqa: SIM905
 )
+
+# What is written in C and compiled, of which there is no Python source
+COMPILED = "_native"
 
 # part -> the other parts it may import, beside the leaves. Dependencies point one way: engine <- commands <- node <-
 # server. Only the node joins commands with the log and the wire. What works against any server reaches it by a client.
@@ -28,6 +32,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "printable": frozenset(),
     "logs": frozenset(),
     "failpoints": frozenset(),
+    "core": frozenset({COMPILED}),  # the one door to it
+    COMPILED: frozenset(),
     "_version": frozenset(),
     "protocol": frozenset(),
     "persistence": frozenset(),
