@@ -185,4 +185,9 @@ Py_ssize_t store_reply(EntryStore *store, Id start, Id end, Py_ssize_t count, in
 Id store_last_live(EntryStore *store);              /* 0 without one */
 Py_ssize_t store_length(EntryStore *store);         /* live entries */
 
+/* ---------------------------------------------------------------- run.c: runs of plain commands */
+
+extern PyTypeObject RunnerType;
+int runner_prepare(void);                           /* once, before the type is used; -1 with an exception */
+
 #endif

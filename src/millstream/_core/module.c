@@ -4,7 +4,7 @@
  */
 #include "core.h"
 
-static PyTypeObject *const types[] = {&EntryStoreType};
+static PyTypeObject *const types[] = {&EntryStoreType, &RunnerType};
 
 static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT,
@@ -18,6 +18,10 @@ PyMODINIT_FUNC PyInit__native(void)
     PyObject *found = PyModule_Create(&module);
     if (found == NULL)
         return NULL;
+    if (runner_prepare() < 0) {
+        Py_DECREF(found);
+        return NULL;
+    }
     for (size_t at = 0; at < sizeof types / sizeof *types; at++) {
         if (PyModule_AddType(found, types[at]) < 0) {
             Py_DECREF(found);

@@ -15,34 +15,38 @@ Place = tuple[int, bytes]
 
 
 class WaitingLines(Generic[T]):
-    """Lines of waiters by database and key; a line is a dictionary, so leaving from the middle is cheap."""
+    """Lines of waiters by database and key; a line is a dictionary, so leaving from the middle is cheap.
 
-    __slots__ = ("_lines",)
+    Attributes:
+        by_place: the lines that somebody stands in. To be looked at only.
+    """
+
+    __slots__ = ("by_place",)
 
     def __init__(self) -> None:
-        self._lines: dict[Place, dict[T, None]] = {}
+        self.by_place: dict[Place, dict[T, None]] = {}
 
     def join(self, waiter: T, places: list[Place]) -> None:
         """Stand at the end of each line."""
         for place in places:
-            self._lines.setdefault(place, {})[waiter] = None
+            self.by_place.setdefault(place, {})[waiter] = None
 
     def leave(self, waiter: T, places: list[Place]) -> None:
         """Leave these lines."""
         for place in places:
-            line = self._lines.get(place)
+            line = self.by_place.get(place)
             if line is not None:
                 line.pop(waiter, None)
                 if not line:
-                    del self._lines[place]
+                    del self.by_place[place]
 
     def __contains__(self, place: Place) -> bool:
-        return place in self._lines
+        return place in self.by_place
 
     def line(self, place: Place) -> list[T]:
         """Those who wait at this place now, longest first."""
-        return list(self._lines.get(place, ()))
+        return list(self.by_place.get(place, ()))
 
     def places(self) -> Iterator[Place]:
         """Every place where somebody waits."""
-        return iter(self._lines)
+        return iter(self.by_place)

@@ -15,14 +15,16 @@ record together. There are two runners with one interface: :class:`PyRunner` her
 import time
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from millstream import core
 from millstream.engine import ids
 from millstream.engine.keyspace import StringValue
 from millstream.engine.streams.stream import Stream
+from millstream.node.journal import not_logged
 from millstream.node.log import codec
 from millstream.protocol.split import Splitter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container
+    from collections.abc import Callable, Mapping
 
     from millstream.clock import Now
     from millstream.commands.context.config import Config
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from millstream.commands.users.accounts import Accounts
     from millstream.engine.keyspace import Database, Keyspace, Transition
     from millstream.engine.waiting import Place
+    from millstream.node.clients.replies import Replies
     from millstream.node.clients.sessions import Sessions
     from millstream.node.journal import Journal
     from millstream.node.stats import NodeStats
@@ -54,11 +57,11 @@ class Run(NamedTuple):
         at: position in the data behind the last command that was taken.
         words: the command there, if it is complete; it was taken too, and goes the ordinary way. None at the end of
             the data, at what is not complete or not usual RESP, and where the run ended for another reason.
-        count: plain commands run.
+        commands: how many plain commands were run.
         last: name of the last of them.
         replies: theirs, in order.
         record: their changes as a record of the log; None without any.
-        dirty: how many changes, as Redis counts them.
+        changes: how many there were, as Redis counts them.
         hits: keys that were read and were there.
         misses: keys that were read and were not there.
         woken: the key, if the last command changed one that somebody waits for; they are to be served before
@@ -67,11 +70,11 @@ class Run(NamedTuple):
 
     at: int
     words: list[bytes] | None
-    count: int
+    commands: int
     last: str
     replies: bytes
     record: bytes | None
-    dirty: int
+    changes: int
     hits: int
     misses: int
     woken: bytes | None
@@ -110,7 +113,7 @@ class PyRunner:
         records: make records of what changes, since a log is kept.
     """
 
-    def __init__(self, config: "Config", waiting: "Container[Place]", *, records: bool) -> None:
+    def __init__(self, config: "Config", waiting: "Mapping[Place, object]", records: bool) -> None:
         self._config = config
         self._waiting = waiting
         self._records = records
@@ -258,9 +261,10 @@ class PyRunner:
         return self._range(words, backwards=True)
 
     def _range(self, words: list[bytes], *, backwards: bool) -> bytes | None:
-        count = -1
+        count: int | None = -1
         if len(words) == 6:
-            if words[4] not in {b"COUNT", b"count"} or not (count := _number(words[5])):
+            count = _number(words[5]) if words[4] in {b"COUNT", b"count"} else None
+            if not count:
                 return None
         elif len(words) != 4:
             return None
@@ -297,6 +301,9 @@ class PyRunner:
         return b"%b$%d\r\n%b\r\n*%d\r\n%b" % (head, len(key), key, taken, b"".join(buffers))
 
 
+_RUNNER: "Callable[[Config, Mapping[Place, object], bool], Runner]" = core.choose(PyRunner)
+
+
 class Batches:
     """Runs of plain commands for the sessions of a node.
 
@@ -306,6 +313,7 @@ class Batches:
         accounts: the users.
         sessions: the clients, and what they wait for and watch.
         journal: where records go.
+        replies: knows the bounds of replies.
         stats: what INFO counts.
     """
 
@@ -316,11 +324,12 @@ class Batches:
         accounts: "Accounts",
         sessions: "Sessions",
         journal: "Journal",
+        replies: "Replies",
         stats: "NodeStats",
     ) -> None:
         self._config, self._accounts, self._journal, self._stats = config, accounts, journal, stats
-        self._keyspace, self._sessions = keyspace, sessions
-        self._runner: Runner = make_runner(config, sessions.waits.lines, records=journal.log is not None)
+        self._keyspace, self._sessions, self._replies = keyspace, sessions, replies
+        self._runner: Runner = make_runner(config, sessions.waits.lines.by_place, records=journal.log is not None)
         stats.sources.append(self._drain)
 
     def takes(self, session: "Session") -> bool:
@@ -341,7 +350,7 @@ class Batches:
             and self._journal.outage is None
             and not self._config.events
             and not sessions.watches
-            and not sessions.replies.ceiling(session)
+            and not self._replies.ceiling(session)
         )
 
     def run(self, session: "Session", data: bytes, at: int, now: "Now") -> Run:
@@ -356,20 +365,24 @@ class Batches:
         Raises:
             StorageError: the log takes nothing any more.
         """
-        run = self._runner.run(self._keyspace.databases[session.db], data, at, now.wall, session.resp)
-        if run.count:
-            session.commands += run.count
+        db = self._keyspace.databases[session.db]
+        try:
+            run = self._runner.run(db, data, at, now.wall, session.resp)
+        except Exception as error:  # no memory to tell what was done
+            raise not_logged("plain commands were run", error) from error
+        if run.commands:
+            session.commands += run.commands
             session.last_command = run.last
-            self._stats.count_run(run.count, run.dirty, run.hits, run.misses)
+            self._stats.count_run(run.commands, run.changes, run.hits, run.misses)
             if run.record is not None:
-                self._journal.append_run(run.record, run.dirty)
+                self._journal.append_run(run.record)
         return run
 
     def _drain(self) -> list[tuple[str, int, int]]:
         return [(name, *counted) for name, counted in zip(NAMES, self._runner.drain(), strict=True)]
 
 
-def make_runner(config: "Config", waiting: "Container[Place]", *, records: bool) -> Runner:
+def make_runner(config: "Config", waiting: "Mapping[Place, object]", *, records: bool) -> Runner:
     """The runner of the core at work.
 
     Args:
@@ -377,7 +390,7 @@ def make_runner(config: "Config", waiting: "Container[Place]", *, records: bool)
         waiting: the places where somebody waits.
         records: make records of what changes, since a log is kept.
     """
-    return PyRunner(config, waiting, records=records)
+    return _RUNNER(config, waiting, records)
 
 
 def _number(word: bytes) -> int | None:

@@ -15,8 +15,6 @@ from millstream.node.log import codec
 from millstream.node.log.weight import Weight
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from millstream.engine.keyspace import Transition
     from millstream.node.durability.outage import Outage
     from millstream.persistence.log import Log
@@ -74,32 +72,24 @@ class Journal:
         self._steps = []
         hard, self._is_hard = self._is_hard, False
         if self.log is not None:
-            position = self._append(self.log, len(steps), lambda: codec.pack(wall, steps))
+            try:
+                position = self.log.append(codec.pack(wall, steps))
+            except StorageError:
+                raise
+            except Exception as error:  # a record beyond its limit, no memory for it
+                raise not_logged(f"{len(steps)} changes of one command or transaction were made", error) from error
             if hard:
                 self.position = position
         return steps
 
-    def append_run(self, record: bytes, changes: int) -> None:
+    def append_run(self, record: bytes) -> None:
         """Append the record of a run of plain commands, which replies wait for.
 
         Raises:
             StorageError: as for :meth:`flush`.
         """
         if self.log is not None:
-            self.position = self._append(self.log, changes, lambda: record)
-
-    @staticmethod
-    def _append(log: "Log", changes: int, make: "Callable[[], bytes]") -> int:
-        try:
-            return log.append(make())
-        except StorageError:
-            raise
-        except Exception as error:  # a record beyond its limit, no memory for it
-            raise StorageError(
-                f"{changes} changes of one command or transaction were made in memory and cannot be logged "
-                f"({error or repr(error)}); nobody was told of them, and a start leaves them out: start again, and "
-                "make such changes in smaller parts"
-            ) from error
+            self.position = self.log.append(record)
 
     # ------------------------------------------------------------------ the log as a whole
 
@@ -140,3 +130,11 @@ class Journal:
     def resume(self) -> None:
         """Take writes again; what could not be done meanwhile is due at the node's next tick."""
         self.outage = None
+
+
+def not_logged(what: str, error: Exception) -> StorageError:
+    """The error to raise where memory holds changes that the log will never have."""
+    return StorageError(
+        f"{what} in memory and cannot be logged ({error or repr(error)}); nobody was told of them, and a start leaves "
+        "them out: start again, and make such changes in smaller parts"
+    )

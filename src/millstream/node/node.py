@@ -106,7 +106,9 @@ class Node:
         self.sessions = Sessions(config, self.accounts, self.replies, self.stats)
         self.waits, self.outbox, self._pause = self.sessions.waits, self.sessions.outbox, self.sessions.pause
         self.admission = Admission(self.accounts, config, self.journal)
-        self.batches = Batches(config, self.keyspace, self.accounts, self.sessions, self.journal, self.stats)
+        self.batches = Batches(
+            config, self.keyspace, self.accounts, self.sessions, self.journal, self.replies, self.stats
+        )
         self.scripts = Scripts(self, self.admission)
         self.facts = NodeFacts(self.stats, self.sessions, self.accounts, self.keyspace, self.journal, self.scripts)
         self.surroundings = self.facts.surroundings

@@ -109,8 +109,8 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (  # noqa: SIM905 - one on a line would take a line for each
-        "_again _blocked _closed _ending _eof _forgotten _full _held _is_unix _out _out_barrier _out_size _paused _queued "
-        "_reader _reads _received _sent _server _transport session slow_since"
+        "_again _blocked _closed _ending _eof _forgotten _full _held _is_unix _out _out_barrier _out_size _paused "
+        "_queued _reader _reads _received _sent _server _transport session slow_since"
     ).split()
 
     session: "Session"
@@ -232,7 +232,7 @@ class Connection(asyncio.Protocol):
                 argv = session.held
                 if argv is None and reader.chunk and node.batches.takes(session):
                     run = self._run_plain(now)
-                    left -= run.count
+                    left -= run.commands
                     argv = run.words
                     if self._must_stop():
                         session.held = argv
@@ -290,7 +290,7 @@ class Connection(asyncio.Protocol):
             server.fail(error)
             return NOTHING
         reader.advance(run.at)
-        if run.count:
+        if run.commands:
             self._gather([run.replies], node.journal.position)
         return run
 

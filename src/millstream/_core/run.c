@@ -1,0 +1,746 @@
+/* Runs plain commands straight from a client's bytes; stands in for millstream.node.batch.PyRunner, its specification.
+ *
+ * Invariants:
+ *  - A command is taken only if all of it is here and written in the one usual form; nothing behind `end` is read.
+ *  - A handler answers DONE, having changed all that the command changes and written its reply and its step of the
+ *    log's record; or ORDINARY, having changed nothing, written nothing, and left no exception. So it asks for all the
+ *    memory it needs before it changes anything, and whatever is unusual or fails takes the ordinary way.
+ *  - Steps are MessagePack as millstream/node/log/codec.py writes it, with the shortest form of every number.
+ */
+#include <strings.h>
+#include <time.h>
+
+#include "core.h"
+
+#define WORDS_MAX 1024          /* words of a command that is taken; more take the ordinary way */
+#define COMMANDS_MAX 512        /* of one run; then other clients have their turn */
+#define REPLIES_MAX (256 << 10) /* bytes of one run; then they are to be sent */
+#define ENTRIES_MAX 10000       /* of one reply; more are not copied but shared, which the ordinary way does */
+#define DIGITS_MAX 18           /* of a number that surely is within 64 bits */
+#define LARGEST (1LL << 31)     /* a count or a time above this takes the ordinary way */
+#define KEPT_MAX (1 << 20)      /* bytes of a buffer that is kept for the next run */
+
+enum { ORDINARY, DONE };
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *config, *waiting;
+    PyTypeObject *stream_type, *string_type;
+    int records;
+    Buf replies, steps;
+    uint64_t calls[16], nanoseconds[16];
+} Runner;
+
+/* The run at work */
+typedef struct {
+    Runner *of;
+    PyObject *keys, *expires; /* borrowed from the database, which outlives the run */
+    PyObject *key;            /* the key last looked up; commands of one run are often about one */
+    uint64_t db, wall;
+    int resp;
+    int64_t max_bytes, max_entries;
+    Py_ssize_t changes, hits, misses;
+    PyObject *woken;
+    View *words;
+    Py_ssize_t count; /* words */
+} Run;
+
+static PyObject *s_keys, *s_expires, *s_index, *s_data, *s_entries, *s_last_id, *s_entries_added, *s_node_max_bytes,
+    *s_node_max_entries;
+static PyTypeObject RunType;
+
+/* ---------------------------------------------------------------- words */
+
+/* "*3\r\n": the number behind the mark, without sign or leading zero; NULL for anything else, and where it ends early */
+static const char *get_head(const char *at, const char *end, char mark, int64_t *number)
+{
+    if (at == end || *at++ != mark)
+        return NULL;
+    int64_t value = 0;
+    const char *first = at;
+    while (at < end && (unsigned char)(*at - '0') < 10 && at - first < 10)
+        value = value * 10 + (*at++ - '0');
+    if (at == first || (*first == '0' && at - first > 1) || end - at < 2 || at[0] != '\r' || at[1] != '\n')
+        return NULL;
+    *number = value;
+    return at + 2;
+}
+
+/* The command at `at`, into run->words; where it ends, or NULL if it is not all here or not in the usual form */
+static const char *split(Run *run, const char *at, const char *end)
+{
+    int64_t count, size;
+    at = get_head(at, end, '*', &count);
+    if (at == NULL || count < 1 || count > WORDS_MAX)
+        return NULL;
+    for (int64_t word = 0; word < count; word++) {
+        at = get_head(at, end, '$', &size);
+        if (at == NULL || end - at < size + 2 || at[size] != '\r' || at[size + 1] != '\n')
+            return NULL;
+        run->words[word] = (View){at, size};
+        at += size + 2;
+    }
+    run->count = count;
+    return at;
+}
+
+static PyObject *word_list(const Run *run)
+{
+    PyObject *list = PyList_New(run->count);
+    for (Py_ssize_t at = 0; list != NULL && at < run->count; at++) {
+        PyObject *word = PyBytes_FromStringAndSize(run->words[at].data, run->words[at].size);
+        if (word == NULL)
+            Py_CLEAR(list);
+        else
+            PyList_SET_ITEM(list, at, word);
+    }
+    return list;
+}
+
+static int is_word(View word, const char *name)
+{
+    return (Py_ssize_t)strlen(name) == word.size && strncasecmp(word.data, name, (size_t)word.size) == 0;
+}
+
+static int is_sign(View word, char sign) { return word.size == 1 && *word.data == sign; }
+
+/* A number in its one usual form; -1 for any other */
+static int64_t get_number(View word)
+{
+    if (word.size < 1 || word.size > DIGITS_MAX || (*word.data == '0' && word.size > 1))
+        return -1;
+    int64_t value = 0;
+    for (Py_ssize_t at = 0; at < word.size; at++) {
+        if ((unsigned char)(word.data[at] - '0') > 9)
+            return -1;
+        value = value * 10 + (word.data[at] - '0');
+    }
+    return value;
+}
+
+/* An end of a range: "-", "+", "ms" or "ms-seq"; 0 for any other form */
+static int get_bound(View word, uint64_t missing, Id *id)
+{
+    if (is_sign(word, '-') || is_sign(word, '+')) {
+        *id = *word.data == '-' ? 0 : ID_MAX;
+        return 1;
+    }
+    const char *dash = word.size > 0 ? memchr(word.data, '-', (size_t)word.size) : NULL;
+    Py_ssize_t head = dash == NULL ? word.size : dash - word.data;
+    int64_t ms = get_number((View){word.data, head});
+    int64_t seq = dash == NULL ? 0 : get_number((View){dash + 1, word.size - head - 1});
+    if (ms < 0 || seq < 0)
+        return 0;
+    *id = ID_MAKE(ms, dash == NULL ? missing : (uint64_t)seq);
+    return 1;
+}
+
+/* ---------------------------------------------------------------- steps of the record */
+
+static char *put_integer(char *at, int bytes, uint64_t number)
+{
+    while (bytes--)
+        *at++ = (char)(unsigned char)(number >> (8 * bytes));
+    return at;
+}
+
+static char *put_unsigned(char *at, uint64_t number)
+{
+    if (number < 128)
+        return put_integer(at, 1, number);
+    int power = number < 1 << 8 ? 0 : number < 1 << 16 ? 1 : number < 1LL << 32 ? 2 : 3;
+    *at++ = (char)(0xcc + power);
+    return put_integer(at, 1 << power, number);
+}
+
+/* An array's head; at most five bytes */
+static char *put_array(char *at, uint64_t size)
+{
+    if (size < 16)
+        return put_integer(at, 1, 0x90 | size);
+    *at++ = (char)(size < 1 << 16 ? 0xdc : 0xdd);
+    return put_integer(at, size < 1 << 16 ? 2 : 4, size);
+}
+
+/* Five bytes and the word */
+static char *put_binary(char *at, View word)
+{
+    uint64_t size = (uint64_t)word.size;
+    int power = size < 1 << 8 ? 0 : size < 1 << 16 ? 1 : 2;
+    *at++ = (char)(0xc4 + power);
+    return put_bytes(put_integer(at, 1 << power, size), word.data, word.size);
+}
+
+static char *put_op(char *at, Run *run, Py_ssize_t arguments, const char *op)
+{
+    size_t size = strlen(op);
+    at = put_array(at, (uint64_t)arguments + 1);
+    *at++ = (char)(0xa0 | size);
+    return put_unsigned(put_bytes(at, op, (Py_ssize_t)size), run->db);
+}
+
+/* Room for a step with all the words, and for a short reply */
+static int reserve(Run *run)
+{
+    Py_ssize_t size = 64;
+    for (Py_ssize_t at = 0; at < run->count; at++)
+        size += run->words[at].size + 5;
+    return (run->of->records && buf_reserve(&run->of->steps, size) < 0) || buf_reserve(&run->of->replies, 128) < 0;
+}
+
+/* ---------------------------------------------------------------- keys */
+
+/* The word as the key at work; NULL with an exception */
+static PyObject *get_key(Run *run, View word)
+{
+    PyObject *key = run->key;
+    if (key != NULL && PyBytes_GET_SIZE(key) == word.size
+        && memcmp(PyBytes_AS_STRING(key), word.data, (size_t)word.size) == 0)
+        return key;
+    Py_XSETREF(run->key, PyBytes_FromStringAndSize(word.data, word.size));
+    return run->key;
+}
+
+/* The value at a key (borrowed, NULL if there is none); 0 if the key may have to be deleted first, or on an error */
+static int look_up(Run *run, View word, PyObject **value)
+{
+    PyObject *key = get_key(run, word);
+    if (key == NULL)
+        return 0;
+    if (PyDict_GET_SIZE(run->expires) && PyDict_Contains(run->expires, key))
+        return 0;
+    *value = PyDict_GetItemWithError(run->keys, key);
+    return *value != NULL || !PyErr_Occurred();
+}
+
+/* The entries of the stream at a key (a new reference); NULL if there is none */
+static EntryStore *get_entries(Run *run, View word, PyObject **stream)
+{
+    if (!look_up(run, word, stream) || *stream == NULL || Py_TYPE(*stream) != run->of->stream_type)
+        return NULL;
+    PyObject *entries = PyObject_GetAttr(*stream, s_entries);
+    if (entries != NULL && Py_TYPE(entries) != &EntryStoreType)
+        Py_CLEAR(entries);
+    return (EntryStore *)entries;
+}
+
+/* Whether somebody waits for the key at work; -1 on an error */
+static int is_waited_for(Run *run)
+{
+    if (PyDict_GET_SIZE(run->of->waiting) == 0)
+        return 0;
+    PyObject *place = Py_BuildValue("(KO)", (unsigned long long)run->db, run->key);
+    int found = place == NULL ? -1 : PyDict_Contains(run->of->waiting, place);
+    Py_XDECREF(place);
+    return found;
+}
+
+/* ---------------------------------------------------------------- the commands */
+
+static int run_ping(Run *run)
+{
+    if (run->count != 1)
+        return ORDINARY;
+    return buf_add(&run->of->replies, "+PONG\r\n", 7) < 0 ? ORDINARY : DONE;
+}
+
+static int run_get(Run *run)
+{
+    PyObject *value;
+    if (run->count != 2 || !look_up(run, run->words[1], &value))
+        return ORDINARY;
+    Buf *replies = &run->of->replies;
+    if (value == NULL) {
+        if (buf_add(replies, run->resp == 2 ? "$-1\r\n" : "_\r\n", run->resp == 2 ? 5 : 3) < 0)
+            return ORDINARY;
+        run->misses++;
+        return DONE;
+    }
+    if (Py_TYPE(value) != run->of->string_type)
+        return ORDINARY;
+    PyObject *data = PyObject_GetAttr(value, s_data);
+    int result = ORDINARY;
+    if (data != NULL && PyBytes_CheckExact(data)
+        && buf_bulk(replies, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data)) == 0) {
+        run->hits++;
+        result = DONE;
+    }
+    Py_XDECREF(data);
+    return result;
+}
+
+static int run_set(Run *run)
+{
+    PyObject *old;
+    if (run->count != 3 || !look_up(run, run->words[1], &old) || is_waited_for(run) || reserve(run))
+        return ORDINARY;
+    PyObject *data = PyBytes_FromStringAndSize(run->words[2].data, run->words[2].size);
+    PyObject *value = data == NULL ? NULL : PyObject_CallOneArg((PyObject *)run->of->string_type, data);
+    int failed = value == NULL || PyDict_SetItem(run->keys, run->key, value) < 0;
+    Py_XDECREF(data);
+    Py_XDECREF(value);
+    if (failed)
+        return ORDINARY;
+    if (run->of->records) {
+        Buf *steps = &run->of->steps;
+        char *at = put_op(steps->data + steps->size, run, 4, "set");
+        at = put_binary(put_binary(at, run->words[1]), run->words[2]);
+        *at++ = (char)0xc0;
+        steps->size = at - steps->data;
+    }
+    run->changes++;
+    return buf_add(&run->of->replies, "+OK\r\n", 5) < 0 ? ORDINARY : DONE; /* there is room */
+}
+
+/* Adds the entry; its id, or 0 */
+static Id add_entry(Run *run, PyObject *stream, EntryStore *entries, int *fresh)
+{
+    Id last = 0, id = 0;
+    Py_ssize_t size = 0;
+    PyObject *old_last = PyObject_GetAttr(stream, s_last_id), *old_added = PyObject_GetAttr(stream, s_entries_added);
+    PyObject *new_last = NULL, *new_added = NULL;
+    long long added = old_added == NULL ? -1 : PyLong_AsLongLong(old_added);
+    if (old_last == NULL || added < 0 || added == LLONG_MAX || id_from_int(old_last, &last) < 0 || last == ID_MAX)
+        goto end;
+    for (Py_ssize_t at = 3; at < run->count; at++)
+        size += run->words[at].size;
+    Id next = ID_MAKE(run->wall, 0);
+    if (next <= last)
+        next = last + 1;
+    new_last = id_to_int(next);
+    new_added = PyLong_FromLongLong(added + 1);
+    if (new_last == NULL || new_added == NULL)
+        goto end;
+    *fresh = store_needs_node(entries, size, run->max_bytes, run->max_entries);
+    if (store_append(entries, next, run->words + 3, run->count - 3, *fresh) < 0)
+        goto end;
+    /* Slots that are there take another int without asking for memory */
+    PyObject_SetAttr(stream, s_last_id, new_last);
+    PyObject_SetAttr(stream, s_entries_added, new_added);
+    id = next;
+end:
+    Py_XDECREF(old_last);
+    Py_XDECREF(old_added);
+    Py_XDECREF(new_last);
+    Py_XDECREF(new_added);
+    return id;
+}
+
+static int run_xadd(Run *run)
+{
+    PyObject *stream;
+    if (run->count < 5 || !(run->count & 1) || !is_sign(run->words[2], '*'))
+        return ORDINARY;
+    EntryStore *entries = get_entries(run, run->words[1], &stream);
+    if (entries == NULL)
+        return ORDINARY;
+    int fresh = 0, waited_for = is_waited_for(run);
+    Id id = waited_for < 0 || reserve(run) ? 0 : add_entry(run, stream, entries, &fresh);
+    Py_DECREF(entries);
+    if (id == 0)
+        return ORDINARY;
+    if (run->of->records) {
+        Buf *steps = &run->of->steps;
+        char packed[16];
+        id_to_bytes(id, packed);
+        char *at = put_binary(put_op(steps->data + steps->size, run, 6, "xadd"), run->words[1]);
+        at = put_array(put_binary(at, (View){packed, 16}), (uint64_t)run->count - 3);
+        for (Py_ssize_t word = 3; word < run->count; word++)
+            at = put_binary(at, run->words[word]);
+        *at++ = (char)(fresh ? 0xc3 : 0xc2);
+        *at++ = (char)0xc0;
+        steps->size = at - steps->data;
+    }
+    run->changes++;
+    if (waited_for)
+        run->woken = Py_NewRef(run->key);
+    return buf_id_bulk(&run->of->replies, id) < 0 ? ORDINARY : DONE; /* there is room */
+}
+
+static int run_xlen(Run *run)
+{
+    PyObject *stream;
+    EntryStore *entries = run->count == 2 ? get_entries(run, run->words[1], &stream) : NULL;
+    if (entries == NULL)
+        return ORDINARY;
+    uint64_t length = (uint64_t)store_length(entries);
+    Py_DECREF(entries);
+    if (buf_head(&run->of->replies, ':', length) < 0)
+        return ORDINARY;
+    run->hits++;
+    return DONE;
+}
+
+/* "*n" and the entries between two ids behind what is in replies; ORDINARY leaves them as they were */
+static int reply_entries(Run *run, EntryStore *entries, Id start, Id end, int64_t count, int backwards)
+{
+    Buf *replies = &run->of->replies;
+    Py_ssize_t before = replies->size;
+    if ((count < 0 || count > ENTRIES_MAX) && store_length(entries) > ENTRIES_MAX)
+        return ORDINARY;
+    if (buf_reserve(replies, HEAD_ROOM) < 0)
+        return ORDINARY;
+    /* How many there are is known behind them: they are moved up to their head then */
+    Py_ssize_t first = before + HEAD_ROOM;
+    replies->size = first;
+    Id last;
+    Py_ssize_t found = store_reply(entries, start, end, (Py_ssize_t)count, backwards, replies, &last);
+    if (found < 0) {
+        replies->size = before;
+        return ORDINARY;
+    }
+    char *at = put_head(replies->data + before, '*', (uint64_t)found);
+    memmove(at, replies->data + first, (size_t)(replies->size - first));
+    replies->size -= replies->data + first - at;
+    return DONE;
+}
+
+static int run_range(Run *run, int backwards)
+{
+    PyObject *stream;
+    Id start, end;
+    int64_t count = -1;
+    if (run->count == 6) {
+        count = is_word(run->words[4], "COUNT") ? get_number(run->words[5]) : 0;
+        if (count < 1)
+            return ORDINARY;
+    } else if (run->count != 4)
+        return ORDINARY;
+    if (!get_bound(run->words[2 + backwards], 0, &start) || !get_bound(run->words[3 - backwards], UINT64_MAX, &end))
+        return ORDINARY;
+    EntryStore *entries = get_entries(run, run->words[1], &stream);
+    if (entries == NULL)
+        return ORDINARY;
+    int result = reply_entries(run, entries, start, end, count, backwards);
+    run->hits += result == DONE;
+    Py_DECREF(entries);
+    return result;
+}
+
+static int run_xrange(Run *run) { return run_range(run, 0); }
+
+static int run_xrevrange(Run *run) { return run_range(run, 1); }
+
+/* XREAD [COUNT n] [BLOCK ms] STREAMS key id, where there is something */
+static int run_xread(Run *run)
+{
+    PyObject *stream;
+    Py_ssize_t at = 1;
+    int64_t count = -1;
+    Id after;
+    for (; run->count > at + 3; at += 2) {
+        int64_t value = get_number(run->words[at + 1]);
+        int is_count = is_word(run->words[at], "COUNT");
+        if (value < 0 || value > LARGEST || !(is_count || is_word(run->words[at], "BLOCK")))
+            return ORDINARY;
+        if (is_count)
+            count = value ? value : -1;
+    }
+    if (run->count != at + 3 || !is_word(run->words[at], "STREAMS"))
+        return ORDINARY;
+    View key = run->words[at + 1], id = run->words[at + 2];
+    if (is_sign(id, '-') || is_sign(id, '+') || !get_bound(id, 0, &after) || after == ID_MAX)
+        return ORDINARY;
+    EntryStore *entries = get_entries(run, key, &stream);
+    if (entries == NULL)
+        return ORDINARY;
+    Buf *replies = &run->of->replies;
+    Py_ssize_t before = replies->size;
+    int result = ORDINARY;
+    if (store_length(entries) && store_last_live(entries) > after
+        && buf_add(replies, run->resp == 2 ? "*1\r\n*2\r\n" : "%1\r\n", run->resp == 2 ? 8 : 4) == 0
+        && buf_bulk(replies, key.data, key.size) == 0)
+        result = reply_entries(run, entries, after + 1, ID_MAX, count, 0);
+    if (result == ORDINARY)
+        replies->size = before;
+    run->hits += result == DONE;
+    Py_DECREF(entries);
+    return result;
+}
+
+/* In the order of millstream.node.batch.NAMES */
+static const struct {
+    const char *name;
+    int (*handler)(Run *);
+} commands[] = {
+    {"get", run_get},     {"ping", run_ping},     {"set", run_set},     {"xadd", run_xadd},
+    {"xlen", run_xlen},   {"xrange", run_xrange}, {"xread", run_xread}, {"xrevrange", run_xrevrange},
+};
+#define COMMANDS ((int)(sizeof commands / sizeof *commands))
+static PyObject *names[COMMANDS];
+
+static int find_command(View word)
+{
+    for (int at = 0; at < COMMANDS; at++)
+        if (is_word(word, commands[at].name))
+            return at;
+    return -1;
+}
+
+/* ---------------------------------------------------------------- a run */
+
+static uint64_t nanoseconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* The steps as one record: [version, wall, steps] */
+static PyObject *make_record(Run *run)
+{
+    char head[20];
+    Buf *steps = &run->of->steps;
+    if (steps->size == 0)
+        return Py_NewRef(Py_None);
+    char *at = put_array(head, 3);
+    *at++ = 1;
+    at = put_array(put_unsigned(at, run->wall), (uint64_t)run->changes);
+    PyObject *record = PyBytes_FromStringAndSize(NULL, at - head + steps->size);
+    if (record != NULL)
+        put_bytes(put_bytes(PyBytes_AS_STRING(record), head, at - head), steps->data, steps->size);
+    return record;
+}
+
+static void give_back(Buf *buf)
+{
+    buf->size = 0;
+    if (buf->room > KEPT_MAX)
+        buf_free(buf);
+}
+
+/* What came of it; changes that were made must be logged, so a lack of memory here is the caller's to end by */
+static PyObject *make_result(Run *run, Py_ssize_t at, PyObject *words, Py_ssize_t count, int last)
+{
+    PyObject *result = PyStructSequence_New(&RunType);
+    if (result == NULL) {
+        Py_XDECREF(words);
+        Py_XDECREF(run->woken);
+        return NULL;
+    }
+    PyStructSequence_SET_ITEM(result, 0, PyLong_FromSsize_t(at));
+    PyStructSequence_SET_ITEM(result, 1, words == NULL ? Py_NewRef(Py_None) : words);
+    PyStructSequence_SET_ITEM(result, 2, PyLong_FromSsize_t(count));
+    PyStructSequence_SET_ITEM(result, 3, Py_NewRef(last < 0 ? names[0] : names[last]));
+    PyStructSequence_SET_ITEM(result, 4, buf_bytes(&run->of->replies));
+    PyStructSequence_SET_ITEM(result, 5, make_record(run));
+    PyStructSequence_SET_ITEM(result, 6, PyLong_FromSsize_t(run->changes));
+    PyStructSequence_SET_ITEM(result, 7, PyLong_FromSsize_t(run->hits));
+    PyStructSequence_SET_ITEM(result, 8, PyLong_FromSsize_t(run->misses));
+    PyStructSequence_SET_ITEM(result, 9, run->woken == NULL ? Py_NewRef(Py_None) : run->woken);
+    for (int item = 0; item < 10; item++)
+        if (PyStructSequence_GET_ITEM(result, item) == NULL) {
+            Py_DECREF(result);
+            return NULL;
+        }
+    return result;
+}
+
+/* Runs what is plain; where it ended, with the words of a command that is not in *other */
+static const char *run_commands(Run *run, const char *at, const char *end, PyObject **other, Py_ssize_t *count, int *last)
+{
+    Runner *of = run->of;
+    uint64_t before = nanoseconds();
+    while (*count < COMMANDS_MAX && of->replies.size < REPLIES_MAX && run->woken == NULL) {
+        const char *next = split(run, at, end);
+        if (next == NULL)
+            break;
+        int command = find_command(run->words[0]);
+        if (command < 0 || commands[command].handler(run) != DONE) {
+            PyErr_Clear();
+            *other = word_list(run);
+            if (*other == NULL)
+                PyErr_Clear(); /* it stays where it is, and the reader finds that there is no memory */
+            else
+                at = next;
+            break;
+        }
+        uint64_t after = nanoseconds();
+        of->calls[command]++;
+        of->nanoseconds[command] += after - before;
+        before = after;
+        at = next;
+        *last = command;
+        ++*count;
+    }
+    return at;
+}
+
+static int get_limit(PyObject *config, PyObject *name, int64_t *limit)
+{
+    PyObject *value = PyObject_GetAttr(config, name);
+    *limit = value == NULL ? -1 : PyLong_AsLongLong(value);
+    Py_XDECREF(value);
+    return *limit == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
+static PyObject *runner_run(Runner *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 5 || !PyBytes_Check(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "run(db, data, at, wall, resp)");
+        return NULL;
+    }
+    View words[WORDS_MAX];
+    Run run = {.of = self, .words = words};
+    Py_ssize_t size = PyBytes_GET_SIZE(args[1]), first = PyLong_AsSsize_t(args[2]), count = 0;
+    run.wall = PyLong_AsUnsignedLongLong(args[3]);
+    run.resp = (int)PyLong_AsLong(args[4]);
+    if (PyErr_Occurred())
+        return NULL;
+    if (first < 0 || first > size) {
+        PyErr_SetString(PyExc_ValueError, "a position outside the data");
+        return NULL;
+    }
+    PyObject *keys = PyObject_GetAttr(args[0], s_keys), *expires = PyObject_GetAttr(args[0], s_expires);
+    PyObject *index = PyObject_GetAttr(args[0], s_index), *other = NULL, *result = NULL;
+    if (keys == NULL || expires == NULL || index == NULL || !PyDict_Check(keys) || !PyDict_Check(expires)
+        || get_limit(self->config, s_node_max_bytes, &run.max_bytes) < 0
+        || get_limit(self->config, s_node_max_entries, &run.max_entries) < 0)
+        goto end;
+    run.db = PyLong_AsUnsignedLongLong(index);
+    run.keys = keys;
+    run.expires = expires;
+    if (PyErr_Occurred())
+        goto end;
+    int last = -1;
+    const char *data = PyBytes_AS_STRING(args[1]);
+    const char *at = run_commands(&run, data + first, data + size, &other, &count, &last);
+    result = make_result(&run, at - data, other, count, last);
+    give_back(&self->replies);
+    give_back(&self->steps);
+end:
+    Py_XDECREF(run.key);
+    Py_XDECREF(keys);
+    Py_XDECREF(expires);
+    Py_XDECREF(index);
+    if (result == NULL && !PyErr_Occurred())
+        PyErr_SetString(PyExc_TypeError, "not a database");
+    return result;
+}
+
+static PyObject *runner_drain(Runner *self, PyObject *Py_UNUSED(nothing))
+{
+    PyObject *list = PyList_New(COMMANDS);
+    for (int at = 0; list != NULL && at < COMMANDS; at++) {
+        PyObject *pair = Py_BuildValue("(KK)", (unsigned long long)self->calls[at],
+                                       (unsigned long long)self->nanoseconds[at]);
+        if (pair == NULL)
+            Py_CLEAR(list);
+        else
+            PyList_SET_ITEM(list, at, pair);
+    }
+    if (list != NULL) {
+        memset(self->calls, 0, sizeof self->calls);
+        memset(self->nanoseconds, 0, sizeof self->nanoseconds);
+    }
+    return list;
+}
+
+/* ---------------------------------------------------------------- the type */
+
+static PyTypeObject *find_type(const char *module, const char *name)
+{
+    PyObject *found = PyImport_ImportModule(module), *type = NULL;
+    if (found != NULL) {
+        type = PyObject_GetAttrString(found, name);
+        Py_DECREF(found);
+    }
+    return (PyTypeObject *)type;
+}
+
+static PyObject *runner_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"config", "waiting", "records", NULL};
+    PyObject *config, *waiting;
+    int records;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO!p", keywords, &config, &PyDict_Type, &waiting, &records))
+        return NULL;
+    Runner *self = (Runner *)type->tp_alloc(type, 0);
+    if (self == NULL)
+        return NULL;
+    self->config = Py_NewRef(config);
+    self->waiting = Py_NewRef(waiting);
+    self->records = records;
+    self->stream_type = find_type("millstream.engine.streams.stream", "Stream");
+    self->string_type = find_type("millstream.engine.keyspace", "StringValue");
+    if (self->stream_type == NULL || self->string_type == NULL)
+        Py_CLEAR(self);
+    return (PyObject *)self;
+}
+
+static int runner_traverse(Runner *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->config);
+    Py_VISIT(self->waiting);
+    Py_VISIT(self->stream_type);
+    Py_VISIT(self->string_type);
+    return 0;
+}
+
+static int runner_clear(Runner *self)
+{
+    Py_CLEAR(self->config);
+    Py_CLEAR(self->waiting);
+    Py_CLEAR(self->stream_type);
+    Py_CLEAR(self->string_type);
+    return 0;
+}
+
+static void runner_dealloc(Runner *self)
+{
+    PyObject_GC_UnTrack(self);
+    runner_clear(self);
+    buf_free(&self->replies);
+    buf_free(&self->steps);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+static PyMethodDef runner_methods[] = {
+    {"run", (PyCFunction)(void (*)(void))runner_run, METH_FASTCALL, "See millstream.node.batch.Runner."},
+    {"drain", (PyCFunction)runner_drain, METH_NOARGS, "See millstream.node.batch.Runner."},
+    {NULL},
+};
+
+PyTypeObject RunnerType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "millstream._native.Runner",
+    .tp_doc = "Runs plain commands; see millstream.node.batch.",
+    .tp_basicsize = sizeof(Runner),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_new = runner_new,
+    .tp_traverse = (traverseproc)runner_traverse,
+    .tp_clear = (inquiry)runner_clear,
+    .tp_dealloc = (destructor)runner_dealloc,
+    .tp_methods = runner_methods,
+};
+
+static PyStructSequence_Field run_fields[] = {
+    {"at", NULL},     {"words", NULL}, {"commands", NULL}, {"last", NULL},   {"replies", NULL}, {"record", NULL},
+    {"changes", NULL}, {"hits", NULL},  {"misses", NULL}, {"woken", NULL}, {NULL, NULL},
+};
+static PyStructSequence_Desc run_description = {"millstream._native.Run", "See millstream.node.batch.Run.", run_fields, 10};
+
+int runner_prepare(void)
+{
+    const struct {
+        PyObject **place;
+        const char *text;
+    } strings[] = {
+        {&s_keys, "keys"},
+        {&s_expires, "expires"},
+        {&s_index, "index"},
+        {&s_data, "data"},
+        {&s_entries, "entries"},
+        {&s_last_id, "last_id"},
+        {&s_entries_added, "entries_added"},
+        {&s_node_max_bytes, "node_max_bytes"},
+        {&s_node_max_entries, "node_max_entries"},
+    };
+    for (size_t at = 0; at < sizeof strings / sizeof *strings; at++)
+        if ((*strings[at].place = PyUnicode_InternFromString(strings[at].text)) == NULL)
+            return -1;
+    for (int at = 0; at < COMMANDS; at++)
+        if ((names[at] = PyUnicode_InternFromString(commands[at].name)) == NULL)
+            return -1;
+    return PyStructSequence_InitType2(&RunType, &run_description);
+}
