@@ -321,6 +321,7 @@ class Batches:
         self,
         config: "Config",
         keyspace: "Keyspace",
+        *,
         accounts: "Accounts",
         sessions: "Sessions",
         journal: "Journal",

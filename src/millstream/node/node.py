@@ -107,7 +107,13 @@ class Node:
         self.waits, self.outbox, self._pause = self.sessions.waits, self.sessions.outbox, self.sessions.pause
         self.admission = Admission(self.accounts, config, self.journal)
         self.batches = Batches(
-            config, self.keyspace, self.accounts, self.sessions, self.journal, self.replies, self.stats
+            config,
+            self.keyspace,
+            accounts=self.accounts,
+            sessions=self.sessions,
+            journal=self.journal,
+            replies=self.replies,
+            stats=self.stats,
         )
         self.scripts = Scripts(self, self.admission)
         self.facts = NodeFacts(self.stats, self.sessions, self.accounts, self.keyspace, self.journal, self.scripts)
