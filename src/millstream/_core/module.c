@@ -4,7 +4,7 @@
  */
 #include "core.h"
 
-static PyTypeObject *const types[] = {&EntryStoreType};
+static PyTypeObject *const types[] = {NULL};
 
 static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT,
@@ -18,8 +18,8 @@ PyMODINIT_FUNC PyInit__native(void)
     PyObject *found = PyModule_Create(&module);
     if (found == NULL)
         return NULL;
-    for (size_t at = 0; at < sizeof types / sizeof *types; at++) {
-        if (PyModule_AddType(found, types[at]) < 0) {
+    for (PyTypeObject *const *type = types; *type != NULL; type++) {
+        if (PyModule_AddType(found, *type) < 0) {
             Py_DECREF(found);
             return NULL;
         }
