@@ -8,7 +8,7 @@ import pytest
 from millstream.engine.keyspace import Value
 from millstream.engine.serialization import dump, plain, rdb
 from millstream.engine.serialization.plain import MalformedError
-from millstream.engine.streams.entries import encode_entry
+from millstream.engine.streams.nodes import encode_entry
 from millstream.engine.streams.stream import Stream
 from millstream.replies import Error, Simple
 from support.inprocess import World

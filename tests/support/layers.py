@@ -13,7 +13,7 @@ from support.source import Import, Module, part_of
 # patterns of keys, names of local files, text for terminals, the choice between C and Python. All may use them, they
 # use nobody but each other.
 LEAVES = frozenset(
-    "errors clock times ending replies glob paths printable logs failpoints core _version".split()  # noqa: SIM905
+    "errors clock times ending replies glob paths printable logs failpoints core _version".split()  # noqa: SIM905 - shorter than quoted words
 )
 
 # What is written in C and compiled, of which there is no Python source

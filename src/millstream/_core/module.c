@@ -4,7 +4,7 @@
  */
 #include "core.h"
 
-static PyTypeObject *const types[] = {&EntryStoreType, &RunnerType};
+static PyTypeObject *const types[] = {&EntryStoreType, &RunnerType, NULL};
 
 static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT,
@@ -22,8 +22,8 @@ PyMODINIT_FUNC PyInit__native(void)
         Py_DECREF(found);
         return NULL;
     }
-    for (size_t at = 0; at < sizeof types / sizeof *types; at++) {
-        if (PyModule_AddType(found, types[at]) < 0) {
+    for (PyTypeObject *const *type = types; *type != NULL; type++) {
+        if (PyModule_AddType(found, *type) < 0) {
             Py_DECREF(found);
             return NULL;
         }
