@@ -2,9 +2,11 @@
  *
  * Invariant: a type is here only when it does all that the class does which it stands in for.
  */
-#include "core.h"
+#include "node.h"
 
 static PyTypeObject *const types[] = {&EntryStoreType, &RunnerType, NULL};
+
+static PyTypeObject *const inner[] = {&NodeType, &NodesType, &RowsType, NULL}; /* made by the others only */
 
 static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT,
@@ -15,6 +17,9 @@ static struct PyModuleDef module = {
 
 PyMODINIT_FUNC PyInit__native(void)
 {
+    for (PyTypeObject *const *type = inner; *type != NULL; type++)
+        if (PyType_Ready(*type) < 0)
+            return NULL;
     PyObject *found = PyModule_Create(&module);
     if (found == NULL)
         return NULL;

@@ -224,9 +224,7 @@ class PyEntryStore:
         while self._blocks and self._blocks[-1].ids[0] > last:
             self._drop(len(self._blocks) - 1)
         if self._blocks:
-            ids = self._blocks[-1].ids
-            above = bisect_right(ids, last)
-            ids[above:] = [last] * (len(ids) - above)
+            self._blocks[-1].reach_back(last)
 
     @property
     def node_count(self) -> int:

@@ -6,6 +6,7 @@ its double there; both have what stands under "what others see".
 """
 
 import struct
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -123,6 +124,19 @@ class Block:
             self.low += 1
         while self.high - 1 in dead:
             self.high -= 1
+
+    def reach_back(self, last: int) -> None:
+        """Tombstones above ``last`` get its id, see :meth:`PyEntryStore.reach_back`; the node's size stays."""
+        above = bisect_right(self.ids, last)
+        if above == len(self.ids):
+            return
+        entries = list(self.entries())[above:]
+        assert isinstance(self.wire, bytearray), "only the last block can lie above"
+        del self.ids[above:], self.wire[self.offsets[above] :], self.offsets[above:]
+        for _, _, fields in entries:
+            self.ids.append(last)
+            self.offsets.append(len(self.wire))
+            self.wire += encode_entry(last, fields)
 
     def slice(self, start: int, stop: int) -> bytes | memoryview:
         """The wire bytes of entries ``start`` to ``stop``, shared where the block is sealed.
