@@ -96,8 +96,6 @@ def run(  # noqa: PLR0917 - click passes every option by name
     conf: tuple[str, ...],
 ) -> None:
     """Run an app in worker processes; see ``HELP``."""
-    from millstream.worker.process.supervisor import Supervisor  # noqa: PLC0415 - help must not load asyncio
-
     try:
         seconds = None if grace is None else span("--grace", grace, "s") / 1000
     except UsageError as error:
@@ -115,11 +113,14 @@ def run(  # noqa: PLR0917 - click passes every option by name
             raise click.UsageError(f"--health-port {health_port}: {workers} workers need as many ports, up to 65535")
         environment["MILLSTREAM_HEALTH"] = f"{health_host}:{health_port}"
         environment["MILLSTREAM_HEALTH_ALLOW"] = " ".join(health_allow)
-    if url:
-        try:
+    try:
+        # Among the settings that may be invalid, since it reads one: MILLSTREAM_FAILPOINTS, deeper down
+        from millstream.worker.process.supervisor import Supervisor  # noqa: PLC0415 - help must not load asyncio
+
+        if url:
             environment["MILLSTREAM_RUN_URL"] = check_remote(url)
-        except ConfigError as error:
-            raise click.UsageError(str(error)) from None
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None
     logging.basicConfig(format="%(asctime)s %(levelname)s [%(process)d] %(name)s: %(message)s", level=log_level.upper())
 
     async def supervise() -> int:
