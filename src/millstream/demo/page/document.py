@@ -79,7 +79,13 @@ def _document(result: Result, airports: "pd.DataFrame", carriers: "pd.DataFrame"
 
 
 def section(title: str, words: str, body: str) -> str:
-    """One card. ``words`` and ``body`` are HTML."""
+    """One card.
+
+    Args:
+        title: text; it is escaped.
+        words: HTML, what the drawing shows and how to read it.
+        body: HTML, the drawing or table.
+    """
     return f"<section><h2>{escape(title)}</h2><p>{words}</p>{body}</section>"
 
 

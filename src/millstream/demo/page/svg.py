@@ -52,7 +52,13 @@ class Scale:
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Round numbers between ``low`` and ``high``."""
+    """Round numbers between ``low`` and ``high``: multiples of 1, 2, 5 or 10 times a power of ten.
+
+    Args:
+        low: the smallest value shown.
+        high: the largest; not above ``low``, one tick stands for all.
+        count: about how many. Steps are rounded up to the next round size, so there are rather fewer.
+    """
     span = high - low
     if span <= 0:
         return [low]
@@ -71,13 +77,28 @@ def short(value: float) -> str:
 
 
 def svg(height: float, body: Iterable[str], label: str) -> str:
-    """A drawing with a text for those who cannot see it."""
+    """A drawing with a text for those who cannot see it.
+
+    Args:
+        height: in the drawing's units, of which :data:`WIDTH` are across; the page scales it.
+        body: its elements; a later one covers an earlier one.
+        label: what it shows, for screen readers.
+    """
     inside = "".join(body)
     return f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{escape(label)}">{inside}</svg>'
 
 
 def text(x: float, y: float, words: str, kind: str = "", anchor: str = "start", color: str = "") -> str:
-    """Words at a place."""
+    """Words at a place.
+
+    Args:
+        x: where the anchor is, from the left.
+        y: the baseline, from the top.
+        words: text; it is escaped.
+        kind: its class in the page's style.
+        anchor: which part of the words is at ``x``: ``start``, ``middle`` or ``end``.
+        color: instead of the class's; empty for that.
+    """
     style = f' style="fill:{color}"' if color else ""
     return f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}" text-anchor="{anchor}"{style}>{escape(words)}</text>'
 
@@ -155,7 +176,13 @@ def _names(series: Sequence[Series], across: Scale, up: Scale) -> Iterable[str]:
 
 
 def area(points: Sequence[tuple[float, float]], label: str, color: str) -> str:
-    """A filled curve."""
+    """A filled curve.
+
+    Args:
+        points: x and y, x rising; at least one.
+        label: what it shows, for screen readers.
+        color: of line and area, as CSS has it.
+    """
     xs, ys = [x for x, _ in points], [y for _, y in points]
     across, up = Scale(min(xs), max(xs), 52, WIDTH - 96), Scale(0, max(*ys, 1), AREA - 22, 8)
     path = " ".join(f"L{across(x):.1f} {up(y):.1f}" for x, y in points)
@@ -182,7 +209,14 @@ class Bar:
 
 
 def bars(rows: Sequence[Bar], label: str, *, left: float = 210) -> str:
-    """Horizontal bars, one below the other."""
+    """Horizontal bars, one below the other.
+
+    Args:
+        rows: from the top. A value below zero (airlines that leave early) gets the shortest bar there is, and its
+            words say what it is.
+        label: what it shows, for screen readers.
+        left: where bars begin, in the drawing's units; the names stand before it.
+    """
     across = Scale(0, max((row.value for row in rows), default=1) or 1, left, WIDTH - 250)
     body = []
     for index, row in enumerate(rows):
