@@ -156,6 +156,8 @@ def ls(stream: str | None, limit: int, url: str | None, key: str | None, form: s
 def show(stream: str, id: str, url: str | None, key: str | None, form: str) -> None:  # noqa: A002 - click's argument
     """Show one letter whole: fields, error, traceback, times, and its earlier deaths.
 
+    STREAM is the stream or its dead-letter stream, ID the letter's own id, as `ls` shows it.
+
     \b
     Example:
       millstream dead show orders 1763721600000-0
@@ -201,7 +203,8 @@ def retry(  # noqa: PLR0917 - click passes every option by name
     up: workers of other groups acknowledge it and run nothing. With --all-groups every group runs it. Readers that are
     none of our workers, Spark or your own programs, get it either way.
 
-    Name letters by ID, or choose them by options, or say --all: then it asks first.
+    STREAM is the stream or its dead-letter stream. Name letters by ID, or choose them by options, or say --all: then it
+    asks first.
 
     \b
     Examples:
@@ -250,6 +253,8 @@ def rm(  # noqa: PLR0917 - as above
 ) -> None:
     """Delete letters for good. It asks first; `millstream dead export` keeps a copy.
 
+    STREAM is the stream or its dead-letter stream. Name letters by ID, or choose them by options, or say --all.
+
     \b
     Examples:
       millstream dead rm orders 1763721600000-0
@@ -272,7 +277,7 @@ def rm(  # noqa: PLR0917 - as above
 @click.option("--to", "file", type=click.Path(path_type=Path), help="A new file; standard output unless given.")
 @_where
 def export(stream: str, file: Path | None, url: str | None, key: str | None, **chosen: str | None) -> None:
-    """Write letters as JSON lines, with everything in them.
+    """Write the letters of STREAM, or of a dead-letter stream, as JSON lines, with everything in them.
 
     Each line has the fields as they are (a list of [name, value], what is not UTF-8 as {"base64": ...}), the error, the
     traceback, the times in milliseconds since 1970 and the earlier deaths.

@@ -139,7 +139,7 @@ def ls(url: str | None, form: str) -> None:
 def show(id: str, url: str | None, form: str) -> None:  # noqa: A002 - click's argument
     """Show one worker: its subscribers, the entries in their hands and since when, its last error.
 
-    A job's beginning is known to about five seconds.
+    ID is as `ls` shows it, or its beginning. When a job began is known to about five seconds.
 
     \b
     Example:
@@ -270,7 +270,7 @@ def stop(ids: tuple[str, ...], everyone: bool, wait: bool, url: str | None) -> N
 @click.option("--ahead", is_flag=True, help="Also where there is no such stream or group yet.")
 @url_option
 def pause(stream: str, group: str, reason: str, by: str | None, ahead: bool, url: str | None) -> None:
-    """Let no worker run anything for one group of a stream until it is resumed.
+    """Let no worker run anything for GROUP of STREAM until it is resumed.
 
     All workers see it within five seconds: what they have not begun goes back, what runs is finished. It holds when
     workers are started again, and for workers that are started later. A group that is not there yet is paused with
@@ -298,7 +298,7 @@ def pause(stream: str, group: str, reason: str, by: str | None, ahead: bool, url
 @click.argument("group", required=False)
 @url_option
 def resume(target: str, group: str | None, url: str | None) -> None:
-    """End a pause: of a group of a stream, or of a worker that is quiet or drains.
+    """End a pause: of GROUP of STREAM, or of the worker ID that is quiet or drains.
 
     \b
     Examples:
@@ -329,7 +329,7 @@ def resume(target: str, group: str | None, url: str | None) -> None:
 @url_option
 @output_option
 def reap(stream: str, group: str | None, idle: str, url: str | None, form: str) -> None:
-    """Remove consumers of a stream's groups that are idle and hold nothing.
+    """Remove consumers of STREAM's groups, or of GROUP alone, that are idle and hold nothing.
 
     One script on the server looks and removes, so no entry that is pending gets lost; workers that are alive keep their
     consumers. Workers do the same by themselves for consumers idle for an hour.
