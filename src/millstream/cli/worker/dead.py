@@ -402,7 +402,7 @@ def _no_letter(one: "StoredLetter") -> str | None:
 
 
 def _whole(one: "StoredLetter") -> dict[str, object]:
-    """Everything in a letter; of an entry that is none, its fields."""
+    """Everything in a letter; of an entry that is no dead letter, its fields."""
     letter = one.letter
     flat = one.flat if letter is None else letter.fields
     whole: dict[str, object] = dict.fromkeys(_FACTS)
