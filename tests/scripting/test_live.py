@@ -31,7 +31,7 @@ BEFORE: dict[tuple[int, ...], dict[str, str]] = {
             ),
             "before 7.4 (redis#12636) the level of redis.log is called a debug level",
         ),
-        "return redis.call('xread','block',10,'streams','stream','$')": "7.4 (redis#12596) takes BLOCK and does not wait",
+        "return redis.call('xread','block',10,'streams','stream','$')": "7.4 takes BLOCK (redis#12596), no wait",
         "return redis.call('xread','block',0,'streams','none','$')": "the same",
     },
 }

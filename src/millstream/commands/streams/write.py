@@ -115,8 +115,8 @@ def _parse_add(argv: list[bytes]) -> tuple[_AddOptions, int]:
 def _take_add_option(options: _AddOptions, argv: list[bytes], at: int) -> int:
     """Read one option of XADD's own; how many words it took, 0 if it is no option of XADD.
 
-    An option without its value is not taken as one (``XADD k IDMP p * f v`` has an invalid id), unlike in most other commands,
-    where it is a syntax error.
+    An option without its value is not taken as one (``XADD k IDMP p * f v`` has an invalid id), unlike in most other
+    commands, where it is a syntax error.
     """
     word = keyword(argv[at])
     more = len(argv) - at - 1
