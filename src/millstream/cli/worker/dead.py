@@ -310,12 +310,14 @@ def _place(url: str | None, stream: str, key: str | None) -> str:
 
 
 def _admin(line: "Line", place: str) -> "DeadLetterAdmin":
+    """What reads and changes one dead-letter stream, on the node of a cluster that has it."""
     from millstream.worker.dead_letter_admin import DeadLetterAdmin  # noqa: PLC0415 - as above
 
     return DeadLetterAdmin(line.near(place), place)
 
 
 def _chosen(options: dict[str, str | None]) -> "LetterFilter":
+    """The options of :func:`_choice` as one filter; without any it fits every letter."""
     from millstream.worker.dead_letter_admin import LetterFilter  # noqa: PLC0415 - as above
 
     since, until = (instant(f"--{name}", options.get(name)) for name in ("since", "until"))
@@ -323,6 +325,7 @@ def _chosen(options: dict[str, str | None]) -> "LetterFilter":
 
 
 async def _overview(line: "Line") -> "list[DeadLetterStream]":
+    """Which dead-letter streams there are, on all nodes of a cluster."""
     from millstream.worker.dead_letter_admin import dead_letter_streams  # noqa: PLC0415 - as above
 
     return await dead_letter_streams(line)
@@ -334,10 +337,12 @@ def _streams(places: "list[DeadLetterStream]") -> Table:
 
 
 def _time(entry: str) -> int:
+    """Milliseconds since 1970 of a letter: its own id's, which is when it was written."""
     return int(entry.partition("-")[0])
 
 
 async def _letters(line: "Line", place: str, choice: "LetterFilter", limit: int | None = None) -> "list[StoredLetter]":
+    """The letters that are chosen, oldest first, at most ``limit``; reading ends there, however many there are."""
     found: list[StoredLetter] = []
     async with aclosing(_admin(line, place).letters(choice)) as letters:
         async for one in letters:
@@ -354,7 +359,7 @@ def _wanted(
     if ids and (everything or not choice.everything):
         raise UsageError("name letters by ID or choose them by options, not both")
     if ids:
-        return list(dict.fromkeys(ids)), []
+        return list(dict.fromkeys(ids)), []  # each once: a letter named twice is put back once
     if choice.everything and not everything:
         raise UsageError("which letters? give their IDs, options such as --reason, or --all")
     letters = ask(url, lambda line: _letters(line, place, choice))
@@ -377,11 +382,13 @@ def _question(wanted: "list[StoredLetter]", place: str, all_groups: bool) -> str
 
 
 def _agree(command: str, question: str, count: int, yes: bool) -> None:
+    """Ask before letters change; nothing is asked where nothing would change."""
     if count and not yes:
         confirm(question, command)
 
 
 def _row(one: "StoredLetter") -> tuple[object, ...]:
+    """A letter in the list: the error's first line, since the rest is what ``show`` is for."""
     letter = one.letter
     if letter is None:
         return (one.id, _time(one.id), None, None, None, None, None, "not a dead letter")
@@ -445,6 +452,7 @@ def _show(output: Output, whole: dict[str, object]) -> None:
 
 
 async def _export(line: "Line", place: str, choice: "LetterFilter", out: IO[str]) -> int:
+    """Write letters as they are read, so that memory does not grow with the stream; how many there were."""
     count = 0
     names = (*_FACTS, "fields", "history")
     output = Output("jsonl", out)
@@ -457,6 +465,7 @@ async def _export(line: "Line", place: str, choice: "LetterFilter", out: IO[str]
 
 
 def _report(output: Output, outcome: "PutBackOutcome", all_groups: bool) -> None:
+    """What became of each letter. A stream without the group is a note and no failure: what waits there is not lost."""
     facts: dict[str, object] = {
         "returned": len(outcome.returned),
         "gone": len(outcome.gone),

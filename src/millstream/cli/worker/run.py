@@ -98,6 +98,7 @@ def run(  # noqa: PLR0917 - click passes every option by name
         seconds = None if grace is None else span("--grace", grace, "s") / 1000
     except UsageError as error:
         raise click.UsageError(str(error)) from None
+    # Workers are processes of their own, so what they are to know goes by their environment
     environment = dict(os.environ)
     environment["MILLSTREAM_SPARK"] = json.dumps(_confs(master, conf))
     environment["MILLSTREAM_LOG_LEVEL"] = log_level
