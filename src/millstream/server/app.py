@@ -232,6 +232,7 @@ class Server:
         return read_machine()
 
     def _read_log(self) -> LogFacts:
+        """What INFO shows of the log; with nothing to keep, the last save is the start."""
         committer, guard, rewriter = self.committer, self.disk_guard, self._rewriter
         if self._log is None or committer is None or self.report is None or guard is None or rewriter is None:
             return LogFacts(last_save=self.facts.started // 1000)
@@ -394,6 +395,7 @@ class Server:
     # ------------------------------------------------------------------ time
 
     def _schedule_tick(self) -> None:
+        """Have the node looked after when it next has something due: one timer for all waits and expirations."""
         now = self.clock.now()
         due = self.node.next_deadline(now)
         if due is None or (self._timer is not None and self._timer_at <= due):
@@ -404,6 +406,7 @@ class Server:
         self._timer = self.loop.call_later(max(due - now.mono, 0) / 1000, self._tick)
 
     def _tick(self) -> None:
+        """Do what is due. A defect there is logged and tried again later: it must not end every client's server."""
         self._timer = None
         try:
             self.node.tick(self.clock.now())
@@ -425,6 +428,7 @@ class Server:
         self._slow[connection] = None
 
     def _look_at_slow(self) -> None:
+        """Ask again those above the soft limit of output: only the passing of time cuts them, so no event does."""
         for connection in list(self._slow):
             connection.check_output()
             if connection.slow_since is None:

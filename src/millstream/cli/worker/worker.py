@@ -77,6 +77,7 @@ _TIMES = (
 
 
 def _waiting(command: Command) -> Command:
+    """The option of orders that end a worker."""
     option = click.option(
         "--wait",
         is_flag=True,
@@ -347,6 +348,10 @@ def reap(stream: str, group: str | None, idle: str, url: str | None, form: str) 
 
 
 async def _reap(line: "Line", stream: str, group: str | None, idle_ms: int) -> list[tuple[str, str]]:
+    """Group and name of each consumer that was removed.
+
+    Consumers of living workers are left out by name: one that waits for its first entry looks as idle as a dead one.
+    """
     from millstream.worker.registry import lookup, protocol, reaper  # noqa: PLC0415 - help does not need it
 
     if group is not None:
@@ -387,6 +392,7 @@ async def _pick(line: "Line", ids: tuple[str, ...], *, everyone: bool) -> list[d
 
 
 def _row(facts: dict[str, Any]) -> list[object]:
+    """A worker in the list: the sums of its subscribers, and the longest of what runs."""
     subscribers = facts["subscribers"]
     error = facts["last_error"] or {}
     jobs = [_for(facts, job) for sub in subscribers for job in sub["jobs"]]

@@ -3,8 +3,8 @@
 Every drawing has a fixed view box and scales with its column, so that it stays sharp and fits a telephone.
 
 By hand, and not by a plotting library: the page is one file that follows the reader's light or dark mode, which takes
-colours that are CSS variables and text that stays text (decision 34 has the comparison). Functions here know places, sizes and words, and nothing of
-flights: what is drawn is chosen in ``document``.
+colours that are CSS variables and text that stays text (decision 34 has the comparison). Functions here know places,
+sizes and words, and nothing of flights: what is drawn is chosen in ``document``.
 """
 
 import math

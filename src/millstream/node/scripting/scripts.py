@@ -229,6 +229,10 @@ class Scripts:
         return self._call(ctx, script, keys, args, read_only=read_only)
 
     def _call(self, ctx: Context, script: Script, keys: list[bytes], args: list[bytes], *, read_only: bool) -> Reply:
+        """Run a script, and make a reply of what it returned or died of.
+
+        What Lua could not contain (its memory, an error of lupa's) costs the runtime: the next script gets a new one.
+        """
         if self._lua is None or script.body is None:
             self._prepare(script)
         # A session of its own: what a script selects or switches ends with it, and a MULTI around it queues nothing of
@@ -510,6 +514,7 @@ class _Values:
         return self.convert(reader.gets(), resp)
 
     def _list(self, value: list[Reply], resp: int) -> Any:
+        """A list as a table, from 1. What a script sees as nil leaves a gap, and does not move those behind it."""
         table = self._table([])
         for at, item in enumerate(value, 1):
             found = self.convert(item, resp)
@@ -518,6 +523,7 @@ class _Values:
         return table
 
     def _pairs(self, pairs: list[tuple[Any, Any]]) -> Any:
+        """Pairs as a table; Lua has no nil as a key, and a nil value is no pair."""
         table = self._table([])
         for key, item in pairs:
             if key is not None and item is not None:
