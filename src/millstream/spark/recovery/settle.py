@@ -197,7 +197,7 @@ class Settler:
                 counts.dead += fate is Fate.DEAD
                 counts.taken += fate is Fate.LOST
 
-        transaction = DeadLetterTransaction(self._route, set(), report)
+        transaction = DeadLetterTransaction(self._route, {}, report)
         for _ in range(_TRIES):
             try:
                 if self._drive(transaction.by_transaction(entries, _TRIES)):
