@@ -127,7 +127,7 @@ async def test_what_a_transaction_acked_without_a_letter_is_pending_again(
 async def test_a_connection_that_breaks_behind_a_refused_letter_loses_no_entry(
     server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch, word: bytes, through: bool
 ) -> None:
-    """EXEC acknowledged it without a letter; its reply, or the command that undoes this, or the reply to that is lost."""
+    """EXEC acknowledged it without a letter; its reply is lost, or the undoing command, or that one's reply."""
     monkeypatch.setattr(transaction, "hindrance", lambda *_: None)  # as above
     client.set("s:dead", "no stream")
     async with Thief(server.port, word, through=through) as thief:
