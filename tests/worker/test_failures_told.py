@@ -188,7 +188,7 @@ async def test_an_invalid_entry_shows_no_frames_of_ours(
     app = App(server.url, registry=False)
 
     @app.subscriber(StreamSub("s", group="g"))
-    async def handle(x: model) -> None:  # type: ignore[valid-type]
+    async def handle(x: model) -> None:  # type: ignore[valid-type]  # it is the case
         pass
 
     async with app.running():
