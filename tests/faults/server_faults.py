@@ -404,7 +404,7 @@ FAULTS = (
         self._sent += size
         if size: ...
         """,
-        "tests/server/load/test_crowds.py::test_slow_reader_costs_no_more_than_its_limit",
+        "tests/server/load/test_crowds.py::test_what_passes_the_limit_is_not_handed_over",
     ),
     Fault(
         "clients-take-the-last-descriptors",
