@@ -256,6 +256,11 @@ class Server:
         """The first of :attr:`urls`: unencrypted TCP if it is listened to, else TLS, else the unix socket."""
         return self.urls[0]
 
+    @property
+    def open_connections(self) -> list[Connection]:
+        """Every connection there is: the clients, and those that only have their last replies to take."""
+        return list(self._transports)
+
     def request_stop(self) -> None:
         """Have :attr:`stopping` set; whoever started the server then calls :meth:`stop`."""
         self.stopping.set()
@@ -289,7 +294,7 @@ class Server:
             self._none_open.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._none_open.wait(), self.settings.delays.farewell)
-        for connection in list(self._transports):
+        for connection in self.open_connections:
             connection.abort()
 
     async def _close_storage(self) -> None:
@@ -313,7 +318,7 @@ class Server:
         if self.failure is None:
             self.failure = error
             log.critical("stopping: %s", error)
-        for connection in list(self._transports):
+        for connection in self.open_connections:
             connection.abort()
         self.stopping.set()
 
