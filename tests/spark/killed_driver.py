@@ -4,6 +4,7 @@ The points are hooks around the real source and sink, in whichever process the w
 down first (``reached``), so that a test can prove that it was killed there and not somewhere else.
 """
 
+import itertools
 import json
 import os
 import signal
@@ -13,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import millstream.spark
+from millstream import failpoints
+from millstream.spark.arrow.encode_rows import RowLayout
 from millstream.spark.source import MillstreamSource, StreamReader
 from millstream.spark.write import staging
-from millstream.spark.write.publish import PiecePublisher
 from millstream.spark.write.sink import Staged, StreamSink
 
 if TYPE_CHECKING:
@@ -80,14 +82,13 @@ class KilledSink(StreamSink):
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Dies before, amid and after it."""
         die_at("before commit", batchId)
-        real = PiecePublisher._step
+        pieces = itertools.count()
 
-        def step(self: PiecePublisher, part: Any, number: int, *rest: Any) -> Any:
-            if number == 2:
+        def reached() -> None:
+            if next(pieces) == 2:
                 die_at("between pieces", batchId)
-            return real(self, part, number, *rest)
 
-        PiecePublisher._step = step  # type: ignore[method-assign] # in this process, which is about to die
+        failpoints.on("publishing", reached)
         super().commit(messages, batchId)
         die_at("after commit", batchId)
 
@@ -166,9 +167,7 @@ class KilledSource(MillstreamSource):
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> KilledSink:  # noqa: N802 - Spark's name
         """For ``writeStream``."""
-        made = super().streamWriter(schema, overwrite)
-        assert isinstance(made, StreamSink)
-        return KilledSink(made._options, made._layout)
+        return KilledSink(self.parsed_sink, RowLayout.of(schema, self.parsed_sink.stream))
 
 
 def main(url: str, folder: str, sink: str, cap: str, master: str) -> None:

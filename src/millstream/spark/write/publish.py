@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from millstream import failpoints
 from millstream.errors import UsageError
 from millstream.spark.connection.connection import BlockingConnection, Command, ErrorReply, Reply, pack
 from millstream.spark.connection.retry import RETRY_SECONDS
@@ -69,6 +70,7 @@ class PiecePublisher:
             if piece is None:
                 position, looked = position + 1, None
                 continue
+            failpoints.reach("publishing")
             try:
                 done, looked = self._step(*steps[position], piece, steps[position + 1 : position + 2])
             except Redirected as reason:  # the slot is on its way to another node: nothing was done
