@@ -223,7 +223,7 @@ def test_a_server_stops_amid_the_end_of_a_connection(server: ServerThread, certi
     done = threading.Event()
 
     def end() -> None:
-        (connection,) = server.server._transports
+        (connection,) = server.server.open_connections
         connection._transport.close()
         try:
             connection.finish()

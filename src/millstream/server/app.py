@@ -173,16 +173,17 @@ class Server:
         if settings.tls is not None:
             context = make_context(settings.tls)
             sockets, self.tls_port = await bind_tcp(settings.host, settings.tls.port, "--tls-port")
-            self._add_listener(sockets, context=context)
+            self._add_listener(sockets, context)
         if settings.unixsocket is not None:
             self._add_listener(bind_unix(settings.unixsocket), is_unix=True)
             self.facts.unix_socket = str(settings.unixsocket)
 
     def _add_listener(
-        self, sockets: list[socket.socket], *, context: ssl.SSLContext | None = None, is_unix: bool = False
+        self, sockets: list[socket.socket], context: ssl.SSLContext | None = None, *, is_unix: bool = False
     ) -> None:
         factory = functools.partial(Connection, self, is_unix=is_unix)
-        self._listeners.append(Listener(sockets, factory, self._count_refused, context))
+        served = None if context is None else self.settings.tls
+        self._listeners.append(Listener(sockets, factory, self._count_refused, served, context))
 
     def _count_refused(self) -> None:
         self.facts.rejected_connections += 1
