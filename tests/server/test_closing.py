@@ -1,6 +1,8 @@
 """Connections that close behind replies which their client does not take: clients until they are gone."""
 
 import asyncio
+import socket
+import struct
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -119,6 +121,7 @@ def test_a_reply_to_who_is_gone_goes_nowhere(server: ServerThread) -> None:
     with Wire(server.url) as wire:
         assert wire.ask("PING") == b"PONG"
         (connection,) = server.server.open_connections
+        wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset, not an end
     eventually(lambda: not server.server.open_connections)
     server.server.loop.call_soon_threadsafe(answer, connection)
     assert done.wait(10)
