@@ -64,6 +64,9 @@ RECOVERY = (
     "writing_dead",  # a dead letter's transaction is about to be sent
 )
 
+#: The sink's.
+SINK = ("publishing",)  # a piece of a batch is about to be published
+
 #: The archive's, in the order in which a batch passes them.
 ARCHIVE = (
     "batch",  # a batch was planned, nothing of it is written
@@ -77,7 +80,7 @@ ARCHIVE = (
 )
 
 #: Every failpoint there is. A name outside it is a mistake of the test, which would wait for ever.
-POINTS = frozenset({*WORKER, *GROUP_MODE, *RECOVERY, *ARCHIVE})
+POINTS = frozenset({*WORKER, *GROUP_MODE, *RECOVERY, *SINK, *ARCHIVE})
 
 _actions: dict[str, Callable[[], None]] = {}
 

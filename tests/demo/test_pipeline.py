@@ -105,8 +105,8 @@ def test_table_of_routes_is_not_written_twice(
     (tmp_path / "w" / "routes" / "000004.json").write_text(json.dumps(rows))
     with real_redis.client() as client:
         client.xadd("routes", {"rank": "1"}, id="5-1")  # half of the table: the process died here
-        pipeline._publish_routes(4)
-        pipeline._publish_routes(4)
+        pipeline.publish_routes(4)
+        pipeline.publish_routes(4)
         assert [entry_id for entry_id, _ in client.xrange("routes")] == [b"5-1", b"5-2"]
 
 

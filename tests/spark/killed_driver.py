@@ -7,6 +7,7 @@ query for each of two sinks dies when both stand at their points: the first wait
 ``KILL_AT`` has the points as JSON, by sink: ``{"stream": ["after commit", 1]}`` is the first batch from the second on.
 """
 
+import itertools
 import json
 import os
 import signal
@@ -17,9 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import millstream.spark
+from millstream import failpoints
+from millstream.spark.arrow.encode_rows import RowLayout
 from millstream.spark.source import MillstreamSource, StreamReader
 from millstream.spark.write import staging
-from millstream.spark.write.publish import PiecePublisher
 from millstream.spark.write.sink import Staged, StreamSink
 
 if TYPE_CHECKING:
@@ -98,14 +100,13 @@ class KilledSink(StreamSink):
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Dies before, amid and after it."""
         die_at("stream", "before commit", batchId)
-        real = PiecePublisher._step
+        pieces = itertools.count()
 
-        def step(self: PiecePublisher, part: Any, number: int, *rest: Any) -> Any:
-            if number == 2:
+        def reached() -> None:
+            if next(pieces) == 2:
                 die_at("stream", "between pieces", batchId)
-            return real(self, part, number, *rest)
 
-        PiecePublisher._step = step  # type: ignore[method-assign] # in this process, which is about to die
+        failpoints.on("publishing", reached)
         super().commit(messages, batchId)
         die_at("stream", "after commit", batchId)
 
@@ -188,9 +189,7 @@ class KilledSource(MillstreamSource):
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> KilledSink:  # noqa: N802 - Spark's name
         """For ``writeStream``."""
-        made = super().streamWriter(schema, overwrite)
-        assert isinstance(made, StreamSink)
-        return KilledSink(made._options, made._layout)
+        return KilledSink(self.parsed_sink, RowLayout.of(schema, self.parsed_sink.stream))
 
 
 class KilledFileSource(KilledSource):

@@ -36,8 +36,8 @@ _FAST_MAX = 1024 * 1024
 _LARGE_WORD = 64 * 1024
 # An unfinished command is looked for from the end of a chunk by its "*" and digit; a "*" alone is often an argument.
 _CUTS_TRIED = 8
-# Words of one command that are read in one turn, some milliseconds: very many may have come while the peer waited.
-_WORDS_AT_ONCE = 10_000
+WORDS_AT_ONCE = 10_000
+"""Words of one command that are read in one turn, some milliseconds: very many may have come while the peer waited."""
 # What a bytes object and its place in the list take besides the bytes: many tiny words weigh what they weigh.
 _WORD_OVERHEAD = 48
 
@@ -48,6 +48,10 @@ class QueryBufferError(ProtocolError):
 
 class CommandReader:
     """Reads one connection's commands.
+
+    Args:
+        trusted: see below.
+        words_at_once: words of one command that one call of :meth:`next` reads.
 
     Attributes:
         trusted: the peer is authenticated, or no password is set; until then the smaller limits hold.
@@ -64,11 +68,12 @@ class CommandReader:
         "_scanned",
         "_tried",
         "_words",
+        "_words_at_once",
         "has_more",
         "trusted",
     )
 
-    def __init__(self, *, trusted: bool = True) -> None:
+    def __init__(self, *, trusted: bool = True, words_at_once: int = WORDS_AT_ONCE) -> None:
         self.trusted = trusted
         self._buffer = bytearray()
         self._ready: deque[list[bytes]] = deque()
@@ -76,6 +81,7 @@ class CommandReader:
         self.has_more = False
         self._left = 0  # words still to come of the command being read; 0 between commands
         self._words: list[bytes] = []
+        self._words_at_once = words_at_once
         self._held = 0  # what those words take in memory
         self._bulk = -1  # length of the word being read; -1 before its header
         self._tried = False  # the fast way was tried on what the buffer holds
@@ -243,7 +249,7 @@ class CommandReader:
 
     def _read_words(self) -> list[bytes] | None:
         """Go on with the words of a command; returns them when the last is here."""
-        turn = _WORDS_AT_ONCE
+        turn = self._words_at_once
         while self._left:
             turn -= 1
             if turn < 0:

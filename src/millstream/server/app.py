@@ -176,17 +176,18 @@ class Server:
         if settings.tls is not None:
             context = make_context(settings.tls)
             sockets, self.tls_port = await bind_tcp(settings.host, settings.tls.port, "--tls-port")
-            self._add_listener(sockets, context=context)
+            self._add_listener(sockets, context)
         if settings.unixsocket is not None:
             self._add_listener(bind_unix(settings.unixsocket), is_unix=True)
             self.facts.unix_socket = str(settings.unixsocket)
 
     def _add_listener(
-        self, sockets: list[socket.socket], *, context: ssl.SSLContext | None = None, is_unix: bool = False
+        self, sockets: list[socket.socket], context: ssl.SSLContext | None = None, *, is_unix: bool = False
     ) -> None:
         """Keep sockets that are bound; they answer nobody before :meth:`_listen`."""
         factory = functools.partial(Connection, self, is_unix=is_unix)
-        self._listeners.append(Listener(sockets, factory, self._count_refused, context))
+        served = None if context is None else self.settings.tls
+        self._listeners.append(Listener(sockets, factory, self._count_refused, served, context))
 
     def _count_refused(self) -> None:
         self.facts.rejected_connections += 1
@@ -262,6 +263,11 @@ class Server:
         """The first of :attr:`urls`: unencrypted TCP if it is listened to, else TLS, else the unix socket."""
         return self.urls[0]
 
+    @property
+    def open_connections(self) -> list[Connection]:
+        """Every connection there is: the clients, and those that only have their last replies to take."""
+        return list(self._transports)
+
     def request_stop(self) -> None:
         """Have :attr:`stopping` set; whoever started the server then calls :meth:`stop`."""
         self.stopping.set()
@@ -297,7 +303,7 @@ class Server:
             self._none_open.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._none_open.wait(), self.settings.delays.farewell)
-        for connection in list(self._transports):
+        for connection in self.open_connections:
             connection.abort()
 
     async def _close_storage(self) -> None:
@@ -322,7 +328,7 @@ class Server:
             self.failure = error
             log.critical("stopping: %s", error)
         # Not closed in order: a reply that waits for the disk would say what is not there
-        for connection in list(self._transports):
+        for connection in self.open_connections:
             connection.abort()
         self.stopping.set()
 

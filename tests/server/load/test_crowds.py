@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from millstream.server.connection import Connection
 from millstream.server.thread import ServerThread
 from support import campaign
 from support.needs import lacking
@@ -277,14 +278,14 @@ class Visits:
     def held(self, control: Wire) -> list[int]:
         """What the server holds once all are gone: descriptors, tasks, sessions, waiters and so on."""
         server, node = self._server.server, self._server.server.node
-        eventually(lambda: len(server._transports) == 1, what="only the control is connected")
+        eventually(lambda: len(server.open_connections) == 1, what="only the control is connected")
         eventually(lambda: control.ask("PING") == b"PONG")
+        gc.collect()
         return [
             len(os.listdir("/proc/self/fd")),  # noqa: PTH208 - a count, not paths
             len(asyncio.all_tasks(server.loop)),
             len(list(node.sessions)),
-            len(server._connections),
-            len(server._slow),
+            sum(type(found) is Connection for found in gc.get_objects()),  # whatever holds them
             len(node.waits),
             len(node.sessions.watches),
             len(list(node.sessions.channels)) + len(list(node.sessions.patterns)),

@@ -26,7 +26,7 @@ def a_life(server: ServerProcess, clients: list[Client], chance: random.Random, 
         while sum(len(client.acknowledged) for client in clients) < before + wanted:
             await asyncio.sleep(0)  # until so much has been acknowledged; the kill then meets whatever is under way
             assert not working.done(), server.log.read_text(errors="replace")
-        ending = threading.Thread(target=server._end, args=(number,))
+        ending = threading.Thread(target=server.end, args=(number,))
         ending.start()
         await working
         ending.join()

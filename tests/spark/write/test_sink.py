@@ -13,15 +13,14 @@ import pytest
 import redis
 from redis.crc import key_slot
 
+from millstream import failpoints
 from millstream.errors import ConfigError, UsageError
 from millstream.spark.arrow.encode_rows import RowLayout
 from millstream.spark.connection.connection import BlockingConnection
 from millstream.spark.model import keys
 from millstream.spark.options.write import SinkOptions
 from millstream.spark.write import staging
-from millstream.spark.write.publish import PiecePublisher
 from millstream.spark.write.sink import BatchSink, Staged, StreamSink, settle, stage, withdraw
-from millstream.spark.write.staging import Part
 from support.servers import ServerProcess, redis_server
 
 pytestmark = [pytest.mark.realserver]
@@ -94,17 +93,17 @@ class Killed(BaseException):
 @contextlib.contextmanager
 def before_piece(number: int, act: Callable[[], object]) -> Iterator[None]:
     """``act`` is called before the driver first sends the piece of this number."""
-    real = PiecePublisher._step
-    due = [act]
+    pieces = itertools.count()
 
-    def step(self: PiecePublisher, part: Part, at: int, *rest: Any) -> Any:
-        if at == number and due:
-            due.pop()()
-        return real(self, part, at, *rest)
+    def reached() -> None:
+        if next(pieces) == number:
+            act()
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PiecePublisher, "_step", step)
+    failpoints.on("publishing", reached)
+    try:
         yield
+    finally:
+        failpoints.clear()
 
 
 def kill() -> None:

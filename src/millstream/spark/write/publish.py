@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from millstream import failpoints
 from millstream.errors import UsageError
 from millstream.spark.connection.connection import BlockingConnection, Command, ErrorReply, Reply, pack
 from millstream.spark.connection.retry import RETRY_SECONDS
@@ -71,6 +72,7 @@ class PiecePublisher:
             if piece is None:
                 step, following, looked = following, next(steps, None), None
                 continue
+            failpoints.reach("publishing")
             try:
                 done, looked = self._step(*step, piece, following)
             except Redirected as reason:  # the slot is on its way to another node: nothing was done
