@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from millstream.demo.run import _signals_as_interrupt
+from millstream.demo.run import signals_as_interrupt
 from support.servers import ServerProcess, millstream_server
 from support.waiting import eventually
 
@@ -204,7 +204,7 @@ def test_every_signal_is_ctrl_c_once(number: signal.Signals) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that runs the tests may have had it ignored
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     try:
-        with _signals_as_interrupt():
+        with signals_as_interrupt():
             with pytest.raises(KeyboardInterrupt):
                 signal.raise_signal(number)
             for again in ENDING:
