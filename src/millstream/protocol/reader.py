@@ -27,8 +27,8 @@ _INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,18}")
 _SMALL = 8 * 1024
 # A word of this size is copied out of the buffer through a view, so that it is never held three times.
 _LARGE_WORD = 64 * 1024
-# Words of one command that are read in one turn, some milliseconds: very many may have come while the peer waited.
-_WORDS_AT_ONCE = 10_000
+WORDS_AT_ONCE = 10_000
+"""Words of one command that are read in one turn, some milliseconds: very many may have come while the peer waited."""
 # What a bytes object and its place in the list take besides the bytes: many tiny words weigh what they weigh.
 _WORD_OVERHEAD = 48
 
@@ -39,6 +39,10 @@ class QueryBufferError(ProtocolError):
 
 class CommandReader:
     """Reads one connection's commands.
+
+    Args:
+        trusted: see below.
+        words_at_once: words of one command that one call of :meth:`next` reads.
 
     Attributes:
         trusted: the peer is authenticated, or no password is set; until then the smaller limits hold.
@@ -55,13 +59,14 @@ class CommandReader:
         "_scanned",
         "_splitter",
         "_words",
+        "_words_at_once",
         "at",
         "chunk",
         "has_more",
         "trusted",
     )
 
-    def __init__(self, *, trusted: bool = True) -> None:
+    def __init__(self, *, trusted: bool = True, words_at_once: int = WORDS_AT_ONCE) -> None:
         self.trusted = trusted
         self.chunk = b""
         self.at = 0
@@ -70,6 +75,7 @@ class CommandReader:
         self.has_more = False
         self._left = 0  # words still to come of the command being read; 0 between commands
         self._words: list[bytes] = []
+        self._words_at_once = words_at_once
         self._held = 0  # what those words take in memory
         self._bulk = -1  # length of the word being read; -1 before its header
         self._scanned = 0  # bytes of an unfinished line known to hold no line end
@@ -85,15 +91,17 @@ class CommandReader:
         Raises:
             QueryBufferError: more is waiting than the peer may have.
         """
+        bound = limits.QUERY_BUFFER_MAX if self.trusted else limits.QUERY_BUFFER_MAX_UNAUTHENTICATED
         if self.chunk:
             self._leave_chunk()
-        if self.trusted and not self._left and len(self._buffer) < _SMALL:
+        # Before AUTH the small limits hold, which only the slow way knows
+        if self.trusted and not self._left and len(self._buffer) < _SMALL and len(data) < bound - _SMALL:
             self.chunk, self.at = bytes(self._buffer) + data if self._buffer else data, 0
             self._buffer.clear()
             self._scanned = 0
         else:
             self._buffer += data
-            bound = limits.QUERY_BUFFER_MAX if self.trusted else limits.QUERY_BUFFER_MAX_UNAUTHENTICATED
+            # Here and not where words are read: a peer that never ends its command must find its bound too
             if self.buffered > bound:
                 raise QueryBufferError("query buffer limit reached")
 
@@ -154,12 +162,14 @@ class CommandReader:
         return found
 
     def _take_line(self, length: int, skip: int) -> bytes:
+        """The line at the head of the buffer, taken out of it together with the bytes of its end."""
         line = bytes(self._buffer[:length])
         del self._buffer[: length + skip]
         self._scanned = 0
         return line
 
     def _read_inline(self) -> list[bytes] | None:
+        """Words of a line that a person typed; None until it is whole, and no words for a blank one, as in Redis."""
         end = self._line_end(b"\n", "too big inline request")
         if end < 0:
             return None
@@ -182,6 +192,10 @@ class CommandReader:
         return int(line[1:])
 
     def _read_count(self) -> bool:
+        """Begin a command: how many words it has; False until that is here.
+
+        A count of zero or less is a command without words, which Redis passes over without a reply.
+        """
         count = self._read_header(_STAR, "too big mbulk count string", "invalid multibulk length")
         if count is None:
             return False
@@ -193,6 +207,10 @@ class CommandReader:
         return True
 
     def _read_length(self) -> bool:
+        """Begin a word: how long it is; False until that is here.
+
+        The limit is checked on the header, before a byte of the word: nobody can have memory held by announcing it.
+        """
         length = self._read_header(_DOLLAR, "too big bulk count string", "invalid bulk length")
         if length is None:
             return False
@@ -205,7 +223,7 @@ class CommandReader:
 
     def _read_words(self) -> list[bytes] | None:
         """Go on with the words of a command; returns them when the last is here."""
-        turn = _WORDS_AT_ONCE
+        turn = self._words_at_once
         while self._left:
             turn -= 1
             if turn < 0:
@@ -223,6 +241,7 @@ class CommandReader:
         return words
 
     def _take_word(self, length: int) -> bytes:
+        """The word at the head of the buffer, without its line end, which Redis does not look at either."""
         if length < _LARGE_WORD:
             word = bytes(self._buffer[:length])
         else:
