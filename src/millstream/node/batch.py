@@ -261,9 +261,9 @@ class PyRunner:
         return self._range(words, backwards=True)
 
     def _range(self, words: list[bytes], *, backwards: bool) -> bytes | None:
-        count: int | None = -1
+        count = -1
         if len(words) == 6:
-            count = _number(words[5]) if words[4] in {b"COUNT", b"count"} else None
+            count = (_number(words[5]) or 0) if words[4] in {b"COUNT", b"count"} else 0
             if not count:
                 return None
         elif len(words) != 4:

@@ -367,7 +367,7 @@ def test_memory_usage_grows_with_what_is_kept(connect: Connect) -> None:
         for number in range(200):
             wire.ask("XADD", "s", f"{round_ + 1}-{number + 1}", "f", "v" * 50)
         sizes.append(wire.ask("MEMORY", "USAGE", "s", "SAMPLES", 0))
-    assert 600 * 60 < sizes[2] < 600 * 1000
+    assert 600 * 51 < sizes[2] < 600 * 1000
     assert sizes == sorted(sizes)
     wire.ask("XGROUP", "CREATE", "s", "g", 0)
     wire.ask("XREADGROUP", "GROUP", "g", "c", "COUNT", 100, "STREAMS", "s", ">")
