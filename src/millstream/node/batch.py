@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from millstream.commands.users.accounts import Accounts
     from millstream.engine.keyspace import Database, Keyspace, Transition
     from millstream.engine.waiting import Place
-    from millstream.node.clients.replies import Replies
     from millstream.node.clients.sessions import Sessions
     from millstream.node.journal import Journal
     from millstream.node.stats import NodeStats
@@ -313,7 +312,6 @@ class Batches:
         accounts: the users.
         sessions: the clients, and what they wait for and watch.
         journal: where records go.
-        replies: knows the bounds of replies.
         stats: what INFO counts.
     """
 
@@ -325,11 +323,10 @@ class Batches:
         accounts: "Accounts",
         sessions: "Sessions",
         journal: "Journal",
-        replies: "Replies",
         stats: "NodeStats",
     ) -> None:
         self._config, self._accounts, self._journal, self._stats = config, accounts, journal, stats
-        self._keyspace, self._sessions, self._replies = keyspace, sessions, replies
+        self._keyspace, self._sessions = keyspace, sessions
         self._runner: Runner = make_runner(config, sessions.waits.lines.by_place, records=journal.log is not None)
         stats.sources.append(self._drain)
 
@@ -337,7 +334,7 @@ class Batches:
         """Whether plain commands of this session may be run now, for as long as it runs nothing else.
 
         What may be in the way: the user's rights, a transaction, subscriptions (RESP2 then takes few commands), CLIENT
-        REPLY, a pause, a full disk, keyspace events, somebody who watches keys, and a bound for the client's output.
+        REPLY, a pause, a full disk, keyspace events, and somebody who watches keys.
         """
         sessions = self._sessions
         return (
@@ -351,7 +348,6 @@ class Batches:
             and self._journal.outage is None
             and not self._config.events
             and not sessions.watches
-            and not self._replies.ceiling(session)
         )
 
     def run(self, session: "Session", data: bytes, at: int, now: "Now") -> Run:

@@ -112,7 +112,6 @@ class Node:
             accounts=self.accounts,
             sessions=self.sessions,
             journal=self.journal,
-            replies=self.replies,
             stats=self.stats,
         )
         self.scripts = Scripts(self, self.admission)
