@@ -144,7 +144,7 @@ class PyRunner:
         handlers, clock = self._handlers, time.perf_counter_ns
         before = clock()
         while (words := splitter.next()) is not None:
-            found = handlers.get(words[0])
+            found = handlers.get(words[0]) or handlers.get(words[0].lower())
             reply = None if found is None else self._reply(found[1], words)
             if found is None or reply is None:
                 break
@@ -261,7 +261,7 @@ class PyRunner:
     def _range(self, words: list[bytes], *, backwards: bool) -> bytes | None:
         count = -1
         if len(words) == 6:
-            count = (_number(words[5]) or 0) if words[4] in {b"COUNT", b"count"} else 0
+            count = (_number(words[5]) or 0) if words[4].upper() == b"COUNT" else 0
             if not count:
                 return None
         elif len(words) != 4:
@@ -279,13 +279,13 @@ class PyRunner:
         """``XREAD [COUNT n] [BLOCK ms] STREAMS key id`` that finds something."""
         at, count = 1, -1
         while len(words) > at + 3:
-            value = _number(words[at + 1])
-            if value is None or value > _LARGEST or words[at] not in {b"COUNT", b"BLOCK", b"count", b"block"}:
+            value, option = _number(words[at + 1]), words[at].upper()
+            if value is None or value > _LARGEST or option not in {b"COUNT", b"BLOCK"}:
                 return None
-            if words[at] in {b"COUNT", b"count"}:
+            if option == b"COUNT":
                 count = value or -1
             at += 2
-        if len(words) != at + 3 or words[at] not in {b"STREAMS", b"streams"}:
+        if len(words) != at + 3 or words[at].upper() != b"STREAMS":
             return None
         key = words[at + 1]
         after, stream = _bound(words[at + 2], 0), self._stream(key)
