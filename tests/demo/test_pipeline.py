@@ -32,7 +32,7 @@ class PipelineProcess:
         self.batches: list[dict[str, int]] = []
         self.done = False
         argv = [sys.executable, "-m", "millstream.demo.flights.pipeline", "--stream", "flights", "--routes", "routes"]
-        argv += ["--work", str(work / "work"), "--parquet", str(work / "parquet"), "--per-batch", "300", "--quick"]
+        argv += ["--work", str(work / "work"), "--parquet", str(work / "parquet"), "--per-batch", "700", "--quick"]
         self.child = Child("spark", argv, work, {"MILLSTREAM_URL": url}, self._heard)
 
     def _heard(self, line: str) -> None:
@@ -105,8 +105,8 @@ def test_table_of_routes_is_not_written_twice(
     (tmp_path / "w" / "routes" / "000004.json").write_text(json.dumps(rows))
     with real_redis.client() as client:
         client.xadd("routes", {"rank": "1"}, id="5-1")  # half of the table: the process died here
-        pipeline._publish_routes(4)
-        pipeline._publish_routes(4)
+        pipeline.publish_routes(4)
+        pipeline.publish_routes(4)
         assert [entry_id for entry_id, _ in client.xrange("routes")] == [b"5-1", b"5-2"]
 
 

@@ -3,7 +3,6 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.engine import collections
 from millstream.engine.collections import ZSetValue
 
 members = st.binary(min_size=1, max_size=2)
@@ -13,18 +12,14 @@ changes = st.lists(st.one_of(st.dictionaries(members, scores), st.sets(members))
 
 def apply(changes: list[dict[bytes, float] | set[bytes]], together: int) -> ZSetValue:
     """A sorted set after these changes; of so many on they are made together."""
-    before = collections._TOGETHER
-    collections._TOGETHER = together
-    try:
-        value = ZSetValue()
-        for change in changes:
-            if isinstance(change, dict):
-                value.put_all(change)
-            else:
-                value.drop_all([member for member in sorted(change) if member in value.scores])
-        return value
-    finally:
-        collections._TOGETHER = before
+    value = type("Set", (ZSetValue,), {"__slots__": (), "TOGETHER": together})()
+    for change in changes:
+        if isinstance(change, dict):
+            value.put_all(change)
+        else:
+            value.drop_all([member for member in sorted(change) if member in value.scores])
+    assert isinstance(value, ZSetValue)
+    return value
 
 
 @given(changes)

@@ -98,7 +98,7 @@ class NamingDisk(RealDisk):
 
         def watched(file: RealFile, *words: object) -> object:
             done = real(file, *words)
-            note(os.fstat(file._fd).st_ino)
+            note(os.fstat(file.fileno()).st_ino)
             return done
 
         monkeypatch.setattr(RealFile, name, watched)

@@ -41,8 +41,7 @@ def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "redis " in found["libraries"].what
     assert found["uvloop"].level == "ok"
     monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (1024, 4096))
-    monkeypatch.setitem(machine._USEFUL, "no-such-library", "why")
-    assert levels(diagnose_machine()) == {"no-such-library": "note", "descriptors": "warning"}
+    assert levels(diagnose_machine({"no-such-library": "why"})) == {"no-such-library": "note", "descriptors": "warning"}
 
 
 @pytest.mark.parametrize(
@@ -139,7 +138,6 @@ def test_a_healthy_server(server: ServerProcess) -> None:
 @pytest.mark.realserver
 def test_streams_in_trouble(server: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     """Old pending entries, a consumer that ended, a lag that is not known, a stream that nobody trims."""
-    monkeypatch.setattr("millstream.maintenance.health.server._LARGE", 5)
     with server.client() as client:
         for number in range(1, 6):
             client.xadd("grows", {"n": number}, id=f"{number}-0")
@@ -149,12 +147,12 @@ def test_streams_in_trouble(server: ServerProcess, monkeypatch: pytest.MonkeyPat
         client.xgroup_create("orders", "billing", 0)
         client.xreadgroup("billing", "anna", {"orders": ">"}, count=2)
         client.xclaim("orders", "billing", "anna", 0, ["2-0"], idle=7_200_000)
-    found = by_check(diagnose_server(server.url, Limits()))
+    found = by_check(diagnose_server(server.url, Limits(large=5)))
     assert found["pending"].what.startswith("orders billing: 2 pending; 2-0")
     assert found["lag unknown"].what.startswith("orders middle:")
     assert found["untrimmed"].what.startswith("grows: 5 entries")
     assert "dead consumer" not in found
-    found = by_check(diagnose_server(server.url, Limits(pending_ms=0)))
+    found = by_check(diagnose_server(server.url, Limits(pending_ms=0, large=5)))
     assert "orders billing anna" in found["dead consumer"].what
     assert "claim its entries" in found["dead consumer"].advice
 
@@ -162,14 +160,13 @@ def test_streams_in_trouble(server: ServerProcess, monkeypatch: pytest.MonkeyPat
 @pytest.mark.realserver
 def test_bytes_that_are_no_text(server: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     """Entries, keys, groups and consumers of any bytes are looked at like others, and shown escaped in every form."""
-    monkeypatch.setattr("millstream.maintenance.health.server._LARGE", 1)
     stream, group, consumer = b"or\xffders\x1b[2J", b"bil\xfeling", b"an\xfdna"
     with server.client() as client:
         client.execute_command("XADD", stream, "*", "__data__", b"\x89BIN\r\n\x1a\n\x00\x01")
         client.execute_command("XADD", stream, "*", b"\xff", b"\xfe")
         client.xgroup_create(stream, group, 0)
         client.xreadgroup(group, consumer, {stream: ">"}, count=1)
-    found = by_check(diagnose_server(server.url, Limits(pending_ms=0)))
+    found = by_check(diagnose_server(server.url, Limits(pending_ms=0, large=1)))
     for check in ("untrimmed", "pending", "dead consumer"):
         assert "or\\xffders\\x1b[2J" in printable(found[check].what)
     assert "bil\\xfeling an\\xfdna: idle" in printable(found["dead consumer"].what)
@@ -201,12 +198,10 @@ def test_settings_that_lose_events(tmp_path: Path) -> None:
 
 def test_memory_only_and_many_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Our own server without a log loses all; findings of one kind are counted when there are many."""
-    with millstream_server(tmp_path, "--memory") as server:
-        with server.client() as client:
-            for number in range(30):
-                client.xadd(f"s{number}", {"n": 1})
-        monkeypatch.setattr("millstream.maintenance.health.server._LARGE", 1)
-        findings = list(diagnose_server(server.url, Limits(streams=25)))
+    with millstream_server(tmp_path, "--memory") as server, server.client() as client:
+        for number in range(30):
+            client.xadd(f"s{number}", {"n": 1})
+        findings = list(diagnose_server(server.url, Limits(streams=25, large=1)))
     assert {f.check: f.level for f in findings}["appendonly"] == "problem"
     untrimmed = [finding.what for finding in findings if finding.check == "untrimmed"]
     assert (len(untrimmed), untrimmed[-1]) == (21, "and 5 more findings of this kind")

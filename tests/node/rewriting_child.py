@@ -6,6 +6,7 @@ The variable MILLSTREAM_TEST_KILL says which: ``append 3`` is the third append.
 import os
 import signal
 import sys
+from pathlib import Path
 
 from millstream.node.log import compaction
 from millstream.persistence.disk import RealDisk, RealFile
@@ -42,10 +43,10 @@ class DeadlyDisk(RealDisk):
 
     __slots__ = ()
 
-    def create(self, path: object) -> RealFile:
-        file = super().create(path)  # type: ignore[arg-type] # handed on as it came
+    def create(self, path: Path) -> RealFile:
+        file = super().create(path)
         done("create")
-        return DeadlyFile(os.dup(file._fd), file._path)
+        return DeadlyFile(os.dup(file.fileno()), path)
 
     def open_read(self, path: object) -> RealFile:
         done("open_read")

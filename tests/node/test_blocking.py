@@ -92,7 +92,7 @@ def test_a_key_named_twice_is_served_once(world: World) -> None:
     assert client.send("XREAD", "BLOCK", 0, "STREAMS", "s", "s", "$", "$") is WAITING
     add(world, "1-0")
     assert client.inbox == [entries("1-0") * 2]
-    assert not world.node.waits.lines._lines
+    assert not list(world.node.waits.lines.places())
 
 
 def test_the_reply_is_of_the_readers_own_protocol(world: World) -> None:
@@ -404,7 +404,7 @@ def test_a_client_that_goes_away_leaves_nothing(world: World) -> None:
     add(world, "1-0")
     assert (one.inbox, two.inbox) == ([], [entries("1-0")])
     assert world.node.next_deadline(world.clock.now()) is None
-    assert not world.node.waits.lines._lines
+    assert not list(world.node.waits.lines.places())
     assert not world.node.waits.by_session
 
 

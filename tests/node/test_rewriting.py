@@ -117,9 +117,7 @@ def test_a_child_ends_with_its_parent_whatever_it_waits_for(log: Log) -> None:
     rewrite = log.begin_rewrite()
     assert rewrite is not None
     words = [sys.executable, "-P", "-c", WAITS_FOR_EVER, str(log.directory), "3", log.place]
-    child = subprocess.Popen(
-        words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **rewriting._environment()}
-    )
+    child = subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         assert child.stdin is not None
         child.stdin.write(rewrite.encode().encode() + b"\n")
@@ -246,7 +244,8 @@ def test_when_it_begins_by_itself(log: Log, monkeypatch: pytest.MonkeyPatch) -> 
     now = 1000.0
     own_clock(monkeypatch, "millstream.node.log.rewriting", monotonic=lambda: now)
     config = Config({"auto-aof-rewrite-min-size": str(log.total_bytes + 1), "auto-aof-rewrite-percentage": "100"})
-    rewriter = Rewriter(log, config, program=["/nonexistent/python"])
+    program = ["/nonexistent/python"]
+    rewriter = Rewriter(log, config, program=program)
     begun = []
 
     def consider() -> int:
@@ -266,7 +265,7 @@ def test_when_it_begins_by_itself(log: Log, monkeypatch: pytest.MonkeyPatch) -> 
         assert consider() == number, pause
         now += 2
         assert consider() == number + 1, pause
-    rewriter._program = rewriting.PROGRAM
+    program[:] = rewriting.PROGRAM
     now += 3601
     assert consider() == 13
     assert rewriter.facts.is_ok
@@ -281,13 +280,16 @@ def test_when_it_begins_by_itself(log: Log, monkeypatch: pytest.MonkeyPatch) -> 
 def test_stopping_gives_up_what_is_under_way(log: Log, tmp_path: Path) -> None:
     """The child is killed, the thread ends, nothing begins any more, and nobody calls it a failure."""
     marker = tmp_path / "started"
-    program = [sys.executable, "-c", f"open({str(marker)!r}, 'w').close(); import sys; sys.stdin.readlines()"]
+    text = "import os, pathlib, signal, sys; pathlib.Path(sys.argv[1]).write_text(f'{os.getpid()} '); signal.pause()"
+    program = [sys.executable, "-c", text, str(marker)]
     rewriter = Rewriter(log, Config(), program=program)
     rewriter.start()
-    eventually(marker.exists)
-    child = rewriter._child.process
+    eventually(
+        lambda: marker.exists() and marker.read_text().endswith(" "), what="a child that ends by being killed alone"
+    )
     rewriter.stop()
-    assert child.poll() == -signal.SIGKILL
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(marker.read_text()), 0)
     assert not rewriter.start()
 
 

@@ -13,7 +13,7 @@ from millstream.persistence.lockfile import Owner, read_owner
 from millstream.persistence.log import Log
 from millstream.persistence.manifest import NAME as MANIFEST
 from persistence.reference import HOME, Promises, disk_with, entropy, files_of, segment_in, written
-from support.simdisk import Crash, Fault, SimDisk
+from support.simdisk import Crash, Fault, SimDisk, SimFile
 
 
 def next_is(disk: SimDisk, *faults: Fault | None) -> None:
@@ -85,13 +85,13 @@ def test_an_interrupted_write_is_not_continued(monkeypatch: pytest.MonkeyPatch) 
     log.write()
     log.sync()
     log.append(b"x" * 100)
-    append = log._file.append
+    append = SimFile.append
 
-    def interrupted(data: memoryview) -> int:
-        append(data[:50])
+    def interrupted(file: SimFile, data: memoryview) -> int:
+        append(file, data[:50])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(log._file, "append", interrupted)
+    monkeypatch.setattr(SimFile, "append", interrupted)
     with pytest.raises(KeyboardInterrupt):
         log.write()
     monkeypatch.undo()

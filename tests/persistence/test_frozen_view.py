@@ -14,6 +14,7 @@ from millstream.persistence.disk import RealDisk, RealFile
 from millstream.persistence.frame import FRAME_SIZE
 from millstream.persistence.frozen_view import TRIES, FrozenView
 from millstream.persistence.log import Log
+from millstream.persistence.manifest import read_manifest
 from millstream.persistence.rewrite import contents, make
 
 
@@ -91,12 +92,11 @@ def test_files_stay_readable_when_they_are_removed(log: Log, tmp_path: Path) -> 
     log.close()
 
 
-def test_it_gives_up_on_a_directory_that_never_rests(log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_gives_up_on_a_directory_that_never_rests(log: Log, tmp_path: Path) -> None:
     """An error, not a state that never was."""
-    monkeypatch.setattr("millstream.persistence.frozen_view.PAUSE", 0)
     disk = Meddled(lambda: grow(log, 5), "after listing", TRIES)
     with pytest.raises(DiskError, match="too fast"):
-        FrozenView(disk, tmp_path / "data")
+        FrozenView(disk, tmp_path / "data", pause=0)
     log.close()
 
 
@@ -156,7 +156,9 @@ class Forbidding(RealDisk):
 def test_a_file_of_the_log_that_may_not_be_read_is_an_error(tmp_path: Path, log: Log) -> None:
     """Taken for empty it would be missing in a backup that says it is whole. Others, such as lost+found, count not."""
     home = tmp_path / "data"
-    last = log._manifest.segments[-1].name
+    manifest = read_manifest(RealDisk(), home)
+    assert manifest is not None
+    last = manifest.segments[-1].name
     log.close()
     with pytest.raises(DiskError, match=f"{last} may not be read"):
         FrozenView(Forbidding(last), home)

@@ -15,7 +15,7 @@ from millstream.persistence.check import check
 from millstream.persistence.disk import DiskFile
 from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE
 from millstream.persistence.log import Log
-from millstream.persistence.manifest import snapshot_name
+from millstream.persistence.manifest import read_manifest, snapshot_name
 from millstream.persistence.recovery import switch_manifest
 from millstream.persistence.rewrite import Rewrite, contents, make
 from millstream.persistence.snapshot import SYNC_BYTES, new_entry, write_snapshot
@@ -195,10 +195,12 @@ def test_an_unreadable_disk_gives_a_rewriting_up_without_harm() -> None:
 def test_a_snapshot_that_ends_elsewhere_than_the_log_begins_is_refused() -> None:
     """Each whole by itself, and the manifest too: what lies between would be gone."""
     disk = SimDisk()
-    log, _ = begun(disk)
+    begun(disk)
     target = new_entry(7, entropy(3))
     write_snapshot(disk, HOME, target, RECORDS[:7])
-    wrong = replace(log._manifest, segments=log._manifest.segments[-1:], snapshot=target)
+    manifest = read_manifest(disk, HOME)
+    assert manifest is not None
+    wrong = replace(manifest, segments=manifest.segments[-1:], snapshot=target)
     switch_manifest(disk, HOME, wrong)
     found = {name: data for name, data in files_of(disk).items() if name in {*wrong.names, "MANIFEST"}}
     with pytest.raises(LogCorruptError, match="begin with record 9 instead of 8"):

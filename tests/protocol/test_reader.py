@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from millstream.errors import ProtocolError
 from millstream.protocol import limits
-from millstream.protocol import reader as reader_module
 from millstream.protocol.reader import CommandReader, QueryBufferError
 from support import campaign
 
@@ -298,8 +297,8 @@ def test_a_million_mutated_inputs() -> None:
 
 def test_a_command_of_very_many_words_is_read_in_turns() -> None:
     """However much has come while nothing was read, a turn reads so many words, and says that there are more."""
-    words = [b"w"] * (3 * reader_module._WORDS_AT_ONCE)
-    reader = CommandReader()
+    words = [b"w"] * 300
+    reader = CommandReader(words_at_once=100)
     reader.feed(packed(*words) + packed(b"PING"))
     turns = 0
     while (found := reader.next()) is None:

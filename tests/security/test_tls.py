@@ -24,10 +24,12 @@ from millstream.server.listener import ListenError
 from millstream.server.thread import ServerThread
 from millstream.server.tls import Tls, TlsError, make_context
 from millstream.spark.arrow.encode_rows import RowLayout
+from millstream.spark.connection.connection import ErrorReply
 from millstream.spark.connection.raw_connection import RawConnection
 from millstream.spark.options.write import SinkOptions
+from millstream.spark.options.write import parse as parse_sink
 from millstream.spark.source import MillstreamSource
-from millstream.spark.write import server_errors
+from millstream.spark.write.server_errors import refused
 from millstream.spark.write.sink import check_server, settle, stage
 from support.needs import lacking, program
 from support.ports import free_port
@@ -62,7 +64,8 @@ def client(server: ServerThread, certificates, **options: Any) -> redis.Redis:
     return found
 
 
-SINK_RIGHTS = server_errors._CURES["NOPERM"].partition("needs ")[2].partition(" on ")[0].split()
+REFUSED = str(refused(ErrorReply("NOPERM no"), parse_sink({"url": "redis://h", "stream": "s"})))
+SINK_RIGHTS = REFUSED.partition("needs ")[2].partition(" on ")[0].split()
 
 
 def test_spark_reads_and_writes_by_a_user_with_few_rights(server: ServerThread, certificates) -> None:
@@ -220,7 +223,7 @@ def test_a_server_stops_amid_the_end_of_a_connection(server: ServerThread, certi
     done = threading.Event()
 
     def end() -> None:
-        (connection,) = server.server._transports
+        (connection,) = server.server.open_connections
         connection._transport.close()
         try:
             connection.finish()

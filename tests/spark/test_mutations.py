@@ -37,9 +37,9 @@ from millstream.spark.connection.connection import pack as packed
 from millstream.spark.model import claims, offsets
 from millstream.spark.model.offsets import Id, Position
 from millstream.spark.monitoring import store
-from millstream.spark.recovery.lock import _died_here
+from millstream.spark.recovery.lock import died_here
 from millstream.spark.views.columns import COLUMNS
-from millstream.spark.views.reader import _array, _letter
+from millstream.spark.views.reader import letter_row, to_column
 from millstream.spark.write.commit_record import CommitRecord
 from millstream.spark.write.pieces import read_piece
 from millstream.spark.write.staging import Part
@@ -141,11 +141,11 @@ def _wire(value: Any) -> bytes:
 def letters(random_: random.Random) -> None:
     """Dead letters as the view shows them, and entries that were put back."""
     flat = [mutated(random_, word) if random_.random() < 0.1 else word for word in pack(_LETTER)]
-    row = _letter(flat)
+    row = letter_row(flat)
     for value, kind in zip(row, COLUMNS["dead"].values(), strict=False):
         from pyspark.sql.pandas.types import to_arrow_type
 
-        assert len(_array([value], to_arrow_type(kind, timezone="UTC"))) == 1
+        assert len(to_column([value], to_arrow_type(kind, timezone="UTC"))) == 1
     fields, history = take_history([b"a", b"1", b"_dead.history", mutated(random_, flat[-1])])
     assert len(fields) == (2 if history is not None and len(fields) == 2 else 4)
 
@@ -180,8 +180,8 @@ READERS: dict[str, Callable[[random.Random], None]] = {
     "claims": _json(lambda raw: claims.load(raw, "g", "q"), claims.dump(_CLAIM)),
     "record": _bytes(CommitRecord.unpacked, _RECORD.packed().encode(), ValueError),
     "piece": _bytes(lambda raw: read_piece(raw, "s"), _PIECE, ValueError),
-    "queries": _bytes(store._facts, json.dumps(_QUERY).encode()),
-    "lock": _bytes(_died_here, b"host:12:ab"),
+    "queries": _bytes(store.query_facts, json.dumps(_QUERY).encode()),
+    "lock": _bytes(died_here, b"host:12:ab"),
 }
 
 
@@ -204,7 +204,7 @@ def test_in_good_order_all_of_it_is_read() -> None:
     assert claims.load(claims.dump(_CLAIM), "g", "q") == _CLAIM
     kept = CommitRecord.unpacked(_RECORD.packed().encode())
     assert (kept.version, kept.parts) == (4, _RECORD.parts)
-    assert store._facts(json.dumps(_QUERY).encode()) == {
+    assert store.query_facts(json.dumps(_QUERY).encode()) == {
         name: value for name, value in _QUERY.items() if value is not None
     }
     assert read_piece(_PIECE, "s").first == Id(1, 0)

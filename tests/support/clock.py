@@ -1,4 +1,4 @@
-"""A module's own clock: what a test says of the time reaches that module alone, and no thread of a library's."""
+"""Clocks for tests: a module's own, which reaches that module alone and no thread of a library's; one that is ahead."""
 
 import importlib
 import time
@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from millstream.clock import Now, SystemClock
+
 
 def own_clock(patch: pytest.MonkeyPatch, module: str, **instead: Callable[..., Any]) -> None:
     """Let ``time`` be another in ``module`` (its dotted name), with these functions replaced.
@@ -16,3 +18,15 @@ def own_clock(patch: pytest.MonkeyPatch, module: str, **instead: Callable[..., A
     too, once a second, and a waiting that never ends reads the same stopped clock.
     """
     patch.setattr(importlib.import_module(module), "time", SimpleNamespace(**(vars(time) | instead)))
+
+
+class Ahead:
+    """The system's clocks, some milliseconds ahead."""
+
+    def __init__(self) -> None:
+        self.ms = 0
+        self._system = SystemClock()
+
+    def now(self) -> Now:
+        wall, mono = self._system.now()
+        return Now(wall + self.ms, mono + self.ms)

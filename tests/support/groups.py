@@ -5,6 +5,8 @@ from typing import Any
 
 import redis
 
+from millstream.worker.registry import protocol
+
 
 def pending(client: redis.Redis, stream: str, group: str) -> dict[str, tuple[str, int]]:
     """Entries pending in a group: id -> (consumer, deliveries)."""
@@ -16,6 +18,12 @@ def consumers(client: redis.Redis, stream: str, group: str) -> set[str]:
     """Names of a group's consumers, without those that only hold what waits or was released."""
     rows: Any = client.xinfo_consumers(stream, group)
     return {row["name"] for row in rows} - {"", "(retry)"}
+
+
+def worker_ids(client: redis.Redis) -> list[str]:
+    """The workers in the registry."""
+    found: Any = client.zrange(protocol.INDEX, 0, -1)
+    return list(found)
 
 
 def all_done(client: redis.Redis, stream: str, group: str) -> Callable[[], bool]:

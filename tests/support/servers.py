@@ -81,13 +81,14 @@ class ServerProcess:
 
     def stop(self) -> int:
         """End it as a service manager does (SIGTERM); returns its exit code."""
-        return self._end(signal.SIGTERM)
+        return self.end(signal.SIGTERM)
 
     def kill(self) -> int:
         """End it as a crash does (SIGKILL); returns its exit code."""
-        return self._end(signal.SIGKILL)
+        return self.end(signal.SIGKILL)
 
-    def _end(self, number: signal.Signals) -> int:
+    def end(self, number: signal.Signals) -> int:
+        """End it by a signal; returns its exit code."""
         assert self.process is not None
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(number)

@@ -20,8 +20,8 @@ HASH_ENTRIES, HASH_VALUE = 512, 64
 ZSET_ENTRIES, ZSET_VALUE = 128, 64
 SET_ENTRIES, SET_VALUE = 128, 64
 INTSET_ENTRIES = 512
-# Changes of a sorted set that are made together, if there are so many and not less than such a part of its members
-_TOGETHER, _SHARE = 32, 200
+# Changes of a sorted set that are made together if they are not less than such a part of its members
+_SHARE = 200
 # Bytes of a list's listpack; it becomes small again at half of them
 LIST_BYTES = 8192
 
@@ -119,9 +119,11 @@ class ZSetValue(Collection):
 
     Attributes:
         scores: score by member; change it through the methods only.
+        TOGETHER: from so many changes on they may be made together.
     """
 
     kind: ClassVar[bytes] = b"zset"
+    TOGETHER: ClassVar[int] = 32
     __slots__ = ("_is_big", "_order", "scores")
 
     def __init__(self) -> None:
@@ -171,7 +173,7 @@ class ZSetValue(Collection):
 
     def _is_much(self, changes: int) -> bool:
         """Whether so many changes cost less together: each alone moves half of all places."""
-        return changes >= _TOGETHER and changes * _SHARE > len(self.scores)
+        return changes >= self.TOGETHER and changes * _SHARE > len(self.scores)
 
     def rank(self, member: bytes) -> int:
         """How many members stand before one that exists."""

@@ -21,8 +21,8 @@ MOST = 10_000
 # Keys that stand together unsorted, about, until a walk comes to them
 _TOGETHER = 32
 _PLACES = 33  # bits of a place
-# Orders until their numbers begin anew: a cursor fits 63 bits, and one of before waits for the next order at most
-_NUMBERS = 2**30
+NUMBERS = 2**30
+"""Orders until their numbers begin anew: a cursor fits 63 bits, and one of before waits for the next order at most."""
 
 
 def place(key: bytes) -> int:
@@ -48,12 +48,12 @@ class _Order:
         self._shift = _PLACES - bits
         self._groups: list[list[bytes]] = [[] for _ in range((2**32 >> self._shift) + 1)]
 
-    def go_on(self) -> bool:
-        """Put a slice of the keys in order; whether all are."""
+    def go_on(self, count: int) -> bool:
+        """Put so many more keys in order; whether all are."""
         groups, shift, crc32 = self._groups, self._shift, zlib.crc32
-        for key in self._listed[self._done : self._done + SLICE]:
+        for key in self._listed[self._done : self._done + count]:
             groups[crc32(key) + 1 >> shift].append(key)
-        self._done += SLICE
+        self._done += count
         if self._done < len(self._listed):
             return False
         self._listed = []
@@ -79,11 +79,17 @@ class _Order:
 
 
 class ScanOrder:
-    """See the module's text. It is for one mapping of keys: after a flush or a swap there is another."""
+    """See the module's text. It is for one mapping of keys: after a flush or a swap there is another.
 
-    __slots__ = ("_last", "_made", "_making")
+    Args:
+        at_once: keys put in order at one step.
+        numbers: orders until their numbers begin anew.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_at_once", "_last", "_made", "_making", "_numbers")
+
+    def __init__(self, at_once: int = SLICE, numbers: int = NUMBERS) -> None:
+        self._at_once, self._numbers = at_once, numbers
         self._made: _Order | None = None
         self._making: _Order | None = None
         self._last = 0  # number of the order begun last
@@ -119,11 +125,11 @@ class ScanOrder:
         if made is not None and made.number >= number:
             return made
         if making is None:
-            if self._last == _NUMBERS:
+            if self._last == self._numbers:
                 self._last, self._made = 0, None
             self._last += 1
             self._making = making = _Order(self._last, keys)
-        if not making.go_on():
+        if not making.go_on(self._at_once):
             return None
         self._making, self._made = None, making
         return making if making.number >= number else None

@@ -236,6 +236,10 @@ class RealFile:
             got += len(data)
         return b"".join(parts)
 
+    def fileno(self) -> int:
+        """The descriptor, as Python's own files have it; -1 once closed."""
+        return self._fd
+
     def size(self) -> int:
         """See :class:`DiskFile`."""
         return os.fstat(self._fd).st_size

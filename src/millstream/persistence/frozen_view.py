@@ -94,13 +94,14 @@ class FrozenView:
     Args:
         disk: what the directory is on.
         directory: the data directory.
+        pause: seconds between tries.
 
     Raises:
         OSError: it cannot be read.
         DiskError: its files change too fast to be held, or one of them may not be read.
     """
 
-    def __init__(self, disk: Disk, directory: Path) -> None:
+    def __init__(self, disk: Disk, directory: Path, *, pause: float = PAUSE) -> None:
         self._disk = disk
         self._directory = directory
         self._files: dict[str, FrozenFile] = {}
@@ -110,7 +111,7 @@ class FrozenView:
             if before == self._manifest():
                 return
             self.close()
-            time.sleep(PAUSE)  # the owner adds or removes log files just now
+            time.sleep(pause)  # the owner adds or removes log files just now
         raise DiskError(f"the log files of {directory} change too fast to be looked at: try again")
 
     def __enter__(self) -> "FrozenView":

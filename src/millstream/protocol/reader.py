@@ -36,8 +36,8 @@ _FAST_MAX = 1024 * 1024
 _LARGE_WORD = 64 * 1024
 # An unfinished command is looked for from the end of a chunk by its "*" and digit; a "*" alone is often an argument.
 _CUTS_TRIED = 8
-# Words of one command that are read in one turn, some milliseconds: very many may have come while the peer waited.
-_WORDS_AT_ONCE = 10_000
+WORDS_AT_ONCE = 10_000
+"""Words of one command that are read in one turn, some milliseconds: very many may have come while the peer waited."""
 # What a bytes object and its place in the list take besides the bytes: many tiny words weigh what they weigh.
 _WORD_OVERHEAD = 48
 
@@ -48,6 +48,10 @@ class QueryBufferError(ProtocolError):
 
 class CommandReader:
     """Reads one connection's commands.
+
+    Args:
+        trusted: see below.
+        words_at_once: words of one command that one call of :meth:`next` reads.
 
     Attributes:
         trusted: the peer is authenticated, or no password is set; until then the smaller limits hold.
@@ -64,11 +68,12 @@ class CommandReader:
         "_scanned",
         "_tried",
         "_words",
+        "_words_at_once",
         "has_more",
         "trusted",
     )
 
-    def __init__(self, *, trusted: bool = True) -> None:
+    def __init__(self, *, trusted: bool = True, words_at_once: int = WORDS_AT_ONCE) -> None:
         self.trusted = trusted
         self._buffer = bytearray()
         self._ready: deque[list[bytes]] = deque()
@@ -76,6 +81,7 @@ class CommandReader:
         self.has_more = False
         self._left = 0  # words still to come of the command being read; 0 between commands
         self._words: list[bytes] = []
+        self._words_at_once = words_at_once
         self._held = 0  # what those words take in memory
         self._bulk = -1  # length of the word being read; -1 before its header
         self._tried = False  # the fast way was tried on what the buffer holds
@@ -92,11 +98,14 @@ class CommandReader:
         Raises:
             QueryBufferError: more is waiting than the peer may have.
         """
+        # Only between commands and in order: what is ready is older than these bytes. Before AUTH the small limits
+        # hold, which only the slow way knows
         if self.trusted and not self._buffer and not self._left and not self._ready:
             data = self._read_fast(data)
         if data:
             self._tried = False
             self._buffer += data
+            # Here and not where words are read: a peer that never ends its command must find its bound too
             bound = limits.QUERY_BUFFER_MAX if self.trusted else limits.QUERY_BUFFER_MAX_UNAUTHENTICATED
             if self.buffered > bound:
                 raise QueryBufferError("query buffer limit reached")
@@ -179,12 +188,14 @@ class CommandReader:
         return found
 
     def _take_line(self, length: int, skip: int) -> bytes:
+        """The line at the head of the buffer, taken out of it together with the bytes of its end."""
         line = bytes(self._buffer[:length])
         del self._buffer[: length + skip]
         self._scanned = 0
         return line
 
     def _read_inline(self) -> list[bytes] | None:
+        """Words of a line that a person typed; None until it is whole, and no words for a blank one, as in Redis."""
         end = self._line_end(b"\n", "too big inline request")
         if end < 0:
             return None
@@ -207,6 +218,10 @@ class CommandReader:
         return int(line[1:])
 
     def _read_count(self) -> bool:
+        """Begin a command: how many words it has; False until that is here.
+
+        A count of zero or less is a command without words, which Redis passes over without a reply.
+        """
         count = self._read_header(_STAR, "too big mbulk count string", "invalid multibulk length")
         if count is None:
             return False
@@ -218,6 +233,10 @@ class CommandReader:
         return True
 
     def _read_length(self) -> bool:
+        """Begin a word: how long it is; False until that is here.
+
+        The limit is checked on the header, before a byte of the word: nobody can have memory held by announcing it.
+        """
         length = self._read_header(_DOLLAR, "too big bulk count string", "invalid bulk length")
         if length is None:
             return False
@@ -230,7 +249,7 @@ class CommandReader:
 
     def _read_words(self) -> list[bytes] | None:
         """Go on with the words of a command; returns them when the last is here."""
-        turn = _WORDS_AT_ONCE
+        turn = self._words_at_once
         while self._left:
             turn -= 1
             if turn < 0:
@@ -248,6 +267,7 @@ class CommandReader:
         return words
 
     def _take_word(self, length: int) -> bytes:
+        """The word at the head of the buffer, without its line end, which Redis does not look at either."""
         if length < _LARGE_WORD:
             word = bytes(self._buffer[:length])
         else:

@@ -7,7 +7,7 @@ made of a new connection two bounds are looked at:
   :data:`RESERVE` below the limit says that hardly any are left. It is told so in Redis's words for ``maxclients`` and
   closed. This holds whoever has the others: clients, handshakes, or the program around an embedded server.
 * *Handshakes.* A connection that agrees on keys is no client yet and does not count for ``maxclients``. So many may do
-  that at a time; further ones wait in the kernel, and while they wait, one that takes longer than :data:`GRACE` gives
+  that at a time; further ones wait in the kernel, and while they wait, one that takes longer than ``Tls.grace`` gives
   way. A client that is in earnest needs a few round trips; whoever connects and says nothing holds nobody up for long.
 
 That no descriptor is left at all (EMFILE, ENFILE) is no failure either: the next try is :data:`AGAIN` later.
@@ -31,10 +31,6 @@ RESERVE = 16
 """Descriptors that no client gets; a rewriting takes about ten."""
 BACKLOG = 511
 """Connections that wait in the kernel (Redis: ``tcp-backlog``)."""
-HANDSHAKES_MAX = 256
-"""Connections that agree on keys at a time, where the limit of descriptors allows; see :func:`handshakes_at`."""
-GRACE = 1.0
-"""Seconds after which a handshake gives way if others wait for its place."""
 AGAIN = 0.1
 """Seconds until the next try where the system had no descriptor, or no memory, for a connection."""
 TOO_MANY = "ERR max number of clients reached"
@@ -55,9 +51,9 @@ def descriptors() -> int:
     return 2**31 if soft == resource.RLIM_INFINITY else soft
 
 
-def handshakes_at(limit: int) -> int:
-    """How many connections may agree on keys at a time where so many files may be open."""
-    return max(1, min(HANDSHAKES_MAX, (limit - 2 * RESERVE) // 4))
+def handshakes_at(limit: int, most: int = tls.HANDSHAKES_MAX) -> int:
+    """How many connections, but at most ``most``, may agree on keys at a time where so many files may be open."""
+    return max(1, min(most, (limit - 2 * RESERVE) // 4))
 
 
 class Listener:
@@ -67,7 +63,8 @@ class Listener:
         sockets: bound, not yet listening; they are closed by :meth:`close`.
         factory: makes the protocol of a new connection.
         on_refused: called for each connection turned away.
-        context: for TLS.
+        served: how TLS is served, None for not at all.
+        context: made of that.
     """
 
     def __init__(
@@ -75,11 +72,13 @@ class Listener:
         sockets: list[socket.socket],
         factory: Factory,
         on_refused: Callable[[], None],
+        served: tls.Tls | None = None,
         context: ssl.SSLContext | None = None,
     ) -> None:
         self._sockets = sockets
         self._factory = factory
         self._on_refused = on_refused
+        self._served = served
         self._context = context
         self._loop = asyncio.get_running_loop()
         self._paused = True
@@ -155,10 +154,11 @@ class Listener:
 
     def _has_place(self) -> bool:
         """Whether one more may agree on keys; if not, nothing is accepted until that may be so."""
-        if self._context is None or len(self._shaking) < handshakes_at(descriptors()):
+        served = self._served
+        if served is None or len(self._shaking) < handshakes_at(descriptors(), served.handshakes):
             return True
         sock, began = next(iter(self._shaking.items()))
-        left = began + GRACE - self._loop.time()
+        left = began + served.grace - self._loop.time()
         if left > 0:
             self._try_later(left)
         else:

@@ -127,6 +127,8 @@ class Server:
         self.loop = asyncio.get_running_loop()
         self.stopping = asyncio.Event()
         config = self.settings.config()
+        # The order is: what can be refused at once, then the addresses, then the recovery, which may take minutes, and
+        # only then clients. A server that cannot be had at its address has not touched the data either
         if self.settings.aclfile is not None:
             aclfile.load(Accounts(), self.settings.aclfile)  # tells what is wrong before a long recovery
         try:
@@ -137,12 +139,13 @@ class Server:
             if self.settings.aclfile is not None:
                 aclfile.load(self.node.accounts, self.settings.aclfile)
             await self._listen()
-        except BaseException:
+        except BaseException:  # Ctrl-C during a recovery too: the lock of the data directory must not stay
             await self._close_listeners()
             await self._close_storage()
             raise
 
     def _open(self, config: "Config") -> Node:
+        """Recover the data directory, if there is one, and make what looks after its log."""
         directory = self.settings.directory
         if directory is None:
             return Node(config)
@@ -173,21 +176,24 @@ class Server:
         if settings.tls is not None:
             context = make_context(settings.tls)
             sockets, self.tls_port = await bind_tcp(settings.host, settings.tls.port, "--tls-port")
-            self._add_listener(sockets, context=context)
+            self._add_listener(sockets, context)
         if settings.unixsocket is not None:
             self._add_listener(bind_unix(settings.unixsocket), is_unix=True)
             self.facts.unix_socket = str(settings.unixsocket)
 
     def _add_listener(
-        self, sockets: list[socket.socket], *, context: ssl.SSLContext | None = None, is_unix: bool = False
+        self, sockets: list[socket.socket], context: ssl.SSLContext | None = None, *, is_unix: bool = False
     ) -> None:
+        """Keep sockets that are bound; they answer nobody before :meth:`_listen`."""
         factory = functools.partial(Connection, self, is_unix=is_unix)
-        self._listeners.append(Listener(sockets, factory, self._count_refused, context))
+        served = None if context is None else self.settings.tls
+        self._listeners.append(Listener(sockets, factory, self._count_refused, served, context))
 
     def _count_refused(self) -> None:
         self.facts.rejected_connections += 1
 
     async def _listen(self) -> None:
+        """Let clients in, and say in the data directory where: others find it by the lock file and attach."""
         self.node.config.values["port"] = self.facts.tcp_port
         self.node.config.values["tls-port"] = self.tls_port
         self._describe()
@@ -227,6 +233,7 @@ class Server:
         return read_machine()
 
     def _read_log(self) -> LogFacts:
+        """What INFO shows of the log; with nothing to keep, the last save is the start."""
         committer, guard, rewriter = self.committer, self.disk_guard, self._rewriter
         if self._log is None or committer is None or self.report is None or guard is None or rewriter is None:
             return LogFacts(last_save=self.facts.started // 1000)
@@ -256,12 +263,19 @@ class Server:
         """The first of :attr:`urls`: unencrypted TCP if it is listened to, else TLS, else the unix socket."""
         return self.urls[0]
 
+    @property
+    def open_connections(self) -> list[Connection]:
+        """Every connection there is: the clients, and those that only have their last replies to take."""
+        return list(self._transports)
+
     def request_stop(self) -> None:
         """Have :attr:`stopping` set; whoever started the server then calls :meth:`stop`."""
         self.stopping.set()
 
     async def stop(self) -> None:
         """Accept nothing more, bring everything to the disk, send the replies that were waiting for that, and close."""
+        # Connections finish before the log closes, since what they still run is logged; their replies go after it,
+        # since each waits for its place on the disk
         self.stopping.set()
         await self._close_listeners()
         if self._timer is not None:
@@ -289,7 +303,7 @@ class Server:
             self._none_open.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._none_open.wait(), self.settings.delays.farewell)
-        for connection in list(self._transports):
+        for connection in self.open_connections:
             connection.abort()
 
     async def _close_storage(self) -> None:
@@ -313,7 +327,8 @@ class Server:
         if self.failure is None:
             self.failure = error
             log.critical("stopping: %s", error)
-        for connection in list(self._transports):
+        # Not closed in order: a reply that waits for the disk would say what is not there
+        for connection in self.open_connections:
             connection.abort()
         self.stopping.set()
 
@@ -386,6 +401,7 @@ class Server:
     # ------------------------------------------------------------------ time
 
     def _schedule_tick(self) -> None:
+        """Have the node looked after when it next has something due: one timer for all waits and expirations."""
         now = self.clock.now()
         due = self.node.next_deadline(now)
         if due is None or (self._timer is not None and self._timer_at <= due):
@@ -396,6 +412,7 @@ class Server:
         self._timer = self.loop.call_later(max(due - now.mono, 0) / 1000, self._tick)
 
     def _tick(self) -> None:
+        """Do what is due. A defect there is logged and tried again later: it must not end every client's server."""
         self._timer = None
         try:
             self.node.tick(self.clock.now())
@@ -417,6 +434,7 @@ class Server:
         self._slow[connection] = None
 
     def _look_at_slow(self) -> None:
+        """Ask again those above the soft limit of output: only the passing of time cuts them, so no event does."""
         for connection in list(self._slow):
             connection.check_output()
             if connection.slow_since is None:

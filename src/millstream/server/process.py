@@ -25,10 +25,11 @@ from millstream import core
 from millstream._version import __version__
 from millstream.ending import Ending
 from millstream.errors import MillstreamError, UsageError
-from millstream.server.accepting import HANDSHAKES_MAX, handshakes_at
+from millstream.server.accepting import handshakes_at
 from millstream.server.app import Server
 from millstream.server.loops import loop_factory
 from millstream.server.settings import Settings
+from millstream.server.tls import HANDSHAKES_MAX
 
 log = logging.getLogger("millstream.server")
 

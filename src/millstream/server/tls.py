@@ -11,6 +11,8 @@ AuthClients = Literal["no", "optional", "yes"]
 
 HANDSHAKE_SECONDS = 10.0
 """How long a client may take to agree on keys; until then it costs a descriptor, but no place among the clients."""
+HANDSHAKES_MAX = 256
+"""Connections that agree on keys at a time, where the limit of descriptors allows."""
 SHUTDOWN_SECONDS = 2.0
 """How long a closing connection waits for the client to close its side too."""
 
@@ -29,6 +31,8 @@ class Tls:
         key_file: its private key in PEM, without a passphrase.
         ca_cert_file: certificates in PEM of those whose clients are let in.
         auth_clients: whether clients must show a certificate; ``optional`` checks one that is shown.
+        handshakes: connections that agree on keys at a time, where the limit of descriptors allows.
+        grace: seconds after which a handshake gives way if others wait for its place.
     """
 
     port: int
@@ -36,6 +40,8 @@ class Tls:
     key_file: Path | None = None
     ca_cert_file: Path | None = None
     auth_clients: AuthClients = "yes"
+    handshakes: int = HANDSHAKES_MAX
+    grace: float = 1.0
 
 
 _VERIFY = {"no": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "yes": ssl.CERT_REQUIRED}

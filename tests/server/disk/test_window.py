@@ -61,7 +61,7 @@ class JumpingLoop(asyncio.SelectorEventLoop):
 
     def works(self) -> bool:
         """Whether the committer's thread has a job."""
-        return self.committer is not None and not self.committer._idle.is_set()
+        return self.committer is not None and not self.committer.is_idle
 
 
 class SlowDisk(SimDisk):
@@ -136,10 +136,7 @@ async def until_power_is_lost(loop: JumpingLoop, disk: SlowDisk, seed: int) -> W
     writing = asyncio.create_task(writer.write(over))
     await over.wait()
     writing.cancel()
-    committer._steps.put(None)  # its disk is gone: there is nothing to close
-    committer._thread.join()
-    if committer._timer is not None:
-        committer._timer.cancel()
+    await committer.close()  # its disk is gone: nothing more comes of it
     return writer
 
 

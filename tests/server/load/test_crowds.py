@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from millstream.server.connection import Connection
 from millstream.server.thread import ServerThread
 from support import campaign
 from support.needs import lacking
@@ -119,6 +120,18 @@ def slow_reader(folder: Path, size: int, limit: int) -> None:
         campaign.show("slow", f"{peak} bytes more at most; p99 of PING {before:.2f} ms before, {beside:.2f} ms beside")
         assert peak <= limit + KIB * KIB
         assert slow.is_closed()
+
+
+def test_what_passes_the_limit_is_not_handed_over(tmp_path: Path) -> None:
+    """A message that its subscriber has no room left for is never the transport's: a copy would cost as much again."""
+    size, limit = 24 * KIB * KIB, 32 * KIB * KIB
+    options = ("--memory", "--set", f"client-output-buffer-limit=pubsub {limit} 0 0")
+    with millstream_server(tmp_path, *options) as server, Wire(server.url) as control, Wire(server.url) as slow:
+        slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * KIB)
+        slow.ask("SUBSCRIBE", "c")
+        assert [control.ask("PUBLISH", "c", b"x" * size) for _ in range(2)] == [1, 1]
+        eventually(lambda: field(control, "stats", "client_output_buffer_limit_disconnections") == "1")
+        assert size < int(field(control, "stats", "total_net_output_bytes")) < 2 * size
 
 
 def test_the_peak_is_of_this_process_alone(tmp_path: Path) -> None:
@@ -265,14 +278,14 @@ class Visits:
     def held(self, control: Wire) -> list[int]:
         """What the server holds once all are gone: descriptors, tasks, sessions, waiters and so on."""
         server, node = self._server.server, self._server.server.node
-        eventually(lambda: len(server._transports) == 1, what="only the control is connected")
+        eventually(lambda: len(server.open_connections) == 1, what="only the control is connected")
         eventually(lambda: control.ask("PING") == b"PONG")
+        gc.collect()
         return [
             len(os.listdir("/proc/self/fd")),  # noqa: PTH208 - a count, not paths
             len(asyncio.all_tasks(server.loop)),
             len(list(node.sessions)),
-            len(server._connections),
-            len(server._slow),
+            sum(type(found) is Connection for found in gc.get_objects()),  # whatever holds them
             len(node.waits),
             len(node.sessions.watches),
             len(list(node.sessions.channels)) + len(list(node.sessions.patterns)),

@@ -16,7 +16,6 @@ from millstream.cli.main import main
 from millstream.errors import ConfigError, UsageError
 from millstream.spark.archiving.replay import replay
 from millstream.spark.archiving.replay_model import Replay, ReplayError
-from millstream.spark.archiving.replay_target import ReplayTarget
 from millstream.spark.archiving.store import ArchiveSettings
 from millstream.spark.archiving.trim import Keep
 from support.archives import archive_once
@@ -197,19 +196,17 @@ def test_a_lost_reply_is_not_written_twice(both: ServerProcess, client: redis.Re
     """A transaction that was done and whose connection broke is found by its cursor."""
     what = Replay(archive, "s", both.url, "t", ids="new")
     broken = []
-    target = ReplayTarget
-    transact = target._transact
+    execute = redis.client.Pipeline.execute
 
-    def breaking(self: Any, batch: Any, done: Any) -> None:
-        written = done.written
-        transact(self, batch, done)
+    def breaking(self: Any, **options: Any) -> Any:
+        replies = execute(self, **options)
         if len(broken) < 2:
-            broken.append(batch.last)
-            done.written = written
+            broken.append(len(replies))
             raise redis.ConnectionError("the reply never came")
+        return replies
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(target, "_transact", breaking)
+        patch.setattr(redis.client.Pipeline, "execute", breaking)
         done = replay(what)
     assert len(broken) == 2
     assert (done.written, client.xlen("t")) == (1200, 1200)

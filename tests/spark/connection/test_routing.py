@@ -1,10 +1,11 @@
 """Clusters, Sentinels and replicas: what Spark's part asks reaches who has the key, wherever that is by then."""
 
+import itertools
 import json
 import logging
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import redis
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import millstream
+from millstream import failpoints
 from millstream.errors import ConfigError, UsageError
 from millstream.spark import dispatch, recover
 from millstream.spark.archiving.manifest import ArchivePosition
@@ -30,7 +32,6 @@ from millstream.spark.options.write import SinkOptions
 from millstream.spark.read import pages
 from millstream.spark.source import BatchReader, MillstreamSource, StreamReader
 from millstream.spark.write import staging
-from millstream.spark.write.publish import PiecePublisher
 from millstream.spark.write.sink import settle, stage
 from support.clock import own_clock
 from support.clusters import Three
@@ -63,6 +64,7 @@ def client(three: Three) -> Iterator[Any]:
     three.flush()
     with millstream.connect(three.url, decode_responses=True) as found:
         yield found
+    failpoints.clear()
 
 
 @pytest.fixture
@@ -199,6 +201,20 @@ def commit(url: str, version: int, *messages: Any) -> None:
     settle(SinkOptions(url), "q", version, messages, lasting=True)
 
 
+def at_piece(message: Any, stream: str, number: int, act: Callable[[], object]) -> list[Callable[[], object]]:
+    """``act`` is called before the driver first sends this piece of a stream; the list is empty once it was."""
+    due = [act]
+    others = itertools.takewhile(lambda part: part.stream != stream, message.parts)
+    pieces = itertools.count(-number - sum(part.pieces for part in others))
+
+    def reached() -> None:
+        if next(pieces) == 0:
+            due.pop()()
+
+    failpoints.on("publishing", reached)
+    return due
+
+
 def keys(three: Three, pattern: str = "millstream:*") -> set[str]:
     """Keys of all nodes."""
     found: set[str] = set()
@@ -234,17 +250,10 @@ def test_a_stream_that_can_have_no_neighbour_is_refused(three: Three, client: An
 def test_the_sink_follows_a_slot(three: Three, client: Any, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """Moved between tasks and commit, and between two pieces of the commit: each row once."""
     monkeypatch.setattr(staging, "PIECE_ROWS", 3)
-    real, due = PiecePublisher._step, [three.move] if step == "published" else []
-
-    def act(self: PiecePublisher, part: Any, number: int, *rest: Any) -> Any:
-        if part.stream == "{a}" and number == 2 and due:
-            due.pop()("{a}")
-        return real(self, part, number, *rest)
-
-    monkeypatch.setattr(PiecePublisher, "_step", act)
     message = staged(three.url, 0, 60)
     if step == "staged":
         three.move("{a}")
+    due = at_piece(message, "{a}", 2, lambda: three.move("{a}")) if step == "published" else []
     commit(three.url, 0, message)
     assert not due
     for at, stream in enumerate(STREAMS):
@@ -255,21 +264,15 @@ def test_the_sink_follows_a_slot(three: Three, client: Any, monkeypatch: pytest.
 def test_the_sink_waits_while_a_slot_is_being_moved(three: Three, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys of one transaction may be apart for a moment: it goes on when the slot has arrived, each row once."""
     monkeypatch.setattr(staging, "PIECE_ROWS", 3)
-    real, moving = PiecePublisher._step, list[Any]()
-    sleeps = Counter[str]()
-
-    def act(self: PiecePublisher, part: Any, number: int, *rest: Any) -> Any:
-        if part.stream == "{a}" and number == 2 and not moving:
-            moving.append(three.begin_move("{a}"))
-        return real(self, part, number, *rest)
+    moving, sleeps = list[Any](), Counter[str]()
 
     def arrive(_: float) -> None:
         sleeps["waited"] += 1
         if sleeps["waited"] == 3:  # whoever waits has been sent away more than once
             three.end_move(moving[0])
 
-    monkeypatch.setattr(PiecePublisher, "_step", act)
     message = staged(three.url, 0, 60)
+    at_piece(message, "{a}", 2, lambda: moving.append(three.begin_move("{a}")))
     for module in ("connection.router", "write.publish", "connection.retry"):  # each sends again what it asked
         own_clock(monkeypatch, f"millstream.spark.{module}", sleep=arrive)
     commit(three.url, 0, message)

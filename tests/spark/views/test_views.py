@@ -173,7 +173,7 @@ def test_no_view_is_a_stream() -> None:
 
 def test_every_view_has_its_reader() -> None:
     """A view without rows, or rows without a view, would be found by a user."""
-    assert set(COLUMNS) == set(reader._READERS) == set(VIEWS)
+    assert set(COLUMNS) == set(reader.READERS) == set(VIEWS)
 
 
 def test_sql_answers_as_a_table_and_as_json(server: ServerProcess, spark: "SparkSession") -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pyspark import TaskContext
 
 import millstream.spark
+from millstream.spark.arrow.encode_rows import RowLayout
 from millstream.spark.options.read import Options
 from millstream.spark.sessions.local import java_options
 from millstream.spark.source import MillstreamSource, StreamReader
@@ -109,9 +110,7 @@ class RetriedSource(MillstreamSource):
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> RetriedSink:  # noqa: N802 - Spark's name
         """For ``writeStream``."""
-        made = super().streamWriter(schema, overwrite)
-        assert isinstance(made, StreamSink)
-        sink = RetriedSink(made._options, made._layout)
+        sink = RetriedSink(self.parsed_sink, RowLayout.of(schema, self.parsed_sink.stream))
         sink.trouble = self.trouble["write"]
         return sink
 

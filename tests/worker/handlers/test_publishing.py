@@ -3,6 +3,7 @@
 import asyncio
 import math
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -268,7 +269,8 @@ async def test_a_plain_handler_publishes_so(server: ServerProcess, client: redis
 
 def test_closing_ends_what_waits_for_its_answer() -> None:
     """A thread that still tries to publish when the app is closed gets an error, and does not wait for ever."""
-    app, told = App(f"redis://127.0.0.1:{free_port()}/0", registry=False), list[Exception]()
+    listener, told = socket.create_server(("127.0.0.1", 0)), list[Exception]()
+    app = App(f"redis://127.0.0.1:{listener.getsockname()[1]}/0", registry=False)
 
     def publish() -> None:
         try:
@@ -278,7 +280,8 @@ def test_closing_ends_what_waits_for_its_answer() -> None:
 
     thread = threading.Thread(target=publish, daemon=True)
     thread.start()
-    eventually(lambda: app._background.begun)
+    listener.accept()[0].close()  # it tries
+    listener.close()
     app.close_sync()
     eventually(lambda: not thread.is_alive())
     assert [str(error) for error in told] == ["the app was closed while it published"]

@@ -17,8 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from millstream import App, Reject, Retry, StreamSub
 from millstream.worker.monitoring.health import HealthError, serving
 from millstream.worker.registry import protocol
-from millstream.worker.subscriber import intake
-from support.groups import all_done, pending
+from support.clock import Ahead
+from support.groups import all_done, pending, worker_ids
 from support.ports import free_port
 from support.servers import ServerProcess
 from support.waiting import aeventually, eventually, pace
@@ -59,26 +59,26 @@ def samples(text: str) -> dict[tuple[str, str], float]:
 
 async def test_a_worker_is_ready_while_it_reads_and_alive_while_it_tries(own_server: ServerProcess) -> None:
     """Before the start 503; then 200; with the server gone not ready, yet alive; ready again when it is back."""
-    app = App(own_server.url)
+    clock = Ahead()
+    app = App(own_server.url, clock=clock)
 
     @app.subscriber(StreamSub("jobs", group="g", polling_interval=50))
     async def work(x: int) -> None:
         """Nothing."""
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(intake, "_SILENT_MS", 300)
-        async with serving(app, "127.0.0.1", 0) as port:
-            assert (await aget(port, "/readyz"))[0] == 503
+    async with serving(app, "127.0.0.1", 0) as port:
+        assert (await aget(port, "/readyz"))[0] == 503
+        assert (await aget(port, "/healthz"))[0] == 200
+        async with app.running():
+            await aeventually(lambda: _is(port, "/readyz", 200))
+            await asyncio.to_thread(own_server.kill)
+            clock.ms += 11_000
+            _, body = await aeventually(lambda: _is(port, "/readyz", 503))
+            assert json.loads(body)["subscribers"][0]["doing"] == "unreachable"
             assert (await aget(port, "/healthz"))[0] == 200
-            async with app.running():
-                await aeventually(lambda: _is(port, "/readyz", 200))
-                await asyncio.to_thread(own_server.kill)
-                _, body = await aeventually(lambda: _is(port, "/readyz", 503))
-                assert json.loads(body)["subscribers"][0]["doing"] == "unreachable"
-                assert (await aget(port, "/healthz"))[0] == 200
-                await asyncio.to_thread(own_server.start)
-                await aeventually(lambda: _is(port, "/readyz", 200))
-            assert (await aget(port, "/readyz"))[0] == 503
+            await asyncio.to_thread(own_server.start)
+            await aeventually(lambda: _is(port, "/readyz", 200))
+        assert (await aget(port, "/readyz"))[0] == 503
 
 
 async def _is(port: int, path: str, status: int) -> tuple[int, str] | None:
@@ -88,7 +88,8 @@ async def _is(port: int, path: str, status: int) -> tuple[int, str] | None:
 
 async def test_a_loop_that_does_not_move_on_is_unhealthy(server: ServerProcess) -> None:
     """A reader that ended, or hangs, is reported at once: a PING would still be answered."""
-    app = App(server.url)
+    clock = Ahead()
+    app = App(server.url, clock=clock)
 
     @app.subscriber(StreamSub("jobs", group="g", polling_interval=50))
     async def work(x: int) -> None:
@@ -96,21 +97,24 @@ async def test_a_loop_that_does_not_move_on_is_unhealthy(server: ServerProcess) 
 
     async with watched(app) as port:
         await aeventually(lambda: _is(port, "/healthz", 200))
-        (loop,) = app._loops
+        (loop,) = app.loops
         with pytest.MonkeyPatch.context() as patch:
-            hang = asyncio.Event()
+            hang, hangs = asyncio.Event(), asyncio.Event()
 
             async def read(room: int) -> list[Any]:
+                hangs.set()
                 await hang.wait()
                 return []
 
-            patch.setattr(intake, "_STUCK_MS", 200)
             patch.setattr(loop.fetcher, "read", read)
+            await hangs.wait()
+            clock.ms += 76_000
             _, body = await aeventually(lambda: _is(port, "/healthz", 503))
             assert json.loads(body)["subscribers"][0]["doing"] == "stuck"
         hang.set()
         await aeventually(lambda: _is(port, "/healthz", 200))
-        loop._helpers[0].cancel()
+        renewal = type(loop.common.leases).run.__qualname__
+        next(task for task in asyncio.all_tasks() if task.get_coro().__qualname__ == renewal).cancel()
         _, body = await aeventually(lambda: _is(port, "/healthz", 503))
         assert json.loads(body)["subscribers"][0]["doing"] == "failed"
 
@@ -119,10 +123,9 @@ async def test_long_jobs_and_pauses_are_no_illness(
     server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All lanes busy for longer than any limit: alive and ready; paused: the same; ordered to be quiet: not ready."""
-    monkeypatch.setattr(intake, "_SILENT_MS", 100)
-    monkeypatch.setattr(intake, "_STUCK_MS", 100)
     monkeypatch.setattr(protocol, "BEAT", 0.05)
-    app, go = App(server.url), asyncio.Event()
+    clock, go = Ahead(), asyncio.Event()
+    app = App(server.url, clock=clock)
 
     @app.subscriber(StreamSub("jobs", group="g", max_records=2, polling_interval=50), concurrency=1)
     async def work(x: int) -> None:
@@ -130,12 +133,16 @@ async def test_long_jobs_and_pauses_are_no_illness(
 
     async with watched(app) as port:
         await app.publish_batch("jobs", [{"x": x} for x in range(4)])
-        await aeventually(lambda: _doing(app, "full", 500))
+        await aeventually(lambda: _doing(app, "full", 0))
+        clock.ms += 80_000
+        assert _doing(app, "full", 79_000)
         assert [(await aget(port, path))[0] for path in ("/healthz", "/readyz")] == [200, 200]
         client.hset(protocol.CONTROL, protocol.pause_field("jobs", "g"), '{"reason":"r","by":"b","at_ms":1}')
-        await aeventually(lambda: _doing(app, "paused", 500))
+        await aeventually(lambda: _doing(app, "paused", 0))
+        clock.ms += 80_000
+        assert _doing(app, "paused", 79_000)
         assert [(await aget(port, path))[0] for path in ("/healthz", "/readyz")] == [200, 200]
-        client.hset(protocol.CONTROL, protocol.order_field(app._heartbeat.id), "quiet")
+        client.hset(protocol.CONTROL, protocol.order_field(worker_ids(client)[0]), "quiet")
         await aeventually(lambda: app.state == "quiet")
         assert [(await aget(port, path))[0] for path in ("/healthz", "/readyz")] == [200, 503]
         go.set()
@@ -406,6 +413,7 @@ async def test_the_endpoint_answers_only_requests_for_itself(
     assert [f"asked as {host!r}" in record.getMessage() for record in caplog.records] == [True] * (status == 403)
 
 
+@pytest.mark.either_server
 def test_allowed_names_reach_the_workers_of_run(server: ServerProcess, tasks: Any) -> None:
     """``millstream run --health-allow`` holds in its processes."""
     target = tasks.app(
@@ -417,6 +425,7 @@ def test_allowed_names_reach_the_workers_of_run(server: ServerProcess, tasks: An
     assert get(port, "/readyz", Host="evil.example")[0] == 403
 
 
+@pytest.mark.either_server
 def test_each_worker_of_run_has_its_own_port(server: ServerProcess, client: redis.Redis, tasks: Any) -> None:
     """Two workers, two ports; a port that is taken is a mistake of the command line, code 78."""
     target = tasks.app(

@@ -20,7 +20,7 @@ from millstream.client.line import Line
 from millstream.worker.registry import protocol
 from millstream.worker.registry.reaper import reap
 from millstream.worker.settlement import failure_log
-from support.groups import all_done, consumers, pending
+from support.groups import all_done, consumers, pending, worker_ids
 from support.servers import ServerProcess
 from support.waiting import aeventually, eventually
 
@@ -92,8 +92,7 @@ async def test_a_worker_tells_who_it_is_and_what_it_does(
 
 
 def registry_facts(client: redis.Redis) -> list[dict[str, Any]]:
-    ids: Any = client.zrange(protocol.INDEX, 0, -1)
-    return [json.loads(text) for worker in ids if (text := client.get(protocol.worker_key(worker)))]
+    return [json.loads(text) for worker in worker_ids(client) if (text := client.get(protocol.worker_key(worker)))]
 
 
 def _settled_facts(client: redis.Redis) -> dict[str, Any] | None:
@@ -317,7 +316,7 @@ async def test_whoever_waits_for_a_drained_worker_is_told_that_it_goes_on(
         await aeventually(lambda: pending(client, "jobs", "g") and registry_facts(client))
         waits = asyncio.create_task(arun(server, "drain", "--all", "--wait"))
         await aeventually(lambda: app.state == "draining")
-        assert (await arun(server, "resume", app._heartbeat.id)).exit_code == 0
+        assert (await arun(server, "resume", worker_ids(client)[0])).exit_code == 0
         ended = await waits
         assert (ended.exit_code, "ordered to go on meanwhile" in ended.stderr) == (1, True)
         go.set()

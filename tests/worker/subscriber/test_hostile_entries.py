@@ -24,7 +24,7 @@ from millstream.worker.middlewares.tracing import Tracing
 from millstream.worker.model.lifecycle import State
 from millstream.worker.registry import facts, protocol
 from millstream.worker.settlement.consumer import Held, hold
-from millstream.worker.settlement.failure_log import _parse as parse_record
+from millstream.worker.settlement.failure_log import parse as parse_record
 from millstream.worker.subscriber.key_ordering import KeyOrdering
 from support import campaign
 from support.groups import all_done

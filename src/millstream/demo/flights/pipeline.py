@@ -96,7 +96,7 @@ class FlightPipeline:
                     sums(batch, "time_hour", key).coalesce(1).write.mode("overwrite").parquet(str(target))
             write_whole(self._work / "routes" / f"{batch_id:06d}.json", json.dumps(by_route))
             if rows:
-                self._publish_routes(batch_id)
+                self.publish_routes(batch_id)
             say("batch", batch=batch_id, rows=rows, total=self._total(batch_id))
         finally:
             batch.unpersist()
@@ -116,7 +116,7 @@ class FlightPipeline:
     def _total(self, batch_id: int) -> int:
         return sum(total["flights"] for total in self._so_far(batch_id).values())
 
-    def _publish_routes(self, batch_id: int) -> None:
+    def publish_routes(self, batch_id: int) -> None:
         """The table of routes after this batch, as entries ``<batch + 1>-<rank>``; those already there stay."""
         client = sync_client(self._url)
         there = as_pair(last_id(client, self._routes))
@@ -188,7 +188,13 @@ def await_server(url: str) -> None:
 
 
 def drive(pipeline: FlightPipeline, url: str, finish: threading.Event) -> None:
-    """Keep the query going until ``finish`` is set and nothing is left; a query that lost its server goes on later."""
+    """Keep the query going until ``finish`` is set and nothing is left; a query that lost its server goes on later.
+
+    Args:
+        pipeline: whose query goes on from its checkpoint each time it starts.
+        url: of the server, which the demo kills; it is waited for before the query starts again.
+        finish: set from outside; what is in the stream by then is still read.
+    """
     from pyspark.errors import StreamingQueryException  # noqa: PLC0415 - Spark is imported only where it runs
 
     restarts = 0

@@ -10,19 +10,22 @@ either.
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-
-# Numbers in a piece; one that grows to twice this is cut in two
-PIECE = 512
+from typing import ClassVar
 
 
 class Ordered:
-    """Different whole numbers, ascending."""
+    """Different whole numbers, ascending.
+
+    Attributes:
+        PIECE: numbers in a piece; one that grows to twice this is cut in two. Of the class: groups have many of these.
+    """
 
     __slots__ = ("_lasts", "_pieces")
+    PIECE: ClassVar[int] = 512
 
     def __init__(self, ascending: Iterable[int] = ()) -> None:
         numbers = list(ascending)
-        self._pieces = [numbers[at : at + PIECE] for at in range(0, len(numbers), PIECE)]
+        self._pieces = [numbers[at : at + self.PIECE] for at in range(0, len(numbers), self.PIECE)]
         self._lasts = [piece[-1] for piece in self._pieces]
 
     def __len__(self) -> int:
@@ -41,7 +44,7 @@ class Ordered:
             return None
         before = lasts[-1]
         if number > before:
-            if len(pieces[-1]) < PIECE:
+            if len(pieces[-1]) < self.PIECE:
                 pieces[-1].append(number)
                 lasts[-1] = number
             else:
@@ -52,9 +55,9 @@ class Ordered:
         piece = pieces[index]
         at = bisect_left(piece, number)
         piece.insert(at, number)
-        if len(piece) >= 2 * PIECE:
-            pieces[index : index + 1] = [piece[:PIECE], piece[PIECE:]]
-            lasts.insert(index, piece[PIECE - 1])
+        if len(piece) >= 2 * self.PIECE:
+            pieces[index : index + 1] = [piece[: self.PIECE], piece[self.PIECE :]]
+            lasts.insert(index, piece[self.PIECE - 1])
         if at:
             return piece[at - 1]
         return lasts[index - 1] if index else None

@@ -2,7 +2,7 @@
 
 import platform
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 
 from millstream import core
@@ -11,18 +11,22 @@ from millstream.maintenance.health.findings import Finding
 
 # What a report of a bug should name
 _NEEDED = ("click", "hiredis", "msgpack", "redis", "rich")
-_USEFUL = {
+USEFUL = {
     "uvloop": "the server falls back to the slower event loop of Python",
     "lupa": "without it the server runs no Lua scripts (EVAL)",
 }
 _DESCRIPTORS = 10_032  # 10,000 clients, and what the server needs for itself
 
 
-def diagnose_machine() -> Iterator[Finding]:
-    """Versions and limits of this process, which those of a server started from here will be."""
+def diagnose_machine(useful: Mapping[str, str] = USEFUL) -> Iterator[Finding]:
+    """Versions and limits of this process, which those of a server started from here will be.
+
+    Args:
+        useful: packages that may be missing, and what is then.
+    """
     yield Finding("ok", "millstream", f"Millstream {__version__}, Python {platform.python_version()}")
     yield Finding("ok", "libraries", ", ".join(f"{name} {version(name)}" for name in _NEEDED))
-    for name, why in _USEFUL.items():
+    for name, why in useful.items():
         try:
             yield Finding("ok", name, f"{name} {version(name)}")
         except PackageNotFoundError:

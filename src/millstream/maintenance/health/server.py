@@ -13,8 +13,7 @@ from millstream.client.url import check_remote
 from millstream.maintenance.health.findings import Finding, Level
 
 _TIMEOUT = 10.0  # seconds for one reply
-_LARGE = 100_000  # entries from which a stream that nobody trims is worth a note
-_VERY_LARGE = 1_000_000  # and a warning
+_VERY_LARGE = 1_000_000  # entries from which such a stream is worth a warning
 _SHOWN = 20  # findings of one kind; the rest is counted
 
 
@@ -25,10 +24,12 @@ class Limits:
     Attributes:
         pending_ms: idle time in milliseconds from which a pending entry, or a consumer that holds one, is left behind.
         streams: how many streams are looked at.
+        large: entries from which a stream that nobody trims is worth a note.
     """
 
     pending_ms: int = 3_600_000
     streams: int = 1000
+    large: int = 100_000
 
 
 def diagnose_server(url: str, limits: Limits) -> Iterator[Finding]:
@@ -204,7 +205,7 @@ def _stream(client: Any, name: str, limits: Limits) -> Iterator[Finding]:
     except redis.ResponseError:  # removed since
         return
     length, added = facts["length"], facts.get("entries-added")
-    if length >= _LARGE and added == length:
+    if length >= limits.large and added == length:
         yield Finding(
             "warning" if length >= _VERY_LARGE else "note",
             "untrimmed",

@@ -141,11 +141,11 @@ def look(url: str | None) -> list[dict[str, Any]]:
 def _recorded(client: "redis.Redis") -> list[tuple[bytes, dict[str, Any]]]:
     """What every query has told, under its name in the hash, which is what it is forgotten by."""
     kept = cast("dict[bytes, bytes]", client.hgetall(QUERIES))
-    read = [(name, _facts(value)) for name, value in kept.items()]
+    read = [(name, query_facts(value)) for name, value in kept.items()]
     return [(name, facts) for name, facts in read if facts is not None]
 
 
-def _facts(value: bytes) -> dict[str, Any] | None:
+def query_facts(value: bytes) -> dict[str, Any] | None:
     """What a query has told; None, with a warning, for what anybody else has written there."""
     try:
         facts = parse_record(value)
@@ -155,5 +155,5 @@ def _facts(value: bytes) -> dict[str, Any] | None:
             return dict(known)
     except (ValueError, AttributeError):
         pass
-    logger.warning("a record in %s is none that a query has written, and is passed over: %r", QUERIES, value[:80])
+    logger.warning("a record in %s was not written by a query, and is passed over: %r", QUERIES, value[:80])
     return None

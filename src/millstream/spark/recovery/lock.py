@@ -39,7 +39,7 @@ class RecoveryLock:
         """
         for _ in range(3):
             _, owner = self._router.once([("WATCH", self._key), ("GET", self._key)])
-            if isinstance(owner, bytes) and not _died_here(owner):
+            if isinstance(owner, bytes) and not died_here(owner):
                 host, pid = _owner(owner)
                 raise UsageError(
                     f"a recovery named {self._name!r} of this group is at work (process {pid} on {host}, less than "
@@ -79,7 +79,7 @@ class RecoveryLock:
             self._router.ask([("DEL", self._key)])
 
 
-def _died_here(owner: bytes) -> bool:
+def died_here(owner: bytes) -> bool:
     """Whether the owner of a lock was a process of this machine that is no more."""
     host, pid = _owner(owner)
     if host != socket.gethostname():

@@ -47,14 +47,14 @@ def read(kind: str, parsed: "Options", schema: "StructType", part: ViewPartition
     names = list(COLUMNS[kind])
     places = [names.index(name) for name in target.names]
     with closing(Router(parsed.url)) as router:
-        for rows in _READERS[kind](router, part):
+        for rows in READERS[kind](router, part):
             if rows:
                 columns = list(zip(*rows, strict=True))
-                arrays = [_array(columns[place], field.type) for place, field in zip(places, target, strict=True)]
+                arrays = [to_column(columns[place], field.type) for place, field in zip(places, target, strict=True)]
                 yield pa.RecordBatch.from_arrays(arrays, schema=target)
 
 
-def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+def to_column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """A column of Python values, as Arrow has it; text goes the same way as that of a plain read."""
     if pa.types.is_string(kind):
         return optional_strings(
@@ -120,12 +120,12 @@ def _dead(router: Router, part: ViewPartition) -> Iterator[Rows]:
     while start is not None:
         (reply,) = router.ask([("XRANGE", key, start, str(part.end), "COUNT", _LETTERS)])
         rows = checked(reply)
-        yield [(*_letter(flat), key, ident) for ident, flat in rows]
+        yield [(*letter_row(flat), key, ident) for ident, flat in rows]
         start = behind(rows[-1][0]) if len(rows) == _LETTERS else None
 
 
-def _letter(flat: Sequence[bytes]) -> tuple[Any, ...]:
-    """The columns of a dead letter; of an entry that is none, its fields alone."""
+def letter_row(flat: Sequence[bytes]) -> tuple[Any, ...]:
+    """The columns of a dead letter; of an entry that is no dead letter, its fields alone."""
     try:
         letter: DeadLetter = unpack(flat)
     except ValueError:
@@ -136,4 +136,4 @@ def _letter(flat: Sequence[bytes]) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-_READERS = {"groups": _groups, "consumers": _consumers, "pending": _pending, "dead": _dead}
+READERS = {"groups": _groups, "consumers": _consumers, "pending": _pending, "dead": _dead}

@@ -95,7 +95,7 @@ class FailureLog:
         retry, kept = self._retry, self._kept
         for held in claimed:
             row = rows[held.id]
-            record = held.record = None if row is None else _parse(row)
+            record = held.record = None if row is None else parse(row)
             found = course(retry, held.deliveries, record, kept=kept)
             if found is Course.TOGETHER:
                 first_crash.append((held, _FIRST if record is None else replace(record, uncharged=True)))
@@ -215,7 +215,7 @@ def _pack(record: FailureRecord) -> str:
     return f"{record.failures}:{record.uncharged:d}:{record.alone:d}"
 
 
-def _parse(row: bytes) -> FailureRecord | None:
+def parse(row: bytes) -> FailureRecord | None:
     """The record in a row; None where it cannot be read."""
     parts = row.split(b":")
     if len(parts) != 3 or not all(part.isdigit() and len(part) < 20 for part in parts):

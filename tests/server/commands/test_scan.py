@@ -1,8 +1,6 @@
 """SCAN's promise, over any mixture of walks and changes."""
 
-import contextlib
 import sys
-from collections.abc import Iterator
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -43,25 +41,12 @@ def test_what_lasts_is_seen(first: set[bytes], changes: list[tuple[object, ...]]
 
     That holds however few keys are put in order at one step, and when the orders' numbers begin anew.
     """
-    with sized(at_once, numbers):
-        walked(first, changes)
+    walked(ScanOrder(at_once, numbers), first, changes)
 
 
-@contextlib.contextmanager
-def sized(at_once: int, numbers: int) -> Iterator[None]:
-    """Other sizes of the module for a while."""
-    before = scanning.SLICE, scanning._NUMBERS
-    scanning.SLICE, scanning._NUMBERS = at_once, numbers
-    try:
-        yield
-    finally:
-        scanning.SLICE, scanning._NUMBERS = before
-
-
-def walked(first: set[bytes], changes: list[tuple[object, ...]]) -> None:
+def walked(order: ScanOrder, first: set[bytes], changes: list[tuple[object, ...]]) -> None:
     """Three walks and the changes beside them."""
     keys = dict.fromkeys(sorted(first))
-    order = ScanOrder()
     walks = [Walk(keys) for _ in range(3)]
 
     def step(walk: Walk, count: int) -> None:

@@ -271,7 +271,7 @@ def test_client_that_never_reads_is_not_read_either(server: ServerThread, connec
         return last == before > 1_000_000
 
     eventually(settled)
-    held = sum(connection.unsent for connection in list(server.server._connections.values()))
+    held = sum(connection.unsent for connection in server.server.open_connections)
     assert held < 4 * 1024 * 1024
     assert all(len(greedy.read()) == 100_000 for _ in range(2000))
     sender.join()

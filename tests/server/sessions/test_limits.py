@@ -4,6 +4,7 @@
 must be damaged or cut in every way at the reader itself is in ``tests/protocol``.
 """
 
+import os
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -11,29 +12,31 @@ from pathlib import Path
 
 import pytest
 
-from millstream.clock import Now, SystemClock
 from millstream.commands.context.config import Config
 from millstream.protocol import limits
+from millstream.server.connection import Connection
 from millstream.server.machine import peak_resident
 from millstream.server.settings import Delays
 from millstream.server.thread import ServerThread
+from support.clock import Ahead
 from support.waiting import eventually
 from support.wire import Wire, pack
 
-HERE = "tests/server/test_limits.py"
+HERE = "tests/server/sessions/test_limits.py"
+SESSIONS = "tests/server/sessions/test_sessions.py"
 TESTED = {
     "INLINE_MAX": (f"{HERE}::test_last_size_and_first_too_large", "tests/protocol/test_reader.py::test_broken_input"),
     "MULTIBULK_MAX": (f"{HERE}::test_last_size_and_first_too_large",),
     "MULTIBULK_MAX_UNAUTHENTICATED": (f"{HERE}::test_last_size_and_first_too_large",),
     "BULK_MAX": (f"{HERE}::test_last_size_and_first_too_large",),
     "BULK_MAX_UNAUTHENTICATED": (f"{HERE}::test_last_size_and_first_too_large",),
-    "QUERY_BUFFER_MAX": (f"{HERE}::test_query_buffer", "tests/server/test_sessions.py::test_query_buffer_limit"),
+    "QUERY_BUFFER_MAX": (f"{HERE}::test_query_buffer", f"{SESSIONS}::test_query_buffer_limit"),
     "QUERY_BUFFER_MAX_UNAUTHENTICATED": (f"{HERE}::test_query_buffer",),
     "CHANGE_MAX": ("tests/node/test_large_changes.py::test_a_transaction_is_refused_what_is_too_much",),
     "OUTPUT_HARD_MAX": (f"{HERE}::test_output_hard_limit", f"{HERE}::test_figures_are_the_defaults"),
     "OUTPUT_SOFT_MAX": (f"{HERE}::test_output_soft_limit", f"{HERE}::test_figures_are_the_defaults"),
     "OUTPUT_SOFT_SECONDS": (f"{HERE}::test_output_soft_limit", f"{HERE}::test_figures_are_the_defaults"),
-    "MAX_CLIENTS": ("tests/server/test_sessions.py::test_max_clients", f"{HERE}::test_figures_are_the_defaults"),
+    "MAX_CLIENTS": (f"{SESSIONS}::test_max_clients", f"{HERE}::test_figures_are_the_defaults"),
     "KEEPALIVE_SECONDS": (f"{HERE}::test_keepalive",),
 }
 # Limits of Redis that have no figure of ours: what is allotted for an announced size, HTTP, protected mode
@@ -41,10 +44,10 @@ ALSO = (
     "tests/protocol/test_reader.py::test_hostile_headers_cost_nothing",
     "tests/server/load/test_crowds.py::test_hostile_clients_cost_little",
     f"{HERE}::test_http_is_cut",
-    "tests/server/test_sessions.py::test_protected_mode",
+    f"{SESSIONS}::test_protected_mode",
 )
 SECRET = "secret"
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def test_every_limit_has_its_test() -> None:
@@ -149,11 +152,14 @@ def test_http_is_cut(server: ServerThread, who: Open, words: bytes) -> None:
         assert b"millstream_cross_protocol_disconnections:1\r\n" in other.ask("INFO", "stats")
 
 
+def descriptor(client: Wire) -> int:
+    """The server's end of a connection, which is a descriptor of this process."""
+    return int(client.ask("CLIENT", "INFO").partition(b" fd=")[2].split()[0])
+
+
 def test_keepalive(server: ServerThread) -> None:
     """The kernel looks after a silent peer, after Redis's time."""
-    with friend(server):
-        (connection,) = server.server._transports
-        sock = connection._transport.get_extra_info("socket")
+    with friend(server) as client, socket.socket(fileno=os.dup(descriptor(client))) as sock:
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         if hasattr(socket, "TCP_KEEPIDLE"):
             assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == limits.KEEPALIVE_SECONDS
@@ -171,16 +177,9 @@ def test_figures_are_the_defaults() -> None:
     )
 
 
-class Ahead:
-    """The system's clocks, some milliseconds ahead."""
-
-    def __init__(self) -> None:
-        self.ms = 0
-        self._system = SystemClock()
-
-    def now(self) -> Now:
-        wall, mono = self._system.now()
-        return Now(wall + self.ms, mono + self.ms)
+def too_full(server: ServerThread) -> list[Connection]:
+    """The connections above their soft output limit."""
+    return [each for each in server.server.open_connections if each.slow_since is not None]
 
 
 CUT = b"client_output_buffer_limit_disconnections:%d\r\n"
@@ -243,9 +242,9 @@ def test_output_soft_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         with Wire(server.url) as slow, Wire(server.url) as quick:
             slow.send("GET", "big")
             assert len(quick.ask("GET", "big")) == BIG
-            eventually(lambda: len(server.server._slow) == 1)
+            eventually(lambda: len(too_full(server)) == 1)
             clock.ms += 30_000
-            (watched,) = server.server._slow
+            (watched,) = too_full(server)
             since, checks = watched.slow_since, []
             check = type(watched).check_output
             monkeypatch.setattr(type(watched), "check_output", lambda self: checks.append(self) or check(self))
