@@ -6,7 +6,11 @@ place. Several are separated by commas. What a process may do there:
 
 ``=kill``           SIGKILL, as the kernel's killer of processes would
 ``=pause``          SIGSTOP, as a frozen container or a laptop with its lid closed
-``=/some/file``     writes its process id to the file and then stops; the test sees which process is there, and when
+``=/some/file``     writes its process id to the file and then stops; the test sees which process is there, and when.
+                    The path is absolute: a misspelt ``=kil`` is an error and no file of that name
+
+What is misspelt is refused when the module is imported, with what there is: a process that is never killed would have
+its test wait for ever, or pass without having tried anything.
 
 One registry serves the worker, Spark's group mode, recovery and the archive, so that a test learns one way to stop the
 world. Unset, a failpoint costs one test of an empty dict: they stand in loops that run a hundred thousand times a
@@ -17,6 +21,8 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+
+from millstream.errors import ConfigError
 
 #: The worker's, in the order in which an entry passes them.
 WORKER = (
@@ -93,9 +99,11 @@ def on(point: str, action: Callable[[], None]) -> None:
     Args:
         point: one of :data:`POINTS`.
         action: called in the place; what it raises is raised there.
+
+    Raises:
+        ConfigError: there is no such failpoint; the text lists those there are.
     """
-    assert point in POINTS, f"no such failpoint: {point}; there are {', '.join(sorted(POINTS))}"
-    _actions[point] = action
+    _actions[_known(point)] = action
 
 
 def clear() -> None:
@@ -104,12 +112,30 @@ def clear() -> None:
 
 
 def load(text: str) -> None:
-    """Set what ``MILLSTREAM_FAILPOINTS`` says, and nothing else."""
+    """Set what ``MILLSTREAM_FAILPOINTS`` says, and nothing else.
+
+    Raises:
+        ConfigError: a part of it is invalid; the text says which and what is accepted. Nothing is set then.
+    """
     clear()
-    for item in filter(None, text.split(",")):
-        where, _, how = item.partition("=")
-        point, _, nth = where.partition(":")
-        on(point, _at_the(int(nth or 1), how))
+    _actions.update([_armed(item) for item in text.split(",") if item])
+
+
+def _armed(item: str) -> tuple[str, Callable[[], None]]:
+    """One part of the environment's text, such as ``before_ack:3=kill``: the failpoint, and what happens there."""
+    where, _, how = item.partition("=")
+    point, colon, nth = where.partition(":")
+    if how not in {"kill", "pause"} and not how.startswith("/"):
+        raise ConfigError(f"MILLSTREAM_FAILPOINTS: {how!r} in {item!r} is no action: kill, pause or an absolute path")
+    if colon and not (nth.isdecimal() and int(nth)):
+        raise ConfigError(f"MILLSTREAM_FAILPOINTS: {nth!r} in {item!r} is no count: a number from 1")
+    return _known(point), _at_the(int(nth or 1), how)
+
+
+def _known(point: str) -> str:
+    if point not in POINTS:
+        raise ConfigError(f"MILLSTREAM_FAILPOINTS: no failpoint {point!r}; there are {', '.join(sorted(POINTS))}")
+    return point
 
 
 def _at_the(nth: int, how: str) -> Callable[[], None]:

@@ -32,7 +32,7 @@ def span(text: str, bare: str | None = None) -> int:
         bare: unit of a number without one, as ``"ms"`` or ``"s"``; None refuses such a number.
 
     Raises:
-        ValueError: it is none; the text says what it must be.
+        ValueError: the text is no length of time, or one above a hundred years; the message says what it must be.
     """
     text = text.strip().lower()
     if bare is not None and re.fullmatch(r"\d{1,15}(\.\d{1,6})?", text, re.ASCII):
@@ -77,7 +77,7 @@ def instant(text: str, now_ms: int) -> int:
         now_ms: the time it is, for what is written as a length before now.
 
     Raises:
-        ValueError: it is none; the text says what it must be.
+        ValueError: the text is no time; the message says what it must be.
     """
     text = text.strip()
     if text.isascii() and text.isdigit():

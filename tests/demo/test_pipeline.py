@@ -32,7 +32,7 @@ class PipelineProcess:
         self.batches: list[dict[str, int]] = []
         self.done = False
         argv = [sys.executable, "-m", "millstream.demo.flights.pipeline", "--stream", "flights", "--routes", "routes"]
-        argv += ["--work", str(work / "work"), "--parquet", str(work / "parquet"), "--per-batch", "300", "--quick"]
+        argv += ["--work", str(work / "work"), "--parquet", str(work / "parquet"), "--per-batch", "700", "--quick"]
         self.child = Child("spark", argv, work, {"MILLSTREAM_URL": url}, self._heard)
 
     def _heard(self, line: str) -> None:

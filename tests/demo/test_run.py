@@ -1,4 +1,8 @@
-"""Whole runs, short ones: on our server, on real Redis, with the server killed, with a fault, and interrupted."""
+"""Whole runs, short ones: with our server killed, on real Redis with a fault, interrupted, and one that breaks.
+
+Each takes seconds of a Java machine, so a run shows several things. Those that end well on a server that lives are
+``long``: what they show beyond these is that nothing else was needed.
+"""
 
 import contextlib
 import json
@@ -14,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from millstream.demo.run import signals_as_interrupt
 from support.servers import ServerProcess, millstream_server
 from support.waiting import eventually
 
@@ -21,6 +26,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 MILLSTREAM = str(Path(sys.executable).with_name("millstream"))
 ROWS = "2000"
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def heed_sigint() -> None:
@@ -109,26 +115,38 @@ def running(out: Path, *words: str) -> Iterator[Demo]:
             demo.wait()
 
 
-def test_embedded_server(tmp_path: Path) -> None:
-    """The main job, short: exit code 0, every check holds, nothing runs on, and the data can be served again."""
-    with running(tmp_path / "out") as demo:
-        demo.all_holds()
-        assert demo.leftovers() == []
-    (tmp_path / "data").symlink_to(tmp_path / "out" / "data")
-    with millstream_server(tmp_path) as server, server.client() as client:
+def served_again(folder: Path) -> None:
+    """What the demo's own server has on disk is a data directory like any other, and whole."""
+    (folder / "data").symlink_to(folder / "out" / "data")
+    with millstream_server(folder) as server, server.client() as client:
         assert client.xlen("flights") == int(ROWS)
         assert client.xinfo_groups("flights")[0]["pending"] == 0
         assert client.xlen("flights:dead") == 4
 
 
 def test_server_killed_in_the_midst(tmp_path: Path) -> None:
-    """SIGKILL of the server half-way, started again on its directory: nothing acknowledged is lost, all checks hold."""
+    """SIGKILL of the server half-way, started again on its directory: nothing acknowledged is lost, all checks hold.
+
+    Exit code 0, nothing runs on, and the data can be served again.
+    """
     with running(tmp_path / "out", "--kill-server") as demo:
         demo.all_holds()
+        assert demo.leftovers() == []
     assert demo.has_said("server killed (SIGKILL)")
     assert any("before the server was killed" in check["what"] for check in demo.checks["checks"])
+    served_again(tmp_path)
 
 
+@pytest.mark.long
+def test_embedded_server(tmp_path: Path) -> None:
+    """The main job, short: exit code 0, every check holds, nothing runs on, and the data can be served again."""
+    with running(tmp_path / "out") as demo:
+        demo.all_holds()
+        assert demo.leftovers() == []
+    served_again(tmp_path)
+
+
+@pytest.mark.long
 @pytest.mark.realserver
 def test_real_redis(tmp_path: Path, real_redis: ServerProcess) -> None:
     """The same on real Redis, under keys of its own, none of which stays; other keys are not touched."""
@@ -141,25 +159,34 @@ def test_real_redis(tmp_path: Path, real_redis: ServerProcess) -> None:
 
 
 @pytest.mark.realserver
-def test_fault_ends_in_exit_code_1(tmp_path: Path, real_redis: ServerProcess) -> None:
-    """An alert too many, slipped in while it runs, is found: that check fails and so does the command."""
+def test_fault_on_real_redis_ends_in_exit_code_1(tmp_path: Path, real_redis: ServerProcess) -> None:
+    """An alert too many, slipped in while it runs, is found: that check fails and so does the command.
+
+    All other checks hold, on real Redis too; with ``--keep`` its keys stay, beside those that were there.
+    """
     with real_redis.client() as client, running(tmp_path / "out", "--url", real_redis.url, "--keep") as demo:
+        client.set("flights", "somebody else's")
         eventually(lambda: demo.has_said("worker-2 killed"), 60)
         [alerts] = client.keys("millstream-demo:*:alerts")
         client.xadd(alerts, {"of": "1-1", "kind": "late"})
         assert demo.wait() == 1
         assert client.xlen(alerts.replace(b"alerts", b"flights")) == int(ROWS)  # --keep
+        assert client.get("flights") == b"somebody else's"
     failed = [check["what"] for check in demo.checks["checks"] if not check["ok"]]
     assert failed == ["left 60 minutes late or more"]
     assert not demo.checks["ok"]
+    assert demo.checks["server"].startswith("Redis ")
     assert "1 of 25 checks fail" in (tmp_path / "out" / "page.html").read_text()
+    assert list((tmp_path / "out" / "parquet" / "hourly_by_airport").glob("*.parquet"))
+    assert demo.leftovers() == []
 
 
 @pytest.mark.realserver
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_interrupted(tmp_path: Path, real_redis: ServerProcess, number: signal.Signals) -> None:
-    """Ctrl-C and SIGTERM: exit code 130, no process left, no key left."""
-    with running(tmp_path / "out", "--url", real_redis.url) as demo:
+    """Ctrl-C and SIGTERM: exit code 130, no process left, no key of its own left, others not touched."""
+    with real_redis.client() as client, running(tmp_path / "out", "--url", real_redis.url) as demo:
+        client.set("flights", "somebody else's")
         eventually(lambda: demo.has_said("worker-2 killed"), 60)
         demo.process.send_signal(number)
         demo.process.send_signal(number)  # impatience changes nothing
@@ -167,16 +194,41 @@ def test_interrupted(tmp_path: Path, real_redis: ServerProcess, number: signal.S
         eventually(lambda: not demo.leftovers())
     assert re.search(r"stopped", demo.said[-1])
     with real_redis.client() as client:
-        assert client.keys("*") == []
+        assert client.keys("*") == [b"flights"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_every_signal_is_ctrl_c_once(number: signal.Signals) -> None:
+    """Each ends the run in order; a second one, of whichever kind, does not interrupt the ending."""
+    before = [signal.getsignal(each) for each in ENDING]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that runs the tests may have had it ignored
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        with signals_as_interrupt():
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(number)
+            for again in ENDING:
+                signal.raise_signal(again)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+    finally:
+        for each, handler in zip(ENDING, before, strict=True):
+            signal.signal(each, handler)
 
 
 @pytest.mark.realserver
 def test_broken_worker_is_told(tmp_path: Path, real_redis: ServerProcess) -> None:
     """A process that ends by itself ends the run: exit code 1, and the text names it and its log."""
     with running(tmp_path / "out", "--url", real_redis.url) as demo:
-        eventually(lambda: demo.has_said("worker-2 killed"), 60)
-        [pid] = [line.split()[0] for line in demo.leftovers() if "demo.flights.pipeline" in line]
-        os.kill(int(pid), signal.SIGKILL)
+        pids: list[int] = []
+
+        def started() -> bool:
+            assert demo.process.poll() is None, "\n".join(demo.said)
+            pids[:] = [int(line.split()[0]) for line in demo.leftovers() if "demo.flights.pipeline" in line]
+            return len(pids) == 1
+
+        eventually(started, 60)
+        os.kill(pids[0], signal.SIGKILL)
         assert demo.wait() == 1
         eventually(lambda: not demo.leftovers())
     assert demo.has_said("the Spark pipeline ended by itself (killed by SIGKILL)")

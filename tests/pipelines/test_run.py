@@ -72,7 +72,8 @@ def test_an_app_with_subscribers_and_pipelines(real_redis: ServerProcess, tmp_pa
     (tmp_path / "shop.py").write_text(APP)
     port, log = free_port(2), tmp_path / "log"
     words = [str(Path(sys.executable).with_name("millstream")), "run", "shop:app", "--health-port", str(port)]
-    words += ["--conf", "spark.driver.memory=700m"]
+    # A query without a trigger of its own is asked for news every 10 ms, which takes a good part of a processor.
+    words += ["--conf", "spark.driver.memory=700m", "--conf", "spark.sql.streaming.pollingDelay=200ms"]
     with real_redis.client(decode_responses=True) as client, log.open("w") as out:
         odd = fill(client, "orders", 500)[::2]
         client.xadd("jobs", {"x": "1"})

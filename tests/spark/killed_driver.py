@@ -1,7 +1,10 @@
 """A driver that is killed, with its Java machine, at a point of its work that is named; run as a program of its own.
 
 The points are hooks around the real source and sink, in whichever process the work is done. What is reached is written
-down first (``reached``), so that a test can prove that it was killed there and not somewhere else.
+down first (``reached``), so that a test can prove that it was killed there and not somewhere else. A driver with a
+query for each of two sinks dies when both stand at their points: the first waits there for the other.
+
+``KILL_AT`` has the points as JSON, by sink: ``{"stream": ["after commit", 1]}`` is the first batch from the second on.
 """
 
 import itertools
@@ -9,6 +12,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +27,7 @@ from millstream.spark.write.sink import Staged, StreamSink
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.types import StructType
 
 FILE_WRITER = "org.apache.spark.sql.execution.datasources.FileFormatWriter"
@@ -30,18 +35,29 @@ FILE_POINTS = {"Start to commit write Job": "before commit", "Finished processin
 """What Spark's file sink logs around its commit, and the point that it is."""
 
 
-def die_at(point: str, batch: int) -> None:
-    """The end of everything, if this is the point."""
-    if os.environ["KILL_POINT"] != point or batch < int(os.environ["KILL_BATCH"]):
+def place(sink: str) -> Path:
+    """The folder of the query with this sink: its checkpoint, its files, and how far it came."""
+    return Path(os.environ["KILL_FOLDER"], sink)
+
+
+def die_at(sink: str, point: str, batch: int) -> None:
+    """The end of everything, if this is the point of the query with this sink and the others stand at theirs."""
+    points = json.loads(os.environ["KILL_AT"])
+    wanted, first = points.get(sink, ("", 0))
+    if wanted != point or batch < first:
         return
-    Path(os.environ["KILL_FOLDER"], "reached").write_text(json.dumps({"point": point, "batch": batch}))
+    fresh = place(sink) / "reaching"
+    fresh.write_text(json.dumps({"point": point, "batch": batch}))
+    fresh.rename(place(sink) / "reached")
+    if not all((place(other) / "reached").exists() for other in points):
+        threading.Event().wait()
     os.killpg(int(os.environ["KILL_GROUP"]), signal.SIGKILL)
     os._exit(1)  # Python's own workers are in a group of theirs
 
 
-def newest(log: str) -> int:
+def newest(sink: str, log: str) -> int:
     """The last batch in a log of the checkpoint, -1 if there is none."""
-    folder = Path(os.environ["KILL_FOLDER"], "checkpoint", log)
+    folder = place(sink) / "checkpoint" / log
     names = [path.name for path in folder.iterdir()] if folder.exists() else []
     return max((int(name) for name in names if name.isdigit()), default=-1)
 
@@ -49,22 +65,24 @@ def newest(log: str) -> int:
 class KilledReader(StreamReader):
     """The source, killed when its offsets are logged, or around the publishing of its progress."""
 
+    sink: str
+
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Any]:
         """Called right after the offset log was written."""
-        die_at("offsets", newest("offsets"))
+        die_at(self.sink, "offsets", newest(self.sink, "offsets"))
         return super().partitions(start, end)
 
     def latestOffset(self, start: Mapping[str, Any], limit: Any) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Publishes what ``start`` shows to be done."""
-        done = newest("commits")
-        die_at("before publishing", done)
+        sink, done = self.sink, newest(self.sink, "commits")
+        die_at(sink, "before publishing", done)
         streams = self._plan()._streams
         real = type(streams).publish
 
         def publish(group: str, places: dict[str, Any]) -> list[str]:
             for key in sorted(places):
                 real(streams, group, {key: places[key]})
-                die_at("publishing", done)
+                die_at(sink, "publishing", done)
             return []
 
         streams.publish = publish  # type: ignore[method-assign] # this one object's
@@ -77,20 +95,20 @@ class KilledSink(StreamSink):
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> Staged:
         """Dies when some rows are in the server and some are not."""
         staging.PIECE_ROWS = 50
-        return super().write(dying(iterator))
+        return super().write(dying("stream", iterator))
 
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Dies before, amid and after it."""
-        die_at("before commit", batchId)
+        die_at("stream", "before commit", batchId)
         pieces = itertools.count()
 
         def reached() -> None:
             if next(pieces) == 2:
-                die_at("between pieces", batchId)
+                die_at("stream", "between pieces", batchId)
 
         failpoints.on("publishing", reached)
         super().commit(messages, batchId)
-        die_at("after commit", batchId)
+        die_at("stream", "after commit", batchId)
 
 
 class FileCommits:
@@ -104,7 +122,7 @@ class FileCommits:
         told = event.getMessage().getFormattedMessage()
         for words, point in FILE_POINTS.items():
             if told.startswith(words):
-                die_at(point, newest("offsets"))
+                die_at("parquet", point, newest("parquet", "offsets"))
 
     def getName(self) -> str:  # noqa: N802 - log4j's name
         """Its name."""
@@ -145,33 +163,59 @@ def watch_file_commits(spark: "SparkSession") -> None:
     context.updateLoggers()
 
 
-def dying(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+def dying(sink: str, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
     """A step of a task that dies in mid partition."""
     for number, batch in enumerate(batches):
         if number == 2:
-            die_at("tasks", newest("offsets"))
+            die_at(sink, "tasks", newest(sink, "offsets"))
         yield batch
 
 
 class KilledSource(MillstreamSource):
-    """``format("killed")``."""
+    """``format("killed-stream")``: what the query reads that has the stream as its sink, and that sink."""
+
+    sink = "stream"
 
     @classmethod
     def name(cls) -> str:
         """What ``format(...)`` takes."""
-        return "killed"
+        return f"killed-{cls.sink}"
 
     def streamReader(self, schema: "StructType") -> KilledReader:  # noqa: N802 - Spark's name
         """For ``spark.readStream``."""
-        return KilledReader(self.parsed, schema)
+        made = KilledReader(self.parsed, schema)
+        made.sink = self.sink
+        return made
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> KilledSink:  # noqa: N802 - Spark's name
         """For ``writeStream``."""
         return KilledSink(self.parsed_sink, RowLayout.of(schema, self.parsed_sink.stream))
 
 
-def main(url: str, folder: str, sink: str, cap: str, master: str) -> None:
-    """Copy the streams a and b to the sink, to their end."""
+class KilledFileSource(KilledSource):
+    """``format("killed-parquet")``: the same for the query that writes files."""
+
+    sink = "parquet"
+
+
+def start(spark: "SparkSession", url: str, sink: str, cap: str) -> "StreamingQuery":
+    """A query that copies the streams a and b to a sink, to their end."""
+    frame = (
+        spark.readStream.format(f"killed-{sink}").option("url", url).option("stream", "a,b").option("group", sink)
+        .option("startingOffsets", "earliest").option("maxEntriesPerTrigger", cap).option("minPartitions", "2").load()
+    )  # fmt: skip
+    rows = frame.selectExpr("fields['n'] n")
+    if sink == "parquet":
+        watch_file_commits(spark)
+        marked = rows.mapInArrow(lambda batches: dying(sink, batches), rows.schema)
+        writer = marked.writeStream.format("parquet").option("path", str(place(sink) / "out"))
+    else:
+        writer = rows.writeStream.format("killed-stream").option("url", url).option("stream", "out")
+    return writer.option("checkpointLocation", str(place(sink) / "checkpoint")).trigger(availableNow=True).start()
+
+
+def main(url: str, folder: str, cap: str, master: str, *sinks: str) -> None:
+    """Run a query for each sink to its end."""
     os.environ["KILL_GROUP"] = str(os.getpgrp())
     os.environ["KILL_FOLDER"] = folder
     spark = millstream.spark.session(
@@ -182,21 +226,9 @@ def main(url: str, folder: str, sink: str, cap: str, master: str) -> None:
         spark__sql__execution__arrow__maxRecordsPerBatch="100",
     )
     spark.dataSource.register(KilledSource)
-    frame = (
-        spark.readStream.format("killed").option("url", url).option("stream", "a,b").option("group", "lake")
-        .option("startingOffsets", "earliest").option("maxEntriesPerTrigger", cap).option("minPartitions", "2").load()
-    )  # fmt: skip
-    rows = frame.selectExpr("fields['n'] n")
-    if sink == "parquet":
-        watch_file_commits(spark)
-        writer = rows.mapInArrow(dying, rows.schema).writeStream.format("parquet").option("path", f"{folder}/out")
-    else:
-        writer = rows.writeStream
-    writer = writer.option("checkpointLocation", f"{folder}/checkpoint")
-    if sink == "stream":
-        writer = writer.format("killed").option("url", url).option("stream", "out")
-    query = writer.trigger(availableNow=True).start()
-    query.awaitTermination()
+    spark.dataSource.register(KilledFileSource)
+    for query in [start(spark, url, sink, cap) for sink in sinks]:
+        query.awaitTermination()
 
 
 if __name__ == "__main__":

@@ -82,7 +82,8 @@ def every_block(url: str, folder: Path) -> None:
     fill(client)
     blocks = Blocks(url, folder)
     tutorial(blocks)
-    spark = millstream.spark.session("page", quick=True, spark__log__level="ERROR")
+    calm = {"spark__sql__streaming__pollingDelay": "200ms"}  # of queries that wait for news, 10 ms otherwise
+    spark = millstream.spark.session("page", quick=True, spark__log__level="ERROR", **calm)
 
     def stop_queries() -> None:
         for query in spark.streams.active:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -30,11 +31,21 @@ FILE_POINTS = ("offsets", "tasks", "before publishing", "publishing", "before co
 UNCOMMITTED = ("offsets", "tasks", "before commit", "between pieces", "after commit")
 
 
-def drive(server: ServerProcess, folder: Path, *, sink: str, cap: int, point: str = "", batch: int = 0) -> int:
-    """One life of the driver; returns its exit code, which is negative if it was killed."""
-    env = os.environ | {"KILL_POINT": point, "KILL_BATCH": str(batch)}
-    (folder / "reached").unlink(missing_ok=True)
-    words = [sys.executable, str(DRIVER), server.url, str(folder), sink, str(cap), "local[2]"]
+def drive(server: ServerProcess, folder: Path, *sinks: str, cap: int, at: Mapping[str, tuple[str, int]]) -> int:
+    """One life of the driver; returns its exit code, which is negative if it was killed.
+
+    Args:
+        server: what it reads, and where the stream sink adds.
+        folder: its places, one for each sink.
+        sinks: ``stream``, ``parquet``; a query for each.
+        cap: entries in a batch.
+        at: by sink where it dies, and the first batch in which.
+    """
+    for sink in sinks:
+        (folder / sink).mkdir(exist_ok=True)
+        (folder / sink / "reached").unlink(missing_ok=True)
+    words = [sys.executable, str(DRIVER), server.url, str(folder), str(cap), "local[2]", *sinks]
+    env = os.environ | {"KILL_AT": json.dumps(at)}
     with (folder / "driver.log").open("ab") as log:
         driver = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, start_new_session=True
@@ -47,17 +58,22 @@ def drive(server: ServerProcess, folder: Path, *, sink: str, cap: int, point: st
                 driver.wait()
 
 
-def killed_at(server: ServerProcess, folder: Path, point: str, *, sink: str, cap: int, batch: int) -> int:
-    """A life of the driver that ends at a point, which is proved; returns the batch in which it ended."""
-    code = drive(server, folder, sink=sink, cap=cap, point=point, batch=batch)
+def killed_at(server: ServerProcess, folder: Path, *, cap: int, **at: tuple[str, int]) -> dict[str, int]:
+    """A life of the driver that ends with each query at a point, which is proved; returns the batches it ended in."""
+    code = drive(server, folder, *at, cap=cap, at=at)
     assert code == -signal.SIGKILL, (folder / "driver.log").read_text(errors="replace")[-3000:]
-    reached = json.loads((folder / "reached").read_text())
+    return {sink: _batch_at(folder / sink, point, sink) for sink, (point, _) in at.items()}
+
+
+def _batch_at(place: Path, point: str, sink: str) -> int:
+    """The batch in which a query stood at a point, as its checkpoint and its files show it."""
+    reached = json.loads((place / "reached").read_text())
     assert reached["point"] == point
     found: int = reached["batch"]
-    assert (folder / "checkpoint" / "offsets" / str(found)).exists()
-    assert (folder / "checkpoint" / "commits" / str(found)).exists() == (point not in UNCOMMITTED)
+    assert (place / "checkpoint" / "offsets" / str(found)).exists()
+    assert (place / "checkpoint" / "commits" / str(found)).exists() == (point not in UNCOMMITTED)
     if sink == "parquet":
-        named = (folder / "out" / "_spark_metadata" / str(found)).exists()
+        named = (place / "out" / "_spark_metadata" / str(found)).exists()
         assert named == (point in ("after commit", "before publishing", "publishing"))
     return found
 
@@ -67,55 +83,66 @@ def numbers(client: redis.Redis) -> list[int]:
     return sorted(int(fields["n"]) for _, fields in client.xrange("out"))
 
 
+@pytest.fixture(scope="module")
+def killed_twice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerProcess, Path]]:
+    """Two lives of one driver with both queries, in the midst of their second batches: the server, and their places.
+
+    The stream sink is killed between two pieces of its commit, then after it; the file sink when all files are written
+    and none is named, then when all are named and the batch is not committed.
+    """
+    folder = tmp_path_factory.mktemp("killed")
+    with redis_server(folder / "redis") as server, server.client(decode_responses=True) as client:
+        fill(client, "a", 6000)
+        fill(client, "b", 4000, first=6001)
+        points = {"stream": ("between pieces", 1), "parquet": ("before commit", 1)}
+        batches = killed_at(server, folder, cap=4000, **points)
+        assert 4000 < len(numbers(client)) < 8000
+        assert len(_written(client, folder, "parquet")) == 4000
+        assert _rows_of_files(folder) == 8000, "some task had not finished its file"
+        killed_at(server, folder, cap=4000, **{sink: ("after commit", batch) for sink, batch in batches.items()})
+        assert len(numbers(client)) == 8000
+        assert len(_written(client, folder, "parquet")) == 8000
+        yield server, folder
+
+
+def run_to_end(spark: "SparkSession", server: ServerProcess, place: Path, kind: str, **sink: str) -> str:
+    """The same query with the real source and sink, from the checkpoint to the end; its id."""
+    options = {"url": server.url, "stream": "a,b", "group": place.name, "maxEntriesPerTrigger": "4000"}
+    rest = spark.readStream.format("millstream").options(**options).load().selectExpr("fields['n'] n")
+    writer = rest.writeStream.options(**sink).option("checkpointLocation", str(place / "checkpoint"))
+    query = writer.format(kind).trigger(availableNow=True).start()
+    query.awaitTermination()
+    return str(query.id)
+
+
 @pytest.mark.timeout(900)
 def test_a_killed_driver_of_the_sink_adds_each_row_once(
-    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, spark: "SparkSession"
+    killed_twice: tuple[ServerProcess, Path], spark: "SparkSession"
 ) -> None:
     """Killed between two pieces of its commit, then after it, and restarted each time: 10,000 entries, each once."""
-    fill(client, "a", 6000)
-    fill(client, "b", 4000, first=6001)
-    batch = killed_at(real_redis, tmp_path, "between pieces", sink="stream", cap=4000, batch=1)
-    assert 4000 < len(numbers(client)) < 8000
-    killed_at(real_redis, tmp_path, "after commit", sink="stream", cap=4000, batch=batch)
-    assert len(numbers(client)) == 8000
-    options = {"url": real_redis.url, "stream": "a,b", "group": "lake", "maxEntriesPerTrigger": "4000"}
-    rest = spark.readStream.format("millstream").options(**options).load().selectExpr("fields['n'] n")
-    query = (
-        rest.writeStream.format("millstream").option("url", real_redis.url).option("stream", "out")
-        .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
-    )  # fmt: skip
-    query.awaitTermination()
-    assert numbers(client) == list(range(1, 10_001))
-    assert client.keys("millstream:*") == [f"millstream:sink:{query.id}"]
+    server, folder = killed_twice
+    query = run_to_end(spark, server, folder / "stream", "millstream", url=server.url, stream="out")
+    with server.client(decode_responses=True) as client:
+        assert numbers(client) == list(range(1, 10_001))
+        assert client.keys("millstream:*") == [f"millstream:sink:{query}"]
 
 
 @pytest.mark.timeout(900)
 def test_a_killed_driver_of_the_file_sink_writes_each_row_once(
-    real_redis: ServerProcess, client: redis.Redis, tmp_path: Path, spark: "SparkSession"
+    killed_twice: tuple[ServerProcess, Path], spark: "SparkSession"
 ) -> None:
     """Killed when all files are written and none is named, then when all are named and the batch is not committed."""
-    fill(client, "a", 6000)
-    fill(client, "b", 4000, first=6001)
-    batch = killed_at(real_redis, tmp_path, "before commit", sink="parquet", cap=4000, batch=1)
-    assert len(_written(client, tmp_path, "parquet")) == 4000
-    assert _rows_of_files(tmp_path) == 8000, "some task had not finished its file"
-    killed_at(real_redis, tmp_path, "after commit", sink="parquet", cap=4000, batch=batch)
-    assert len(_written(client, tmp_path, "parquet")) == 8000
-    options = {"url": real_redis.url, "stream": "a,b", "group": "lake", "maxEntriesPerTrigger": "4000"}
-    rest = spark.readStream.format("millstream").options(**options).load().selectExpr("fields['n'] n")
-    query = (
-        rest.writeStream.format("parquet").option("path", str(tmp_path / "out"))
-        .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
-    )  # fmt: skip
-    query.awaitTermination()
-    assert _written(client, tmp_path, "parquet") == list(range(1, 10_001))
+    server, folder = killed_twice
+    run_to_end(spark, server, folder / "parquet", "parquet", path=str(folder / "parquet" / "out"))
+    with server.client(decode_responses=True) as client:
+        assert _written(client, folder, "parquet") == list(range(1, 10_001))
 
 
 def _rows_of_files(folder: Path) -> int:
     """Rows of all files that have their end, whether Spark's log names them or not."""
     import pyarrow.parquet as pq
 
-    return sum(pq.read_metadata(path).num_rows for path in (folder / "out").glob("*.parquet"))
+    return sum(pq.read_metadata(path).num_rows for path in (folder / "parquet" / "out").glob("*.parquet"))
 
 
 LIVES = [("stream", point) for point in SINK_POINTS] + [("parquet", point) for point in FILE_POINTS]
@@ -132,11 +159,11 @@ def killed_twice_at_a_point(seed: int) -> int:
         folder = Path(made)
         fill(client, "a", 60_000)
         fill(client, "b", 40_000, first=60_001)
-        batch = killed_at(server, folder, point, sink=sink, cap=20_000, batch=1)
+        batches = killed_at(server, folder, cap=20_000, **{sink: (point, 1)})
         if (sink, point) == ("stream", "tasks"):
             assert client.keys("millstream:{out}:staged:*"), "no row was staged when it was killed"
-        killed_at(server, folder, point, sink=sink, cap=20_000, batch=batch + 1)
-        assert drive(server, folder, sink=sink, cap=20_000) == 0
+        killed_at(server, folder, cap=20_000, **{sink: (point, batches[sink] + 1)})
+        assert drive(server, folder, sink, cap=20_000, at={}) == 0
         assert _written(client, folder, sink) == list(range(1, 100_001))
     return 100_000
 
@@ -148,7 +175,7 @@ def _written(client: redis.Redis, folder: Path, sink: str) -> list[int]:
     import pyarrow.parquet as pq
 
     found = []
-    for log in sorted((folder / "out" / "_spark_metadata").iterdir()):
+    for log in sorted((folder / "parquet" / "out" / "_spark_metadata").iterdir()):
         if log.name.startswith("."):
             continue
         for line in log.read_text().splitlines()[1:]:

@@ -116,13 +116,14 @@ def public_functions(module: Module) -> Iterable[ast.FunctionDef | ast.AsyncFunc
 def unexplained_arguments(modules: Iterable[Module]) -> list[str]:
     """Public functions of three parameters or more without ``Args``, or without ``Raises`` though they raise.
 
-    Each parameter is named there.
+    Each parameter is named there. Commands are left to :func:`unexplained_options`: only click calls them, and their
+    docstring is their help.
     """
     broken = []
     for module in modules:
         for function in public_functions(module):
             names = _parameters(function)
-            if len(names) < MANY:
+            if len(names) < MANY or _is_command(function):
                 continue
             text = ast.get_docstring(function) or ""
             arguments = text.partition("Args:")[2].partition("Raises:")[0].partition("Returns:")[0]
@@ -134,6 +135,39 @@ def unexplained_arguments(modules: Iterable[Module]) -> list[str]:
             if _raises(function.body) and "Raises:" not in text:
                 broken.append(f"{module.place}:{function.lineno} {function.name} has no Raises")
     return broken
+
+
+def unexplained_options(modules: Iterable[Module]) -> list[str]:
+    """Options without ``help``, and commands whose help does not speak of each argument."""
+    broken = []
+    for module in modules:
+        for name, call in module.calls:
+            if name == "click.option" and not any(keyword.arg == "help" for keyword in call.keywords):
+                broken.append(f"{module.place}:{call.lineno} {ast.unparse(call.args[0])} has no help")
+        for function in functions(module):
+            if _is_command(function):
+                text = ast.get_docstring(function) or ""
+                missing = [name for name in _shown_arguments(function) if not re.search(rf"\b{name}\b", text)]
+                broken += [f"{module.place}:{function.lineno} {function.name} does not explain {n}" for n in missing]
+    return broken
+
+
+def _is_command(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether it is a command or a group of commands of click's."""
+    return any(
+        isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr in {"command", "group"}
+        for each in function.decorator_list
+    )
+
+
+def _shown_arguments(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterable[str]:
+    """Names of a command's arguments as its usage line has them."""
+    for each in function.decorator_list:
+        if isinstance(each, ast.Call) and ast.unparse(each.func) == "click.argument":
+            named = {
+                keyword.arg: ast.literal_eval(keyword.value) for keyword in each.keywords if keyword.arg == "metavar"
+            }
+            yield from re.findall(r"[A-Z:]+", named.get("metavar", ast.literal_eval(each.args[0]).upper()))
 
 
 def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:

@@ -171,6 +171,13 @@ class ClusterLine(Line):
     ) -> "asyncio.Future[list[Reply]]":
         """As for one server; commands to one node keep their order.
 
+        Args:
+            commands: each names a key. They may belong to several nodes: where one node's connection breaks, what the
+                others did is not known to the caller either.
+            timeout: seconds for each time that a node is asked; None is the line's own.
+            only_if: asked right before a node's share is written, and again for what is sent once more after a
+                redirection.
+
         Raises:
             UsageError: a command names no key.
         """

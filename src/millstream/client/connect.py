@@ -129,7 +129,7 @@ def _options_of(url: str) -> Iterator[None]:
     """What redis-py says of options behind the URL's question mark, as an error that names the URL.
 
     Raises:
-        ConfigError: it does not know one, or its value is none.
+        ConfigError: it does not know one of them, or a value is invalid.
     """
     try:
         yield

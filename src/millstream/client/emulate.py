@@ -67,6 +67,14 @@ def delay(group: str, *, deliveries: int, delay_ms: int, min_idle_ms: int, owner
     """Makes entries claimable after ``delay_ms``, at most ``min_idle_ms`` away.
 
     IDLE, not TIME, so that the clocks of worker and server need not agree.
+
+    Args:
+        group: whose pending list has them.
+        deliveries: the count to store with them.
+        delay_ms: from now until somebody may claim them; 0 is at once. More than ``min_idle_ms`` is only that, since
+            no idle time is below zero.
+        min_idle_ms: from which idle time on the group's consumers claim an entry.
+        owner: the consumer that holds them meanwhile.
     """
     idle = min(max(min_idle_ms - delay_ms, 0), min_idle_ms)
     return Move("XCLAIM", group, owner, 0, tail=("IDLE", idle, "RETRYCOUNT", deliveries, "JUSTID"))
@@ -78,5 +86,11 @@ def renew(group: str, consumer: str) -> Move:
 
 
 def recount(group: str, consumer: str, deliveries: int) -> Move:
-    """Sets the delivery count of entries this consumer holds, and renews them."""
+    """Sets the delivery count of entries this consumer holds, and renews them.
+
+    Args:
+        group: whose pending list has them.
+        consumer: who holds them, and goes on holding them: the claim is from itself.
+        deliveries: the count to store.
+    """
     return Move("XCLAIM", group, consumer, 0, tail=("RETRYCOUNT", deliveries, "JUSTID"))

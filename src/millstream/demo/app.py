@@ -70,7 +70,13 @@ async def watch(flight: Flight, msg: Message) -> None:
 
 
 async def alert(flight: Flight, msg: Message, kind: str) -> None:
-    """Add to the stream of alerts; ``of`` names the event it is about, so a second alert for it shows."""
+    """Add to the stream of alerts; ``of`` names the event it is about, so a second alert for it shows.
+
+    Args:
+        flight: whom it concerns.
+        msg: the event's entry.
+        kind: ``cancelled`` or ``late``.
+    """
     fields = {
         "of": msg.id,
         "kind": kind,

@@ -79,7 +79,7 @@ def run(settings: DemoSettings, console: Console) -> Result:
     settings.prepare()
     clock = Stopwatch()
     with ExitStack() as stack:
-        stack.enter_context(_signals_as_interrupt())
+        stack.enter_context(signals_as_interrupt())
         processes = Processes(settings)
         stack.callback(processes.stop)
         client = stack.enter_context(contextlib.closing(sync_client(processes.start_server())))
@@ -168,7 +168,7 @@ def server_name(client: "redis.Redis") -> str:
 
 
 @contextmanager
-def _signals_as_interrupt() -> Iterator[None]:
+def signals_as_interrupt() -> Iterator[None]:
     """SIGTERM and SIGHUP end the run as Ctrl-C does: in order, leaving no process behind.
 
     Only the first one counts: a second would interrupt the ending itself. What our parent told us to ignore (a shell

@@ -196,7 +196,7 @@ def to_file(
         tell: as for :func:`move`.
 
     Raises:
-        MigrationError: it cannot go on, or the file is not what it should be; then there is none.
+        MigrationError: it cannot go on, or the file is not what it should be; then no file is left under that name.
     """
     keys, report = find_streams(source, choices)
     lengths = [reply if isinstance(reply, int) else 0 for reply in source.ask([("XLEN", key) for key in keys])]

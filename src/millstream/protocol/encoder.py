@@ -86,6 +86,7 @@ def weight(value: Reply) -> int:
 
 
 def _weight_of(items: Sequence[Reply]) -> int:
+    """The sum of :func:`weight` without a call for each string and number, of which there may be a million."""
     total = 0
     for item in items:
         if type(item) is bytes:
@@ -101,6 +102,7 @@ def error_line(text: str) -> bytes:
 
 
 def _bytes(out: list[Buffer], value: bytes, resp: int) -> None:  # noqa: ARG001 - all writers share one signature
+    # A large one goes out as the object it is: to format it would copy it for each client that asks
     if len(value) <= _JOIN_MAX:
         out.append(b"$%d\r\n%b\r\n" % (len(value), value))
     else:
@@ -111,6 +113,7 @@ def _none(out: list[Buffer], value: None, resp: int) -> None:  # noqa: ARG001 - 
     out.append(_NULL2 if resp == 2 else _NULL3)
 
 
+# RESP2 has two nulls, of strings and of lists, and clients tell them apart; RESP3 has one
 def _nil_array(out: list[Buffer], value: NilArray, resp: int) -> None:  # noqa: ARG001 - all writers share one signature
     out.append(_NULL_ARRAY2 if resp == 2 else _NULL3)
 
@@ -141,6 +144,10 @@ def _raw(out: list[Buffer], value: Raw, resp: int) -> None:  # noqa: ARG001 - al
 
 
 def _items(out: list[Buffer], items: Sequence[Reply], resp: int) -> None:
+    """The members of a list, a set, a push or of one pair, without what goes before them.
+
+    The two most frequent types are written here: a call for each would cost more than what it writes.
+    """
     for item in items:
         kind = type(item)
         if kind is bytes and len(item) <= _JOIN_MAX:  # type: ignore[arg-type] # exact type is known
@@ -163,6 +170,7 @@ def _map(out: list[Buffer], value: Map, resp: int) -> None:
         _items(out, pair, resp)
 
 
+# Several replies to one command (SUBSCRIBE of several channels) stand one after the other, with nothing around them
 def _many(out: list[Buffer], value: Many, resp: int) -> None:
     _items(out, value.values, resp)
 

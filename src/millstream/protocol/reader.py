@@ -98,11 +98,14 @@ class CommandReader:
         Raises:
             QueryBufferError: more is waiting than the peer may have.
         """
+        # Only between commands and in order: what is ready is older than these bytes. Before AUTH the small limits
+        # hold, which only the slow way knows
         if self.trusted and not self._buffer and not self._left and not self._ready:
             data = self._read_fast(data)
         if data:
             self._tried = False
             self._buffer += data
+            # Here and not where words are read: a peer that never ends its command must find its bound too
             bound = limits.QUERY_BUFFER_MAX if self.trusted else limits.QUERY_BUFFER_MAX_UNAUTHENTICATED
             if self.buffered > bound:
                 raise QueryBufferError("query buffer limit reached")
@@ -185,12 +188,14 @@ class CommandReader:
         return found
 
     def _take_line(self, length: int, skip: int) -> bytes:
+        """The line at the head of the buffer, taken out of it together with the bytes of its end."""
         line = bytes(self._buffer[:length])
         del self._buffer[: length + skip]
         self._scanned = 0
         return line
 
     def _read_inline(self) -> list[bytes] | None:
+        """Words of a line that a person typed; None until it is whole, and no words for a blank one, as in Redis."""
         end = self._line_end(b"\n", "too big inline request")
         if end < 0:
             return None
@@ -213,6 +218,10 @@ class CommandReader:
         return int(line[1:])
 
     def _read_count(self) -> bool:
+        """Begin a command: how many words it has; False until that is here.
+
+        A count of zero or less is a command without words, which Redis passes over without a reply.
+        """
         count = self._read_header(_STAR, "too big mbulk count string", "invalid multibulk length")
         if count is None:
             return False
@@ -224,6 +233,10 @@ class CommandReader:
         return True
 
     def _read_length(self) -> bool:
+        """Begin a word: how long it is; False until that is here.
+
+        The limit is checked on the header, before a byte of the word: nobody can have memory held by announcing it.
+        """
         length = self._read_header(_DOLLAR, "too big bulk count string", "invalid bulk length")
         if length is None:
             return False
@@ -254,6 +267,7 @@ class CommandReader:
         return words
 
     def _take_word(self, length: int) -> bytes:
+        """The word at the head of the buffer, without its line end, which Redis does not look at either."""
         if length < _LARGE_WORD:
             word = bytes(self._buffer[:length])
         else:

@@ -127,6 +127,8 @@ class Server:
         self.loop = asyncio.get_running_loop()
         self.stopping = asyncio.Event()
         config = self.settings.config()
+        # The order is: what can be refused at once, then the addresses, then the recovery, which may take minutes, and
+        # only then clients. A server that cannot be had at its address has not touched the data either
         if self.settings.aclfile is not None:
             aclfile.load(Accounts(), self.settings.aclfile)  # tells what is wrong before a long recovery
         try:
@@ -137,12 +139,13 @@ class Server:
             if self.settings.aclfile is not None:
                 aclfile.load(self.node.accounts, self.settings.aclfile)
             await self._listen()
-        except BaseException:
+        except BaseException:  # Ctrl-C during a recovery too: the lock of the data directory must not stay
             await self._close_listeners()
             await self._close_storage()
             raise
 
     def _open(self, config: "Config") -> Node:
+        """Recover the data directory, if there is one, and make what looks after its log."""
         directory = self.settings.directory
         if directory is None:
             return Node(config)
@@ -181,6 +184,7 @@ class Server:
     def _add_listener(
         self, sockets: list[socket.socket], context: ssl.SSLContext | None = None, *, is_unix: bool = False
     ) -> None:
+        """Keep sockets that are bound; they answer nobody before :meth:`_listen`."""
         factory = functools.partial(Connection, self, is_unix=is_unix)
         served = None if context is None else self.settings.tls
         self._listeners.append(Listener(sockets, factory, self._count_refused, served, context))
@@ -189,6 +193,7 @@ class Server:
         self.facts.rejected_connections += 1
 
     async def _listen(self) -> None:
+        """Let clients in, and say in the data directory where: others find it by the lock file and attach."""
         self.node.config.values["port"] = self.facts.tcp_port
         self.node.config.values["tls-port"] = self.tls_port
         self._describe()
@@ -228,6 +233,7 @@ class Server:
         return read_machine()
 
     def _read_log(self) -> LogFacts:
+        """What INFO shows of the log; with nothing to keep, the last save is the start."""
         committer, guard, rewriter = self.committer, self.disk_guard, self._rewriter
         if self._log is None or committer is None or self.report is None or guard is None or rewriter is None:
             return LogFacts(last_save=self.facts.started // 1000)
@@ -268,6 +274,8 @@ class Server:
 
     async def stop(self) -> None:
         """Accept nothing more, bring everything to the disk, send the replies that were waiting for that, and close."""
+        # Connections finish before the log closes, since what they still run is logged; their replies go after it,
+        # since each waits for its place on the disk
         self.stopping.set()
         await self._close_listeners()
         if self._timer is not None:
@@ -319,6 +327,7 @@ class Server:
         if self.failure is None:
             self.failure = error
             log.critical("stopping: %s", error)
+        # Not closed in order: a reply that waits for the disk would say what is not there
         for connection in self.open_connections:
             connection.abort()
         self.stopping.set()
@@ -392,6 +401,7 @@ class Server:
     # ------------------------------------------------------------------ time
 
     def _schedule_tick(self) -> None:
+        """Have the node looked after when it next has something due: one timer for all waits and expirations."""
         now = self.clock.now()
         due = self.node.next_deadline(now)
         if due is None or (self._timer is not None and self._timer_at <= due):
@@ -402,6 +412,7 @@ class Server:
         self._timer = self.loop.call_later(max(due - now.mono, 0) / 1000, self._tick)
 
     def _tick(self) -> None:
+        """Do what is due. A defect there is logged and tried again later: it must not end every client's server."""
         self._timer = None
         try:
             self.node.tick(self.clock.now())
@@ -423,6 +434,7 @@ class Server:
         self._slow[connection] = None
 
     def _look_at_slow(self) -> None:
+        """Ask again those above the soft limit of output: only the passing of time cuts them, so no event does."""
         for connection in list(self._slow):
             connection.check_output()
             if connection.slow_since is None:

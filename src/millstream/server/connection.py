@@ -312,6 +312,7 @@ class Connection(asyncio.Protocol):
         self._relieved()
 
     def _write(self, buffers: "list[Buffer]") -> None:
+        """Hand replies to the transport, unless many bytes would pass the hard limit: those are never held."""
         if self._closed:
             return
         size = sum(map(len, buffers))

@@ -49,7 +49,8 @@ class App(Registering, Publishing):
             :mod:`millstream.worker.registry.watchdog`).
 
     Raises:
-        ConfigError: a middleware is none, or ``blocked_after`` is no time.
+        ConfigError: a middleware is neither an instance of ``Middleware`` nor a function, or ``blocked_after`` is no
+            time.
     """
 
     def __init__(

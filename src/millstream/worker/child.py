@@ -73,7 +73,7 @@ def find_app(target: str, folder: str | None = None) -> App:
         folder: searched first; the working directory unless given.
 
     Raises:
-        ConfigError: there is none; the text says which part of the name is wrong.
+        ConfigError: there is no such app; the text says which part of the name is wrong.
     """
     module_name, colon, attribute = target.removesuffix("()").partition(":")
     if not colon or not module_name or not attribute or not module_name.replace(".", "_").isidentifier():

@@ -63,7 +63,7 @@ class Publishing:
         middlewares: around every publish, the first outermost.
 
     Raises:
-        ConfigError: a middleware is none.
+        ConfigError: a middleware is neither an instance of ``Middleware`` nor a function.
     """
 
     def __init__(self, url: str | None, middlewares: Iterable[Middleware | Callable[..., Awaitable[Any]]]) -> None:

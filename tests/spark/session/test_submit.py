@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from millstream.spark.sessions.local import java_options
 from support.servers import ServerProcess
 from support.streams import fill
 
@@ -73,13 +74,15 @@ def submitted(folder: Path, package: Path, *words: str) -> "subprocess.Completed
     given |= {
         "PYSPARK_PYTHON": python,
         "PYSPARK_DRIVER_PYTHON": python,
-        "SPARK_HOME": str(installed / "pyspark"),
+        "SPARK_HOME": str((installed / "pyspark").resolve()),  # the archive of Java's classes is for this very path
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYTHONPATH": f"{installed}{os.pathsep}{package}",  # as docs/spark/how-to.md says
     }
+    given |= {name: os.environ[name] for name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS")}
     settings = ("--master", "local[1]", "--conf", "spark.ui.enabled=false", "--conf", "spark.log.level=ERROR")
+    settings += ("--driver-java-options", java_options(quick=True))
     return subprocess.run(
-        [str(installed / "pyspark" / "bin" / "spark-submit"), *settings, "--py-files", str(package), "job.py", *words],
+        [given["SPARK_HOME"] + "/bin/spark-submit", *settings, "--py-files", str(package), "job.py", *words],
         cwd=folder,
         env=given,
         capture_output=True,

@@ -23,7 +23,13 @@ class DataDirectory(click.Path):
     """A path. The URL of a server is refused, since click would take it for the name of a directory."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """See click."""
+        """The path that click made of the word.
+
+        Args:
+            value: the word of the command line.
+            param: for the message where it is refused.
+            ctx: the same.
+        """
         if "://" in str(value):
             self.fail(
                 f"{value!r} is a URL, and this reads files: name the data directory, on the machine where it is. "
@@ -230,7 +236,15 @@ def _loss_sentence(losses: "DataLoss | None") -> str:
 @click.option("--key", metavar="PATTERN", help="Only changes of keys that match, as KEYS: * ? [a-z] [^a] \\*.")
 @click.option("--stream", "--streams", "streams", is_flag=True, help="Only changes of streams, groups and consumers.")
 @click.option("--past-damage", is_flag=True, help="Go on behind damage with what is whole there.")
-@click.option("-o", "--format", "form", type=click.Choice(["text", "jsonl"]), default="text", show_default=True)
+@click.option(
+    "-o",
+    "--format",
+    "form",
+    type=click.Choice(["text", "jsonl"]),
+    default="text",
+    show_default=True,
+    help="For people, or a JSON object for each record.",
+)
 def dump(  # noqa: PLR0917 - click passes every option by name
     directory: Path, start: str | None, end: str | None, key: str | None, streams: bool, past_damage: bool, form: str
 ) -> None:

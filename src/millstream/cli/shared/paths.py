@@ -15,7 +15,13 @@ class LocalPath(click.ParamType[Path]):
     name = "path"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """See click."""
+        """The path that the word names, or click's error where it is a URL of another kind.
+
+        Args:
+            value: the word of the command line.
+            param: for the message where it is refused.
+            ctx: the same.
+        """
         try:
             found = local_path(value)
         except ConfigError as problem:

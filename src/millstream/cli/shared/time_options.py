@@ -18,7 +18,7 @@ def span(option: str, word: str, bare: str | None = None) -> int:
         bare: unit of a number without one; None refuses such a number.
 
     Raises:
-        UsageError: it is none.
+        UsageError: the word is no length of time.
     """
     try:
         return times.span(word, bare)
@@ -35,7 +35,7 @@ def instant(option: str, word: str | None, *, fixed: bool = False) -> int | None
         fixed: refuse what is another time when the same command is run again.
 
     Raises:
-        UsageError: it is none.
+        UsageError: the word is no time, or one that moves where it must not.
     """
     if word is None:
         return None

@@ -73,12 +73,12 @@ def archive(  # noqa: PLR0917 - click passes every option by name
 ) -> None:
     """Move streams to Parquet files, and trim them of what is archived and no group still needs.
 
-    URL is a server's (redis://, rediss://, unix://). Entries are archived as they are: both halves of the id, every
-    field in its order, bytes as stored. A file holds one stream and one hour; small ones are merged. Only when the
-    archive has them on disk are entries removed from the stream, and only those that every consumer group has read and
-    acknowledged: the oldest pending entry of any group, or the last one it read, is the limit. A group that has read
-    nothing holds everything. Readers without a group (XREAD, most Spark queries) cannot be seen: give them time with
-    --keep.
+    URL is a server's (redis://, rediss://, unix://), STREAMS are keys there. Entries are archived as they are: both
+    halves of the id, every field in its order, bytes as stored. A file holds one stream and one hour; small ones are
+    merged. Only when the archive has them on disk are entries removed from the stream, and only those that every
+    consumer group has read and acknowledged: the oldest pending entry of any group, or the last one it read, is the
+    limit. A group that has read nothing holds everything. Readers without a group (XREAD, most Spark queries) cannot be
+    seen: give them time with --keep.
 
     Kill it at any moment and run it again: no entry is lost, none is archived twice. One job an archive.
 

@@ -33,7 +33,7 @@ def recover(  # noqa: PLR0917 - click passes every option by name
     url: str | None,
     form: str,
 ) -> None:
-    """Settle entries that have been pending for too long: what crashed workers left.
+    """Settle entries of STREAM that have been pending for too long: what crashed workers left.
 
     Every entry of GROUP that has been idle for --min-idle is claimed and then acknowledged, released (to whoever
     claims it next) or put into <stream>:dead, where `millstream dead` finds it. Decide for all of them with

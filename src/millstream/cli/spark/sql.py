@@ -26,7 +26,7 @@ def sql(query: str, url: str | None, stream: str | None, stream_pattern: str | N
       dead        stream, id, group, consumer, deliveries, reason, error, traceback, published, died, returned,
                   fields, letter_stream, letter_id
 
-    Reading changes nothing on the server. The SQL is Spark's, which needs Java and takes some seconds to start. A
+    Reading changes nothing on the server. QUERY is Spark's SQL, which needs Java and takes some seconds to start. A
     large answer is held in memory before it is shown: give it a LIMIT. `group` is a word of SQL, so write it in
     backquotes.
 

@@ -25,76 +25,6 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 _WIDE = {"max_content_width": 110}
 
-HELP = """Dead letters: entries that workers gave up on.
-
-They are in <stream>:dead, or where a subscriber's dead= says, each with its error, traceback and times. STREAM is the
-stream or its dead-letter stream; --key names one that has another name. ID is the letter's own id, as `ls` shows it.
-
-\b
-Examples:
-  millstream dead ls                                       which dead-letter streams there are
-  millstream dead ls orders --since 1h                     what died in the last hour
-  millstream dead show orders 1763721600000-0              all of one, with traceback and payload
-  millstream dead retry orders 1763721600000-0             put one back
-  millstream dead retry orders --error timeout --rate 20   put back many, at most 20 a second
-  millstream dead rm orders --until 30d --yes              forget what died more than thirty days ago
-  millstream dead export orders > dead.jsonl               everything, one JSON object a line
-
-Exit code: 0 done, 1 some or all of it could not be done, 2 the command line is invalid, 130 interrupted.
-"""
-
-LS = """List the letters of one dead-letter stream, oldest first; without STREAM, the dead-letter streams themselves.
-
-\b
-Examples:
-  millstream dead ls
-  millstream dead ls orders --reason overdue
-  millstream dead ls orders --error KeyError -o jsonl | jq .id
-"""
-
-SHOW = """Show one letter whole: fields, error, traceback, times, and its earlier deaths.
-
-\b
-Example:
-  millstream dead show orders 1763721600000-0
-"""
-
-RETRY = """Put entries back on the streams they came from, and remove their letters.
-
-Both happen in one transaction that looks first, so a letter is put back once, whoever else tries. The entry's fields
-are unchanged; its history goes with it (in a field _dead.history, which our workers take off before the handler) and
-is in the letter again if it dies again. It is a new entry at the stream's end, for the group that gave up: workers of
-other groups acknowledge it and run nothing. With --all-groups every group runs it. Readers that are none of our
-workers, Spark or your own programs, get it either way.
-
-Name letters by ID, or choose them by options, or say --all: then it asks first.
-
-\b
-Examples:
-  millstream dead retry orders 1763721600000-0
-  millstream dead retry orders --reason error --since 2026-03-01T12:00:00 --yes
-  millstream dead retry orders --all --rate 10
-"""
-
-RM = """Delete letters for good. It asks first; `millstream dead export` keeps a copy.
-
-\b
-Examples:
-  millstream dead rm orders 1763721600000-0
-  millstream dead rm orders --reason invalid
-"""
-
-EXPORT = """Write letters as JSON lines, with everything in them.
-
-Each line has the fields as they are (a list of [name, value], what is not UTF-8 as {"base64": ...}), the error, the
-traceback, the times in milliseconds since 1970 and the earlier deaths.
-
-\b
-Examples:
-  millstream dead export orders > dead.jsonl
-  millstream dead export orders --since 1d --to dead.jsonl
-"""
-
 _LIST = (
     Column("id"),
     Column("died_ms", "time", "died", rank=5),
@@ -168,19 +98,43 @@ def _choice(command: Command) -> Command:
     return command
 
 
-@click.group(help=HELP, context_settings=_WIDE)
+@click.group(context_settings=_WIDE)
 def dead() -> None:
-    """See ``HELP``."""
+    """Dead letters: entries that workers gave up on.
+
+    They are in <stream>:dead, or where a subscriber's dead= says, each with its error, traceback and times. STREAM is
+    the stream or its dead-letter stream; --key names one that has another name. ID is the letter's own id, as `ls`
+    shows it.
+
+    \b
+    Examples:
+      millstream dead ls                                       which dead-letter streams there are
+      millstream dead ls orders --since 1h                     what died in the last hour
+      millstream dead show orders 1763721600000-0              all of one, with traceback and payload
+      millstream dead retry orders 1763721600000-0             put one back
+      millstream dead retry orders --error timeout --rate 20   put back many, at most 20 a second
+      millstream dead rm orders --until 30d --yes              forget what died more than thirty days ago
+      millstream dead export orders > dead.jsonl               everything, one JSON object a line
+
+    Exit code: 0 done, 1 some or all of it could not be done, 2 the command line is invalid, 130 interrupted.
+    """
 
 
-@dead.command(help=LS, context_settings=_WIDE)
+@dead.command(context_settings=_WIDE)
 @click.argument("stream", required=False)
 @_choice
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Most letters shown.")
 @_where
 @output_option
 def ls(stream: str | None, limit: int, url: str | None, key: str | None, form: str, **chosen: str | None) -> None:
-    """See ``LS``."""
+    """List the letters of one dead-letter stream, oldest first; without STREAM, the dead-letter streams themselves.
+
+    \b
+    Examples:
+      millstream dead ls
+      millstream dead ls orders --reason overdue
+      millstream dead ls orders --error KeyError -o jsonl | jq .id
+    """
     with exits("millstream dead ls"):
         output = Output(form)
         if stream is None and key is None:
@@ -194,13 +148,20 @@ def ls(stream: str | None, limit: int, url: str | None, key: str | None, form: s
             output.say(f"There are more; --limit {limit * 10} shows more of them.")
 
 
-@dead.command(help=SHOW, context_settings=_WIDE)
+@dead.command(context_settings=_WIDE)
 @click.argument("stream")
 @click.argument("id", metavar="ID")
 @_where
 @output_option
 def show(stream: str, id: str, url: str | None, key: str | None, form: str) -> None:  # noqa: A002 - click's argument
-    """See ``SHOW``."""
+    """Show one letter whole: fields, error, traceback, times, and its earlier deaths.
+
+    STREAM is the stream or its dead-letter stream, ID the letter's own id, as `ls` shows it.
+
+    \b
+    Example:
+      millstream dead show orders 1763721600000-0
+    """
     with exits("millstream dead show"):
         place = _place(url, stream, key)
         found, _ = ask(url, lambda line: _admin(line, place).find([id]))
@@ -212,7 +173,7 @@ def show(stream: str, id: str, url: str | None, key: str | None, form: str) -> N
             output.say(f"{id} in {place} is {why}")
 
 
-@dead.command(help=RETRY, context_settings=_WIDE)
+@dead.command(context_settings=_WIDE)
 @click.argument("stream")
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @_choice
@@ -234,7 +195,23 @@ def retry(  # noqa: PLR0917 - click passes every option by name
     form: str,
     **chosen: str | None,
 ) -> None:
-    """See ``RETRY``."""
+    """Put entries back on the streams they came from, and remove their letters.
+
+    Both happen in one transaction that looks first, so a letter is put back once, whoever else tries. The entry's
+    fields are unchanged; its history goes with it (in a field _dead.history, which our workers take off before the
+    handler) and is in the letter again if it dies again. It is a new entry at the stream's end, for the group that gave
+    up: workers of other groups acknowledge it and run nothing. With --all-groups every group runs it. Readers that are
+    none of our workers, Spark or your own programs, get it either way.
+
+    STREAM is the stream or its dead-letter stream. Name letters by ID, or choose them by options, or say --all: then it
+    asks first.
+
+    \b
+    Examples:
+      millstream dead retry orders 1763721600000-0
+      millstream dead retry orders --reason error --since 2026-03-01T12:00:00 --yes
+      millstream dead retry orders --all --rate 10
+    """
     with exits("millstream dead retry"):
         output = Output(form)
         choice, place = _chosen(chosen), _place(url, stream, key)
@@ -256,7 +233,7 @@ def retry(  # noqa: PLR0917 - click passes every option by name
     sys.exit(0 if not outcome.refused and not (ids and outcome.gone) else FAILED)
 
 
-@dead.command(help=RM, context_settings=_WIDE)
+@dead.command(context_settings=_WIDE)
 @click.argument("stream")
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @_choice
@@ -274,7 +251,15 @@ def rm(  # noqa: PLR0917 - as above
     form: str,
     **chosen: str | None,
 ) -> None:
-    """See ``RM``."""
+    """Delete letters for good. It asks first; `millstream dead export` keeps a copy.
+
+    STREAM is the stream or its dead-letter stream. Name letters by ID, or choose them by options, or say --all.
+
+    \b
+    Examples:
+      millstream dead rm orders 1763721600000-0
+      millstream dead rm orders --reason invalid
+    """
     with exits("millstream dead rm"):
         choice, place = _chosen(chosen), _place(url, stream, key)
         wanted, _ = _wanted(url, place, ids, choice, everything)
@@ -286,13 +271,22 @@ def rm(  # noqa: PLR0917 - as above
     sys.exit(0 if removed == len(wanted) or not ids else FAILED)
 
 
-@dead.command(help=EXPORT, context_settings=_WIDE)
+@dead.command(context_settings=_WIDE)
 @click.argument("stream")
 @_choice
 @click.option("--to", "file", type=click.Path(path_type=Path), help="A new file; standard output unless given.")
 @_where
 def export(stream: str, file: Path | None, url: str | None, key: str | None, **chosen: str | None) -> None:
-    """See ``EXPORT``."""
+    """Write the letters of STREAM, or of a dead-letter stream, as JSON lines, with everything in them.
+
+    Each line has the fields as they are (a list of [name, value], what is not UTF-8 as {"base64": ...}), the error, the
+    traceback, the times in milliseconds since 1970 and the earlier deaths.
+
+    \b
+    Examples:
+      millstream dead export orders > dead.jsonl
+      millstream dead export orders --since 1d --to dead.jsonl
+    """
     with exits("millstream dead export"):
         choice, place = _chosen(chosen), _place(url, stream, key)
         if file is None:
@@ -316,12 +310,14 @@ def _place(url: str | None, stream: str, key: str | None) -> str:
 
 
 def _admin(line: "Line", place: str) -> "DeadLetterAdmin":
+    """What reads and changes one dead-letter stream, on the node of a cluster that has it."""
     from millstream.worker.dead_letter_admin import DeadLetterAdmin  # noqa: PLC0415 - as above
 
     return DeadLetterAdmin(line.near(place), place)
 
 
 def _chosen(options: dict[str, str | None]) -> "LetterFilter":
+    """The options of :func:`_choice` as one filter; without any it fits every letter."""
     from millstream.worker.dead_letter_admin import LetterFilter  # noqa: PLC0415 - as above
 
     since, until = (instant(f"--{name}", options.get(name)) for name in ("since", "until"))
@@ -329,6 +325,7 @@ def _chosen(options: dict[str, str | None]) -> "LetterFilter":
 
 
 async def _overview(line: "Line") -> "list[DeadLetterStream]":
+    """Which dead-letter streams there are, on all nodes of a cluster."""
     from millstream.worker.dead_letter_admin import dead_letter_streams  # noqa: PLC0415 - as above
 
     return await dead_letter_streams(line)
@@ -340,10 +337,12 @@ def _streams(places: "list[DeadLetterStream]") -> Table:
 
 
 def _time(entry: str) -> int:
+    """Milliseconds since 1970 of a letter: its own id's, which is when it was written."""
     return int(entry.partition("-")[0])
 
 
 async def _letters(line: "Line", place: str, choice: "LetterFilter", limit: int | None = None) -> "list[StoredLetter]":
+    """The letters that are chosen, oldest first, at most ``limit``; reading ends there, however many there are."""
     found: list[StoredLetter] = []
     async with aclosing(_admin(line, place).letters(choice)) as letters:
         async for one in letters:
@@ -360,7 +359,7 @@ def _wanted(
     if ids and (everything or not choice.everything):
         raise UsageError("name letters by ID or choose them by options, not both")
     if ids:
-        return list(dict.fromkeys(ids)), []
+        return list(dict.fromkeys(ids)), []  # each once: a letter named twice is put back once
     if choice.everything and not everything:
         raise UsageError("which letters? give their IDs, options such as --reason, or --all")
     letters = ask(url, lambda line: _letters(line, place, choice))
@@ -383,11 +382,13 @@ def _question(wanted: "list[StoredLetter]", place: str, all_groups: bool) -> str
 
 
 def _agree(command: str, question: str, count: int, yes: bool) -> None:
+    """Ask before letters change; nothing is asked where nothing would change."""
     if count and not yes:
         confirm(question, command)
 
 
 def _row(one: "StoredLetter") -> tuple[object, ...]:
+    """A letter in the list: the error's first line, since the rest is what ``show`` is for."""
     letter = one.letter
     if letter is None:
         return (one.id, _time(one.id), None, None, None, None, None, "not a dead letter")
@@ -408,7 +409,7 @@ def _no_letter(one: "StoredLetter") -> str | None:
 
 
 def _whole(one: "StoredLetter") -> dict[str, object]:
-    """Everything in a letter; of an entry that is none, its fields."""
+    """Everything in a letter; of an entry that is no dead letter, its fields."""
     letter = one.letter
     flat = one.flat if letter is None else letter.fields
     whole: dict[str, object] = dict.fromkeys(_FACTS)
@@ -451,6 +452,7 @@ def _show(output: Output, whole: dict[str, object]) -> None:
 
 
 async def _export(line: "Line", place: str, choice: "LetterFilter", out: IO[str]) -> int:
+    """Write letters as they are read, so that memory does not grow with the stream; how many there were."""
     count = 0
     names = (*_FACTS, "fields", "history")
     output = Output("jsonl", out)
@@ -463,6 +465,7 @@ async def _export(line: "Line", place: str, choice: "LetterFilter", out: IO[str]
 
 
 def _report(output: Output, outcome: "PutBackOutcome", all_groups: bool) -> None:
+    """What became of each letter. A stream without the group is a note and no failure: what waits there is not lost."""
     facts: dict[str, object] = {
         "returned": len(outcome.returned),
         "gone": len(outcome.gone),

@@ -17,7 +17,7 @@ def readable(pairs: Sequence[Sequence[bytes]]) -> tuple[dict[str, str], object]:
     """Headers and payload of an entry in FastStream's envelope; no headers and None for any other.
 
     Args:
-        pairs: names and values of its fields. The payload is what its JSON says, or the bytes where it is none.
+        pairs: names and values of its fields. The payload is what its JSON says, or the bytes where it is not JSON.
     """
     from millstream.worker.handlers import envelope  # noqa: PLC0415 - help does not need it
 

@@ -13,33 +13,8 @@ from millstream.cli.shared.time_options import span
 from millstream.client.url import check_remote
 from millstream.errors import ConfigError, UsageError
 
-HELP = """Run the subscribers and the pipelines of an app.
 
-MODULE:APP names an App in a module of the working directory or the Python path: orders:app is `app` in orders.py, and
-orders:make_app() what `make_app` returns.
-
-\b
-    # orders.py
-    from millstream import App, StreamSub
-    app = App()
-\b
-    @app.subscriber(StreamSub("orders", group="billing", min_idle_time=10_000))
-    async def bill(order: dict) -> None:
-        print(order)
-\b
-    $ millstream run orders:app --workers 4
-
-Functions under @app.pipeline run on Spark, all in one process beside the workers (docs/spark/how-to.md); needs Java and
-millstream[spark].
-
-A worker that crashes is started again; what it had in hand, the others claim after min_idle_time. SIGTERM or Ctrl-C
-lets running handlers finish, hands back the rest at once and exits with 0. SIGTERMs within two seconds are one; a
-later one, or a Ctrl-C after the first signal, kills. Exit codes: 69 the
-server cannot be reached, 78 there is no such app or it is set up wrongly, 1 anything else that went wrong.
-"""
-
-
-@click.command(help=HELP, context_settings={"max_content_width": 100})
+@click.command(context_settings={"max_content_width": 100})
 @click.argument("target", metavar="MODULE:APP")
 @click.option(
     "--url",
@@ -95,13 +70,35 @@ def run(  # noqa: PLR0917 - click passes every option by name
     master: str | None,
     conf: tuple[str, ...],
 ) -> None:
-    """Run an app in worker processes; see ``HELP``."""
-    from millstream.worker.process.supervisor import Supervisor  # noqa: PLC0415 - help must not load asyncio
+    """Run the subscribers and the pipelines of an app.
 
+    MODULE:APP names an App in a module of the working directory or the Python path: orders:app is `app` in orders.py,
+    and orders:make_app() what `make_app` returns.
+
+    \b
+        # orders.py
+        from millstream import App, StreamSub
+        app = App()
+    \b
+        @app.subscriber(StreamSub("orders", group="billing", min_idle_time=10_000))
+        async def bill(order: dict) -> None:
+            print(order)
+    \b
+        $ millstream run orders:app --workers 4
+
+    Functions under @app.pipeline run on Spark, all in one process beside the workers (docs/spark/how-to.md); needs Java
+    and millstream[spark].
+
+    A worker that crashes is started again; what it had in hand, the others claim after min_idle_time. SIGTERM or Ctrl-C
+    lets running handlers finish, hands back the rest at once and exits with 0. SIGTERMs within two seconds are one; a
+    later one, or a Ctrl-C after the first signal, kills. Exit codes: 69 the
+    server cannot be reached, 78 there is no such app or it is set up wrongly, 1 anything else that went wrong.
+    """
     try:
         seconds = None if grace is None else span("--grace", grace, "s") / 1000
     except UsageError as error:
         raise click.UsageError(str(error)) from None
+    # Workers are processes of their own, so what they are to know goes by their environment
     environment = dict(os.environ)
     environment["MILLSTREAM_SPARK"] = json.dumps(_confs(master, conf))
     environment["MILLSTREAM_LOG_LEVEL"] = log_level
@@ -115,11 +112,14 @@ def run(  # noqa: PLR0917 - click passes every option by name
             raise click.UsageError(f"--health-port {health_port}: {workers} workers need as many ports, up to 65535")
         environment["MILLSTREAM_HEALTH"] = f"{health_host}:{health_port}"
         environment["MILLSTREAM_HEALTH_ALLOW"] = " ".join(health_allow)
-    if url:
-        try:
+    try:
+        # Among the settings that may be invalid, since it reads one: MILLSTREAM_FAILPOINTS, deeper down
+        from millstream.worker.process.supervisor import Supervisor  # noqa: PLC0415 - help must not load asyncio
+
+        if url:
             environment["MILLSTREAM_RUN_URL"] = check_remote(url)
-        except ConfigError as error:
-            raise click.UsageError(str(error)) from None
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None
     logging.basicConfig(format="%(asctime)s %(levelname)s [%(process)d] %(name)s: %(message)s", level=log_level.upper())
 
     async def supervise() -> int:

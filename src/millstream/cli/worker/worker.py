@@ -26,101 +26,6 @@ _LOOK = 0.25
 
 _WIDE = {"max_content_width": 110}
 
-HELP = """Workers: who runs, what they have in hand, and what they are ordered to do.
-
-Every worker tells the server about itself every five seconds, in keys under millstream:
-(docs/worker/reference.md), and looks there for what it is to do. ID is as `ls` shows it; its beginning is enough if no
-other begins so.
-
-\b
-Examples:
-  millstream worker ls
-  millstream worker show web-1-4711
-  millstream worker pause orders billing --reason 'the card provider is down'
-  millstream worker resume orders billing
-  millstream worker drain web-1-4711               finish what it has, then end
-  millstream worker reap orders --idle 1d          remove consumers of processes that are gone
-
-Exit code: 0 done, 1 it could not be done, 2 the command line is invalid, 130 interrupted.
-"""
-
-LS = """List the workers that are alive, and the handlers that are paused.
-
-\b
-Examples:
-  millstream worker ls
-  millstream worker ls -o json | jq '.workers[] | select(.state != "running")'
-"""
-
-SHOW = """Show one worker: its subscribers, the entries in their hands and since when, its last error.
-
-A job's beginning is known to about five seconds.
-
-\b
-Example:
-  millstream worker show web-1-4711
-"""
-
-QUIET = """Let workers read nothing more: what they have not begun goes back at once, what runs is finished.
-
-They stay, and `millstream worker resume ID` sets them to work again.
-
-\b
-Examples:
-  millstream worker quiet web-1-4711
-  millstream worker quiet --all
-"""
-
-DRAIN = """Let workers finish what they have in hand, however long it takes, and then end.
-
-What they have not begun goes back at once. The process ends with exit code 0; `millstream run` does not start it again.
-
-\b
-Examples:
-  millstream worker drain web-1-4711
-  millstream worker drain --all --wait && deploy    when nobody works any more
-"""
-
-STOP = """Stop workers as SIGTERM does: what runs gets the grace time, then it is handed back.
-
-`millstream run` does not start them again.
-
-\b
-Examples:
-  millstream worker stop web-1-4711
-  millstream worker stop --all --wait
-"""
-
-PAUSE = """Let no worker run anything for one group of a stream until it is resumed.
-
-All workers see it within five seconds: what they have not begun goes back, what runs is finished. It holds when workers
-are started again, and for workers that are started later. A group that is not there yet is paused with --ahead.
-
-\b
-Examples:
-  millstream worker pause orders billing --reason 'the card provider is down'
-  millstream worker ls                                       shows what is paused, why, by whom
-"""
-
-RESUME = """End a pause: of a group of a stream, or of a worker that is quiet or drains.
-
-\b
-Examples:
-  millstream worker resume orders billing
-  millstream worker resume web-1-4711
-"""
-
-REAP = """Remove consumers of a stream's groups that are idle and hold nothing.
-
-One script on the server looks and removes, so no entry that is pending gets lost; workers that are alive keep their
-consumers. Workers do the same by themselves for consumers idle for an hour.
-
-\b
-Examples:
-  millstream worker reap orders
-  millstream worker reap orders billing --idle 1d
-"""
-
 _WORKERS = (
     Column("id"),
     Column("state"),
@@ -172,6 +77,7 @@ _TIMES = (
 
 
 def _waiting(command: Command) -> Command:
+    """The option of orders that end a worker."""
     option = click.option(
         "--wait",
         is_flag=True,
@@ -180,20 +86,43 @@ def _waiting(command: Command) -> Command:
     return option(command)
 
 
-def _as_it_is(command: Command) -> Command:
-    return command
+def _chosen(command: Command) -> Command:
+    """Which workers an order is for: by ID, or all."""
+    everyone = click.option("--all", "everyone", is_flag=True, help="All workers that are alive.")
+    return click.argument("ids", metavar="[ID]...", nargs=-1)(everyone(command))
 
 
-@click.group(help=HELP, context_settings=_WIDE)
+@click.group(context_settings=_WIDE)
 def worker() -> None:
-    """See ``HELP``."""
+    """Workers: who runs, what they have in hand, and what they are ordered to do.
+
+    Every worker tells the server about itself every five seconds, in keys under millstream: (docs/worker/reference.md),
+    and looks there for what it is to do. ID is as `ls` shows it; its beginning is enough if no other begins so.
+
+    \b
+    Examples:
+      millstream worker ls
+      millstream worker show web-1-4711
+      millstream worker pause orders billing --reason 'the card provider is down'
+      millstream worker resume orders billing
+      millstream worker drain web-1-4711               finish what it has, then end
+      millstream worker reap orders --idle 1d          remove consumers of processes that are gone
+
+    Exit code: 0 done, 1 it could not be done, 2 the command line is invalid, 130 interrupted.
+    """
 
 
-@worker.command(help=LS, context_settings=_WIDE)
+@worker.command(context_settings=_WIDE)
 @url_option
 @output_option
 def ls(url: str | None, form: str) -> None:
-    """See ``LS``."""
+    """List the workers that are alive, and the handlers that are paused.
+
+    \b
+    Examples:
+      millstream worker ls
+      millstream worker ls -o json | jq '.workers[] | select(.state != "running")'
+    """
     with exits("millstream worker ls"):
         found, strange, paused = ask(url, _everything)
         workers = Table("workers", _WORKERS, [_row(facts) for facts in found], empty="No workers.")
@@ -204,12 +133,19 @@ def ls(url: str | None, form: str) -> None:
             Output().say(f"{key} is no record of a worker: something else wrote it; DEL it if it is nothing of yours")
 
 
-@worker.command(help=SHOW, context_settings=_WIDE)
+@worker.command(context_settings=_WIDE)
 @click.argument("id", metavar="ID")
 @url_option
 @output_option
 def show(id: str, url: str | None, form: str) -> None:  # noqa: A002 - click's argument
-    """See ``SHOW``."""
+    """Show one worker: its subscribers, the entries in their hands and since when, its last error.
+
+    ID is as `ls` shows it, or its beginning. When a job began is known to about five seconds.
+
+    \b
+    Example:
+      millstream worker show web-1-4711
+    """
     with exits("millstream worker show"):
         facts = ask(url, lambda line: _pick(line, (id,), everyone=False))[0]
         error = facts["last_error"] or {}
@@ -276,24 +212,58 @@ async def _ended(line: "Line", ids: list[str]) -> None:
         )
 
 
-def _order(name: "Order", text: str) -> None:
-    """The command for one order."""
+@worker.command(context_settings=_WIDE)
+@_chosen
+@url_option
+def quiet(ids: tuple[str, ...], everyone: bool, url: str | None) -> None:
+    """Let workers read nothing more: what they have not begun goes back at once, what runs is finished.
 
-    @worker.command(name, help=text, context_settings=_WIDE)
-    @click.argument("ids", metavar="[ID]...", nargs=-1)
-    @click.option("--all", "everyone", is_flag=True, help="All workers that are alive.")
-    @(_waiting if name != "quiet" else _as_it_is)
-    @url_option
-    def command(ids: tuple[str, ...], everyone: bool, url: str | None, wait: bool = False) -> None:
-        _tell(url, ids, name, everyone, wait)
+    They stay, and `millstream worker resume ID` sets them to work again.
+
+    \b
+    Examples:
+      millstream worker quiet web-1-4711
+      millstream worker quiet --all
+    """
+    _tell(url, ids, "quiet", everyone, wait=False)
 
 
-_order("quiet", QUIET)
-_order("drain", DRAIN)
-_order("stop", STOP)
+@worker.command(context_settings=_WIDE)
+@_chosen
+@_waiting
+@url_option
+def drain(ids: tuple[str, ...], everyone: bool, wait: bool, url: str | None) -> None:
+    """Let workers finish what they have in hand, however long it takes, and then end.
+
+    What they have not begun goes back at once. The process ends with exit code 0; `millstream run` does not start it
+    again.
+
+    \b
+    Examples:
+      millstream worker drain web-1-4711
+      millstream worker drain --all --wait && deploy    when nobody works any more
+    """
+    _tell(url, ids, "drain", everyone, wait)
 
 
-@worker.command(help=PAUSE, context_settings=_WIDE)
+@worker.command(context_settings=_WIDE)
+@_chosen
+@_waiting
+@url_option
+def stop(ids: tuple[str, ...], everyone: bool, wait: bool, url: str | None) -> None:
+    """Stop workers as SIGTERM does: what runs gets the grace time, then it is handed back.
+
+    `millstream run` does not start them again.
+
+    \b
+    Examples:
+      millstream worker stop web-1-4711
+      millstream worker stop --all --wait
+    """
+    _tell(url, ids, "stop", everyone, wait)
+
+
+@worker.command(context_settings=_WIDE)
 @click.argument("stream")
 @click.argument("group")
 @click.option("--reason", required=True, help="Why, for whoever looks later.")
@@ -301,7 +271,17 @@ _order("stop", STOP)
 @click.option("--ahead", is_flag=True, help="Also where there is no such stream or group yet.")
 @url_option
 def pause(stream: str, group: str, reason: str, by: str | None, ahead: bool, url: str | None) -> None:
-    """See ``PAUSE``."""
+    """Let no worker run anything for GROUP of STREAM until it is resumed.
+
+    All workers see it within five seconds: what they have not begun goes back, what runs is finished. It holds when
+    workers are started again, and for workers that are started later. A group that is not there yet is paused with
+    --ahead.
+
+    \b
+    Examples:
+      millstream worker pause orders billing --reason 'the card provider is down'
+      millstream worker ls                                       shows what is paused, why, by whom
+    """
     from millstream.worker.registry import lookup, protocol  # noqa: PLC0415 - help does not need it
 
     async def work(line: "Line") -> None:
@@ -314,12 +294,18 @@ def pause(stream: str, group: str, reason: str, by: str | None, ahead: bool, url
         Output().say(f"Paused {group} on {stream}; `millstream worker resume {stream} {group}` ends it.")
 
 
-@worker.command(help=RESUME, context_settings=_WIDE)
+@worker.command(context_settings=_WIDE)
 @click.argument("target", metavar="STREAM|ID")
 @click.argument("group", required=False)
 @url_option
 def resume(target: str, group: str | None, url: str | None) -> None:
-    """See ``RESUME``."""
+    """End a pause: of GROUP of STREAM, or of the worker ID that is quiet or drains.
+
+    \b
+    Examples:
+      millstream worker resume orders billing
+      millstream worker resume web-1-4711
+    """
     from millstream.worker.registry import protocol  # noqa: PLC0415 - help does not need it
 
     with exits("millstream worker resume"):
@@ -337,14 +323,23 @@ def resume(target: str, group: str | None, url: str | None) -> None:
         Output().say(f"Ordered {ask(url, work)} to go on.")
 
 
-@worker.command(help=REAP, context_settings=_WIDE)
+@worker.command(context_settings=_WIDE)
 @click.argument("stream")
 @click.argument("group", required=False)
 @click.option("--idle", default="1h", show_default=True, metavar="SPAN", help=f"Idle for this long: {SPAN_HELP}.")
 @url_option
 @output_option
 def reap(stream: str, group: str | None, idle: str, url: str | None, form: str) -> None:
-    """See ``REAP``."""
+    """Remove consumers of STREAM's groups, or of GROUP alone, that are idle and hold nothing.
+
+    One script on the server looks and removes, so no entry that is pending gets lost; workers that are alive keep their
+    consumers. Workers do the same by themselves for consumers idle for an hour.
+
+    \b
+    Examples:
+      millstream worker reap orders
+      millstream worker reap orders billing --idle 1d
+    """
     with exits("millstream worker reap"):
         idle_ms = span("--idle", idle)
         rows = ask(url, lambda line: _reap(line, stream, group, idle_ms))
@@ -353,6 +348,10 @@ def reap(stream: str, group: str | None, idle: str, url: str | None, form: str) 
 
 
 async def _reap(line: "Line", stream: str, group: str | None, idle_ms: int) -> list[tuple[str, str]]:
+    """Group and name of each consumer that was removed.
+
+    Consumers of living workers are left out by name: one that waits for its first entry looks as idle as a dead one.
+    """
     from millstream.worker.registry import lookup, protocol, reaper  # noqa: PLC0415 - help does not need it
 
     if group is not None:
@@ -393,6 +392,7 @@ async def _pick(line: "Line", ids: tuple[str, ...], *, everyone: bool) -> list[d
 
 
 def _row(facts: dict[str, Any]) -> list[object]:
+    """A worker in the list: the sums of its subscribers, and the longest of what runs."""
     subscribers = facts["subscribers"]
     error = facts["last_error"] or {}
     jobs = [_for(facts, job) for sub in subscribers for job in sub["jobs"]]

@@ -183,7 +183,7 @@ def acl_genpass(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a h
 
 @_admin("acl|log", -2, since="6.0.0", syntax="operation=[count:integer | RESET]", summary="Tells who was refused what.")
 def acl_log(ctx: Context, argv: list[bytes]) -> Reply:
-    """The latest first, ten unless the client says how many; a negative number is none."""
+    """The latest first, ten unless the client says how many; for a negative number, no entry."""
     if len(argv) > 3:
         raise bad_subcommand("ACL", argv[1])
     entries = ctx.host.accounts.log

@@ -23,7 +23,7 @@ def _split(argv: list[bytes]) -> tuple[list[bytes], list[bytes]]:
     """Keys and arguments.
 
     Raises:
-        CommandError: the number is none, too large, or negative; in this order.
+        CommandError: the number is no integer, too large, or negative; asked in this order.
     """
     count = integer(argv[2])
     if count > len(argv) - 3:

@@ -357,7 +357,7 @@ def swapdb(ctx: Context, argv: list[bytes]) -> Reply:
     if one is two:
         return OK
     keys = dict.fromkeys([*ctx.host.concerned(one.index), *ctx.host.concerned(two.index)])
-    for key in keys:  # for WATCH a key whose time has come is none, in whichever database it is
+    for key in keys:  # for WATCH a key whose time has come does not exist, in whichever database it is
         ctx.lookup(key, one)
         ctx.lookup(key, two)
     ctx.commit(("swap", one.index, two.index))

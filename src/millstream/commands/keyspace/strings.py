@@ -38,7 +38,7 @@ def expiry(ctx: Context, word: bytes, unit: int, name: str, *, absolute: bool) -
         absolute: it counts from 1970 rather than from now.
 
     Raises:
-        CommandError: it is none, not above zero, or beyond 64 bits of milliseconds.
+        CommandError: it is no integer, not above zero, or beyond 64 bits of milliseconds.
     """
     value = integer(word)
     if value <= 0 or value > LLONG_MAX // unit:

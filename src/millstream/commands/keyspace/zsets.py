@@ -45,8 +45,8 @@ def _score(word: bytes) -> float:
 def _conditions(argv: list[bytes]) -> tuple[frozenset[bytes], int]:
     """ZADD's option words, and where the pairs begin.
 
-    Options end at the first word that is none, so a member called ``nx`` is fine behind its score. Pairs are counted
-    before the options are compared with each other, as in Redis.
+    Options end at the first word that is no option, so a member called ``nx`` is fine behind its score. Pairs are
+    counted before the options are compared with each other, as in Redis.
     """
     at = 2
     chosen = set()

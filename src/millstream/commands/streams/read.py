@@ -454,8 +454,8 @@ def xreadgroup(ctx: Context, argv: list[bytes]) -> Reply:
     ``>`` ignores CLAIM for its stream, and for all that are named after it: so does Redis, and clients see the shape of
     the rows.
 
-    Each stream served is one change, however many entries; reading one's own history is none. NOACK delivers without a
-    record, and still moves the group's position.
+    Each stream served is one change, however many entries; reading one's own history changes nothing. NOACK
+    delivers without a record, and still moves the group's position.
     """
     options = _parse_read(argv, "xreadgroup", ctx.now.wall)
     plan = _plan_group_read(ctx, options)

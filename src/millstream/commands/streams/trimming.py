@@ -51,7 +51,7 @@ class Trim:
             at: the position of the option's word.
 
         Returns:
-            How many words it took, 0 if it is none of ours.
+            How many words it took, 0 if it is no option of trimming.
 
         Raises:
             CommandError: the option is ours and wrong.

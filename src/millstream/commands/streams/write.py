@@ -113,10 +113,10 @@ def _parse_add(argv: list[bytes]) -> tuple[_AddOptions, int]:
 
 
 def _take_add_option(options: _AddOptions, argv: list[bytes], at: int) -> int:
-    """Read one option of XADD's own; how many words it took, 0 if it is none.
+    """Read one option of XADD's own; how many words it took, 0 if it is no option of XADD.
 
-    An option without its value is none (``XADD k IDMP p * f v`` has an invalid id), unlike in most other commands,
-    where it is a syntax error.
+    An option without its value is not taken as one (``XADD k IDMP p * f v`` has an invalid id), unlike in most other
+    commands, where it is a syntax error.
     """
     word = keyword(argv[at])
     more = len(argv) - at - 1
@@ -342,7 +342,7 @@ def parse_id_block(argv: list[bytes], at: int) -> tuple[bytes, list[bytes]]:
     key is answered before they are looked at.
 
     Raises:
-        CommandError: the count is none, or larger than the words that follow; a word is unknown; IDS is missing.
+        CommandError: the count is no integer, or larger than the words that follow; a word is unknown; IDS is missing.
     """
     policy: bytes | None = None
     words: list[bytes] | None = None

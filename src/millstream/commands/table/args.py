@@ -30,7 +30,7 @@ def cursor(word: bytes) -> int:
     """Where SCAN and its kin go on, read as Redis 8 does: halves of ids are read the same way.
 
     Raises:
-        CommandError: it is none.
+        CommandError: the word is no such number.
     """
     found = ids.half(word.partition(b"\0")[0])
     if found is None:

@@ -124,7 +124,7 @@ class Selector:
         """Change the permissions by one rule.
 
         Raises:
-            RuleError: it is none, or makes no sense here.
+            RuleError: there is no such rule, or it makes no sense here.
         """
         whole = _WHOLE.get(keyword(rule).lower())
         if whole is not None:
@@ -359,7 +359,7 @@ class User:
         """Change this user by one rule.
 
         Raises:
-            RuleError: it is none, or makes no sense here.
+            RuleError: there is no such rule, or it makes no sense here.
         """
         word = keyword(rule).lower()
         if not rule:

@@ -37,7 +37,14 @@ class Check:
 
 
 def equal(part: str, what: str, expected: int | str, found: int | str) -> Check:
-    """A check that two values are the same."""
+    """A check that two values are the same.
+
+    Args:
+        part: which part of the path it is about.
+        what: the promise.
+        expected: what the source file says, or the rule.
+        found: what the run left.
+    """
     return Check(part, what, _text(expected), _text(found), expected == found)
 
 

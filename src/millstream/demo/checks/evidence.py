@@ -91,7 +91,14 @@ def edge(rows: Rows) -> str:
 
 
 def entries(client: "redis.Redis", key: str, end: str = "+") -> Iterator[Entry]:
-    """Every entry of a stream up to ``end``, read in pages."""
+    """Every entry of a stream up to ``end``, read in pages.
+
+    Args:
+        client: of the server.
+        key: of the stream.
+        end: the last id that counts; ``+`` is all of it. What must have survived a crash is counted up to the last
+            id that was acknowledged before it.
+    """
     start = "-"
     while True:
         rows = cast("Rows", client.xrange(key, start, end, PAGE))

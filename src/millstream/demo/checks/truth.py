@@ -82,7 +82,14 @@ def compute(rows: int | None = None) -> Truth:
 
 
 def flight_text(carrier: str, number: int | str, origin: str, dest: str) -> str:
-    """A flight as people write it."""
+    """A flight as people write it: ``UA1545 EWR-IAH``.
+
+    Args:
+        carrier: its code, two characters.
+        number: text in an entry, a number in the source file; both give the same.
+        origin: code of the airport, three letters.
+        dest: the same of the other.
+    """
     return f"{carrier}{number} {origin}-{dest}"
 
 

@@ -188,7 +188,13 @@ def await_server(url: str) -> None:
 
 
 def drive(pipeline: FlightPipeline, url: str, finish: threading.Event) -> None:
-    """Keep the query going until ``finish`` is set and nothing is left; a query that lost its server goes on later."""
+    """Keep the query going until ``finish`` is set and nothing is left; a query that lost its server goes on later.
+
+    Args:
+        pipeline: whose query goes on from its checkpoint each time it starts.
+        url: of the server, which the demo kills; it is waited for before the query starts again.
+        finish: set from outside; what is in the stream by then is still read.
+    """
     from pyspark.errors import StreamingQueryException  # noqa: PLC0415 - Spark is imported only where it runs
 
     restarts = 0

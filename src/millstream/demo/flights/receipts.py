@@ -41,7 +41,13 @@ class Book:
         self._file: int | None = None
 
     def write(self, entry_id: str, deliveries: int, outcome: str) -> None:
-        """Append one receipt; it is with the operating system when this returns."""
+        """Append one receipt; it is with the operating system when this returns, so a SIGKILL does not lose it.
+
+        Args:
+            entry_id: of the entry that was run.
+            deliveries: which delivery this was, from 1.
+            outcome: what the handler did with it, one word.
+        """
         if self._folder is None:
             return
         if self._file is None:

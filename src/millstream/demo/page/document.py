@@ -56,6 +56,7 @@ def write(result: Result) -> Path:
 
 
 def _document(result: Result, airports: "pd.DataFrame", carriers: "pd.DataFrame") -> Iterator[str]:
+    """The page from top to bottom: what happened, then the year, then the proof."""
     yield "<!doctype html>"
     yield '<html lang="en"><head><meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -79,11 +80,18 @@ def _document(result: Result, airports: "pd.DataFrame", carriers: "pd.DataFrame"
 
 
 def section(title: str, words: str, body: str) -> str:
-    """One card. ``words`` and ``body`` are HTML."""
+    """One card.
+
+    Args:
+        title: text; it is escaped.
+        words: HTML, what the drawing shows and how to read it.
+        body: HTML, the drawing or table.
+    """
     return f"<section><h2>{escape(title)}</h2><p>{words}</p>{body}</section>"
 
 
 def _header(result: Result) -> str:
+    """What came out stands first: who opens the page wants to know whether all checks hold before any drawing."""
     bad = sum(not check.ok for check in result.checks)
     if result.ok:
         badge, title = "good", f"{result.rows:,} flights, none lost"
@@ -100,6 +108,7 @@ def _header(result: Result) -> str:
 
 
 def _figures(result: Result, airports: "pd.DataFrame") -> str:
+    """Five numbers that say how much went through, and what became of it."""
     last = result.samples[-1]
     busy = _rate(result)
     cards = [
@@ -123,6 +132,7 @@ def _rate(result: Result) -> float:
 
 
 def _flow_words(result: Result) -> str:
+    """The happenings of the run as one sentence, in their order."""
     texts = [one.text for one in result.happenings if one.kind in {"kill", "claim", "down", "up"}]
     return escape("; ".join(texts)[:1].upper() + "; ".join(texts)[1:] + ".")
 
@@ -165,12 +175,15 @@ def year_chart(airports: "pd.DataFrame") -> str:
     by_day = is_long(airports)
     frame["at"] = frame["local"].dt.floor("D" if by_day else "h", ambiguous="NaT", nonexistent="NaT")
     table = frame.groupby(["at", "origin"])[["departed", "delay"]].sum().unstack("origin")
+    # Sums first and the mean of sums after: a mean of means would count a quiet day as much as a busy one. A week, so
+    # that weekends do not draw a saw
     window = 7 if by_day else 3
     smooth = table.rolling(window, min_periods=1, center=True).sum()
     series = []
     for code, (name, color) in AIRPORTS.items():
         mean = (smooth["delay"][code] / smooth["departed"][code]).dropna()
         series.append(svg.Series(name, color, [(at.timestamp(), value) for at, value in mean.items()]))
+    # Names of months over a year, Mondays over weeks, days over days: as many words as fit side by side
     if by_day:
         if len(table) > SHOW_MONTHS_DAYS:
             x_ticks = [(at.timestamp(), at.strftime("%b")) for at in table.index if at.day == 1]
@@ -186,7 +199,7 @@ def hours_chart(airports: "pd.DataFrame") -> tuple[str, str]:
     local = airports["time_hour"].dt.tz_convert(LOCAL)
     keys = [local.dt.dayofweek.rename("day"), local.dt.hour.rename("hour")]
     table = airports.groupby(keys)[["departed", "delay"]].sum()
-    hours = range(5, 24)
+    hours = range(5, 24)  # hardly anything leaves at night, and few flights make wild means
     means = cast("dict[tuple[int, int], float]", (table["delay"] / table["departed"]).dropna().to_dict())
     means = {key: mean for key, mean in means.items() if key[1] in hours}
     cells = [[means.get((day, hour)) for hour in hours] for day in range(7)]
@@ -253,6 +266,7 @@ def _footer(result: Result) -> str:
 
 
 def _look_around(result: Result) -> str:
+    """Commands for those who want to see the streams themselves; only where the server was the demo's own."""
     commands = (
         f"millstream serve --dir {result.settings.data} --port 6399",
         "redis-cli -p 6399 XRANGE flights 1357016400000 1357102799999 COUNT 3",

@@ -1,6 +1,10 @@
 """The few SVG drawings that the page needs: lines over time, bars, a heat map. Colours are the page's CSS variables.
 
 Every drawing has a fixed view box and scales with its column, so that it stays sharp and fits a telephone.
+
+By hand, and not by a plotting library: the page is one file that follows the reader's light or dark mode, which takes
+colours that are CSS variables and text that stays text (decision 34 has the comparison). Functions here know places,
+sizes and words, and nothing of flights: what is drawn is chosen in ``document``.
 """
 
 import math
@@ -47,19 +51,26 @@ class Scale:
 
     def __call__(self, value: float) -> float:
         """Where a value is."""
-        span = (self.high - self.low) or 1.0
+        span = (self.high - self.low) or 1.0  # all values alike: any place is right, and none may divide by zero
         return self.start + (value - self.low) / span * (self.end - self.start)
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Round numbers between ``low`` and ``high``."""
+    """Round numbers between ``low`` and ``high``: multiples of 1, 2, 5 or 10 times a power of ten.
+
+    Args:
+        low: the smallest value shown.
+        high: the largest; not above ``low``, one tick stands for all.
+        count: about how many. Steps are rounded up to the next round size, so there are rather fewer.
+    """
     span = high - low
     if span <= 0:
         return [low]
     raw = span / count
-    size = 10 ** math.floor(math.log10(raw))
+    size = 10 ** math.floor(math.log10(raw))  # the power of ten below
     step = next(factor * size for factor in (1, 2, 5, 10) if factor * size >= raw)
     first = math.ceil(low / step)
+    # Whole numbers times the step, not sums of it: sums of 0.1 drift, and the last tick would be missed
     return [index * step for index in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
@@ -71,13 +82,28 @@ def short(value: float) -> str:
 
 
 def svg(height: float, body: Iterable[str], label: str) -> str:
-    """A drawing with a text for those who cannot see it."""
+    """A drawing with a text for those who cannot see it.
+
+    Args:
+        height: in the drawing's units, of which :data:`WIDTH` are across; the page scales it.
+        body: its elements; a later one covers an earlier one.
+        label: what it shows, for screen readers.
+    """
     inside = "".join(body)
     return f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{escape(label)}">{inside}</svg>'
 
 
 def text(x: float, y: float, words: str, kind: str = "", anchor: str = "start", color: str = "") -> str:
-    """Words at a place."""
+    """Words at a place.
+
+    Args:
+        x: where the anchor is, from the left.
+        y: the baseline, from the top.
+        words: text; it is escaped.
+        kind: its class in the page's style.
+        anchor: which part of the words is at ``x``: ``start``, ``middle`` or ``end``.
+        color: instead of the class's; empty for that.
+    """
     style = f' style="fill:{color}"' if color else ""
     return f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}" text-anchor="{anchor}"{style}>{escape(words)}</text>'
 
@@ -101,7 +127,7 @@ def line_chart(
     """
     every = [point for one in series for point in one.points]
     xs, ys = [x for x, _ in every], [y for _, y in every]
-    low, high = min(0.0, *ys), max(ys)
+    low, high = min(0.0, *ys), max(ys)  # zero is always shown, so that heights can be compared
     rows, depth = _rows(marks, Scale(min(xs), max(xs), 52, WIDTH - 96))
     top = 14 + 16 * depth
     across = Scale(min(xs), max(xs), 52, WIDTH - 96)
@@ -109,7 +135,7 @@ def line_chart(
     body = list(_grid(across, up, x_ticks or [(x, short(x)) for x in ticks(min(xs), max(xs), 8)], unit))
     for mark, row in zip(marks, rows, strict=True):
         x, y = across(mark.x), 10 + 16 * row
-        near_end = x > WIDTH * 0.6
+        near_end = x > WIDTH * 0.6  # its words would run out of the drawing, so they stand on the other side
         body.append(
             f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{y - 8}" y2="{up.start}" class="mark" style="stroke:{mark.color}"/>'
         )
@@ -126,6 +152,7 @@ def _rows(marks: Sequence[Mark], across: Scale) -> tuple[list[int], int]:
     ends: list[list[tuple[float, float]]] = []
     chosen = []
     for mark in marks:
+        # SVG cannot be asked how wide words are: 6.4 is about the width of a letter
         x, length = across(mark.x), 6.4 * len(mark.text) + 10
         span = (x - length, x) if x > WIDTH * 0.6 else (x, x + length)
         row = next((i for i, taken in enumerate(ends) if all(span[1] < a or span[0] > b for a, b in taken)), len(ends))
@@ -137,6 +164,7 @@ def _rows(marks: Sequence[Mark], across: Scale) -> tuple[list[int], int]:
 
 
 def _grid(across: Scale, up: Scale, x_ticks: Sequence[tuple[float, str]], unit: str) -> Iterable[str]:
+    """Lines across at round numbers, and the words of both axes; drawn first, so that all else lies above."""
     for value in ticks(up.low, up.high):
         y = up(value)
         yield f'<line x1="{across.start}" x2="{across.end}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>'
@@ -148,6 +176,7 @@ def _grid(across: Scale, up: Scale, x_ticks: Sequence[tuple[float, str]], unit: 
 def _names(series: Sequence[Series], across: Scale, up: Scale) -> Iterable[str]:
     """Each line's name at its end, moved apart where two would overlap."""
     last = -math.inf
+    # From the top down (SVG counts downwards), each name at least a line below the one before
     for one in sorted(series, key=lambda one: up(one.points[-1][1])):
         y = max(up(one.points[-1][1]) + 4, last + 15)
         last = y
@@ -155,7 +184,13 @@ def _names(series: Sequence[Series], across: Scale, up: Scale) -> Iterable[str]:
 
 
 def area(points: Sequence[tuple[float, float]], label: str, color: str) -> str:
-    """A filled curve."""
+    """A filled curve.
+
+    Args:
+        points: x and y, x rising; at least one.
+        label: what it shows, for screen readers.
+        color: of line and area, as CSS has it.
+    """
     xs, ys = [x for x, _ in points], [y for _, y in points]
     across, up = Scale(min(xs), max(xs), 52, WIDTH - 96), Scale(0, max(*ys, 1), AREA - 22, 8)
     path = " ".join(f"L{across(x):.1f} {up(y):.1f}" for x, y in points)
@@ -182,12 +217,19 @@ class Bar:
 
 
 def bars(rows: Sequence[Bar], label: str, *, left: float = 210) -> str:
-    """Horizontal bars, one below the other."""
+    """Horizontal bars, one below the other.
+
+    Args:
+        rows: from the top. A value below zero (airlines that leave early) gets the shortest bar there is, and its
+            words say what it is.
+        label: what it shows, for screen readers.
+        left: where bars begin, in the drawing's units; the names stand before it.
+    """
     across = Scale(0, max((row.value for row in rows), default=1) or 1, left, WIDTH - 250)
     body = []
     for index, row in enumerate(rows):
         y = index * STEP
-        width = max(across(max(row.value, 0)) - left, 1)
+        width = max(across(max(row.value, 0)) - left, 1)  # a bar of no length would look like one left out
         body.append(text(left - 10, y + STEP * 0.62, row.name, "label", "end"))
         body.append(
             f'<rect x="{left}" y="{y + 4}" width="{width:.1f}" height="{STEP - 9}" rx="3" style="fill:{row.color}"/>'
@@ -216,6 +258,7 @@ def heat(
     for y, (name, row) in enumerate(zip(rows, cells, strict=True)):
         body.append(text(left - 10, top + high * y + 19, name, "tick", "end"))
         for x, value in enumerate(row):
+            # From the least to the most, not from zero: means lie close together, and would all look alike
             share = 0.0 if value is None else (value - low) / ((most - low) or 1)
             style = "fill:var(--grid)" if value is None else f"fill:var(--heat);fill-opacity:{0.06 + 0.94 * share:.3f}"
             meaning = "no flights" if value is None else f"{value:.1f} {words}"

@@ -31,7 +31,13 @@ HAND_OUT_WAIT = 1.0
 
 
 def pending_of(client: "redis.Redis", stream: str, consumer: str) -> list[str]:
-    """Ids pending under a consumer's name."""
+    """Ids pending under a consumer's name.
+
+    Args:
+        client: of the server.
+        stream: in which the demo's group reads.
+        consumer: the name; one that does not exist has nothing pending.
+    """
     rows = client.xpending_range(stream, rules.GROUP, "-", "+", 1_000_000, consumer)
     return [cast("bytes", row["message_id"]).decode() for row in rows]
 

@@ -59,7 +59,7 @@ def unpack(data: bytes) -> Any:
     """The value that ``data`` is, all of it.
 
     Raises:
-        MalformedError: it is none.
+        MalformedError: the bytes are no value, or more than one.
     """
     value, end = _take(data, 0, _DEEPEST)
     if end != len(data):
@@ -76,7 +76,7 @@ def _take(data: bytes, at: int, depth: int) -> tuple[Any, int]:
         depth: how many lists may still be opened.
 
     Raises:
-        MalformedError: there is none.
+        MalformedError: no value begins there.
     """
     if at >= len(data):
         raise MalformedError("cut short")

@@ -108,7 +108,7 @@ class BackupReport:
 
 
 def read_backup_info(disk: Disk, directory: Path) -> BackupInfo | None:
-    """What a backup says of itself; None if this is none, but perhaps a data directory.
+    """What a backup says of itself; None if this is no backup, but perhaps a data directory.
 
     Raises:
         LogCorruptError: it says nothing readable.

@@ -71,7 +71,7 @@ def examine_directory(directory: Path, disk: Disk | None = None, tell: Progress 
         tell: called with how far it is: ``"check"``, then ``"read"``.
 
     Raises:
-        DiskError: it cannot be read, or it is none.
+        DiskError: it cannot be read, or is no directory.
         StorageError: it is no data directory: nothing in it is of a log.
     """
     disk, directory = disk or RealDisk(), directory.absolute()

@@ -76,7 +76,14 @@ def _open_disk(directory: Path, place: str) -> RealDisk:
 
 
 def main(directory: str, niceness: str, place: str) -> int:
-    """Read what is asked for, and do it; the exit code."""
+    """Read what is asked for, and do it; the exit code.
+
+    Args:
+        directory: the data directory.
+        niceness: a number as text: how much less of the processor than the server it takes.
+        place: which directory the server has under that name. It may have been replaced between the server's order
+            and this process's start, and then nothing must be written there.
+    """
     rewrite = Rewrite.decode(sys.stdin.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _stand_back(int(niceness))

@@ -153,6 +153,7 @@ class Scripts:
         self._drop()
 
     def _known(self, source: bytes) -> Script:
+        """The script of this text, compiled once. One that does not compile is not kept, as in Redis."""
         sha = hashlib.sha1(source, usedforsecurity=False).hexdigest().encode()
         script = self._scripts.get(sha)
         if script is None:
@@ -163,6 +164,7 @@ class Scripts:
         return script
 
     def _forget_oldest(self) -> None:
+        """Bound what EVAL brings: programs that write values into their scripts make a new one at each call."""
         brought = [sha for sha, script in self._scripts.items() if not script.is_loaded]
         if len(brought) > EVAL_KEPT:
             del self._scripts[brought[0]]
@@ -173,7 +175,7 @@ class Scripts:
         if text.startswith(b"#!"):
             first, _, rest = text.partition(b"\n")
             script.read_only = "no-writes" in _flags(first.decode("utf-8", "surrogateescape"))
-            text = b"\n" + rest
+            text = b"\n" + rest  # the lines keep their numbers, which errors name
         if self._lua is None:
             self._start()
         try:
@@ -227,8 +229,14 @@ class Scripts:
         return self._call(ctx, script, keys, args, read_only=read_only)
 
     def _call(self, ctx: Context, script: Script, keys: list[bytes], args: list[bytes], *, read_only: bool) -> Reply:
+        """Run a script, and make a reply of what it returned or died of.
+
+        What Lua could not contain (its memory, an error of lupa's) costs the runtime: the next script gets a new one.
+        """
         if self._lua is None or script.body is None:
             self._prepare(script)
+        # A session of its own: what a script selects or switches ends with it, and a MULTI around it queues nothing of
+        # what the script calls
         shadow = replace(ctx.session, queue=None, resp=2, reply_mode="on")
         inner = self._runner.script_context(ctx, shadow)
         limit = self._runner.config.script_limit
@@ -506,6 +514,7 @@ class _Values:
         return self.convert(reader.gets(), resp)
 
     def _list(self, value: list[Reply], resp: int) -> Any:
+        """A list as a table, from 1. What a script sees as nil leaves a gap, and does not move those behind it."""
         table = self._table([])
         for at, item in enumerate(value, 1):
             found = self.convert(item, resp)
@@ -514,6 +523,7 @@ class _Values:
         return table
 
     def _pairs(self, pairs: list[tuple[Any, Any]]) -> Any:
+        """Pairs as a table; Lua has no nil as a key, and a nil value is no pair."""
         table = self._table([])
         for key, item in pairs:
             if key is not None and item is not None:

@@ -1,4 +1,9 @@
-"""From the columns of a page to the record batches that a schema asks for, with typed values where it names types."""
+"""From the columns of a page to the record batches that a schema asks for, with typed values where it names types.
+
+A column is one of three things: where the entry comes from (stream, id, timestamp), all of its fields in one value, or
+one field by its name. Which it is goes by the name alone, so names that differ from ours only as Spark sees no
+difference are refused rather than read as a field that no entry has.
+"""
 
 import json
 from dataclasses import dataclass, field
@@ -96,6 +101,7 @@ class Layout:
                     f"schema: column {column.name!r} is NOT NULL, but entries of {stream!r} have no such value"
                 )
             found.append(array)
+        # Last, whatever its place: only now all other columns have said what they could not convert
         if CORRUPT in self.schema.names:
             found[self.schema.names.index(CORRUPT)] = _corrupt(bad, rows)
         return pa.RecordBatch.from_arrays(found, schema=self.schema)

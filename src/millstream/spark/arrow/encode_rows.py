@@ -148,7 +148,7 @@ def encode(batch: pa.RecordBatch, layout: RowLayout) -> Iterator[Commands]:
     """The commands of a batch, in portions that fit into memory.
 
     Raises:
-        UsageError: a row has no field, no stream, or an id that is none.
+        UsageError: a row has no field, no stream, or an id that is invalid.
     """
     portions = max(1, -(-batch.nbytes // BATCH_BYTES))
     step = max(1, -(-batch.num_rows // portions))
@@ -310,7 +310,7 @@ def _ids(column: pa.Array) -> list[Id]:
     """The id of each row.
 
     Raises:
-        UsageError: one is none; found here, before anything is visible, and not by the server amid a batch.
+        UsageError: an id is invalid; found here, before anything is visible, and not by the server amid a batch.
     """
     if column.null_count:
         raise UsageError("a row's column 'id' is null: give each row an id, or drop the column to have them made")

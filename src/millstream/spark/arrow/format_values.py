@@ -1,4 +1,9 @@
-"""Values of a DataFrame's column to the text of a field: what ``convert`` reads back as the same value."""
+"""Values of a DataFrame's column to the text of a field: what ``convert`` reads back as the same value.
+
+That is the invariant, and the reason for each odd spelling here: times in UTC with a Z, binary in JSON as base64,
+numbers beyond JSON in the words of Spark's ``to_json``. A type for which it cannot hold is refused by
+:func:`unwritable`, for the column and before any row is looked at.
+"""
 
 import base64
 import json
@@ -58,7 +63,7 @@ def texts(values: pa.Array, name: str) -> pa.Array:
         return _times(values).view(pa.binary())
     if pa.types.is_nested(kind):
         return _documents(values, name)
-    found = pc.cast(values, pa.string())
+    found = pc.cast(values, pa.string())  # for all else Arrow's words are those that its casts read
     return found.view(pa.binary())
 
 
@@ -74,6 +79,7 @@ def _times(values: pa.Array) -> pa.Array:
 
 
 def _documents(values: pa.Array, name: str) -> pa.Array:
+    """Structs, arrays and maps as JSON in UTF-8; the column is named where one value has no such text."""
     try:
         found = [None if value is None else _json(value, values.type) for value in values.to_pylist()]
     except (UnicodeDecodeError, OverflowError, ValueError) as reason:
@@ -107,6 +113,7 @@ _OUTSIDE = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
 
 def _object(parts: Any) -> str:
+    """An object; fields of a struct keep the schema's order, so that equal rows give equal text."""
     return (
         "{"
         + ",".join(f"{json.dumps(name, ensure_ascii=False)}:{_json(value, kind)}" for name, value, kind in parts)

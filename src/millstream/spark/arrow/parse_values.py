@@ -1,4 +1,12 @@
-"""Text of a field to the type of its column: a value that is not of that type becomes null, and is reported."""
+"""Text of a field to the type of its column: a value that is not of that type becomes null, and is reported.
+
+Whole columns at a time: Arrow converts an array in one call, and a value that it refuses has it refuse the array. So
+values are first held against the type's pattern, and only what is left to refuse is looked for by halving. JSON is the
+exception, value by value, since no call of Arrow's makes structs of text that may be of any other shape.
+
+What is read here is what ``format_values`` writes, and what programs in other languages commonly write: a stream's
+producers are seldom ours.
+"""
 
 import base64
 import json
@@ -88,6 +96,7 @@ def _plain(text: "np.ndarray[Any, np.dtype[np.uint8]]", kind: pa.DataType) -> bo
 
 
 def _flat(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Values that are no JSON; what is not worded as its type wants becomes null, before Arrow sees it."""
     for fits, pattern in _PATTERNS:
         if fits(kind):
             # On bytes: the pattern must not stumble over what is not UTF-8.
@@ -109,12 +118,14 @@ def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         if len(values) == 1:
             return pa.nulls(1, kind)
+    # Few values are wrong as a rule: halving finds k of n in about k log n casts, and costs one where all are right
     half = len(values) // 2
     return pa.concat_arrays([_cast(values.slice(0, half), kind), _cast(values.slice(half), kind)])
 
 
 def _times(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """ISO times; one without a zone is UTC. A column without a zone takes no other: it would drop the difference."""
+    # Arrow's cast takes an array of times with zones, or one without, and no mixture: each half has its own cast
     zoned = pc.match_substring_regex(values.view(pa.binary()), r"^.{10}.*" + _ZONE)
     naive = pa.timestamp("us")
     nothing = _nothing()
@@ -136,6 +147,10 @@ def _nested(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _json(text: bytes | None, kind: pa.DataType) -> Any:
+    """One document as Python's values, or None where it does not fit: one entry must not fail a batch for good.
+
+    Numbers with a fraction come as decimals, so that a decimal column gets the digits that stand there.
+    """
     if text is None:
         return None
     try:
@@ -179,11 +194,13 @@ def _text(value: str) -> str:
 
 
 def _must(condition: bool) -> None:
+    """The one error for a value of another type; ``assert`` would be gone with -O, and the value taken."""
     if not condition:
         raise ValueError
 
 
 def _scalar(value: Any, kind: pa.DataType) -> Any:
+    """A value that is no container; ``true`` is no number, though Python has it for 1."""
     if pa.types.is_boolean(kind):
         _must(isinstance(value, bool))
         return value
@@ -209,7 +226,7 @@ def _scalar(value: Any, kind: pa.DataType) -> Any:
 
 def _decimal(value: Decimal, kind: pa.DataType) -> Decimal:
     try:
-        pa.scalar(value, kind)
+        pa.scalar(value, kind)  # too many digits for the type would fail the whole column later
     except pa.ArrowInvalid:
         raise InvalidOperation from None
     return value

@@ -155,5 +155,5 @@ def query_facts(value: bytes) -> dict[str, Any] | None:
             return dict(known)
     except (ValueError, AttributeError):
         pass
-    logger.warning("a record in %s is none that a query has written, and is passed over: %r", QUERIES, value[:80])
+    logger.warning("a record in %s was not written by a query, and is passed over: %r", QUERIES, value[:80])
     return None

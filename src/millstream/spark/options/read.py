@@ -322,7 +322,7 @@ def _one_place(key: str, value: Any) -> Id | Position | str:
 
 
 def _count(key: str, name: str, value: Any) -> int:
-    """A number of entries; True is none, though Python has it for 1."""
+    """A number of entries; True is refused, though it is an int for Python."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ValueError(f"{name!r} of stream {key!r} is {value!r} and must be a number of entries")
     return value

@@ -24,7 +24,7 @@ def plan(kind: str, parsed: "Options") -> list[ViewPartition]:
     """The shares of a view's tasks.
 
     Raises:
-        ConfigError: a stream that was named does not exist, or a key is none.
+        ConfigError: a stream that was named does not exist, or a named key is no stream.
     """
     info, router = StreamInfo(parsed), Router(parsed.url)
     try:

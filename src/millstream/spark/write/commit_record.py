@@ -42,7 +42,7 @@ class CommitRecord:
         """The record of a text.
 
         Raises:
-            ValueError: it is none.
+            ValueError: the text is no such record.
         """
         try:
             kept = parse(text)

@@ -26,7 +26,7 @@ class Envelope(NamedTuple):
 
 
 def parse(data: bytes) -> Envelope:
-    """Open an envelope; bytes that are none are a body without headers.
+    """Open an envelope; bytes of any other kind are a body without headers.
 
     Raises:
         ValueError: it begins like one and is damaged.

@@ -190,6 +190,12 @@ def resize(target: int, lowest: int, highest: int, *, waited_ms: float) -> int:
     """The next size of the read-ahead buffer, from how long the last batch took to be started.
 
     Quick handlers get large reads; slow ones hold back little that another worker could run.
+
+    Args:
+        target: the size now, in entries.
+        lowest: entries there is always room for.
+        highest: entries there is never more room for, unless ``lowest`` is above it.
+        waited_ms: since the batch before came in; between 50 and 500 the size stays.
     """
     if waited_ms < 50:
         target *= 2

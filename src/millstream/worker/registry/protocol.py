@@ -96,7 +96,7 @@ def sign_off(worker: str) -> list[Command]:
 
 
 def parse_order(value: bytes | None) -> Order | None:
-    """The order a worker has; an order that this version does not know is none."""
+    """The order a worker has; None for no order, and for one that this version does not know."""
     text = (value or b"").decode(errors="replace")
     return next((order for order in ORDERS if order == text), None)
 

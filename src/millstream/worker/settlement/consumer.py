@@ -74,7 +74,14 @@ class Returned(Held):
 
 
 def hold(entry: bytes, fields: list[bytes], deliveries: int, leased: int) -> Held:
-    """An entry as it was delivered; the history of one that was put back is taken off its fields."""
+    """An entry as it was delivered; the history of one that was put back is taken off its fields.
+
+    Args:
+        entry: its id.
+        fields: names and values in turn, as they were read.
+        deliveries: how often it was delivered, this time included; the proof of a lease together with the consumer.
+        leased: monotonic milliseconds at which we surely owned it: those before the read was sent.
+    """
     own, history = take_history(fields)
     return (
         Held(entry, fields, deliveries, leased) if own is fields else Returned(entry, own, deliveries, leased, history)
