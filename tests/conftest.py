@@ -23,8 +23,10 @@ def pytest_configure(config: pytest.Config) -> None:
     fast.watch()
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Tests that start no process are marked so, before ``-m`` selects."""
+def pytest_itemcollected(item: pytest.Function) -> None:
+    """What waits for ``make test-long`` and what is fast is marked so, before ``-m`` selects."""
+    if item.get_closest_marker("either_server") and "millstream" in item.callspec.params.values():
+        item.add_marker(pytest.mark.long)
     fast.mark([item])
 
 

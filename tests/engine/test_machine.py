@@ -598,8 +598,8 @@ def sequences(number: int, *, random: bool) -> settings:
 
 @pytest.mark.thorough
 def test_commands_answer_as_the_model_and_the_log_says_it_all() -> None:
-    """Replies, state and replayed log equal the model's over random sequences (always the same ones)."""
-    run_state_machine_as_test(StreamMachine, settings=sequences(400, random=False))
+    """Replies, state and replayed log equal the model's over 150 random sequences (always the same ones)."""
+    run_state_machine_as_test(StreamMachine, settings=sequences(150, random=False))
 
 
 def hundred_sequences(number: int) -> None:

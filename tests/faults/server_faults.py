@@ -16,7 +16,7 @@ FAULTS = (
         "Context.lookup",
         "self.host.lookups.misses += 1",
         "self.host.lookups.hits += 1",
-        "tests/server/test_monitoring.py::test_hits_and_misses_are_counted_as_redis_counts_them",
+        "tests/server/process/test_monitoring.py::test_hits_and_misses_are_counted_as_redis_counts_them",
         which="2 of 2",
     ),
     Fault(
@@ -26,7 +26,7 @@ FAULTS = (
         "Context._delete_expired",
         "self.host.lookups.expired += 1",
         "",
-        "tests/server/test_monitoring.py::test_a_key_is_counted_as_expired_once_whoever_finds_it",
+        "tests/server/process/test_monitoring.py::test_a_key_is_counted_as_expired_once_whoever_finds_it",
     ),
     Fault(
         "dump-shows-times-before-durable",
@@ -78,7 +78,7 @@ FAULTS = (
         "Server.fail",
         "self.stopping.set()",
         "",
-        "tests/server/test_process.py::test_failed_disk_ends_the_server",
+        "tests/server/process/test_process.py::test_failed_disk_ends_the_server",
         (*ASSERTION, "TimeoutExpired"),
     ),
     Fault(
@@ -384,7 +384,7 @@ FAULTS = (
         "Connection._cut_slow",
         "self._cut(f'it left {held} bytes of replies untaken')",
         "",
-        "tests/server/test_sessions.py::test_slow_reader_is_cut",
+        "tests/server/sessions/test_sessions.py::test_slow_reader_is_cut",
         (*ASSERTION, "TimeoutError"),
     ),
     Fault(
@@ -404,7 +404,7 @@ FAULTS = (
         self._sent += size
         if size: ...
         """,
-        "tests/server/load/test_crowds.py::test_slow_reader_costs_no_more_than_its_limit",
+        "tests/server/load/test_crowds.py::test_what_passes_the_limit_is_not_handed_over",
     ),
     Fault(
         "clients-take-the-last-descriptors",
@@ -432,7 +432,7 @@ FAULTS = (
         "Connection._close_if_done",
         "if not self._holds_output(): ...",
         "if True: ...",
-        "tests/server/test_closing.py::test_who_does_not_take_the_last_replies_stays_a_client[asyncio-quit]",
+        "tests/server/sessions/test_closing.py::test_who_does_not_take_the_last_replies_stays_a_client[asyncio-quit]",
     ),
     Fault(
         "transactions-are-not-weighed",
@@ -453,7 +453,7 @@ FAULTS = (
         ctx.lookup(key, two)
         """,
         "",
-        "tests/server/test_watch_live.py::test_a_key_whose_time_has_come_is_none_for_watch",
+        "tests/server/commands/test_watch_live.py::test_a_key_whose_time_has_come_is_none_for_watch",
     ),
     Fault(
         "old-message-forgotten-at-once",

@@ -277,6 +277,16 @@ FAULTS = (
         "tests/worker/settlement/test_dead_letter.py::test_what_a_transaction_acked_without_a_letter_is_pending_again[redis]",
     ),
     Fault(
+        "refused-letter-forgotten",
+        "An entry that EXEC acknowledged without a letter is still ours when the connection breaks.",
+        "client/dead_letter/transaction.py",
+        "DeadLetterTransaction.by_transaction",
+        "if move.removed == 1: ...",
+        "if move.removed == 2: ...",
+        "tests/client/dead_letter/test_transaction.py"
+        "::test_what_was_acked_without_a_letter_stays_ours_though_the_connection_breaks",
+    ),
+    Fault(
         "two-outcomes",
         "An entry gets one outcome.",
         "worker/model/lifecycle.py",

@@ -357,6 +357,31 @@ def test_data_goes_back_to_its_place_where_the_copy_cannot_have_it(
     assert [path.name for path in tmp_path.iterdir() if "place" in path.name] == ["place"]
 
 
+@pytest.mark.parametrize("what", ["back_up", "restore", "restore over"])
+def test_a_name_that_may_not_last_is_not_called_nothing(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """The last sync fails: the copy is whole and in its place, and so the error says, with where the old data is."""
+    dest = tmp_path / "made"
+    if what == "restore over":
+        write_log(dest, [xadd(number) for number in range(1, 23)])
+    there = dest.stat().st_ino if dest.exists() else 0
+    real = RealDisk.sync_directory
+
+    def failing(self: RealDisk, directory: Path) -> None:
+        if directory == tmp_path and dest.exists() and dest.stat().st_ino != there:
+            raise OSError(errno.EIO, "Input/output error")
+        real(self, directory)
+
+    monkeypatch.setattr(RealDisk, "sync_directory", failing)
+    with pytest.raises(DiskError, match=r"is whole and has its name.*Input/output error.*power cut") as caught:
+        back_up(home, dest) if what == "back_up" else restore(home, dest, force=True)
+    monkeypatch.undo()
+    aside = list(tmp_path.glob("made.before-*"))
+    assert [str(path) in str(caught.value) for path in aside] == ([True] if what == "restore over" else [])
+    assert (numbers(dest), leftovers(dest)) == (list(range(1, 21)), [])
+
+
 def test_names_change_places_or_nothing_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is missing is an error; a system that cannot do it says so."""
     for name in ("one", "other"):

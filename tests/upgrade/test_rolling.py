@@ -57,6 +57,7 @@ def until_both_work(client: redis.Redis, made: dict[int, str]) -> None:
     eventually(fed, 60, what="both versions work")
 
 
+@pytest.mark.either_server  # by crashes they do so on both, and ours is replaced below
 def test_versions_take_over_from_each_other_without_a_crash(client: redis.Redis, crew: Crew) -> None:
     """Stopped and replaced one by one: every entry is run exactly as often as it asks for.
 

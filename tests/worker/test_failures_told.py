@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import redis
+from pydantic import BaseModel, field_validator
 
 from millstream import App, Depends, Message, Middleware, Nack, Reject, Retry, StreamSub
 from millstream.client.dead_letter.letter import unpack
@@ -165,6 +166,41 @@ async def test_a_traceback_begins_at_the_users_own_code(
     assert logged.exc_info is not None
     assert logged.exc_info[2] is not None
     assert logged.exc_info[2].tb_frame.f_code.co_filename == __file__
+
+
+class Ratio(BaseModel):
+    """A model with code of the user's."""
+
+    x: int
+
+    @field_validator("x", mode="before")
+    @classmethod
+    def fits(cls, x: str) -> int:
+        """Raises what pydantic lets through as an error of the entry."""
+        return 1 // int(x)
+
+
+@pytest.mark.parametrize(("model", "seen"), [(int, False), (Ratio, True)], ids=["ours", "users"])
+async def test_an_invalid_entry_shows_no_frames_of_ours(
+    server: ServerProcess, client: redis.Redis, model: type, seen: bool
+) -> None:
+    """The error says what is wrong with the entry; a traceback is there where the user's own code has seen it."""
+    app = App(server.url, registry=False)
+
+    @app.subscriber(StreamSub("s", group="g"))
+    async def handle(x: model) -> None:  # type: ignore[valid-type]  # it is the case
+        pass
+
+    async with app.running():
+        client.xadd("s", {"x": "0" if seen else "no number"})
+        await aeventually(lambda: client.xlen("s:dead") == 1)
+    with server.client() as raw:
+        ((_, fields),) = raw.xrange("s:dead")
+    letter = unpack([part for pair in fields.items() for part in pair])
+    assert (letter.reason, "PayloadError: x: " in letter.error) == ("invalid", True)
+    assert ("in fits" in letter.traceback) is seen
+    assert "millstream/worker" not in letter.traceback
+    assert bool(letter.traceback) is seen
 
 
 def charge() -> None:

@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 from redis.exceptions import NoPermissionError
 
-from millstream.client.dead_letter.letter import DeadLetter
+from millstream.client.dead_letter.letter import DeadLetter, pack
 from millstream.client.dead_letter.transaction import (
+    BATCH,
     DeadLetterRoute,
     DeadLetterTransaction,
     Fate,
     LettersRefusedError,
+    Unsure,
 )
 
 ROUTE = DeadLetterRoute("s", "g", "me", "s:dead", failures="tries")
@@ -36,10 +38,10 @@ class Entry:
 Fates = dict[bytes, Fate]
 
 
-def begun(route: DeadLetterRoute = ROUTE) -> tuple[DeadLetterTransaction[Entry], Fates, set[bytes]]:
+def begun(route: DeadLetterRoute = ROUTE) -> tuple[DeadLetterTransaction[Entry], Fates, Unsure]:
     """A transaction, what it reports, and what it leaves unsure."""
     fates: Fates = {}
-    unsure: set[bytes] = set()
+    unsure: Unsure = {}
 
     def report(entry: Entry, fate: Fate) -> None:
         fates[entry.id] = fate
@@ -79,24 +81,27 @@ def test_only_what_is_ours_and_pending_is_written() -> None:
     exchange = transaction.by_transaction(entries, 9)
     rows = [pending(entries[0]), pending(entries[1], b"other"), pending(entries[2], deliveries=2), []]
     assert names(looked(exchange, *rows)) == ["MULTI", "XADD", "XACK", "EXEC"]
-    assert unsure == {b"0-0"}
+    assert unsure == {b"0-0": b"0-0"}
     assert exchange.send([b"OK", b"QUEUED", b"QUEUED", [b"9-0", 1]]) == [("HDEL", "tries", b"0-0")]
     assert ended(lambda: exchange.send([1])) is True
     assert fates == {b"0-0": Fate.DEAD, b"1-0": Fate.LOST, b"2-0": Fate.LOST, b"3-0": Fate.LOST}
-    assert unsure == set()
+    assert unsure == {}
 
 
 @pytest.mark.parametrize("there", [True, False])
 def test_a_lost_reply_is_read_off_the_pending_list(there: bool) -> None:
-    """The connection breaks at EXEC: pending no more means written; pending means that nothing was."""
+    """The connection breaks at EXEC: pending no more and with a letter is dead; pending means that nothing was done."""
     entry = Entry(b"1-0")
     transaction, fates, unsure = begun()
     exchange = transaction.by_transaction([entry], 9)
     looked(exchange, pending(entry))
     exchange.close()
-    assert unsure == {b"1-0"}
+    assert unsure == {b"1-0": b"0-0"}
     again = transaction.by_transaction([entry], 9)
     commands = looked(again, pending(entry) if there else [])
+    if not there:
+        assert commands == [("XRANGE", "s:dead", "(0-0", "+", "COUNT", BATCH)]
+        commands = again.send([[[b"7-0", [b"no", b"letter"]], [b"9-0", pack(entry.letter)]]])
     assert names(commands) == (["MULTI", "XADD", "XACK", "EXEC"] if there else ["UNWATCH"])
     assert fates == {b"1-0": Fate.OURS if there else Fate.DEAD}
 
@@ -120,7 +125,7 @@ def test_a_connection_that_breaks_at_the_look_leaves_nothing_unsure() -> None:
     exchange = transaction.by_transaction([entry], 9)
     next(exchange)
     exchange.close()
-    assert unsure == set()
+    assert unsure == {}
     assert names(looked(transaction.by_transaction([entry], 9), [])) == ["UNWATCH"]
     assert fates == {b"1-0": Fate.LOST}
 
@@ -168,14 +173,14 @@ def test_the_script_says_the_fate_of_each() -> None:
     """Written, another's, refused; and gone after a lost reply, which means written."""
     entries = [Entry(b"%d-0" % n) for n in range(4)]
     transaction, fates, unsure = begun()
-    unsure.add(b"3-0")
+    unsure[b"3-0"] = None
     exchange = transaction.by_script(entries)
     assert names(next(exchange)) == ["EVALSHA"]
-    assert unsure == {entry.id for entry in entries}
+    assert unsure == dict.fromkeys(entry.id for entry in entries)
     with pytest.raises(LettersRefusedError, match="OOM no room"):
         exchange.send([[1, -1, b"OOM no room", 0]])
     assert fates == {b"0-0": Fate.DEAD, b"1-0": Fate.LOST, b"3-0": Fate.DEAD}
-    assert unsure == set()
+    assert unsure == {}
 
 
 def test_a_user_who_may_not_ask_for_the_type_writes_letters() -> None:
@@ -205,8 +210,9 @@ def test_a_transaction_that_arrives_late_is_known_as_ours() -> None:
     again = transaction.by_transaction([entry], 9)
     looked(again, pending(entry))
     assert names(again.send([b"OK", b"QUEUED", b"QUEUED", None]))[0] == "WATCH"
-    assert names(again.send([b"OK", b"stream", NO_STREAM_YET, []])) == ["UNWATCH"]
-    assert (fates, unsure) == ({b"1-0": Fate.DEAD}, set())
+    assert names(again.send([b"OK", b"stream", NO_STREAM_YET, []])) == ["XRANGE"]
+    assert names(again.send([[[b"9-0", pack(entry.letter)]]])) == ["UNWATCH"]
+    assert (fates, unsure) == ({b"1-0": Fate.DEAD}, {})
 
 
 def test_an_entry_that_cannot_be_made_pending_again_is_named() -> None:
@@ -219,3 +225,63 @@ def test_an_entry_that_cannot_be_made_pending_again_is_named() -> None:
     with pytest.raises(LettersRefusedError, match="full; and 1-0 is pending no more, since not allowed") as error:
         exchange.send([NoPermissionError("not allowed")])
     assert error.value.failed == 0
+
+
+LAST_ID = [b"last-generated-id", b"5-0"]
+
+
+@pytest.mark.parametrize(("claimed", "unsure_then"), [([b"1-0"], {}), ([], {b"1-0": b"5-0"})], ids=["there", "deleted"])
+def test_what_has_no_letter_behind_a_lost_exec_is_pending_again_and_written(claimed: Any, unsure_then: Unsure) -> None:
+    """All that came since the look is searched; an entry that was deleted meanwhile gets its letter all the same."""
+    entry = Entry(b"1-0")
+    transaction, fates, unsure = begun()
+    first = transaction.by_transaction([entry], 9)
+    next(first)
+    first.send([b"OK", b"stream", LAST_ID, pending(entry)])
+    first.close()
+    assert unsure == {b"1-0": b"5-0"}
+    exchange = transaction.by_transaction([entry], 9)
+    next(exchange)
+    commands = exchange.send([b"OK", b"stream", LAST_ID, []])
+    assert commands == [("XRANGE", "s:dead", "(5-0", "+", "COUNT", BATCH)]
+    other = pack(Entry(b"2-0").letter)
+    assert exchange.send([[[b"6-0", other], [b"7-0", other]]])[0][2] == "(7-0"
+    assert exchange.send([[]]) == [("XCLAIM", "s", "g", "me", 0, b"1-0", "RETRYCOUNT", 1, "JUSTID", "FORCE")]
+    assert names(exchange.send([claimed])) == ["MULTI", "XADD", "XACK", "EXEC"]
+    assert unsure == {b"1-0": b"5-0"}
+    assert names(exchange.send([b"OK", b"QUEUED", b"QUEUED", None]))[0] == "WATCH"
+    assert unsure == unsure_then
+    assert fates == {b"1-0": Fate.OURS}
+
+
+def test_what_was_acked_without_a_letter_stays_ours_though_the_connection_breaks() -> None:
+    """Nothing is looked for: EXEC's reply said that there is none. It is pending again even while the key hinders."""
+    entry = Entry(b"1-0")
+    transaction, fates, unsure = begun()
+    exchange = transaction.by_transaction([entry], 9)
+    looked(exchange, pending(entry))
+    assert names(exchange.send([b"OK", b"QUEUED", b"QUEUED", [ValueError("OOM"), 1]])) == ["XCLAIM"]
+    exchange.close()
+    again = transaction.by_transaction([entry], 9)
+    next(again)
+    assert names(again.send([b"OK", b"list", ValueError("WRONGTYPE"), []])) == ["XCLAIM"]
+    assert again.send([[b"1-0"]]) == [("UNWATCH",)]
+    with pytest.raises(LettersRefusedError, match="holds a list"):
+        again.send([b"OK"])
+    assert (fates, unsure) == ({b"1-0": Fate.OURS}, {})
+
+
+def test_where_nobody_may_ask_for_the_last_id_pending_no_more_means_written() -> None:
+    """Letters cannot be looked for then; a user with the rights of docs/server.md may."""
+    entry = Entry(b"1-0")
+    transaction, fates, unsure = begun()
+    denied = NoPermissionError("no permissions to run the 'xinfo' command")
+    exchange = transaction.by_transaction([entry], 9)
+    next(exchange)
+    exchange.send([b"OK", b"none", denied, pending(entry)])
+    exchange.close()
+    assert unsure == {b"1-0": None}
+    again = transaction.by_transaction([entry], 9)
+    next(again)
+    assert again.send([b"OK", b"none", denied, []]) == [("UNWATCH",)]
+    assert fates == {b"1-0": Fate.DEAD}

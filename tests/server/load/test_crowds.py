@@ -122,6 +122,18 @@ def slow_reader(folder: Path, size: int, limit: int) -> None:
         assert slow.is_closed()
 
 
+def test_what_passes_the_limit_is_not_handed_over(tmp_path: Path) -> None:
+    """A message that its subscriber has no room left for is never the transport's: a copy would cost as much again."""
+    size, limit = 24 * KIB * KIB, 32 * KIB * KIB
+    options = ("--memory", "--set", f"client-output-buffer-limit=pubsub {limit} 0 0")
+    with millstream_server(tmp_path, *options) as server, Wire(server.url) as control, Wire(server.url) as slow:
+        slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * KIB)
+        slow.ask("SUBSCRIBE", "c")
+        assert [control.ask("PUBLISH", "c", b"x" * size) for _ in range(2)] == [1, 1]
+        eventually(lambda: field(control, "stats", "client_output_buffer_limit_disconnections") == "1")
+        assert size < int(field(control, "stats", "total_net_output_bytes")) < 2 * size
+
+
 def test_the_peak_is_of_this_process_alone(tmp_path: Path) -> None:
     """A server started by a large process tells its own peak, not its parent's."""
     weight = bytearray(300 * KIB * KIB)

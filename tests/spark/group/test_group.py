@@ -496,6 +496,12 @@ def test_single_entries_join_where_nothing_lies_between() -> None:
     assert [number("a.b", name) for name in ("a.b-12", "axb-12", "a.b-012", "a.b-", "a.b-1x")] == [12, *[None] * 4]
 
 
+@pytest.mark.parametrize("digits", ["9" * 19, "9" * 5_000, "\u0664"])
+def test_a_consumer_with_a_hostile_number_is_none_of_a_querys(digits: str) -> None:
+    """Whoever may read in the group may name a consumer so: the query neither ends with it nor counts on from it."""
+    assert number("q", f"q-{digits}") is None
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [

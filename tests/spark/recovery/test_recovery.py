@@ -398,6 +398,28 @@ def test_a_letter_that_is_refused_in_its_transaction_loses_nothing(
     assert client.xpending("s", "g")["pending"] == 0
 
 
+def test_a_server_that_stays_away_ends_the_recovery_at_once(
+    server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look is repeated for half a minute by itself; that is not begun a thousand times over."""
+    ids = leave(client, 3)
+    looks: list[int] = []
+    asked = Router.ask
+
+    def ask(self: Router, commands: Any) -> Any:
+        if not commands or commands[0][0] != "WATCH":
+            return asked(self, commands)
+        looks.append(1)
+        raise ConnectionRefusedError("away for half a minute")  # as the router does in the end
+
+    with monkeypatch.context() as away:
+        away.setattr(Router, "ask", ask)
+        with pytest.raises(ConnectionRefusedError, match="half a minute"):
+            recover(None, server.url, "s", "g", "30m", verdict="dead")
+    assert looks == [1]
+    assert recover(None, server.url, "s", "g", "30m", verdict="dead") == RecoveryCounts(dead=len(ids))
+
+
 def test_a_worker_of_that_name_keeps_what_it_holds(server: ServerProcess, client: redis.Redis) -> None:
     """It would be taken for the slice of a recovery that was killed."""
     leave(client, 4, fresh=2)

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import json
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -448,6 +449,9 @@ ROW = ("XADD", "out", "*", "n", "7")
         b"1 \n" + wire(("DEL", "secret")),
         b"1 \n" + wire(ROW, ("DEL", "secret")),
         b"1 \n" + wire(("XADD", "secret-stream", "*", "n", "7")),
+        b"1 \n" + wire(("XADD", "out", "MAXLEN", "0", "*", "n", "7")),
+        b"1 \n" + wire(("XADD", "out", "NOMKSTREAM", "*", "n", "7")),
+        b"1 \n" + wire(("XADD", "out")),
         b"2 \n" + wire(ROW),
         b"1 \n" + wire(ROW) + b"*1\r\n$4\r\nPI",
         b"1 \n" + wire(ROW)[:-3],
@@ -468,6 +472,57 @@ def test_staged_rows_that_somebody_changed_send_nothing_else(
         commit(both, 1, one)
     assert both_client.get("secret") == "kept"
     assert not both_client.exists("out", "secret-stream")
+
+
+def test_keys_that_somebody_put_on_the_register_stay(
+    both: ServerProcess, both_client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is removed with the sink's rights is what its writer can have made, whoever wrote to the register."""
+    strange = {"secret": "kept", "millstream:{out}:staged:another:1": "kept", b"\xff": "kept"}
+    both_client.mset(strange)  # type: ignore[arg-type] - a key may be bytes
+    one = staged(both, numbers(0, 3))
+    both_client.sadd(keys.register("q"), *strange)
+    commit(both, 1, one)
+    assert there(both_client) == [0, 1, 2]
+    assert both_client.mget(list(strange)) == ["kept"] * 3
+    assert "names keys that this writer never made" in caplog.text
+
+
+OWN = keys.staged("out", "q", "1:0")
+
+
+@pytest.mark.parametrize("version", [0, 1], ids=["of the batch before", "of the batch"])
+@pytest.mark.parametrize(
+    "part",
+    [
+        ["out", "secret", 0, 0, None, None],
+        ["out", "secret", 1, 1, None, None],
+        ["out", "\ud800", 1, 1, None, None],
+        ["\ud800", OWN, 1, 1, None, None],
+        ["out", OWN, -1, 1, None, None],
+        ["out", OWN, 2, 1, None, None],
+    ],
+    ids=lambda part: repr(part[:4]),
+)
+def test_a_record_that_somebody_forged_removes_and_sends_nothing(
+    both: ServerProcess, both_client: redis.Redis, part: list[object], version: int
+) -> None:
+    """Its keys are those of the writer's own rows, or it is no record: the batch ends with an error that names it."""
+    both_client.set("secret", "kept")
+    one = staged(both, numbers(0, 3))
+    both_client.set(keys.record("q"), json.dumps({"version": version, "parts": [part]}))
+    with pytest.raises(UsageError, match="last batch in millstream:sink:q was changed by somebody else"):
+        commit(both, 1, one)
+    assert both_client.get("secret") == "kept"
+    assert not both_client.exists("out")
+
+
+def test_a_record_with_more_pieces_than_memory_holds(both: ServerProcess, both_client: redis.Redis) -> None:
+    """How many there are is only what it says: they are looked for one by one, and the first is missed."""
+    record = {"version": 0, "parts": [["out", OWN, 10**15, 10**15, None, None]]}
+    both_client.set(keys.record("q"), json.dumps(record))
+    with pytest.raises(UsageError, match=r"rows of it were lost .*piece 0 of 1000000000000000"):
+        commit(both, 1, staged(both, numbers(0, 3)))
 
 
 @pytest.mark.usefixtures("small")

@@ -413,6 +413,7 @@ async def test_the_endpoint_answers_only_requests_for_itself(
     assert [f"asked as {host!r}" in record.getMessage() for record in caplog.records] == [True] * (status == 403)
 
 
+@pytest.mark.either_server
 def test_allowed_names_reach_the_workers_of_run(server: ServerProcess, tasks: Any) -> None:
     """``millstream run --health-allow`` holds in its processes."""
     target = tasks.app(
@@ -424,6 +425,7 @@ def test_allowed_names_reach_the_workers_of_run(server: ServerProcess, tasks: An
     assert get(port, "/readyz", Host="evil.example")[0] == 403
 
 
+@pytest.mark.either_server
 def test_each_worker_of_run_has_its_own_port(server: ServerProcess, client: redis.Redis, tasks: Any) -> None:
     """Two workers, two ports; a port that is taken is a mistake of the command line, code 78."""
     target = tasks.app(

@@ -47,12 +47,15 @@ async def work(x: int, msg: Message) -> None:
         await asyncio.sleep(3600)
 """
 
+either_server = pytest.mark.either_server
+"""For what a process does by itself, and for kills at points where both servers were sent the same commands."""
+
 POINTS = [
-    "after_read",
-    "before_handler",
-    "after_handler",
-    "before_ack",
-    "after_ack",
+    pytest.param("after_read", marks=either_server),
+    pytest.param("before_handler", marks=either_server),
+    pytest.param("after_handler", marks=either_server),
+    pytest.param("before_ack", marks=either_server),
+    pytest.param("after_ack", marks=either_server),
     "before_retry",
     "after_retry",
     "before_dead",
@@ -102,7 +105,15 @@ def test_a_worker_killed_anywhere_loses_nothing(
 
 
 @pytest.mark.parametrize(
-    "point", ["before_uncharge", "after_uncharge", "before_renew", "before_release", "after_release", "middleware"]
+    "point",
+    [
+        "before_uncharge",
+        "after_uncharge",
+        pytest.param("before_renew", marks=either_server),
+        pytest.param("before_release", marks=either_server),
+        "after_release",
+        pytest.param("middleware", marks=either_server),
+    ],
 )
 def test_a_worker_killed_off_the_main_road_loses_nothing(
     server: ServerProcess, client: redis.Redis, tasks: Any, point: str
@@ -131,6 +142,7 @@ def test_a_worker_killed_off_the_main_road_loses_nothing(
     assert client.xlen("jobs:dead") == 1
 
 
+@either_server
 def test_three_workers_one_killed_every_job_done(server: ServerProcess, client: redis.Redis, tasks: Any) -> None:
     """``millstream run`` with three workers: all work, a killed one is replaced, SIGTERM ends all with code 0."""
     target = tasks.app(APP.format(min_idle=500, concurrency=2))
@@ -163,6 +175,7 @@ async def work(x: int) -> None:
 """
 
 
+@either_server
 def test_sigterm_hands_back_at_once_and_exits_with_zero(server: ServerProcess, client: redis.Redis, tasks: Any) -> None:
     """What the process had not begun can be taken while its last handler still runs; then it ends cleanly."""
     publish(client, 20)
@@ -177,6 +190,7 @@ def test_sigterm_hands_back_at_once_and_exits_with_zero(server: ServerProcess, c
     assert consumers(client, "jobs", "g") == {"other"}
 
 
+@either_server
 def test_a_second_signal_ends_it_at_once(server: ServerProcess, client: redis.Redis, tasks: Any) -> None:
     """Whoever presses Ctrl-C at a process that is ending means it."""
     publish(client, 20)
@@ -203,6 +217,7 @@ async def work(x: int) -> None:
 """
 
 
+@either_server
 def test_terminations_in_a_row_are_one(server: ServerProcess, client: redis.Redis, tasks: Any) -> None:
     """SIGTERM to a whole service, to the supervisor and again by it to its worker: what runs is still finished."""
     publish(client, 1)
@@ -227,6 +242,7 @@ BLOCKING = SLOW.replace("async def", "def").replace("await asyncio.sleep", "__im
 BLOCKING = BLOCKING.replace('    await app.publish("effects", {"x": x})\n', "    print('began', x, flush=True)\n")
 
 
+@either_server
 def test_a_thread_that_will_not_end_makes_the_exit_code_say_so(
     server: ServerProcess, client: redis.Redis, tasks: Any
 ) -> None:
@@ -242,6 +258,7 @@ def test_a_thread_that_will_not_end_makes_the_exit_code_say_so(
     assert len(pending(client, "jobs", "g")) == 1
 
 
+@either_server
 def test_workers_end_when_their_supervisor_is_killed(server: ServerProcess, client: redis.Redis, tasks: Any) -> None:
     """No orphans: the end of the supervisor, however sudden, stops its workers cleanly."""
     running = tasks.run(tasks.app(APP.format(min_idle=500, concurrency=2)), server.url, "--workers", "2")
@@ -250,6 +267,7 @@ def test_workers_end_when_their_supervisor_is_killed(server: ServerProcess, clie
     eventually(lambda: not consumers(client, "jobs", "g"))
 
 
+@either_server
 def test_a_fatal_error_exits_with_non_zero(server: ServerProcess, client: redis.Redis, tasks: Any) -> None:
     """A key that is no stream cannot get better: the process says so and fails, for systemd and Kubernetes to see."""
     client.set("jobs", "text")
@@ -352,6 +370,7 @@ async def work(x: int) -> None:
 """
 
 
+@either_server
 def test_other_entries_do_not_pay_for_one_that_kills_its_process(
     server: ServerProcess, client: redis.Redis, tasks: Any
 ) -> None:

@@ -13,6 +13,7 @@ from support.accounts import user
 from support.groups import all_done, consumers, pending
 from support.ports import free_port
 from support.servers import ServerProcess, redis_server
+from support.thief import Thief
 from support.waiting import aeventually
 
 WAYS = pytest.mark.parametrize(
@@ -120,6 +121,33 @@ async def test_what_a_transaction_acked_without_a_letter_is_pending_again(
             await aeventually(all_done(client, "s", "g"))
     letters: Any = client.xrange("s:dead")
     assert [(fields["_dead.id"], fields["_dead.deliveries"]) for _, fields in letters] == [(entry, "1")]
+
+
+@pytest.mark.parametrize(("word", "through"), [(b"FORCE", False), (b"FORCE", True), (b"EXEC", True)])
+async def test_a_connection_that_breaks_behind_a_refused_letter_loses_no_entry(
+    server: ServerProcess, client: redis.Redis, monkeypatch: pytest.MonkeyPatch, word: bytes, through: bool
+) -> None:
+    """EXEC acknowledged it without a letter; its reply is lost, or the undoing command, or that one's reply."""
+    monkeypatch.setattr(transaction, "hindrance", lambda *_: None)  # as above
+    client.set("s:dead", "no stream")
+    async with Thief(server.port, word, through=through) as thief:
+        with user(client, "+@all", "-@scripting", "~*") as name:
+            app = App(f"redis://{name}127.0.0.1:{thief.port}/0", registry=False)
+
+            @app.subscriber(StreamSub("s", group="g"))
+            async def handle(x: int) -> None:
+                raise Reject("no good")
+
+            entry: Any = client.xadd("s", {"x": 1})
+            async with app.running():
+                await aeventually(lambda: thief.stolen == 1)
+                await aeventually(lambda: entry in pending(client, "s", "g"))
+                client.delete("s:dead")
+                await aeventually(all_done(client, "s", "g"))
+                await aeventually(lambda: app.stats()["handle"]["dead"] == 1)
+    letters: Any = client.xrange("s:dead")
+    assert [(fields["_dead.id"], fields["_dead.deliveries"]) for _, fields in letters] == [(entry, "1")]
+    assert app.stats()["handle"]["lost"] == 0
 
 
 async def test_the_rights_that_the_docs_give_a_worker_are_enough_for_letters(

@@ -145,6 +145,15 @@ def unpack(flat: Sequence[bytes]) -> DeadLetter:
         raise ValueError(f"not a dead letter: it has no field _dead.{missing.args[0]}") from None
 
 
+def is_of(flat: Sequence[bytes], letter: DeadLetter) -> bool:
+    """Whether these fields are a dead letter of the same entry and group as this one, whoever wrote it."""
+    try:
+        found = unpack(flat)
+    except (ValueError, RecursionError):
+        return False
+    return (found.stream, found.id, found.group) == (letter.stream, letter.id, letter.group)
+
+
 def returning(letter: DeadLetter, now_ms: int, *, all_groups: bool = False) -> list[bytes]:
     """The fields and values of the entry that is put back: the original's, and its history behind them.
 

@@ -10,21 +10,25 @@ included, changes the count. There are two ways to ask and act:
     WATCH of the dead-letter stream, the questions, then MULTI with XADD and XACK. Whoever else writes the same letter
     writes to that stream and so breaks the transaction. Inside EXEC an XADD that fails does not hold up the XACK behind
     it. So what is known to make it fail is looked for first (:func:`hindrance`), and where it fails all the same the
-    entry is made pending again.
+    entry is made pending again. Until that is confirmed the entry stays ours, whatever becomes of the connection.
 
 The second is for servers whose user may run no scripts, for letters with more words than a script can pass on, and for
 recovery, which needs no speed.
 
-A reply may be lost. Then the entry is pending no more if the letter was written, and pending if not: callers keep the
-ids that were sent (``unsure``) and begin anew, and the guard reads the answer off the pending list. So an entry is dead
-at most once, and its letter is there whenever it is acknowledged.
+A reply may be lost. Callers keep the ids that were sent (:data:`Unsure`) and begin anew, and the guard reads the answer
+off the server. What is pending was not acknowledged. What is pending no more has its letter if a script did it; behind
+EXEC the letter is looked for, among those that came since, and what has none is made pending again and written. So an
+entry is dead at most once, and its letter is there whenever it is acknowledged. What is left is a process that dies
+between EXEC and that step, with a letter that the server queued and then refused: no later command can be tied to the
+outcome of an earlier one in EXEC. It would take rights that were withdrawn within that round trip, or a letter beyond
+the server's largest entry.
 
 Sans I/O: each function is an :data:`Exchange`, a generator that yields the commands to send over one connection. It
 takes their replies, an error reply as an exception in its place; or None where nothing of them was run, to look again.
 When the connection breaks it is dropped.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from hashlib import sha1
@@ -32,8 +36,9 @@ from importlib import resources
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from millstream.client import emulate
-from millstream.client.dead_letter.letter import DeadLetter, pack
+from millstream.client.dead_letter.letter import DeadLetter, is_of, pack
 from millstream.client.line import Command
+from millstream.client.ranges import LAST, behind, order_of
 from millstream.errors import MillstreamError
 
 Result = TypeVar("Result")
@@ -41,6 +46,10 @@ Item = TypeVar("Item")
 
 #: A dialogue with the server that somebody else carries on: commands out, replies in, and a result at the end.
 Exchange: TypeAlias = Generator[list[Command], list[Any] | None, Result]
+
+#: Entries whose letter was sent and no reply came: their ids, and the id behind which the letter is if EXEC wrote it.
+#: This is None where "pending no more" says enough: a script was sent, or the user may not ask for the last id.
+Unsure: TypeAlias = dict[bytes, bytes | None]
 
 #: Letters of one step: few enough that a script or a transaction of them holds up nobody.
 BATCH = 50
@@ -143,11 +152,10 @@ def hindrance(kind: object, info: object, letters: int) -> str | None:
         return f"holds a {kind.decode()} and no stream"
     if isinstance(info, Exception) and str(info).startswith("WRONGTYPE"):
         return "holds no stream"
-    if isinstance(info, list):
-        last = dict(zip(info[::2], info[1::2], strict=True)).get(b"last-generated-id", b"0-0")
-        ms, seq = map(int, last.split(b"-"))
-        if ms == _PART_MAX and seq + letters > _PART_MAX:
-            return f"has the last id {last.decode()}, and no {letters} ids are left after it"
+    last = last_id(info) or b"0-0"
+    ms, seq = order_of(last)
+    if ms == _PART_MAX and seq + letters > _PART_MAX:
+        return f"has the last id {last.decode()}, and no {letters} ids are left after it"
     return None
 
 
@@ -164,6 +172,15 @@ def fate(entry: FailedEntry, rows: Sequence[Sequence[Any]], consumer: str, *, se
         return Fate.DEAD if sent else Fate.LOST
     ours = rows[0][1] == consumer.encode() and rows[0][3] == entry.deliveries
     return Fate.OURS if ours else Fate.LOST
+
+
+def last_id(info: object) -> bytes | None:
+    """The id behind which new letters will be, from the reply to XINFO STREAM; None where the user may not ask."""
+    if isinstance(info, list):
+        found: bytes = dict(zip(info[::2], info[1::2], strict=True)).get(b"last-generated-id", b"0-0")
+        return found
+    text = str(info)
+    return b"0-0" if text.startswith("WRONGTYPE") or "no such key" in text.lower() else None
 
 
 SCRIPT = resources.files("millstream.client.dead_letter").joinpath("dead_letter.lua").read_text(encoding="utf-8")
@@ -255,6 +272,16 @@ def _check(replies: Sequence[Any]) -> None:
         raise LettersRefusedError(str(refused), refused)
 
 
+def _claimed(reply: object) -> bool:
+    """Whether an XCLAIM of one entry took it; it takes none that was deleted from its stream."""
+    return bool(reply) and not isinstance(reply, Exception)
+
+
+def _forget(unsure: Unsure, ids: Iterable[bytes]) -> None:
+    for ident in ids:
+        unsure.pop(ident, None)
+
+
 # -- the transaction --------------------------------------------------------------------------------------------------
 
 
@@ -263,17 +290,20 @@ class DeadLetterTransaction(Generic[Failed]):
 
     Args:
         route: whose they are, and where to.
-        unsure: the caller's, see the module: ids whose letter was sent, and no reply came (yet).
+        unsure: the caller's, see the module: empty at first, and kept from one to the next.
         report: called with the fate of each, as it is known.
     """
 
-    def __init__(self, route: DeadLetterRoute, unsure: set[bytes], report: Callable[[Failed, Fate], None]) -> None:
+    def __init__(self, route: DeadLetterRoute, unsure: Unsure, report: Callable[[Failed, Fate], None]) -> None:
         self._route = route
         self._unsure = unsure
         self._report = report
+        self._after: bytes | None = None  # the dead-letter stream's last id at the last look
 
     def by_script(self, entries: Sequence[Failed]) -> Exchange[None]:
-        """Set entries aside in one step of the server's; none may have more than :data:`FIELDS_LIMIT` words.
+        """Set entries aside in one step of the server's.
+
+        None may have more than :data:`FIELDS_LIMIT` words, or be unsure since an EXEC: a script looks for no letters.
 
         Raises:
             LettersRefusedError: the server's reply says why; entries that were not reported are pending as they were.
@@ -284,9 +314,10 @@ class DeadLetterTransaction(Generic[Failed]):
             packed = pack(entry.letter)
             words += [entry.id, entry.deliveries, len(packed), *packed]
         before = set(unsure)
-        unsure.update(entry.id for entry in entries)
+        for entry in entries:
+            unsure.setdefault(entry.id, None)
         replies = (yield [("EVALSHA", SCRIPT_SHA, 2, route.stream, route.dead, *words)]) or []
-        unsure.intersection_update(before)
+        _forget(unsure, [entry.id for entry in entries if entry.id not in before])
         _check(replies)
         refused: bytes | None = None
         for entry, found in zip(entries, *replies, strict=True):
@@ -294,7 +325,7 @@ class DeadLetterTransaction(Generic[Failed]):
                 refused = found
                 continue
             dead = found == _WRITTEN or (found == _NOT_PENDING and entry.id in unsure)
-            unsure.discard(entry.id)
+            unsure.pop(entry.id, None)
             self._report(entry, Fate.DEAD if dead else Fate.LOST)
         if refused is not None:
             raise LettersRefusedError(refused.decode(errors="replace"))
@@ -308,31 +339,36 @@ class DeadLetterTransaction(Generic[Failed]):
         unsure, sent = self._unsure, set[bytes]()
 
         def plan() -> Exchange[list[Relocation[Failed]]]:
-            unsure.difference_update(sent)  # nothing of the try before was run
+            _forget(unsure, sent)  # nothing of the try before was run
             ours = yield from self._ours([entry for entry in entries if entry.unsettled])
             sent.clear()
             # what was unsure before stays so, whatever becomes of this try: the one before may arrive late
             sent.update(entry.id for entry in ours if entry.id not in unsure)
-            unsure.update(sent)
+            for entry in ours:
+                if unsure.get(entry.id) is None:
+                    unsure[entry.id] = self._after
             return [self._relocation(entry) for entry in ours]
 
         try:
             moves = yield from relocate(plan, tries)
         except LettersRefusedError:
-            unsure.difference_update(sent)
+            _forget(unsure, sent)
             raise
-        unsure.difference_update(sent)  # and not in a ``finally``: a broken connection ends the generator at its yield
+        _forget(unsure, sent)  # and not in a ``finally``: a broken connection ends the generator at its yield
         if moves is None:
             return False
         dead, failed = [], []
         for move in moves:
+            unsure.pop(move.item.id, None)
             if move.failed:
                 failed.append(move)
+                if move.removed == 1:
+                    unsure[move.item.id] = LAST  # behind which no letter can be: it stays ours until it is pending
             else:
                 dead.append(move.item.id)
-                unsure.discard(move.item.id)
                 self._report(move.item, Fate.DEAD)
-        back = (yield from undo(failed)) if failed else []  # before anything else: the connection may break
+        back = (yield from undo(failed)) if failed else []  # before anything else: this process may die
+        _forget(unsure, [move.item.id for move, reply in back if _claimed(reply)])
         if dead and self._route.failures:
             yield [("HDEL", self._route.failures, *dead)]
         for move, reply in back:
@@ -354,24 +390,59 @@ class DeadLetterTransaction(Generic[Failed]):
         watched, kind, info, *pending = (yield look) or []
         # there is no info of a stream that is yet to be made, and no kind for a user who may not ask
         _check([watched, *pending])
+        self._after = last_id(info)
+        missing = yield from self._missing([entry for entry, rows in zip(entries, pending, strict=True) if not rows])
         if hinders := hindrance(kind, info, len(entries)):
             raise LettersRefusedError(f"the key {hinders}", hindrance=hinders)
         ours = []
         for entry, rows in zip(entries, pending, strict=True):
             if not entry.unsettled:
                 continue
-            found = fate(entry, rows, route.consumer, sent=entry.id in self._unsure)
+            sent = entry.id in self._unsure
+            found = Fate.OURS if entry.id in missing else fate(entry, rows, route.consumer, sent=sent)
             if found is Fate.OURS:
                 ours.append(entry)
             else:
-                self._unsure.discard(entry.id)
+                self._unsure.pop(entry.id, None)
             self._report(entry, found)
         return ours
+
+    def _missing(self, entries: Sequence[Failed]) -> Exchange[set[bytes]]:
+        """Make those pending again that have no letter though EXEC was sent; which these are.
+
+        The dead-letter stream is watched, so a letter that is not there now does not come before ours.
+
+        Args:
+            entries: pending no more.
+        """
+        sent_after = {entry.id: after for entry in entries if (after := self._unsure.get(entry.id)) is not None}
+        missing = {entry.id: entry for entry in entries if entry.id in sent_after}
+        start = behind(min(sent_after.values(), key=order_of)) if missing else None
+        while missing and start is not None:
+            (rows,) = (yield [("XRANGE", self._route.dead, start, "+", "COUNT", BATCH)]) or [[]]
+            if isinstance(rows, Exception) and str(rows).startswith("WRONGTYPE"):
+                break
+            _check([rows])
+            for _, flat in rows:
+                missing = {ident: entry for ident, entry in missing.items() if not is_of(flat, entry.letter)}
+            start = behind(rows[-1][0]) if rows else None
+        if missing:
+            replies = (yield [self._again(entry) for entry in missing.values()]) or []
+            for ident, reply in zip(missing, replies, strict=True):
+                if _claimed(reply):
+                    del self._unsure[ident]
+                else:  # as when it was deleted from its stream: its letter is written all the same
+                    self._unsure[ident] = self._after
+        return set(missing)
+
+    def _again(self, entry: Failed) -> Command:
+        """Makes an entry pending that is so no more, as often delivered as it was."""
+        again = emulate.recount(self._route.group, self._route.consumer, entry.deliveries)
+        return (*again.command(self._route.stream, [entry.id]), "FORCE")
 
     def _relocation(self, entry: Failed) -> Relocation[Failed]:
         route = self._route
         add = ("XADD", route.dead, *route.trim, "*", *pack(entry.letter))
         if route.no_ack:
             return Relocation(entry, add)
-        again = emulate.recount(route.group, route.consumer, entry.deliveries).command(route.stream, [entry.id])
-        return Relocation(entry, add, ("XACK", route.stream, route.group, entry.id), (*again, "FORCE"))
+        return Relocation(entry, add, ("XACK", route.stream, route.group, entry.id), self._again(entry))

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from millstream.errors import DiskFullError, LogCorruptError, StorageError
+from millstream.errors import DiskError, DiskFullError, LogCorruptError, StorageError
 from millstream.maintenance.backup.exchange import exchange
 from millstream.persistence import manifest as manifests
 from millstream.persistence.check import CheckReport, check
@@ -62,6 +62,7 @@ def staged(disk: Disk, final: Path, aside: Path | None = None) -> Iterator[Path]
 
     Raises:
         StorageError: something else is at ``final`` by then.
+        DiskError: it has its name, but the disk does not say whether a power cut would take that back.
     """
     partial = partial_of(final)
     disk.make_directory(partial)
@@ -78,12 +79,23 @@ def staged(disk: Disk, final: Path, aside: Path | None = None) -> Iterator[Path]
             if error.errno in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
                 raise StorageError(f"{final} was made by somebody else meanwhile; it was left alone") from error
             raise
-    except BaseException:
+        disk.sync_directory(final.parent)
+    except BaseException as error:
+        if _identity(final) == made and isinstance(error, OSError):
+            raise DiskError(_unsure(final, aside, error)) from error
         if _identity(partial) == made:  # names change places here: never remove what was there before
             # What went wrong is the error to raise; a partial copy that stays has a name that cannot pass for whole
             shutil.rmtree(partial, ignore_errors=True)
         raise
-    disk.sync_directory(final.parent)
+
+
+def _unsure(final: Path, aside: Path | None, error: OSError) -> str:
+    """What to say when all is done but for the certainty of it: "nothing was made" would be wrong."""
+    before = "" if aside is None else f", and what was there before is {aside}"
+    return (
+        f"{final} is whole and has its name{before}; but the disk said {error.strerror or error} of the name, so a "
+        f"power cut may take it back: run `sync` and look at {final.parent} before you rely on it"
+    )
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

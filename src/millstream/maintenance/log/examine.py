@@ -76,33 +76,36 @@ def examine_directory(directory: Path, disk: Disk | None = None, tell: Progress 
     """
     disk, directory = disk or RealDisk(), directory.absolute()
     try:
-        view = FrozenView(disk, directory)
-    except OSError as error:
+        with FrozenView(disk, directory) as view:
+            return _examined(disk, view, directory, tell)
+    except OSError as error:  # whichever file the disk failed on, the doctor has more to say than that
         raise disk_error(f"cannot check {directory}", error) from error
-    with view:
-        expect_log(view, directory)
-        report = check(directory, view, tell)
-        under_way = _live_tail(disk, directory, report)
-        manifest = manifest_of(view, directory)
-        if manifest is not None:
-            manifest = effective_manifest(view, directory, manifest)
-        if report.ok and manifest is not None:
-            find_unreadable(view, report, manifest, tell)
-        place = _first_damage(report, log_files(view, directory))
-        first_ms, last_ms = _times(view, directory, report)
-        return Examination(
-            report=report,
-            running=is_running(directory, report.owner),
-            begin=manifest.begin if manifest else 1,
-            snapshot=manifest.snapshot.name if manifest and manifest.snapshot else None,
-            log_bytes=_log_bytes(report, manifest),
-            first_ms=first_ms,
-            last_ms=last_ms,
-            under_way=under_way,
-            losses=data_loss_in(records_behind(view, directory, *place)) if place and not report.newer else None,
-            cut_at=place if place and manifest and not report.newer and not report.starts else None,
-            kept_aside=tuple(f for f in report.files if f.name.startswith(("torn-", PREFIX))),
-        )
+
+
+def _examined(disk: Disk, view: FrozenView, directory: Path, tell: Progress | None) -> Examination:
+    expect_log(view, directory)
+    report = check(directory, view, tell)
+    under_way = _live_tail(disk, directory, report)
+    manifest = manifest_of(view, directory)
+    if manifest is not None:
+        manifest = effective_manifest(view, directory, manifest)
+    if report.ok and manifest is not None:
+        find_unreadable(view, report, manifest, tell)
+    place = _first_damage(report, log_files(view, directory))
+    first_ms, last_ms = _times(view, directory, report)
+    return Examination(
+        report=report,
+        running=is_running(directory, report.owner),
+        begin=manifest.begin if manifest else 1,
+        snapshot=manifest.snapshot.name if manifest and manifest.snapshot else None,
+        log_bytes=_log_bytes(report, manifest),
+        first_ms=first_ms,
+        last_ms=last_ms,
+        under_way=under_way,
+        losses=data_loss_in(records_behind(view, directory, *place)) if place and not report.newer else None,
+        cut_at=place if place and manifest and not report.newer and not report.starts else None,
+        kept_aside=tuple(f for f in report.files if f.name.startswith(("torn-", PREFIX))),
+    )
 
 
 def _log_bytes(report: CheckReport, manifest: Manifest | None) -> int:

@@ -67,8 +67,12 @@ def name(query: str, seq: int) -> str:
 
 
 def number(query: str, consumer: str) -> int | None:
-    """Which of a query's batches a consumer is; None when it is none of them."""
-    found = re.fullmatch(rf"{re.escape(query)}-([1-9]\d*)", consumer)
+    """Which of a query's batches a consumer is; None when it is none of them.
+
+    Anybody who may read in the group names consumers: a number that no query comes to is none, before Python refuses to
+    read it (it has a limit of digits) and the batches are counted on from there.
+    """
+    found = re.fullmatch(rf"{re.escape(query)}-([1-9][0-9]{{0,17}})", consumer)
     return int(found[1]) if found else None
 
 

@@ -10,6 +10,7 @@ A writer is a streaming query, by its id, or a batch job.
 """
 
 PREFIX = "millstream:sink:"
+_STAGED = "millstream:{"
 
 
 def record(writer: str) -> str:
@@ -36,4 +37,9 @@ def staged(stream: str, writer: str, token: str) -> str:
     _, opened, rest = stream.partition("{")
     tag, closed, _ = rest.partition("}")
     found = tag if opened and closed and tag else stream
-    return f"millstream:{{{found}}}:staged:{writer}:{token}"
+    return f"{_STAGED}{found}}}:staged:{writer}:{token}"
+
+
+def is_staged(key: bytes, writer: str) -> bool:
+    """Whether a key can be one of :func:`staged`: asked of what is removed, since others may have named it."""
+    return key.startswith(_STAGED.encode()) and f"}}:staged:{writer}:".encode() in key

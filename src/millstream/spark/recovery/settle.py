@@ -197,21 +197,25 @@ class Settler:
                 counts.dead += fate is Fate.DEAD
                 counts.taken += fate is Fate.LOST
 
-        transaction = DeadLetterTransaction(self._route, set(), report)
+        transaction = DeadLetterTransaction(self._route, {}, report)
         for _ in range(_TRIES):
             try:
-                if self._drive(transaction.by_transaction(entries, _TRIES)):
-                    return
-                break
+                done = self._drive(transaction.by_transaction(entries, _TRIES))
             except LettersRefusedError as refused:
                 raise self._explained(refused, len(entries)) from None
-            except Exception as lost:
-                if not lost_contact(lost):
-                    raise
+            if done:
+                return
+            if done is False:
+                break
         raise UsageError(f"{self._route.dead} changed {_TRIES} times before its letters could be written; try again")
 
-    def _drive(self, exchange: Exchange[bool]) -> bool:
-        """Send what the exchange asks for: a transaction once, and anything else until it is answered."""
+    def _drive(self, exchange: Exchange[bool]) -> bool | None:
+        """Send what the exchange asks for: a transaction once, and anything else until it is answered.
+
+        None where the connection broke at the transaction: only then is there something to begin anew. A server that
+        does not answer the rest was away for all the time that such a command is repeated, and the recovery ends; it
+        must not wait as long a thousand times.
+        """
         replies: list[Reply] | None = None
         try:
             while True:
@@ -224,6 +228,10 @@ class Settler:
                     replies = self._asker.once(commands)
                 except routing.Redirected:
                     replies = None  # nothing of it ran: its keys are elsewhere by now
+                except Exception as lost:
+                    if not lost_contact(lost):
+                        raise
+                    return None
         except StopIteration as end:
             return bool(end.value)
 

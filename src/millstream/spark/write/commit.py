@@ -8,6 +8,7 @@ removes what was staged. A batch whose record is closed, or that of a later one,
 open when a later batch comes is finished first.
 """
 
+import logging
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ from millstream.spark.write.staging import Part, not_increasing
 
 if TYPE_CHECKING:
     from millstream.spark.options.write import SinkOptions
+
+logger = logging.getLogger("millstream.spark")
 
 
 class SinkCommit:
@@ -64,7 +67,10 @@ class SinkCommit:
         known = self._records.read() if self._lasting else None
         kept = {part.key.encode() for part in known.parts or ()} if known is not None else set()
         (registered,) = self._router.ask_all([("SMEMBERS", register)])
-        staged = {part.key.encode() for part in parts} | set(registered)
+        own = {key for key in registered if keys.is_staged(key, self._writer)}
+        if len(own) < len(registered):  # with the sink's rights, whatever others wrote there would be removed
+            logger.warning("%s names keys that this writer never made: they stay", register)
+        staged = {part.key.encode() for part in parts} | own
         self._router.ask_all([("UNLINK", key) for key in sorted(staged - kept)])
         if not kept:
             self._router.ask_all(

@@ -54,11 +54,12 @@ class CommitRecord:
 
 def _part(kept: list[Any]) -> Part:
     part = Part(*kept)
-    for count in (part.pieces, part.rows):
-        _number(count)
+    if not 0 <= _number(part.pieces) <= _number(part.rows):
+        raise ValueError(f"{part.rows} rows are not in {part.pieces} pieces")
     for text in (part.key, part.stream):
         if not isinstance(text, str):
             raise TypeError(f"{text!r} is no key")
+        text.encode()  # half of a surrogate pair, as JSON may hold, is in no key's name
     return part
 
 
@@ -118,6 +119,7 @@ class CommitRecordStore:
 
     def __init__(self, router: SinkRouter, writer: str) -> None:
         self._router = router
+        self._writer = writer
         self.key = keys.record(writer)
 
     def read(self) -> CommitRecord | None:
@@ -128,12 +130,19 @@ class CommitRecordStore:
         """
         text = self._router.ask_all([("WATCH", self.key), ("GET", self.key)])[1]
         try:
-            return None if text is None else CommitRecord.unpacked(text)
+            return None if text is None else self._checked(CommitRecord.unpacked(text))
         except ValueError as reason:
             raise UsageError(
                 f"what is kept of this writer's last batch in {self.key} was changed by somebody else: {reason}. Its "
                 f"rows may be there or not; DEL {self.key} to have the batch written anew"
             ) from None
+
+    def _checked(self, record: CommitRecord) -> CommitRecord:
+        """The record if all its keys are of this writer's staged rows: they are published from, and then removed."""
+        for part in record.parts or ():
+            if not keys.is_staged(part.key.encode(), self._writer):
+                raise ValueError(f"{part.key!r} is no key of rows that it staged")
+        return record
 
     def replace(self, record: CommitRecord) -> bool:
         """Write the record unless it has changed since it was read; False if it was not, as far as is known.

@@ -59,20 +59,22 @@ class PiecePublisher:
             UsageError: staged rows are gone or were changed, ids do not grow, or the server refused.
             OSError: the server was away for too long.
         """
-        steps = [(part, number) for part in record.parts or () for number in range(part.pieces)]
+        # one after the other: how many there are is what the record says, which others may have written
+        steps = ((part, number) for part in record.parts or () for number in range(part.pieces))
+        step, following = next(steps, None), next(steps, None)
         self._trim = self._trim_words()
         looked: list[Reply] | None = None
-        position = failures = 0
+        failures = 0
         until = time.monotonic() + RETRY_SECONDS
-        while position < len(steps):
-            looked = self._look(steps[position]) if looked is None else looked
-            piece = self._checked(record, steps[position], looked)
+        while step is not None:
+            looked = self._look(step) if looked is None else looked
+            piece = self._checked(record, step, looked)
             if piece is None:
-                position, looked = position + 1, None
+                step, following, looked = following, next(steps, None), None
                 continue
             failpoints.reach("publishing")
             try:
-                done, looked = self._step(*steps[position], piece, steps[position + 1 : position + 2])
+                done, looked = self._step(*step, piece, following)
             except Redirected as reason:  # the slot is on its way to another node: nothing was done
                 self._router.drop(reason)
                 looked = None
@@ -86,7 +88,9 @@ class PiecePublisher:
                 if failures > _TRIES:
                     raise
                 continue
-            position, failures, until = position + done, 0, time.monotonic() + RETRY_SECONDS
+            failures, until = 0, time.monotonic() + RETRY_SECONDS
+            if done:
+                step, following = following, next(steps, None)
 
     def _look(self, step: _Step) -> list[Reply]:
         """What is known of a piece, over the connection that watches it from now on."""
@@ -132,16 +136,14 @@ class PiecePublisher:
             "be there twice"
         )
 
-    def _step(
-        self, part: Part, number: int, piece: Piece, following: Sequence[_Step]
-    ) -> tuple[bool, list[Reply] | None]:
+    def _step(self, part: Part, number: int, piece: Piece, following: _Step | None) -> tuple[bool, list[Reply] | None]:
         """Publish a piece; whether it was done, and the look at the following piece if it went along.
 
         Args:
             part: where the piece is from.
             number: of the piece in it.
             piece: its rows.
-            following: the next piece, if there is one.
+            following: the next piece; None behind the last.
         """
         trim: list[Command] = [("XTRIM", part.stream, *self._trim)] if self._trim else []
         after: list[Command] = [*trim, ("HSET", part.key, _NEXT, number + 1)]
@@ -152,8 +154,8 @@ class PiecePublisher:
         if connection is None or connection is not self._router.connection_of(part.key):  # a new one watches nothing
             return False, None
         look: list[Command] = []
-        if following and self._router.connection_of(following[0][0].key) is connection:
-            look = _look_at(*following[0])
+        if following is not None and self._router.connection_of(following[0].key) is connection:
+            look = _look_at(*following)
         connection.send(b"".join((pack(("MULTI",)), piece.commands, pack(*after, ("EXEC",), *look))))
         queued = piece.rows + len(after)
         if not connection.passes(b"+OK\r\n" + b"+QUEUED\r\n" * queued):

@@ -21,7 +21,10 @@ _CURES = {
         "+watch +get +set +del +hset +hmget +hdel +hlen +pexpire +persist +unlink +sadd +srem +smembers on the streams "
         "and on the keys millstream:*"
     ),
-    "WRONGTYPE": "option 'stream' names a key that holds no stream: name another, or delete that one",
+    "WRONGTYPE": (
+        "option 'stream' names a key that holds no stream, or somebody wrote to one of the sink's own (millstream:*): "
+        "name another stream, or delete that key"
+    ),
     "MOVED": _ONE_NODE,
     "CROSSSLOT": _ONE_NODE,
     "NOREPLICAS": "too few of its replicas are up (min-replicas-to-write): start them, then start this again",

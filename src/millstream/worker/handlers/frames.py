@@ -19,11 +19,10 @@ MACHINERY = tuple(
 
 
 def users_part(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback from the first frame that is not machinery; all of it where there is none."""
-    at = trace
-    while at is not None and at.tb_frame.f_code.co_filename.startswith(MACHINERY):
-        at = at.tb_next
-    return trace if at is None else at
+    """The traceback from the first frame that is not machinery; None where all of it is."""
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(MACHINERY):
+        trace = trace.tb_next
+    return trace
 
 
 def running_part(frame: FrameType) -> list[traceback.FrameSummary]:

@@ -75,6 +75,8 @@ class Outcomes:
         member = self.member
         cause = _cause(error) if isinstance(error, Nack | Reject) else error
         text, trace = describe(cause, users_part(cause.__traceback__) if cause is not None else None)
+        if failure is Failure.INVALID and users_part(error.__traceback__) is None:
+            trace = _users_trace(error.__cause__)
         if isinstance(error, Nack | Reject):
             text = shown(error) or text
         return DeadLetter(
@@ -105,7 +107,7 @@ class Outcomes:
             held.id.decode(),
             held.deliveries,
             kind,
-            exc_info=(type(error), loggable(error), users_part(error.__traceback__)),
+            exc_info=(type(error), loggable(error), users_part(error.__traceback__) or error.__traceback__),
             extra=self.member.about(held),
         )
 
@@ -113,6 +115,15 @@ class Outcomes:
 def _cause(error: BaseException) -> BaseException | None:
     """What a handler caught before it raised this, if it did."""
     return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _users_trace(cause: BaseException | None) -> str:
+    """What a model or a decoder of the user's did with an invalid entry; empty where only our own code saw it.
+
+    Its error is ours, and its text says what is wrong with the entry: the way there would only hide it.
+    """
+    part = None if cause is None else users_part(cause.__traceback__)
+    return "" if part is None else describe(cause, part)[1]
 
 
 def _why(error: BaseException) -> str:

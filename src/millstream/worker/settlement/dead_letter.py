@@ -18,6 +18,7 @@ from millstream.client.dead_letter.transaction import (
     DeadLetterTransaction,
     Fate,
     LettersRefusedError,
+    Unsure,
 )
 from millstream.client.line import Command
 from millstream.worker.model.lifecycle import Event
@@ -47,7 +48,7 @@ class DeadLetterWriter:
         self._failures = failures
         self._queue: list[DeadSettlement] = []
         self._asked_at = 0  # monotonic ms at which the last commands were sent
-        self._unsure: set[bytes] = set()  # ids whose letter was sent, and no reply came (yet)
+        self._unsure: Unsure = {}
 
     def __bool__(self) -> bool:
         return bool(self._queue)
@@ -78,7 +79,8 @@ class DeadLetterWriter:
         A refusal is never given up on: an entry that is neither acknowledged nor in the dead-letter stream stays
         pending and ours, until somebody frees the key, grants the right, or makes room.
         """
-        large = [one for one in batch if len(one.letter.fields) > FIELDS_LIMIT]
+        since_exec = [ident for ident, after in self._unsure.items() if after is not None]
+        large = [one for one in batch if len(one.letter.fields) > FIELDS_LIMIT or one.id in since_exec]
         if self._member.no_ack or self._fence.refusal is not None:
             large = batch
         try:

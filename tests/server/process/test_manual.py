@@ -9,7 +9,7 @@ from millstream.cli.server.serve import serve
 from millstream.commands.context.config import PARAMETERS, Config
 from millstream.server.settings import PROMISES
 
-MANUAL = (Path(__file__).parents[2] / "docs" / "server.md").read_text()
+MANUAL = (Path(__file__).parents[3] / "docs" / "server.md").read_text()
 
 
 def rows(heading: str) -> list[list[str]]:

@@ -22,20 +22,21 @@ from support.clock import Ahead
 from support.waiting import eventually
 from support.wire import Wire, pack
 
-HERE = "tests/server/test_limits.py"
+HERE = "tests/server/sessions/test_limits.py"
+SESSIONS = "tests/server/sessions/test_sessions.py"
 TESTED = {
     "INLINE_MAX": (f"{HERE}::test_last_size_and_first_too_large", "tests/protocol/test_reader.py::test_broken_input"),
     "MULTIBULK_MAX": (f"{HERE}::test_last_size_and_first_too_large",),
     "MULTIBULK_MAX_UNAUTHENTICATED": (f"{HERE}::test_last_size_and_first_too_large",),
     "BULK_MAX": (f"{HERE}::test_last_size_and_first_too_large",),
     "BULK_MAX_UNAUTHENTICATED": (f"{HERE}::test_last_size_and_first_too_large",),
-    "QUERY_BUFFER_MAX": (f"{HERE}::test_query_buffer", "tests/server/test_sessions.py::test_query_buffer_limit"),
+    "QUERY_BUFFER_MAX": (f"{HERE}::test_query_buffer", f"{SESSIONS}::test_query_buffer_limit"),
     "QUERY_BUFFER_MAX_UNAUTHENTICATED": (f"{HERE}::test_query_buffer",),
     "CHANGE_MAX": ("tests/node/test_large_changes.py::test_a_transaction_is_refused_what_is_too_much",),
     "OUTPUT_HARD_MAX": (f"{HERE}::test_output_hard_limit", f"{HERE}::test_figures_are_the_defaults"),
     "OUTPUT_SOFT_MAX": (f"{HERE}::test_output_soft_limit", f"{HERE}::test_figures_are_the_defaults"),
     "OUTPUT_SOFT_SECONDS": (f"{HERE}::test_output_soft_limit", f"{HERE}::test_figures_are_the_defaults"),
-    "MAX_CLIENTS": ("tests/server/test_sessions.py::test_max_clients", f"{HERE}::test_figures_are_the_defaults"),
+    "MAX_CLIENTS": (f"{SESSIONS}::test_max_clients", f"{HERE}::test_figures_are_the_defaults"),
     "KEEPALIVE_SECONDS": (f"{HERE}::test_keepalive",),
 }
 # Limits of Redis that have no figure of ours: what is allotted for an announced size, HTTP, protected mode
@@ -43,10 +44,10 @@ ALSO = (
     "tests/protocol/test_reader.py::test_hostile_headers_cost_nothing",
     "tests/server/load/test_crowds.py::test_hostile_clients_cost_little",
     f"{HERE}::test_http_is_cut",
-    "tests/server/test_sessions.py::test_protected_mode",
+    f"{SESSIONS}::test_protected_mode",
 )
 SECRET = "secret"
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def test_every_limit_has_its_test() -> None:
