@@ -344,9 +344,8 @@ class DeadLetterTransaction(Generic[Failed]):
             sent.clear()
             # what was unsure before stays so, whatever becomes of this try: the one before may arrive late
             sent.update(entry.id for entry in ours if entry.id not in unsure)
-            for entry in ours:
-                if unsure.get(entry.id) is None:
-                    unsure[entry.id] = self._after
+            for entry in ours:  # pending at this look: whatever was sent before, no letter of it is older
+                unsure[entry.id] = self._after or unsure.get(entry.id)
             return [self._relocation(entry) for entry in ours]
 
         try:
