@@ -272,9 +272,9 @@ FAULTS = (
         "acked-without-a-letter",
         "What a transaction acked though its letter was refused is pending again.",
         "client/dead_letter/transaction.py",
-        "undo",
-        "replies = (yield [command for _, command in out]) if out else []",
-        "replies = (yield [('PING',) for _, command in out]) if out else []",
+        "DeadLetterTransaction._undo",
+        "(yield [self._again(entry) for entry in entries])",
+        "(yield [('PING',) for _ in entries])",
         "tests/worker/settlement/test_dead_letter.py::test_what_a_transaction_acked_without_a_letter_is_pending_again[redis]",
     ),
     Fault(
