@@ -28,6 +28,10 @@ class Clock(Protocol):
         """Read both clocks."""
         ...
 
+    def wall_time(self) -> int:
+        """Read the wall clock alone."""
+        ...
+
 
 class SystemClock:
     """The machine's clocks."""
@@ -35,6 +39,10 @@ class SystemClock:
     def now(self) -> Now:
         """Read both clocks."""
         return Now(time.time_ns() // 1_000_000, time.monotonic_ns() // 1_000_000)
+
+    def wall_time(self) -> int:
+        """Read the wall clock alone."""
+        return time.time_ns() // 1_000_000
 
 
 class ManualClock:
@@ -52,6 +60,10 @@ class ManualClock:
     def now(self) -> Now:
         """The present hand position."""
         return Now(self.wall, self.mono)
+
+    def wall_time(self) -> int:
+        """The wall clock's hand alone."""
+        return self.wall
 
     def advance(self, ms: int) -> None:
         """Move both clocks forward by ``ms`` milliseconds."""

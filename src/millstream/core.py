@@ -21,6 +21,10 @@ T = TypeVar("T")
 VARIABLE: Final = "MILLSTREAM_CORE"
 NATIVE: Final = "native"
 PYTHON: Final = "python"
+REMEDY: Final = (
+    "install a C compiler and Python's headers (Debian: gcc python3-dev), then "
+    "pip install --force-reinstall --no-deps --no-binary millstream millstream; in a checkout: make core"
+)
 
 
 def _find(wanted: str) -> ModuleType | None:
@@ -41,8 +45,11 @@ def _find(wanted: str) -> ModuleType | None:
         return None
 
 
-native = _find(os.environ.get(VARIABLE, ""))
+_wanted = os.environ.get(VARIABLE, "")
+native = _find(_wanted)
 NAME: Final = PYTHON if native is None else NATIVE
+IS_CHOSEN: Final = bool(_wanted)
+"""Whether the environment says which one runs."""
 
 
 def choose(python: type[T]) -> type[T]:

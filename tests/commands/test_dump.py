@@ -227,6 +227,7 @@ MEMORY = [100, 100, 0, 0, []]
         [1, 2, 1, MEMORY, [[ENTRY]], []],
         [1, 0, 0, MEMORY, [[ENTRY]], []],
         [2, 0, 2, MEMORY, [[ENTRY], [ENTRY]], []],
+        [1, 0, 1, MEMORY, [[ENTRY], [[1, True, b"a", b"b"]]], []],
         [1, 0, 1, MEMORY, [[]], []],
         [1, 0, 1, MEMORY, [[ENTRY, [1, False, b"a", b"b"]]], []],
         [1, 0, 1, MEMORY, [[[1, False, b"a"]]], []],

@@ -30,3 +30,6 @@ class Ahead:
     def now(self) -> Now:
         wall, mono = self._system.now()
         return Now(wall + self.ms, mono + self.ms)
+
+    def wall_time(self) -> int:
+        return self._system.wall_time() + self.ms

@@ -308,7 +308,7 @@ def _graph(modules: Iterable[Module], room: Callable[[str], str]) -> dict[str, s
     for each in every:
         for found in each.imports:
             target = found.name if found.name in known else found.name.rpartition(".")[0]
-            if target in known:
+            if target in known and part_of(found.name) != COMPILED:  # which imports nothing
                 graph[room(each.name)].add(room(target))
     return {name: targets - {name} for name, targets in graph.items()}
 

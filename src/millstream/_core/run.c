@@ -46,7 +46,7 @@ typedef struct {
 } Run;
 
 static PyObject *s_keys, *s_expires, *s_index, *s_data, *s_entries, *s_last_id, *s_entries_added, *s_node_max_bytes,
-    *s_node_max_entries;
+    *s_node_max_entries, *s_nothing;
 static PyTypeObject RunType;
 
 /* ---------------------------------------------------------------- words */
@@ -471,9 +471,12 @@ static PyObject *names[COMMANDS];
 
 static int find_command(View word)
 {
+    if (word.size == 0)
+        return -1;
     for (int at = 0; at < COMMANDS; at++)
-        if (is_word(word, commands[at].name))
-            return at;
+        if ((*commands[at].name ^ *word.data) == 0x20 || *commands[at].name == *word.data) /* the first letter */
+            if (is_word(word, commands[at].name))
+                return at;
     return -1;
 }
 
@@ -521,7 +524,7 @@ static PyObject *make_result(Run *run, Py_ssize_t at, PyObject *words, Py_ssize_
     PyStructSequence_SET_ITEM(result, 0, PyLong_FromSsize_t(at));
     PyStructSequence_SET_ITEM(result, 1, words == NULL ? Py_NewRef(Py_None) : words);
     PyStructSequence_SET_ITEM(result, 2, PyLong_FromSsize_t(count));
-    PyStructSequence_SET_ITEM(result, 3, Py_NewRef(last < 0 ? names[0] : names[last]));
+    PyStructSequence_SET_ITEM(result, 3, Py_NewRef(last < 0 ? s_nothing : names[last]));
     PyStructSequence_SET_ITEM(result, 4, buf_bytes(&run->of->replies));
     PyStructSequence_SET_ITEM(result, 5, make_record(run));
     PyStructSequence_SET_ITEM(result, 6, PyLong_FromSsize_t(run->changes));
@@ -726,6 +729,7 @@ int runner_prepare(void)
         PyObject **place;
         const char *text;
     } strings[] = {
+        {&s_nothing, ""},
         {&s_keys, "keys"},
         {&s_expires, "expires"},
         {&s_index, "index"},

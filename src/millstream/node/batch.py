@@ -26,14 +26,12 @@ from millstream.protocol.split import Splitter
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from millstream.clock import Now
     from millstream.commands.context.config import Config
     from millstream.commands.context.session import Session
-    from millstream.commands.users.accounts import Accounts
-    from millstream.engine.keyspace import Database, Keyspace, Transition
+    from millstream.engine.keyspace import Database, Transition
     from millstream.engine.waiting import Place
-    from millstream.node.clients.replies import Replies
     from millstream.node.clients.sessions import Sessions
+    from millstream.node.host import NodeHost
     from millstream.node.journal import Journal
     from millstream.node.stats import NodeStats
 
@@ -146,7 +144,7 @@ class PyRunner:
         handlers, clock = self._handlers, time.perf_counter_ns
         before = clock()
         while (words := splitter.next()) is not None:
-            found = handlers.get(words[0])
+            found = handlers.get(words[0]) or handlers.get(words[0].lower())
             reply = None if found is None else self._reply(found[1], words)
             if found is None or reply is None:
                 break
@@ -263,7 +261,7 @@ class PyRunner:
     def _range(self, words: list[bytes], *, backwards: bool) -> bytes | None:
         count = -1
         if len(words) == 6:
-            count = (_number(words[5]) or 0) if words[4] in {b"COUNT", b"count"} else 0
+            count = (_number(words[5]) or 0) if words[4].upper() == b"COUNT" else 0
             if not count:
                 return None
         elif len(words) != 4:
@@ -281,13 +279,13 @@ class PyRunner:
         """``XREAD [COUNT n] [BLOCK ms] STREAMS key id`` that finds something."""
         at, count = 1, -1
         while len(words) > at + 3:
-            value = _number(words[at + 1])
-            if value is None or value > _LARGEST or words[at] not in {b"COUNT", b"BLOCK", b"count", b"block"}:
+            value, option = _number(words[at + 1]), words[at].upper()
+            if value is None or value > _LARGEST or option not in {b"COUNT", b"BLOCK"}:
                 return None
-            if words[at] in {b"COUNT", b"count"}:
+            if option == b"COUNT":
                 count = value or -1
             at += 2
-        if len(words) != at + 3 or words[at] not in {b"STREAMS", b"streams"}:
+        if len(words) != at + 3 or words[at].upper() != b"STREAMS":
             return None
         key = words[at + 1]
         after, stream = _bound(words[at + 2], 0), self._stream(key)
@@ -308,38 +306,26 @@ class Batches:
     """Runs of plain commands for the sessions of a node.
 
     Args:
-        config: the parameters clients see.
-        keyspace: the data.
-        accounts: the users.
+        host: the configuration, the users and the data; its ``wall`` follows.
         sessions: the clients, and what they wait for and watch.
         journal: where records go.
-        replies: knows the bounds of replies.
         stats: what INFO counts.
     """
 
-    def __init__(
-        self,
-        config: "Config",
-        keyspace: "Keyspace",
-        *,
-        accounts: "Accounts",
-        sessions: "Sessions",
-        journal: "Journal",
-        replies: "Replies",
-        stats: "NodeStats",
-    ) -> None:
-        self._config, self._accounts, self._journal, self._stats = config, accounts, journal, stats
-        self._keyspace, self._sessions, self._replies = keyspace, sessions, replies
-        self._runner: Runner = make_runner(config, sessions.waits.lines.by_place, records=journal.log is not None)
+    def __init__(self, host: "NodeHost", sessions: "Sessions", journal: "Journal", stats: "NodeStats") -> None:
+        self._host, self._journal, self._stats = host, journal, stats
+        self._config, self._accounts, self._keyspace = host.config, host.accounts, host.keyspace
+        self._pause, self._watched = sessions.pause, sessions.watches.by_place
+        waiting = sessions.waits.lines.by_place
+        self._runner: Runner = _RUNNER(host.config, waiting, journal.log is not None)
         stats.sources.append(self._drain)
 
     def takes(self, session: "Session") -> bool:
         """Whether plain commands of this session may be run now, for as long as it runs nothing else.
 
         What may be in the way: the user's rights, a transaction, subscriptions (RESP2 then takes few commands), CLIENT
-        REPLY, a pause, a full disk, keyspace events, somebody who watches keys, and a bound for the client's output.
+        REPLY, a pause, a full disk, keyspace events, and somebody who watches keys.
         """
-        sessions = self._sessions
         return (
             session.user in self._accounts.unrestricted
             and session.queue is None
@@ -347,51 +333,43 @@ class Batches:
             and not session.channels
             and not session.patterns
             and session.held is None
-            and sessions.pause.ends is None
+            and self._pause.ends is None
             and self._journal.outage is None
             and not self._config.events
-            and not sessions.watches
-            and not self._replies.ceiling(session)
+            and not self._watched
         )
 
-    def run(self, session: "Session", data: bytes, at: int, now: "Now") -> Run:
+    def run(self, session: "Session", data: bytes, at: int, wall: int) -> Run:
         """Run plain commands of a session that :meth:`takes` said yes to, and log them.
 
         Args:
             session: who asks.
             data: bytes from it.
             at: where to begin.
-            now: both clocks.
+            wall: wall milliseconds.
 
         Raises:
             StorageError: the log takes nothing any more.
         """
-        db = self._keyspace.databases[session.db]
+        session.last_used = self._host.wall = wall
         try:
-            run = self._runner.run(db, data, at, now.wall, session.resp)
+            run = self._runner.run(self._keyspace.databases[session.db], data, at, wall, session.resp)
         except Exception as error:  # no memory to tell what was done
             raise not_logged("plain commands were run", error) from error
         if run.commands:
             session.commands += run.commands
             session.last_command = run.last
-            self._stats.count_run(run.commands, run.changes, run.hits, run.misses)
+            stats = self._stats
+            stats.processed += run.commands
+            stats.dirty += run.changes
+            stats.lookups.hits += run.hits
+            stats.lookups.misses += run.misses
             if run.record is not None:
                 self._journal.append_run(run.record)
         return run
 
     def _drain(self) -> list[tuple[str, int, int]]:
         return [(name, *counted) for name, counted in zip(NAMES, self._runner.drain(), strict=True)]
-
-
-def make_runner(config: "Config", waiting: "Mapping[Place, object]", *, records: bool) -> Runner:
-    """The runner of the core at work.
-
-    Args:
-        config: the limits of a stream's nodes are looked at.
-        waiting: the places where somebody waits.
-        records: make records of what changes, since a log is kept.
-    """
-    return _RUNNER(config, waiting, records)
 
 
 def _number(word: bytes) -> int | None:

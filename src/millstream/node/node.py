@@ -32,7 +32,7 @@ from millstream.commands.users.permissions import Denial
 from millstream.engine.keyspace import Keyspace
 from millstream.errors import CommandError, MillstreamError, StorageError
 from millstream.node.admission import Admission
-from millstream.node.batch import Batches, Run
+from millstream.node.batch import Batches
 from millstream.node.clients.blocking import Waiter
 from millstream.node.clients.replies import Replies
 from millstream.node.clients.sessions import Sessions
@@ -106,19 +106,11 @@ class Node:
         self.sessions = Sessions(config, self.accounts, self.replies, self.stats)
         self.waits, self.outbox, self._pause = self.sessions.waits, self.sessions.outbox, self.sessions.pause
         self.admission = Admission(self.accounts, config, self.journal)
-        self.batches = Batches(
-            config,
-            self.keyspace,
-            accounts=self.accounts,
-            sessions=self.sessions,
-            journal=self.journal,
-            replies=self.replies,
-            stats=self.stats,
-        )
         self.scripts = Scripts(self, self.admission)
         self.facts = NodeFacts(self.stats, self.sessions, self.accounts, self.keyspace, self.journal, self.scripts)
         self.surroundings = self.facts.surroundings
         self.host = NodeHost(config, self.facts, self.journal, self.admission)
+        self.batches = Batches(self.host, self.sessions, self.journal, self.stats)
         self._cron = Cron()
         self._nobody = Session(0)  # in whose name is done what nobody asked for
 
@@ -169,24 +161,16 @@ class Node:
             self._serve_ready(now)
         return outcome
 
-    def run_plain(self, session: Session, data: bytes, at: int, now: Now) -> Run:
-        """Run the plain commands at the head of what a session sent; only where ``batches.takes(session)``.
+    def serve(self, db: int, key: bytes, now: Now) -> None:
+        """Run again the commands that waited for a key, since a plain command has changed it.
 
         Args:
-            session: who asks; it must not be blocked.
-            data: the bytes.
-            at: where to begin.
+            db: the database's number.
+            key: the key.
             now: both clocks.
-
-        Raises:
-            StorageError: the log takes nothing any more.
         """
-        session.last_used = self.host.wall = now.wall
-        run = self.batches.run(session, data, at, now)
-        if run.woken is not None:
-            self.waits.wake(session.db, run.woken)
-            self._serve_ready(now)
-        return run
+        self.waits.wake(db, key)
+        self._serve_ready(now)
 
     def _refuse(self, session: Session, argv: list[bytes], error: CommandError, now: Now) -> Outcome | None:
         """The reply to a command that is unknown, malformed or not allowed; a transaction remembers it.

@@ -47,20 +47,6 @@ class NodeStats:
     dirty: int = 0
     sources: list[Callable[[], list[tuple[str, int, int]]]] = field(default_factory=list)
 
-    def count_run(self, count: int, dirty: int, hits: int, misses: int) -> None:
-        """Count commands that were run together.
-
-        Args:
-            count: how many.
-            dirty: their changes.
-            hits: keys they read that were there.
-            misses: keys they read that were not.
-        """
-        self.processed += count
-        self.dirty += dirty
-        self.lookups.hits += hits
-        self.lookups.misses += misses
-
     def collect(self) -> None:
         """Take in what the sources have counted; called before the counters are shown or reset."""
         for source in self.sources:

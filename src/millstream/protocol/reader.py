@@ -25,6 +25,8 @@ _INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,18}")
 
 # An unfinished command of so many bytes is gathered in the buffer; a smaller one is put before the bytes that follow it
 _SMALL = 8 * 1024
+# Bytes that may be taken before any bound for what waits is looked at
+_AT_ONCE = 8 * 1024
 # A word of this size is copied out of the buffer through a view, so that it is never held three times.
 _LARGE_WORD = 64 * 1024
 WORDS_AT_ONCE = 10_000
@@ -91,6 +93,9 @@ class CommandReader:
         Raises:
             QueryBufferError: more is waiting than the peer may have.
         """
+        if self.trusted and not self._buffer and not self._left and not self.chunk and len(data) < _AT_ONCE:
+            self.chunk, self.at = data, 0  # as most often
+            return
         bound = limits.QUERY_BUFFER_MAX if self.trusted else limits.QUERY_BUFFER_MAX_UNAUTHENTICATED
         if self.chunk:
             self._leave_chunk()

@@ -380,13 +380,17 @@ class Server:
         """Commands have run: see to everything but the reply to the one who asked."""
         if self.node.outbox:
             self.empty_outbox()
+        self.after_writes()
+        if self.node.host.stopping:
+            self.stopping.set()
+        self._schedule_tick()
+
+    def after_writes(self) -> None:
+        """Something may have been logged: see to it that it is committed."""
         if self.committer is not None:
             self.committer.poke()
         if self._rewriter is not None:
             self._rewriter.consider()
-        if self.node.host.stopping:
-            self.stopping.set()
-        self._schedule_tick()
 
     def empty_outbox(self) -> None:
         """Hand the node's replies and messages to the connections they are for."""

@@ -87,6 +87,9 @@ class ConnectionHost(Protocol):
     def after_commands(self) -> None:
         """Commands have run: see to everything but the reply to the one who asked."""
 
+    def after_writes(self) -> None:
+        """Only plain commands have run, and something was logged."""
+
     def empty_outbox(self) -> None:
         """Hand the node's replies and messages to the connections they are for."""
 
@@ -165,7 +168,7 @@ class Connection(asyncio.Protocol):
         server.facts.input_bytes += size
         self._received += size
         self._reads += 1
-        if self._ending:
+        if self._ending or self._closed:
             return
         try:
             self._reader.feed(data)
@@ -173,7 +176,7 @@ class Connection(asyncio.Protocol):
             self._server.facts.query_buffer_closed += 1
             self._cut("it sent more than it may have waiting")
             return
-        if not (self._blocked or self._paused or self._again):
+        if not (self._blocked or self._paused or self._again or self._run_directly()):
             self._run()
 
     def eof_received(self) -> bool:
@@ -217,6 +220,39 @@ class Connection(asyncio.Protocol):
         elif self._eof and not self._again:
             self._ending = True
         self._close_if_done()
+
+    def _run_directly(self) -> bool:
+        """Run what has come if all of it is plain commands, as is most of what comes; False if more is to be done.
+
+        What :meth:`_run` does besides is not needed behind them: they end no wait, no connection and no turn of others,
+        publish nothing, and make nothing due. A client that waits for each reply pays for every call here, so what is
+        elsewhere in steps is in one piece here.
+        """
+        server, session, reader = self._server, self.session, self._reader
+        chunk, node = reader.chunk, server.node
+        if not chunk or not node.batches.takes(session):
+            return False
+        try:
+            run = node.batches.run(session, chunk, reader.at, server.clock.wall_time())
+        except StorageError as error:
+            server.fail(error)
+            return True
+        if run.at < len(chunk) or run.words is not None or run.woken is not None:
+            self._take(run, server.clock.now())
+            session.held = run.words
+            return False
+        reader.chunk = b""
+        replies, barrier = run.replies, node.journal.position
+        if self._held.size or barrier > server.gate.released or len(replies) > _BATCH:
+            self._send([replies], barrier)
+            server.after_writes()
+        else:
+            server.facts.output_bytes += len(replies)
+            self._sent += len(replies)
+            self._transport.write(replies)
+        if self._full or self._held.size > _HELD_MAX:
+            self._pause()
+        return True
 
     def _run_burst(self) -> None:
         """Run commands until there are no more, or a reason to stop; replies go out in batches.
@@ -281,18 +317,24 @@ class Connection(asyncio.Protocol):
         return self._ending or session.blocked or session.closing or self._is_stalled()
 
     def _run_plain(self, now: "Now") -> "Run":
-        """Run the plain commands that are next, and take the one behind them from the reader."""
+        """Run the plain commands that are next."""
         server, reader = self._server, self._reader
-        node = server.node
         try:
-            run = node.run_plain(self.session, reader.chunk, reader.at, now)
+            run = server.node.batches.run(self.session, reader.chunk, reader.at, now.wall)
         except StorageError as error:
             server.fail(error)
             return NOTHING
-        reader.advance(run.at)
+        self._take(run, now)
+        return run
+
+    def _take(self, run: "Run", now: "Now") -> None:
+        """Take what was run from the reader, keep its replies, and serve who waited for what it changed."""
+        node = self._server.node
+        self._reader.advance(run.at)
         if run.commands:
             self._gather([run.replies], node.journal.position)
-        return run
+        if run.woken is not None:
+            node.serve(self.session.db, run.woken, now)
 
     def _execute(self, argv: list[bytes], now: "Now") -> "Outcome | None":
         server, session = self._server, self.session

@@ -12,12 +12,15 @@ class Watches:
     """The keys that sessions watch; each session has its own in ``watched`` as well.
 
     A key that does not exist can be watched, so places are kept here and not at the keys.
+
+    Attributes:
+        by_place: who watches each. To be looked at only.
     """
 
-    __slots__ = ("_by_place",)
+    __slots__ = ("by_place",)
 
     def __init__(self) -> None:
-        self._by_place: dict[tuple[int, bytes], set[Session]] = {}
+        self.by_place: dict[tuple[int, bytes], set[Session]] = {}
 
     def add(self, session: Session, db: int, key: bytes) -> None:
         """WATCH one key for a session; twice is once.
@@ -28,27 +31,27 @@ class Watches:
             key: the key, which need not exist.
         """
         session.watched.add((db, key))
-        self._by_place.setdefault((db, key), set()).add(session)
+        self.by_place.setdefault((db, key), set()).add(session)
 
     def drop(self, session: Session) -> None:
         """Forget what a session watches, and that it changed."""
         for place in session.watched:
-            watchers = self._by_place[place]
+            watchers = self.by_place[place]
             watchers.discard(session)
             if not watchers:
-                del self._by_place[place]
+                del self.by_place[place]
         session.watched.clear()
         session.watch_broken = False
 
     def breaks(self, db: int, key: bytes) -> None:
         """A key changed: EXEC fails for those who watch it."""
-        if self._by_place:
-            for session in self._by_place.get((db, key), ()):
+        if self.by_place:
+            for session in self.by_place.get((db, key), ()):
                 session.watch_broken = True
 
     def __len__(self) -> int:
-        return len(self._by_place)
+        return len(self.by_place)
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
         """Every place watched by anybody: database and key."""
-        return iter(self._by_place)
+        return iter(self.by_place)

@@ -246,8 +246,9 @@ def _store_of(blocks: list[Any]) -> EntryStore:
             if len(_want(entry, list)) < 4 or len(entry) % 2:
                 raise MalformedError("an entry without its fields")
             entry_id, is_dead, *fields = entry
-            # A tombstone may share its id with what lies before it, see PyEntryStore.reach_back
-            if _number(entry_id, MAX_ID) < last + (not is_dead) or not all(isinstance(each, bytes) for each in fields):
+            # A tombstone may share its id with what lies before it in its node, see PyEntryStore.reach_back
+            lowest = last if is_dead and at else last + 1
+            if _number(entry_id, MAX_ID) < lowest or not all(isinstance(each, bytes) for each in fields):
                 raise MalformedError("entries out of order, or not of bytes")
             last = entry_id
             store.append(entry_id, fields, fresh=at == 0, dead=_want(is_dead, bool))

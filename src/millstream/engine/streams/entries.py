@@ -21,7 +21,7 @@ Invariants, checked by the state-machine tests: ids ascend within and over block
 ``length`` is the sum of the blocks' live entries; ``low`` and ``high`` of a block are its outermost live entries.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
@@ -82,9 +82,10 @@ class PyEntryStore:
             dead: it is a tombstone, of what is restored; such a one may have the id of the entry before it.
         """
         if fresh:
-            if self._blocks:
-                self._blocks[-1].seal()
-            self._blocks.append(Block(entry_id, fields))
+            before = self._blocks[-1] if self._blocks else None
+            if before is not None:
+                before.seal()
+            self._blocks.append(Block(entry_id, fields, before))
             self._firsts.append(entry_id)
         else:
             self._blocks[-1].append(entry_id, fields)
@@ -135,7 +136,7 @@ class PyEntryStore:
         if index < 0:
             return None
         block = self._blocks[index]
-        position = bisect_left(block.ids, entry_id)
+        position = block.left(entry_id)
         if position == len(block.ids) or block.ids[position] != entry_id or position in block.dead:
             return None
         return index, position
@@ -184,7 +185,7 @@ class PyEntryStore:
         del self._blocks[:whole], self._firsts[:whole]
         if self._blocks:
             block = self._blocks[0]
-            for at in range(block.low, bisect_left(block.ids, bound)):
+            for at in range(block.low, block.left(bound)):
                 if at not in block.dead:
                     removed.append(block.ids[at])
                     block.remove(at)
@@ -288,8 +289,8 @@ class PyEntryStore:
             block = blocks[index]
             if block.ids[0] > end:
                 return
-            low = max(bisect_left(block.ids, start), block.low)
-            high = min(bisect_right(block.ids, end), block.high)
+            low = max(block.left(start), block.low)
+            high = min(block.right(end), block.high)
             for run_low, run_high in self._live_runs(block, low, high):
                 stop = run_high if count < 0 else min(run_high, run_low + count)
                 yield block, run_low, stop
@@ -342,8 +343,8 @@ class PyEntryStore:
         index = bisect_right(self._firsts, end) - 1
         while index >= 0 and count:
             block = self._blocks[index]
-            low = max(bisect_left(block.ids, start), block.low)
-            high = min(bisect_right(block.ids, end), block.high)
+            low = max(block.left(start), block.low)
+            high = min(block.right(end), block.high)
             for at in range(high - 1, low - 1, -1):
                 if at in block.dead:
                     continue

@@ -6,21 +6,24 @@ its double there; both have what stands under "what others see".
 """
 
 import struct
-from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, MutableSequence
 from typing import Any, cast
 
 from hiredis import Reader, pack_command
 
-from millstream.engine.ids import MAX64, pack_all, unpack_all
+from millstream.engine.ids import MAX64, pack_all
 from millstream.engine.streams import listpack
+from millstream.engine.streams.packed import PackedIds, smallest
 
 # Every stored entry begins with this header of a two-element array
 ENTRY_HEADER = b"*2\r\n"
 
 # Measured once: Python's objects have no size that could be asked for as a whole
-_OVERHEAD = 500
-_ENTRY_OVERHEAD = 90
+_OVERHEAD = 600
+_ENTRY_OVERHEAD = 8
+# Of most blocks
+_NONE: frozenset[int] = frozenset()
 
 # hiredis's stub asks for a tuple of one element
 _pack = cast("Callable[[tuple[bytes, ...]], bytes]", pack_command)
@@ -42,10 +45,11 @@ class Block:
     """One node.
 
     Attributes:
-        ids: every id ever stored here, tombstones included, ascending; equal ones: see :meth:`EntryStore.reach_back`.
-        offsets: where each entry starts in ``wire``.
+        ids: every id ever stored here, tombstones included, ascending; equal ones: see :meth:`EntryStore.reach_back`;
+            packed once sealed.
+        offsets: where each entry starts in ``wire``; packed once sealed.
         wire: the entries' bytes; ``bytes`` once sealed.
-        dead: positions of tombstones.
+        dead: positions of tombstones; a set of the block's own once there is one.
         live: entries that are not tombstones.
         low: position of the first live entry; without one, behind the last tombstone.
         high: position behind the last live entry; 0 without one.
@@ -57,16 +61,18 @@ class Block:
 
     __slots__ = ("dead", "fields", "high", "ids", "live", "low", "offsets", "payload", "wire")
 
-    def __init__(self, entry_id: int, fields: list[bytes]) -> None:
+    def __init__(self, entry_id: int, fields: list[bytes], before: "Block | None" = None) -> None:
         names = fields[::2]
-        self.ids: list[int] = []
-        self.offsets: list[int] = []
+        if before is not None and before.fields == names:
+            names = before.fields
+        self.ids: list[int] | PackedIds = []
+        self.offsets: MutableSequence[int] = []
         self.wire: bytes | bytearray = bytearray()
-        self.dead: set[int] = set()
+        self.dead: set[int] | frozenset[int] = _NONE
         self.live = 0
         self.low = 0
         self.high = 0
-        self.fields = names
+        self.fields: list[bytes] = names
         self.payload = listpack.EMPTY + listpack.integer(len(names)) + listpack.integer(0)
         for name in names:
             self.payload += listpack.string(name)
@@ -74,14 +80,15 @@ class Block:
 
     def append(self, entry_id: int, fields: list[bytes]) -> None:
         """Add an entry behind the last one. The node's size grows by what Redis's listpack would, see :meth:`size`."""
-        wire = self.wire
+        wire, ids = self.wire, self.ids
         assert isinstance(wire, bytearray), "a sealed block takes no more entries"
+        assert isinstance(ids, list), "they are packed when the bytes are sealed"
         self.offsets.append(len(wire))
         encoded = encode_entry(entry_id, fields)
         wire += encoded
-        self.ids.append(entry_id)
+        ids.append(entry_id)
         self.live += 1
-        self.high = len(self.ids)
+        self.high = len(ids)
         self.payload += self._entry_size(entry_id, fields, len(encoded))
 
     def _entry_size(self, entry_id: int, fields: list[bytes], added: int) -> int:
@@ -105,11 +112,24 @@ class Block:
 
     def seal(self) -> None:
         """Take no more entries; replies may share the bytes from now on."""
-        self.wire = bytes(self.wire)
+        if isinstance(self.ids, list):
+            self.wire = bytes(self.wire)
+            self.ids = PackedIds.of(self.ids)
+            self.offsets = smallest(self.offsets)
 
     def unseal(self) -> None:
         """Take entries again, since the blocks behind are gone; bytes shared before stay as they are."""
         self.wire = bytearray(self.wire)
+        self.ids = list(self.ids)
+        self.offsets = list(self.offsets)
+
+    def left(self, entry_id: int) -> int:
+        """How many stored ids are below this one."""
+        return bisect_left(self.ids, entry_id) if isinstance(self.ids, list) else self.ids.left(entry_id)
+
+    def right(self, entry_id: int) -> int:
+        """How many stored ids are at or below this one."""
+        return bisect_right(self.ids, entry_id) if isinstance(self.ids, list) else self.ids.right(entry_id)
 
     def remove(self, position: int) -> None:
         """Turn a live entry into a tombstone.
@@ -118,6 +138,8 @@ class Block:
         tombstones at the ends, so that streams that are deleted from the front are not walked in vain.
         """
         dead = self.dead
+        if isinstance(dead, frozenset):
+            dead = self.dead = set()
         dead.add(position)
         self.live -= 1
         while self.low in dead:
@@ -127,11 +149,12 @@ class Block:
 
     def reach_back(self, last: int) -> None:
         """Tombstones above ``last`` get its id, see :meth:`PyEntryStore.reach_back`; the node's size stays."""
-        above = bisect_right(self.ids, last)
+        above = self.right(last)
         if above == len(self.ids):
             return
         entries = list(self.entries())[above:]
         assert isinstance(self.wire, bytearray), "only the last block can lie above"
+        assert isinstance(self.ids, list), "they are packed when the bytes are sealed"
         del self.ids[above:], self.wire[self.offsets[above] :], self.offsets[above:]
         for _, _, fields in entries:
             self.ids.append(last)
@@ -197,17 +220,17 @@ class Block:
         """The block as plain values, for a snapshot; its bytes as they are."""
         offsets = struct.pack(f"<{len(self.offsets)}I", *self.offsets)
         counters = [self.low, self.high, self.payload]
-        return [pack_all(self.ids), offsets, sorted(self.dead), counters, self.fields, bytes(self.wire)]
+        return [pack_all(self.ids[:]), offsets, sorted(self.dead), counters, self.fields, bytes(self.wire)]
 
     @classmethod
     def unpack(cls, packed: list[Any], before: "Block | None") -> "Block":
         """The block that :meth:`pack` packed, sealed; ``before`` is one that may share its field names."""
         ids, offsets, dead, (low, high, payload), fields, wire = packed
         block = cls.__new__(cls)
-        block.ids = unpack_all(ids)
-        block.offsets = list(struct.unpack(f"<{len(offsets) // 4}I", offsets))
+        block.ids = PackedIds.unpack(ids)
+        block.offsets = smallest(struct.unpack(f"<{len(offsets) // 4}I", offsets))
         block.wire = wire
-        block.dead = set(dead)
+        block.dead = set(dead) or _NONE
         block.live, block.low, block.high = len(block.ids) - len(dead), low, high
         block.fields = before.fields if before is not None and before.fields == fields else fields
         block.payload = payload
@@ -216,10 +239,11 @@ class Block:
     def copy(self) -> "Block":
         """An independent copy; sealed bytes are shared."""
         twin = Block.__new__(Block)
-        twin.ids = self.ids.copy()
-        twin.offsets = self.offsets.copy()
+        # What is packed and sealed never changes
+        twin.ids = self.ids.copy() if isinstance(self.ids, list) else self.ids
+        twin.offsets = self.offsets[:] if isinstance(self.offsets, list) else self.offsets
         twin.wire = self.wire if isinstance(self.wire, bytes) else bytearray(self.wire)
-        twin.dead = self.dead.copy()
+        twin.dead = set(self.dead) or _NONE
         twin.live, twin.low, twin.high = self.live, self.low, self.high
         twin.fields, twin.payload = self.fields, self.payload
         return twin

@@ -1,0 +1,261 @@
+"""Plain commands run together answer, change, log and count as they do one by one; both runners do the same."""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from millstream import core
+from millstream.commands.context.config import Config
+from millstream.engine.keyspace import Keyspace
+from millstream.node.batch import NAMES, PyRunner, Run
+from millstream.node.log import codec
+from millstream.protocol.reader import CommandReader
+from support import campaign
+from support.inprocess import Client, World
+from support.state import check, snapshot
+from support.wire import pack
+
+KEYS = [b"s", b"s", b"s", b"t", b"str", b"str", b"list", b"missing", b"brief", b""]
+WORDS = [b"a", b"value", b"12", b"-7", b"", b"x" * 70, b"\r\n", b"\xff\x00", b"300"]
+IDS = [
+    b"-",
+    b"+",
+    b"0",
+    b"0-0",
+    b"5",
+    b"1700000000000",
+    b"1700000000001-0",
+    b"1700000000003-2",
+    b"(5",
+    b"05",
+    b"$",
+    b"5-",
+]
+IDS += [
+    b"18446744073709551615",
+    b"18446744073709551615-18446744073709551615",
+    b"999999999999999999",
+    b"x",
+    b"5-*",
+    b"*",
+]
+COUNTS = [b"1", b"2", b"10", b"0", b"-1", b"01", b"x", b"100000", b"4294967296", b"999999999999999999999"]
+
+
+class Lines:
+    """Random commands, most of them plain, from one seed."""
+
+    def __init__(self, seed: int, words: list[bytes] = WORDS) -> None:
+        self.random = random.Random(seed)
+        self.words = words
+
+    def one(self) -> list[bytes]:
+        """The next command."""
+        pick = self.random.choice
+        key = pick(KEYS)
+        fields = [pick(self.words) for _ in range(self.random.choice([2, 2, 4, 6, 6, 6, 3, 40]))]
+        count = [pick([b"COUNT", b"count", b"COUN"]), pick(COUNTS)] if self.random.random() < 0.4 else []
+        read = [*count, *([b"BLOCK", b"0" if key != b"s" else pick(COUNTS)] if self.random.random() < 0.1 else [])]
+        made: list[list[bytes]] = [
+            [b"XADD", key, b"*", *fields],
+            [b"xadd", pick([b"s", b"t"]), b"*", b"n", b"1", b"m", b"2"],
+            [b"XADD", key, pick(IDS), *fields],
+            [b"XADD", key, b"MAXLEN", pick([b"~", b"="]), b"5", b"*", b"a", b"b"],
+            [b"GET", key],
+            [b"Set", key, pick(self.words)] if self.random.random() < 0.3 else [b"SET", b"str", pick(self.words)],
+            [b"SET", key, b"v", b"EX", b"1"],
+            [b"PING"] if self.random.random() < 0.5 else [b"ping", b"hello"],
+            [b"XLEN", key],
+            [b"XRANGE", key, pick(IDS), pick(IDS), *count],
+            [b"XREVRANGE", key, pick(IDS), pick(IDS), *count],
+            [b"XREAD", *read, b"STREAMS", key, pick(IDS)],
+            [b"XDEL", key, b"1700000000000-0"],
+            [b"DEL", key],
+            [b"PEXPIRE", pick([b"brief", b"t", b"str"]), b"3"],
+            [b"RPUSH", b"list", b"x"],
+            [b"XTRIM", b"s", b"MAXLEN", b"9"],
+            [b"APPEND", b"str", b"y"],
+            [b"NOSUCH", key],
+            [b"MULTI"],
+            [b"EXEC"],
+            [b"WATCH", key],
+            [b"CONFIG", b"SET", b"notify-keyspace-events", pick([b"KA", b"", b""])],
+            [b"CLIENT", b"REPLY", b"SKIP"],
+            [b"HELLO", pick([b"2", b"3"])],
+            [b"SELECT", pick([b"0", b"0", b"1"])],
+        ]
+        weights = [9, 9, 2, 1, 5, 5, 1, 4, 3, 5, 5, 5, *[1] * (len(made) - 12)]
+        return self.random.choices(made, weights)[0]
+
+
+def run_as_connection(client: Client, pieces: Iterator[bytes]) -> bytes:
+    """What a connection does with bytes: plain commands together, the others one by one."""
+    world, session, node = client.world, client.session, client.world.node
+    reader, replies = CommandReader(), bytearray()
+    for piece in pieces:
+        reader.feed(piece)
+        while not session.blocked:
+            argv = None
+            if reader.chunk and node.batches.takes(session):
+                run = node.batches.run(session, reader.chunk, reader.at, world.clock.wall)
+                reader.advance(run.at)
+                replies += run.replies
+                if run.woken is not None:
+                    node.serve(session.db, run.woken, world.clock.now())
+                argv = run.words
+            argv = argv or reader.next()
+            if argv is None:
+                break
+            outcome = node.execute(session, argv, world.clock.now())
+            replies += b"" if outcome is None else b"".join(outcome.buffers)
+    world.deliver()
+    return bytes(replies)
+
+
+def cut(data: bytes, rng: random.Random) -> Iterator[bytes]:
+    """The bytes in pieces, as a network makes them."""
+    at = 0
+    while at < len(data):
+        size = rng.choice([len(data), len(data), 1000, 100, 7])
+        yield data[at : at + size]
+        at += size
+
+
+def counted(world: World) -> tuple[object, ...]:
+    stats = world.node.stats
+    stats.collect()
+    calls = {name: (each.calls, each.failed, each.rejected) for name, each in stats.commands.items()}
+    return calls, stats.processed, stats.dirty, stats.lookups, stats.errors
+
+
+def compare(seed: int, rounds: int = 12) -> None:
+    """Two worlds with the same commands, in one of which plain commands run together; nothing may tell them apart."""
+    lines = Lines(seed)
+    config = {"stream-node-max-entries": lines.random.choice(["100", "5", "1"])}
+    single, together = World(config), World(config)
+    asking = [world.client() for world in (single, together)]
+    waiting = [world.client() for world in (single, together)]
+    for _ in range(rounds):
+        for client in waiting:
+            if not client.session.blocked:
+                client.send("XREAD", "BLOCK", 0, "STREAMS", "s", "t", "$", "$")
+        commands = [lines.one() for _ in range(lines.random.randrange(1, 30))]
+        replies = bytearray()
+        taken = 0
+        for command in commands:
+            if asking[0].session.blocked:
+                break
+            taken += 1
+            outcome = single.node.execute(asking[0].session, command, single.clock.now())
+            replies += b"" if outcome is None else b"".join(outcome.buffers)
+        single.deliver()
+        data = b"".join(pack(*command) for command in commands[:taken])
+        assert run_as_connection(asking[1], cut(data, lines.random)) == bytes(replies), (seed, commands)
+        assert snapshot(single.node) == snapshot(together.node), (seed, commands)
+        assert counted(single) == counted(together), (seed, commands)
+        assert waiting[0].inbox == waiting[1].inbox
+        assert snapshot(together.recovered()) == snapshot(together.node)
+        check(together.node)
+        mine, theirs = (client.session for client in asking)
+        assert (mine.commands, mine.last_command, mine.blocked) == (
+            theirs.commands,
+            theirs.last_command,
+            theirs.blocked,
+        )
+        for world in (single, together):
+            world.clock.advance(seed % 3)
+        if mine.blocked:
+            asking = [world.client() for world in (single, together)]
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_commands_run_together_do_what_they_do_one_by_one(part: int) -> None:
+    """Replies, state, log, counters, and who is woken."""
+    for seed in range(part * 40, part * 40 + 40):
+        compare(seed)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(campaign.LIMIT)
+def test_many_commands_run_together() -> None:
+    """The same, 20,000 seeds."""
+    campaign.run(
+        "batches", lambda piece: [compare(seed) for seed in range(piece * 200, piece * 200 + 200)], range(1, 101)
+    )
+
+
+native = pytest.mark.skipif(core.native is None, reason="there is no native core here")
+
+
+def same(seed: int, steps: int) -> None:
+    """Both runners on states of their own, with the same bytes: whole, cut off and damaged.
+
+    Without words that hold a line's end: they end a run in Python, and are nothing special to the native runner.
+    """
+    lines = Lines(seed, [word for word in WORDS if b"\n" not in word])
+    assert core.native is not None
+    spaces = [Keyspace(), Keyspace()]
+    config, places = Config({"stream-node-max-entries": "7"}), {(0, b"t"): None}
+    runners = [PyRunner(config, places, True), core.native.Runner(config, places, True)]
+    setup = World()
+    client = setup.client()
+    for line in ("XADD s 1-1 a b", "XADD t 5-5 a b c d", "SET str v", "RPUSH list x", "SET brief v PX 99999"):
+        client.call(*line.split())
+    for space in spaces:
+        for payload in setup.log.payloads:
+            for step in codec.unpack(payload)[1]:
+                space.apply(tuple(step))
+    for step in range(steps):
+        data = b"".join(pack(*lines.one()) for _ in range(lines.random.randrange(1, 8)))
+        if lines.random.random() < 0.3:
+            data = data[: lines.random.randrange(len(data))]
+        if lines.random.random() < 0.3 and data:
+            at = lines.random.randrange(len(data))
+            data = data[:at] + bytes([lines.random.randrange(256)]) + data[at + 1 :]
+        at, resp = 0, lines.random.choice([2, 3])
+        while at < len(data):
+            runs = [
+                runner.run(space.databases[0], data, at, 1_700_000_000_000 + step, resp)
+                for runner, space in zip(runners, spaces, strict=True)
+            ]
+            assert tuple(runs[0]) == tuple(runs[1]), (seed, step, data[at:])
+            if runs[0].at == at:
+                break
+            at = runs[0].at
+        assert [calls for calls, _ in runners[0].drain()] == [calls for calls, _ in runners[1].drain()]
+
+
+@native
+def test_both_runners_do_the_same_step_by_step() -> None:
+    """Positions, replies, records and counters, of whole, cut off and damaged commands."""
+    for seed in range(60):
+        same(seed, 60)
+
+
+@native
+@pytest.mark.long
+@pytest.mark.timeout(campaign.LIMIT)
+def test_both_runners_do_the_same_a_million_times() -> None:
+    """The same, a million steps."""
+    campaign.run(
+        "runners", lambda piece: [same(seed, 1000) for seed in range(piece * 10, piece * 10 + 10)], range(1, 101)
+    )
+
+
+@native
+def test_the_native_runner_has_the_same_names_in_the_same_order() -> None:
+    """The counters are told apart by their place alone, and the results by their fields."""
+    assert core.native is not None
+    world = World()
+    runner = core.native.Runner(Config(), {}, True)
+    assert len(runner.drain()) == len(NAMES)
+    db = world.node.keyspace.databases[0]
+    world.client().call("XADD", "s", "1-1", "a", "b")
+    lines = {"get": b"GET k", "ping": b"PING", "set": b"SET k v", "xadd": b"XADD s * a b", "xlen": b"XLEN s"}
+    lines |= {"xrange": b"XRANGE s - +", "xread": b"XREAD STREAMS s 0", "xrevrange": b"XREVRANGE s + -"}
+    for at, name in enumerate(NAMES):
+        run = runner.run(db, pack(*lines[name].split()), 0, 1_700_000_000_000, 2)
+        assert run.last == name
+        assert [calls for calls, _ in runner.drain()] == [int(place == at) for place in range(len(NAMES))]
+    assert [getattr(run, field) for field in Run._fields] == list(run)
