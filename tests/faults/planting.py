@@ -116,6 +116,7 @@ def run(folder: Path, tests: Sequence[str], fault: Fault | None = None) -> Run:
         "PYTHONPATH": os.pathsep.join([str(source), str(ROOT / "tests")]),
         "PYTHONDONTWRITEBYTECODE": "1",
         "HYPOTHESIS_STORAGE_DIRECTORY": str(folder / "hypothesis"),
+        "MILLSTREAM_CORE": "python",  # a fault is planted in Python, which the native core would pass over
         "PLANTED_SOURCE": str(source),
         "PLANTED_REPORT": str(report),
     }

@@ -3,10 +3,11 @@
  * Invariant: a type is here only when it does all that the class does which it stands in for.
  */
 #include "node.h"
+#include "pending.h"
 
-static PyTypeObject *const types[] = {&EntryStoreType, &RunnerType, NULL};
+static PyTypeObject *const types[] = {&EntryStoreType, &GroupType, &ConsumerType, &RunnerType, NULL};
 
-static PyTypeObject *const inner[] = {&NodeType, &NodesType, &RowsType, NULL}; /* made by the others only */
+static PyTypeObject *const inner[] = {&NodeType, &NodesType, &RowsType, &IndexViewType, &OrderViewType, &RecordWalkType, NULL}; /* made by the others only */
 
 static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT,
@@ -23,7 +24,7 @@ PyMODINIT_FUNC PyInit__native(void)
     PyObject *found = PyModule_Create(&module);
     if (found == NULL)
         return NULL;
-    if (runner_prepare() < 0) {
+    if (runner_prepare() < 0 || pending_prepare() < 0) {
         Py_DECREF(found);
         return NULL;
     }

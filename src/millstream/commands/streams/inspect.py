@@ -7,19 +7,17 @@ consumers come by name, byte for byte. ``radix-tree-keys`` is the number of node
 Source: https://redis.io/docs/latest/commands/xinfo-stream/ and its siblings; where they differ, the server's behaviour.
 """
 
-from itertools import islice
-
 from millstream.commands.context.context import Context
 from millstream.commands.streams.groups import group_of
-from millstream.commands.streams.read import array_of, pending_row
+from millstream.commands.streams.read import array_of
 from millstream.commands.streams.write import existing_stream
 from millstream.commands.table.args import bad_subcommand, integer, keyword
 from millstream.commands.table.table import command, container, help_for
 from millstream.engine import ids
 from millstream.engine.streams.group import UNKNOWN, Group
-from millstream.engine.streams.pending import Consumer, Pending
+from millstream.engine.streams.pending import Consumer
 from millstream.engine.streams.stream import Stream
-from millstream.replies import Buffer, Map, Raw, Reply
+from millstream.replies import Map, Raw, Reply
 
 DEFAULT_FULL_COUNT = 10
 
@@ -118,42 +116,32 @@ def _group_numbers(stream: Stream, group: Group) -> list[tuple[Reply, Reply]]:
 
 def _full_group(stream: Stream, name: bytes, group: Group, count: int) -> Reply:
     """A group with its first pending records and its consumers, times as they are and not as idle times."""
-    shown = None if count < 0 else count
-    pending: list[Buffer] = [
-        pending_row(record.id, b"" if record.consumer is None else record.consumer.name, record.time, record.count)
-        for record in islice(group.pending.walk(), shown)
-    ]
-    consumers: list[Reply] = [_full_consumer(consumer, shown) for _, consumer in sorted(group.consumers.items())]
+    number, rows = group.pending.rows(count, own=False)
+    consumers: list[Reply] = [_full_consumer(consumer, count) for _, consumer in sorted(group.consumers.items())]
     return Map(
         [
             (b"name", name),
             *_group_numbers(stream, group),
             (b"pel-count", len(group.pending)),
             (b"nacked-count", group.order.released),
-            (b"pending", array_of(len(pending), pending)),
+            (b"pending", array_of(number, [rows])),
             (b"consumers", consumers),
         ]
     )
 
 
-def _full_consumer(consumer: Consumer, shown: int | None) -> Reply:
+def _full_consumer(consumer: Consumer, count: int) -> Reply:
     """A consumer with its first pending records; both ``pending`` lists are cut at COUNT."""
-    rows: list[Buffer] = [_own_row(record) for record in islice(consumer.pending.walk(), shown)]
+    number, rows = consumer.pending.rows(count, own=True)
     return Map(
         [
             (b"name", consumer.name),
             (b"seen-time", consumer.seen),
             (b"active-time", consumer.active),
             (b"pel-count", len(consumer.pending)),
-            (b"pending", array_of(len(rows), rows)),
+            (b"pending", array_of(number, [rows])),
         ]
     )
-
-
-def _own_row(record: Pending) -> bytes:
-    """A pending record without its consumer, whose row it stands in."""
-    name = ids.text(record.id)
-    return b"*3\r\n$%d\r\n%b\r\n:%d\r\n:%d\r\n" % (len(name), name, record.time, record.count)
 
 
 @command(

@@ -15,11 +15,10 @@ The commands differ in what they check first, because in Redis each grew on its 
 Source: the command pages at https://redis.io/docs/latest/commands/ and, where they differ, the server's behaviour.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from millstream.commands.context.context import Context
-from millstream.commands.streams.read import array_of, attend, no_group, note_seen, pending_row
+from millstream.commands.streams.read import array_of, attend, no_group, note_seen
 from millstream.commands.streams.write import delete_entries, parse_id_block, unreference
 from millstream.commands.table.args import (
     LLONG_MAX,
@@ -100,9 +99,9 @@ def xack(ctx: Context, argv: list[bytes]) -> Reply:
     found = find_group(ctx, argv[1], argv[2])
     if found is None:
         return 0
-    by_id = found[1].pending.by_id
+    pending = found[1].pending
     # All ids are read before the first is acknowledged: one bad id refuses the command as a whole
-    there = list(dict.fromkeys([entry for entry in entry_ids(argv[3:]) if entry in by_id]))
+    there = list(dict.fromkeys([entry for entry in entry_ids(argv[3:]) if entry in pending]))
     if there:
         _forget(ctx, argv[1], argv[2], there)
     return len(there)
@@ -302,7 +301,8 @@ def xpending(ctx: Context, argv: list[bytes]) -> Reply:
         if holder is None:
             return []
         index = holder.pending
-    return _pending_rows(index.walk(start), end, count, min_idle, ctx.now.wall)
+    number, rows = index.idle_rows(start, end, count, min_idle, ctx.now.wall)
+    return array_of(number, [rows])
 
 
 def _pending_summary(group: Group) -> Reply:
@@ -313,24 +313,6 @@ def _pending_summary(group: Group) -> Reply:
         [name, b"%d" % len(holder.pending)] for name, holder in sorted(group.consumers.items()) if len(holder.pending)
     ]
     return [len(group.pending), ids.text(group.pending.first()), ids.text(group.pending.last()), rows]
-
-
-def _pending_rows(records: Iterator[Pending], end: int, count: int, min_idle: int, now: int) -> Reply:
-    """Rows of a range, already in wire form.
-
-    A released record has no consumer (an empty name), is -1 milliseconds idle, and passes any IDLE.
-    """
-    rows: list[Buffer] = []
-    for record in records:
-        if record.id > end or len(rows) >= count:
-            break
-        if record.consumer is None:
-            rows.append(pending_row(record.id, b"", -1, record.count))
-            continue
-        idle = max(now - record.time, 0)
-        if idle >= min_idle:
-            rows.append(pending_row(record.id, record.consumer.name, idle, record.count))
-    return array_of(len(rows), rows)
 
 
 @dataclass(slots=True)
@@ -546,30 +528,18 @@ def xautoclaim(ctx: Context, argv: list[bytes]) -> Reply:
     attend(ctx, key, name, group, consumer)
     options = _Claim(ctx.now.wall, just_id=just_id)
     claimer = _Claimer(ctx, argv, stream, options)
-    gone: list[int] = []
-    left, attempts = count, count * ATTEMPTS
-    cursor = 0
-    records = group.pending.walk(start)
-    scanned: list[Pending] = []
-    for record in records:
-        if not left or not attempts:
-            cursor = record.id
-            break
-        attempts -= 1
-        if record.id not in stream.entries:
-            gone.append(record.id)
-            left -= 1
-        elif _is_stale(record, min_idle, ctx.now.wall):
-            scanned.append(record)
-            left -= 1
-    # Taken when the walk is over: taking moves records, and the index must not change while it is walked
-    for record in scanned:
-        claimer.take(record.id, record.count)
+    cursor, taken, counts, gone = group.claimable(
+        stream.entries, start, min_idle, ctx.now.wall, most=count, looks=count * ATTEMPTS
+    )
+    found = ids.unpack_all(taken)
+    for entry, deliveries in zip(found, counts, strict=True):
+        claimer.take(entry, deliveries)
     claimer.flush()
-    if gone:
-        _forget(ctx, key, name, gone)
+    missing = ids.unpack_all(gone)
+    if missing:
+        _forget(ctx, key, name, missing)
     note_seen(ctx, key, name, group, consumer)
-    return [ids.text(cursor), claimer.reply(), [ids.text(entry) for entry in gone]]
+    return [ids.text(cursor), claimer.reply(), [ids.text(entry) for entry in missing]]
 
 
 def _parse_autoclaim(argv: list[bytes]) -> tuple[int, bool]:

@@ -56,21 +56,6 @@ def array_of(count: int, buffers: list[Buffer]) -> Raw:
     return Raw(buffers)
 
 
-def pending_row(entry: int, consumer: bytes, time: int, count: int) -> bytes:
-    """A pending entry as XPENDING and XINFO show it: ``[id, consumer, time or idle time, deliveries]``.
-
-    In wire form at once, as entries are: there may be hundreds of thousands in one reply.
-
-    Args:
-        entry: its id.
-        consumer: its name, empty for nobody.
-        time: milliseconds; XPENDING's are idle time, XINFO's wall time.
-        count: deliveries so far.
-    """
-    name = ids.text(entry)
-    return b"*4\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n:%d\r\n:%d\r\n" % (len(name), name, len(consumer), consumer, time, count)
-
-
 def _range(ctx: Context, argv: list[bytes], *, backwards: bool) -> Reply:
     """XRANGE and XREVRANGE, which differ in the order of two words and of the reply.
 

@@ -7,12 +7,33 @@ A record is in up to three places (the group's ids, its consumer's ids, the time
 through a method here, which keeps the three together. Nothing else touches them.
 """
 
-from millstream.engine.streams.pending import MAX_DELIVERIES, Consumer, IdIndex, Pending, TimeOrder
+from typing import TYPE_CHECKING, NamedTuple
+
+from millstream import core
+from millstream.engine.ids import pack_all, unpack_all
+from millstream.engine.streams.entries import EntryStore
+from millstream.engine.streams.pending import MAX_DELIVERIES, IdIndex, Pending, PyConsumer, TimeOrder
 
 UNKNOWN = -1
 
 
-class Group:
+class Claimable(NamedTuple):
+    """What a walk over a group's records found for a claim.
+
+    Attributes:
+        cursor: id of the record where the next walk goes on; 0 at the end.
+        ids: the records that may be claimed, as a transition names them.
+        counts: deliveries of each.
+        gone: the records whose entries are gone, as a transition names them.
+    """
+
+    cursor: int
+    ids: bytes
+    counts: list[int]
+    gone: bytes
+
+
+class PyGroup:
     """One consumer group.
 
     Attributes:
@@ -28,18 +49,18 @@ class Group:
     def __init__(self, last_id: int, entries_read: int) -> None:
         self.last_id = last_id
         self.entries_read = entries_read
-        self.consumers: dict[bytes, Consumer] = {}
+        self.consumers: dict[bytes, PyConsumer] = {}
         self.pending = IdIndex()
         self.order = TimeOrder()
 
-    def consumer(self, name: bytes, now: int) -> Consumer:
+    def consumer(self, name: bytes, now: int) -> PyConsumer:
         """The consumer of this name, created if need be."""
         found = self.consumers.get(name)
         if found is None:
-            found = self.consumers[name] = Consumer(name, now)
+            found = self.consumers[name] = PyConsumer(name, now)
         return found
 
-    def assign(self, entry_id: int, consumer: Consumer, time: int, count: int) -> None:
+    def assign(self, entry_id: int, consumer: PyConsumer, time: int, count: int) -> None:
         """Make ``consumer`` the holder of an entry, whoever held it, if anybody, before.
 
         Args:
@@ -57,14 +78,14 @@ class Group:
             self.order.remove(record)
             if record.consumer is not consumer:
                 if record.consumer is not None:
-                    record.consumer.pending.remove(entry_id)
+                    record.consumer.pending.pop(entry_id)
                 consumer.pending.add(record)
                 record.consumer = consumer
             record.time = time
             record.count = count
         self.order.insert(record)
 
-    def restore(self, entry_id: int, consumer: Consumer | None, time: int, count: int) -> None:
+    def restore(self, entry_id: int, consumer: PyConsumer | None, time: int, count: int) -> None:
         """Add a record of a snapshot behind all others in time; :meth:`restored` must follow the last.
 
         Putting each into the order of ids at once would cost a search for each; sorted once at the end they cost next
@@ -76,19 +97,21 @@ class Group:
             time: wall milliseconds of the delivery.
             count: deliveries so far.
         """
-        record = Pending(entry_id, consumer, time, count)
-        self.pending.by_id[entry_id] = record
         if consumer is None:
-            self.order.release(record)
+            self.order.release(Pending(entry_id, None, time, count))
         else:
-            consumer.pending.by_id[entry_id] = record
-            self.order.insert(record)
+            self.order.insert(Pending(entry_id, consumer, self.order.known(time), count))
 
     def restored(self) -> None:
         """All records are there: bring them into the order of ids."""
-        self.pending.sort()
-        for consumer in self.consumers.values():
-            consumer.pending.sort()
+        records = sorted(self.order, key=lambda record: record.id)
+        self.pending.fill(records)
+        held: dict[PyConsumer | None, list[Pending]] = {}
+        for record in records:
+            held.setdefault(record.consumer, []).append(record)
+        for consumer, own in held.items():
+            if consumer is not None:
+                consumer.pending.fill(own)
 
     def release(self, entry_id: int, count: int) -> None:
         """Take an entry from its holder and let anybody claim it; creates the record if there is none."""
@@ -99,7 +122,7 @@ class Group:
         else:
             self.order.remove(record)
             if record.consumer is not None:
-                record.consumer.pending.remove(entry_id)
+                record.consumer.pending.pop(entry_id)
                 record.consumer = None
             record.time = 0
             record.count = count
@@ -107,30 +130,77 @@ class Group:
 
     def forget(self, entry_id: int) -> bool:
         """Drop an entry's record (acknowledged, or gone); whether there was one."""
-        record = self.pending.get(entry_id)
+        record = self.pending.pop(entry_id)
         if record is None:
             return False
         self.order.remove(record)
-        self.pending.remove(entry_id)
         if record.consumer is not None:
-            record.consumer.pending.remove(entry_id)
+            record.consumer.pending.pop(entry_id)
         return True
+
+    def assign_all(self, packed: bytes, consumer: PyConsumer, time: int, counts: list[int]) -> None:
+        """Make ``consumer`` the holder of several entries, see :meth:`assign`.
+
+        Args:
+            packed: the entries' ids.
+            consumer: a consumer of this group.
+            time: wall milliseconds of the delivery.
+            counts: deliveries of each, this one included.
+        """
+        for entry_id, count in zip(unpack_all(packed), counts, strict=True):
+            self.assign(entry_id, consumer, time, count)
+
+    def forget_all(self, packed: bytes) -> int:
+        """Drop several entries' records; how many there were."""
+        return sum(map(self.forget, unpack_all(packed)))
+
+    def claimable(
+        self, entries: EntryStore, start: int, min_idle: int, now: int, *, most: int, looks: int
+    ) -> Claimable:
+        """What may be claimed from an id on; with ``min_idle`` 0 also what a clock delivered that was set back since.
+
+        A released record may always be claimed, and one whose entry is gone is found however fresh it is.
+
+        Args:
+            entries: the stream's.
+            start: the smallest id.
+            min_idle: only what is idle for so many milliseconds.
+            now: wall milliseconds.
+            most: records to find, those whose entries are gone included.
+            looks: records to look at.
+        """
+        found: list[Pending] = []
+        gone: list[int] = []
+        cursor = 0
+        for record in self.pending.walk(start):
+            if not most or not looks:
+                cursor = record.id
+                break
+            looks -= 1
+            if record.id not in entries:
+                gone.append(record.id)
+                most -= 1
+            elif record.consumer is None or not min_idle or now - record.time >= min_idle:
+                found.append(record)
+                most -= 1
+        taken = pack_all([record.id for record in found])
+        return Claimable(cursor, taken, [record.count for record in found], pack_all(gone))
 
     def drop_consumer(self, name: bytes) -> int:
         """Delete a consumer and its records; how many there were. Its entries are not delivered to anybody again."""
         consumer = self.consumers.pop(name, None)
         if consumer is None:
             return 0
-        ids = list(consumer.pending.by_id)
+        ids = [record.id for record in consumer.pending.walk()]
         for entry_id in ids:
             self.forget(entry_id)
         return len(ids)
 
-    def copy(self) -> "Group":
+    def copy(self) -> "PyGroup":
         """An independent copy, the time order included."""
-        twin = Group(self.last_id, self.entries_read)
+        twin = PyGroup(self.last_id, self.entries_read)
         for name, consumer in self.consumers.items():
-            other = twin.consumers[name] = Consumer(name, consumer.seen)
+            other = twin.consumers[name] = PyConsumer(name, consumer.seen)
             other.active = consumer.active
         for record in self.order:
             if record.consumer is None:
@@ -143,3 +213,9 @@ class Group:
 def next_count(count: int) -> int:
     """One delivery more, saturating as Redis 8.8 does."""
     return count + 1 if count < MAX_DELIVERIES else count
+
+
+if TYPE_CHECKING:
+    Group = PyGroup
+else:
+    Group = core.choose(PyGroup)

@@ -1,88 +1,127 @@
-"""Whole numbers in order: added and removed anywhere at the cost of a short list, however many there are.
+"""A dictionary of whole numbers in their order: changed anywhere at the cost of a short list, however many there are.
 
-PURE. The numbers lie in ascending pieces of bounded length, none of them empty; a number is found by bisecting the last
-numbers of the pieces, and then its piece. Most arrive at the end and leave at the front, which is cheaper still.
+PURE. The numbers lie in ascending pieces of bounded length, none of them empty, and beside each piece the values; a
+number is found by bisecting the last numbers of the pieces, and then its piece. Most arrive at the end and leave at the
+front, which is cheaper still.
 
 A plain sorted list moves all numbers behind the place for each change, which for a million pending records is
-megabytes; a tree in Python pays with an object for each number. Moving a few kilobytes of pointers costs less than
-either.
+megabytes; a tree in Python pays with an object for each number, and a dictionary beside the order with up to a hundred
+bytes. Moving a few kilobytes of pointers costs less than any of them.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
-from typing import ClassVar
+from collections.abc import Iterator
+from itertools import chain
+from typing import ClassVar, Generic, TypeVar
+
+V = TypeVar("V")
 
 
-class Ordered:
-    """Different whole numbers, ascending.
+class Ordered(Generic[V]):
+    """Values by different whole numbers, ascending.
 
     Attributes:
         PIECE: numbers in a piece; one that grows to twice this is cut in two. Of the class: groups have many of these.
     """
 
-    __slots__ = ("_lasts", "_pieces")
+    __slots__ = ("_lasts", "_pieces", "_values")
     PIECE: ClassVar[int] = 512
 
-    def __init__(self, ascending: Iterable[int] = ()) -> None:
-        numbers = list(ascending)
-        self._pieces = [numbers[at : at + self.PIECE] for at in range(0, len(numbers), self.PIECE)]
+    def __init__(self) -> None:
+        self._pieces: list[list[int]] = []
+        self._values: list[list[V]] = []
+        self._lasts: list[int] = []
+
+    def fill(self, numbers: list[int], values: list[V]) -> None:
+        """Hold these and nothing else.
+
+        Args:
+            numbers: ascending.
+            values: as many.
+        """
+        starts = range(0, len(numbers), self.PIECE)
+        self._pieces = [numbers[at : at + self.PIECE] for at in starts]
+        self._values = [values[at : at + self.PIECE] for at in starts]
         self._lasts = [piece[-1] for piece in self._pieces]
 
     def __len__(self) -> int:
         return sum(map(len, self._pieces))
 
-    def add(self, number: int) -> int | None:
-        """Add a number that is not there; returns the one before it, if there is one.
+    def __bool__(self) -> bool:
+        return bool(self._lasts)
+
+    def _find(self, number: int) -> tuple[int, int] | None:
+        """Piece and place of a number that is there."""
+        pieces, lasts = self._pieces, self._lasts
+        if not lasts or number > lasts[-1]:
+            return None
+        # The very first is looked at first: acknowledging in order is what most groups do
+        if pieces[0][0] == number:
+            return 0, 0
+        index = bisect_left(lasts, number)
+        piece = pieces[index]
+        at = bisect_left(piece, number)
+        return (index, at) if piece[at] == number else None
+
+    def get(self, number: int) -> V | None:
+        """The value of a number."""
+        found = self._find(number)
+        return None if found is None else self._values[found[0]][found[1]]
+
+    def put(self, number: int, value: V) -> V | None:
+        """Set a number's value; returns the one it had, or else that of the number before it, if there is one.
 
         A full last piece is not cut but followed by a new one: numbers that ascend, as ids do, leave full pieces
         behind.
+
+        Args:
+            number: it may be there or not.
+            value: what it stands for from now on.
         """
-        pieces, lasts = self._pieces, self._lasts
-        if not lasts:
-            pieces.append([number])
-            lasts.append(number)
-            return None
-        before = lasts[-1]
-        if number > before:
-            if len(pieces[-1]) < self.PIECE:
+        pieces, values, lasts = self._pieces, self._values, self._lasts
+        if not lasts or number > lasts[-1]:
+            before = values[-1][-1] if lasts else None
+            if lasts and len(pieces[-1]) < self.PIECE:
                 pieces[-1].append(number)
+                values[-1].append(value)
                 lasts[-1] = number
             else:
                 pieces.append([number])
+                values.append([value])
                 lasts.append(number)
             return before
+        if number == lasts[-1]:
+            before, values[-1][-1] = values[-1][-1], value
+            return before
         index = bisect_left(lasts, number)
-        piece = pieces[index]
+        piece, beside = pieces[index], values[index]
         at = bisect_left(piece, number)
+        if piece[at] == number:
+            before, beside[at] = beside[at], value
+            return before
+        before = beside[at - 1] if at else values[index - 1][-1] if index else None
         piece.insert(at, number)
+        beside.insert(at, value)
         if len(piece) >= 2 * self.PIECE:
             pieces[index : index + 1] = [piece[: self.PIECE], piece[self.PIECE :]]
+            values[index : index + 1] = [beside[: self.PIECE], beside[self.PIECE :]]
             lasts.insert(index, piece[self.PIECE - 1])
-        if at:
-            return piece[at - 1]
-        return lasts[index - 1] if index else None
+        return before
 
-    def remove(self, number: int) -> None:
-        """Remove a number that is there.
-
-        The very first is looked at first: acknowledging in order is what most groups do.
-        """
-        pieces = self._pieces
-        piece = pieces[0]
-        if piece[0] == number:
-            del piece[0]
-            if not piece:
-                del pieces[0], self._lasts[0]
-            return
-        lasts = self._lasts
-        index = bisect_left(lasts, number)
-        piece = pieces[index]
-        at = bisect_left(piece, number)
+    def pop(self, number: int) -> V | None:
+        """Remove a number; returns its value, or None if it is not there."""
+        found = self._find(number)
+        if found is None:
+            return None
+        index, at = found
+        piece = self._pieces[index]
         del piece[at]
+        value = self._values[index].pop(at)
         if not piece:
-            del pieces[index], lasts[index]
+            del self._pieces[index], self._values[index], self._lasts[index]
         elif at == len(piece):
-            lasts[index] = piece[-1]
+            self._lasts[index] = piece[-1]
+        return value
 
     def first(self) -> int:
         """The smallest; there must be one."""
@@ -92,12 +131,11 @@ class Ordered:
         """The largest; there must be one."""
         return self._lasts[-1]
 
-    def walk(self, start: int) -> Iterator[int]:
-        """Those from ``start`` on. They must not change meanwhile."""
+    def walk(self, start: int) -> Iterator[V]:
+        """Values of the numbers from ``start`` on. They must not change meanwhile."""
         index = bisect_left(self._lasts, start)
         if index == len(self._pieces):
-            return
-        piece = self._pieces[index]
-        yield from piece[bisect_left(piece, start) :]
-        for later in range(index + 1, len(self._pieces)):
-            yield from self._pieces[later]
+            return iter(())
+        at = bisect_left(self._pieces[index], start)
+        later = (self._values[index] for index in range(index + 1, len(self._values)))
+        return chain(self._values[index][at:], chain.from_iterable(later))

@@ -8,14 +8,20 @@ PURE. Three views of the same records: a group's by id, each consumer's by id, a
 XREADGROUP CLAIM walks the time order from its head; XAUTOCLAIM and XPENDING walk the ids. A record's entry may be gone
 from the stream.
 
-Groups may have millions of records, and work through them in any order, so no view may cost their number: finding is a
-dictionary, order is :class:`~millstream.engine.streams.ordered.Ordered`. Time could be ordered by the same, yet records
-of one millisecond must stay in the order in which they came, and the zone has an order without times; hence the linked
-list.
+Groups may have millions of records, and work through them in any order, so no view may cost their number: finding and
+order are :class:`~millstream.engine.streams.ordered.Ordered`. Time could be ordered by the same, yet records of one
+millisecond must stay in the order in which they came, and the zone has an order without times; hence the linked list.
+
+The native core has doubles of consumers and of groups with all that is in them (``_core/group.c``). Its records are
+no objects: who asks for one gets a copy.
 """
 
 from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
 
+from millstream import core
+from millstream.engine import ids
 from millstream.engine.streams.ordered import Ordered
 
 # Redis 8.8 never counts past this
@@ -36,7 +42,7 @@ class Pending:
 
     __slots__ = ("after", "before", "consumer", "count", "id", "time")
 
-    def __init__(self, entry_id: int, consumer: "Consumer | None", time: int, count: int) -> None:
+    def __init__(self, entry_id: int, consumer: "PyConsumer | None", time: int, count: int) -> None:
         self.id = entry_id
         self.consumer = consumer
         self.time = time
@@ -46,56 +52,108 @@ class Pending:
 
 
 class IdIndex:
-    """Records by id, in id order: a dictionary to find one, beside it the ids in order to walk them."""
+    """Records by id, in id order."""
 
-    __slots__ = ("_order", "by_id")
+    __slots__ = ("_count", "_records")
 
     def __init__(self) -> None:
-        self.by_id: dict[int, Pending] = {}
-        self._order = Ordered()
+        self._records: Ordered[Pending] = Ordered()
+        self._count = 0
 
     def __len__(self) -> int:
-        return len(self.by_id)
+        return self._count
 
     def __contains__(self, entry_id: int) -> bool:
-        return entry_id in self.by_id
+        return self._records.get(entry_id) is not None
 
     def get(self, entry_id: int) -> Pending | None:
         """The record of this id."""
-        return self.by_id.get(entry_id)
+        return self._records.get(entry_id)
 
     def add(self, record: Pending) -> None:
         """Add a record whose id is not there."""
-        self._order.add(record.id)
-        self.by_id[record.id] = record
+        self._records.put(record.id, record)
+        self._count += 1
 
-    def sort(self) -> None:
-        """Make the order anew, after records were put into ``by_id`` in any other, as when a snapshot is read."""
-        self._order = Ordered(sorted(self.by_id))
+    def fill(self, records: list[Pending]) -> None:
+        """Hold these, which ascend, and nothing else, as when a snapshot is read."""
+        self._records.fill([record.id for record in records], records)
+        self._count = len(records)
 
-    def remove(self, entry_id: int) -> None:
-        """Remove the record of this id, which must be there."""
-        del self.by_id[entry_id]
-        self._order.remove(entry_id)
+    def pop(self, entry_id: int) -> Pending | None:
+        """Remove the record of this id; None if there is none."""
+        record = self._records.pop(entry_id)
+        self._count -= record is not None
+        return record
 
     def walk(self, start: int = 0) -> Iterator[Pending]:
         """Records with ids from ``start`` on, ascending. The index must not change meanwhile."""
-        return map(self.by_id.__getitem__, self._order.walk(start))
+        return self._records.walk(start)
 
     def first(self) -> int:
         """The smallest id; there must be one."""
-        return self._order.first()
+        return self._records.first()
 
     def last(self) -> int:
         """The largest id; there must be one."""
-        return self._order.last()
+        return self._records.last()
 
-    def after(self, entry_id: int) -> int | None:
-        """The next id above this one, or None."""
-        return next(self._order.walk(entry_id + 1), None)
+    def idle_rows(self, start: int, end: int, count: int, min_idle: int, now: int) -> tuple[int, bytes]:
+        """Rows of XPENDING, ``[id, consumer, idle time, deliveries]`` in wire form: how many, and their bytes.
+
+        A released record has no consumer (an empty name), is -1 milliseconds idle, and passes any ``min_idle``.
+
+        Args:
+            start: the smallest id.
+            end: the largest id.
+            count: most rows.
+            min_idle: only what is idle for so many milliseconds.
+            now: wall milliseconds.
+        """
+        rows: list[bytes] = []
+        for record in self.walk(start):
+            if record.id > end or len(rows) >= count:
+                break
+            if record.consumer is None:
+                rows.append(_row(record, b"", -1))
+                continue
+            idle = max(now - record.time, 0)
+            if idle >= min_idle:
+                rows.append(_row(record, record.consumer.name, idle))
+        return len(rows), b"".join(rows)
+
+    def rows(self, count: int, *, own: bool) -> tuple[int, bytes]:
+        """The first rows as XINFO STREAM FULL shows them, in wire form: how many, and their bytes.
+
+        Args:
+            count: most rows; negative for all.
+            own: without the consumer, in whose row they stand.
+        """
+        found = [
+            _own_row(record) if own else _row(record, record.consumer.name if record.consumer else b"", record.time)
+            for record in islice(self.walk(), None if count < 0 else count)
+        ]
+        return len(found), b"".join(found)
 
 
-class Consumer:
+def _row(record: Pending, consumer: bytes, time: int) -> bytes:
+    name = ids.text(record.id)
+    return b"*4\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n:%d\r\n:%d\r\n" % (
+        len(name),
+        name,
+        len(consumer),
+        consumer,
+        time,
+        record.count,
+    )
+
+
+def _own_row(record: Pending) -> bytes:
+    name = ids.text(record.id)
+    return b"*3\r\n$%d\r\n%b\r\n:%d\r\n:%d\r\n" % (len(name), name, record.time, record.count)
+
+
+class PyConsumer:
     """One consumer of a group.
 
     Attributes:
@@ -117,20 +175,19 @@ class Consumer:
 class TimeOrder:
     """A group's records by time, with the NACK zone at the head.
 
-    A linked list, with the last owned record of each time by that time, so that a record finds its place at once
-    wherever it belongs: a delivery time may lie in the past (XCLAIM with IDLE or TIME, a clock that was set back).
+    A linked list, with the last owned record of each time by that time, in order, so that a record finds its place at
+    once wherever it belongs: a delivery time may lie in the past (XCLAIM with IDLE or TIME, a clock that was set back).
 
     Attributes:
         head: the record claimed first.
         released: length of the NACK zone.
     """
 
-    __slots__ = ("_ends", "_times", "_zone_end", "head", "released")
+    __slots__ = ("_ends", "_zone_end", "head", "released")
 
     def __init__(self) -> None:
         self.head: Pending | None = None
-        self._ends: dict[int, Pending] = {}
-        self._times = Ordered()
+        self._ends: Ordered[Pending] = Ordered()
         self._zone_end: Pending | None = None
         self.released = 0
 
@@ -140,15 +197,14 @@ class TimeOrder:
             yield at
             at = at.after
 
+    def known(self, time: int) -> int:
+        """The time, as the same object as that of the last record if it is the same: a number takes 32 bytes."""
+        return self._ends.last() if self._ends and self._ends.last() == time else time
+
     def insert(self, record: Pending) -> None:
         """Put an owned record behind all that were delivered no later; never inside the zone."""
-        time = record.time
-        before = self._ends.get(time)
-        if before is None:
-            earlier = self._times.add(time)
-            before = self._zone_end if earlier is None else self._ends[earlier]
-        self._ends[time] = record
-        self._link(record, before)
+        before = self._ends.put(record.time, record)
+        self._link(record, self._zone_end if before is None else before)
 
     def release(self, record: Pending) -> None:
         """Put a released record at the end of the zone."""
@@ -173,12 +229,11 @@ class TimeOrder:
             self.released -= 1
             if self._zone_end is record:
                 self._zone_end = before
-        elif self._ends[record.time] is record:
+        elif after is None or after.time != record.time:
             if before is not None and before.time == record.time and before.consumer is not None:
-                self._ends[record.time] = before
+                self._ends.put(record.time, before)
             else:
-                del self._ends[record.time]
-                self._times.remove(record.time)
+                self._ends.pop(record.time)
         if before is None:
             self.head = after
         else:
@@ -186,3 +241,9 @@ class TimeOrder:
         if after is not None:
             after.before = before
         record.before = record.after = None
+
+
+if TYPE_CHECKING:
+    Consumer = PyConsumer
+else:
+    Consumer = core.choose(PyConsumer)

@@ -179,7 +179,8 @@ def _read_again(space: Keyspace, db: int, key: bytes, group: bytes, consumer: by
     found = _group(space, db, key, group)
     holder = found.consumers[consumer]
     for entry_id in unpack_all(ids):
-        record = found.pending.by_id[entry_id]
+        record = found.pending.get(entry_id)
+        assert record is not None
         found.assign(entry_id, holder, now, next_count(record.count))
     holder.seen = now
 
@@ -199,16 +200,14 @@ def _claim(
     """Entries change hands: delivery time and counts as given; creates records that do not exist (FORCE)."""
     found = _group(space, db, key, group)
     holder = found.consumer(consumer, now)
-    for entry_id, count in zip(unpack_all(ids), counts, strict=True):
-        found.assign(entry_id, holder, time, count)
+    found.assign_all(ids, holder, time, counts)
     holder.seen = holder.active = now
 
 
 @transition("gack")
 def _acknowledge(space: Keyspace, db: int, key: bytes, group: bytes, ids: bytes) -> int:
     """Drop records of one group: acknowledged, or their entries are gone."""
-    found = _group(space, db, key, group)
-    return sum(found.forget(entry_id) for entry_id in unpack_all(ids))
+    return _group(space, db, key, group).forget_all(ids)
 
 
 @transition("gnack")

@@ -1,0 +1,401 @@
+/* What Python sees of a group's records: IdIndex and TimeOrder of millstream.engine.streams.pending, and the rows that
+ * replies are made of. A record that Python holds is a copy, and stays as it was.
+ *
+ * Invariant: a walk holds the owner of what it walks, and its version, which is compared before a record is looked at; a
+ * record's fields are read before any object is made of them, since making one may run other code.
+ */
+#include "node.h"
+#include "pending.h"
+
+static PyTypeObject PendingType;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *owner; /* the group, or the consumer */
+    Index *index;
+} IndexView;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *owner;
+    const Index *index; /* whose version counts */
+    uint64_t version;
+    IndexPlace place;
+    Record *next;
+    int by_time;
+} RecordWalk;
+
+/* ---------------------------------------------------------------- one record, walks */
+
+static PyObject *show(const Record *record)
+{
+    PyObject *fields[] = {NULL, Py_NewRef(record->consumer == NULL ? Py_None : (PyObject *)record->consumer), NULL, NULL};
+    Id id = record->id;
+    int64_t time = record_time(record), count = record->count;
+    PyObject *shown = PyStructSequence_New(&PendingType);
+    fields[0] = id_to_int(id);
+    fields[2] = PyLong_FromLongLong(time);
+    fields[3] = PyLong_FromLongLong(count);
+    if (shown == NULL || fields[0] == NULL || fields[2] == NULL || fields[3] == NULL) {
+        for (int at = 0; at < 4; at++)
+            Py_XDECREF(fields[at]);
+        Py_CLEAR(shown);
+    }
+    for (int at = 0; shown != NULL && at < 4; at++)
+        PyStructSequence_SET_ITEM(shown, at, fields[at]);
+    return shown;
+}
+
+static RecordWalk *new_walk(PyObject *owner, const Index *index)
+{
+    RecordWalk *walk = PyObject_New(RecordWalk, &RecordWalkType);
+    if (walk != NULL) {
+        walk->owner = Py_NewRef(owner);
+        walk->index = index;
+        walk->version = index->version;
+        walk->next = NULL;
+        walk->by_time = 0;
+    }
+    return walk;
+}
+
+static void free_walk(RecordWalk *walk)
+{
+    Py_DECREF(walk->owner);
+    PyObject_Free(walk);
+}
+
+static PyObject *walk_on(RecordWalk *walk)
+{
+    Record *record = walk->next;
+    if (record == NULL)
+        return NULL;
+    if (walk->version != walk->index->version) {
+        PyErr_SetString(PyExc_RuntimeError, "the records changed while somebody went through them");
+        return NULL;
+    }
+    walk->next = walk->by_time ? record->after : (Record *)index_next(walk->index, &walk->place);
+    return show(record);
+}
+
+PyTypeObject RecordWalkType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "millstream._native.RecordWalk",
+    .tp_doc = "Records one by one, until one of them changes.",
+    .tp_basicsize = sizeof(RecordWalk),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_dealloc = (destructor)free_walk,
+    .tp_iter = PyObject_SelfIter,
+    .tp_iternext = (iternextfunc)walk_on,
+};
+
+/* ---------------------------------------------------------------- rows of replies */
+
+static char *put_signed(char *at, __int128 number)
+{
+    if (number >= 0)
+        return put_head(at, ':', (uint64_t)number);
+    *at++ = ':';
+    *at++ = '-';
+    at = put_number(at, (uint64_t)-number);
+    return put_bytes(at, "\r\n", 2);
+}
+
+/* A row: the id, unless it is the consumer's own row its name, a time, deliveries */
+static int add_row(Buf *out, const Record *record, int own, __int128 time)
+{
+    PyObject *name = record->consumer == NULL ? NULL : record->consumer->name;
+    Py_ssize_t size = own || name == NULL ? 0 : PyBytes_GET_SIZE(name);
+    if (buf_reserve(out, 6 * HEAD_ROOM + ID_ROOM + size + 8) < 0)
+        return -1;
+    char *at = put_id_bulk(put_head(out->data + out->size, '*', own ? 3 : 4), record->id);
+    if (!own)
+        at = put_bulk(at, name == NULL ? "" : PyBytes_AS_STRING(name), size);
+    out->size = put_signed(put_signed(at, time), record->count) - out->data;
+    return 0;
+}
+
+static int is_idle(const Record *record, int64_t min_idle, int64_t now)
+{
+    return record->moment == NULL || (__int128)now - record_time(record) >= min_idle;
+}
+
+/* How many rows and their bytes; frees the buffer */
+static PyObject *rows_made(Py_ssize_t count, Buf *out)
+{
+    PyObject *bytes = count < 0 ? NULL : buf_bytes(out);
+    buf_free(out);
+    return bytes == NULL ? NULL : Py_BuildValue("nN", count, bytes);
+}
+
+/* idle_rows(start, end, count, min_idle, now) */
+static PyObject *idle_rows(IndexView *view, PyObject *args)
+{
+    PyObject *first, *last;
+    Id start, end;
+    long long count, min_idle, now;
+    if (!PyArg_ParseTuple(args, "OOLLL", &first, &last, &count, &min_idle, &now))
+        return NULL;
+    int low = id_clamp(first, &start), high = id_clamp(last, &end);
+    if (low == -2 || high == -2)
+        return NULL;
+    Py_ssize_t made = 0;
+    Buf out = {0};
+    IndexPlace place;
+    Record *record = low > 0 || high < 0 ? NULL : (Record *)index_seek(view->index, start, &place);
+    for (; record != NULL && record->id <= end && made < count; record = (Record *)index_next(view->index, &place)) {
+        __int128 idle = record->moment == NULL ? -1 : (__int128)now - record_time(record);
+        if (record->moment != NULL && idle < 0)
+            idle = 0;
+        if (record->moment != NULL && idle < min_idle)
+            continue;
+        if (add_row(&out, record, 0, idle) < 0) {
+            made = -1;
+            break;
+        }
+        made++;
+    }
+    return rows_made(made, &out);
+}
+
+/* rows(count, *, own) */
+static PyObject *rows(IndexView *view, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"count", "own", NULL};
+    long long count;
+    int own;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "L$p", names, &count, &own))
+        return NULL;
+    Py_ssize_t made = 0;
+    Buf out = {0};
+    IndexPlace place;
+    Record *record = (Record *)index_seek(view->index, 0, &place);
+    for (; record != NULL && made != count; record = (Record *)index_next(view->index, &place), made++)
+        if (add_row(&out, record, own, record_time(record)) < 0) {
+            made = -1;
+            break;
+        }
+    return rows_made(made, &out);
+}
+
+/* ---------------------------------------------------------------- what may be claimed */
+
+typedef struct {
+    Buf ids, gone, counts;
+} Found;
+
+static int add_id(Buf *buf, Id id)
+{
+    char packed[16];
+    id_to_bytes(id, packed);
+    return buf_add(buf, packed, 16);
+}
+
+static int is_there(EntryStore *store, Id id)
+{
+    Entry entry;
+    Py_ssize_t index = store_index(store, id);
+    return index >= 0 && node_find(STORE_NODE(store, index), id, &entry);
+}
+
+static PyObject *counts_list(const Buf *counts)
+{
+    PyObject *list = PyList_New(counts->size / 8);
+    for (Py_ssize_t at = 0; list != NULL && at < counts->size / 8; at++) {
+        int64_t count;
+        memcpy(&count, counts->data + 8 * at, 8);
+        PyObject *number = PyLong_FromLongLong(count);
+        if (number == NULL)
+            Py_CLEAR(list);
+        else
+            PyList_SET_ITEM(list, at, number);
+    }
+    return list;
+}
+
+/* claimable(entries, start, min_idle, now, *, most, looks) */
+PyObject *group_claimable(Group *group, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"entries", "start", "min_idle", "now", "most", "looks", NULL};
+    EntryStore *store;
+    PyObject *first;
+    long long min_idle, now, most, looks;
+    Id start, cursor = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!OLL$LL", names, &EntryStoreType, &store, &first, &min_idle, &now,
+                                     &most, &looks))
+        return NULL;
+    int side = id_clamp(first, &start), status = 0;
+    if (side == -2)
+        return NULL;
+    Found found = {{0}, {0}, {0}};
+    IndexPlace place;
+    Record *record = side > 0 ? NULL : (Record *)index_seek(&group->records, start, &place);
+    for (; record != NULL && status == 0; record = (Record *)index_next(&group->records, &place)) {
+        if (!most || !looks) {
+            cursor = record->id;
+            break;
+        }
+        looks--;
+        if (!is_there(store, record->id)) {
+            status = add_id(&found.gone, record->id);
+            most--;
+        } else if (!min_idle || is_idle(record, min_idle, now)) {
+            status = add_id(&found.ids, record->id);
+            if (status == 0)
+                status = buf_add(&found.counts, (const char *)&record->count, 8);
+            most--;
+        }
+    }
+    PyObject *parts[] = {NULL, NULL, NULL, NULL}, *result = NULL;
+    if (status == 0) {
+        parts[0] = id_to_int(cursor);
+        parts[1] = buf_bytes(&found.ids);
+        parts[2] = counts_list(&found.counts);
+        parts[3] = buf_bytes(&found.gone);
+        if (parts[0] != NULL && parts[1] != NULL && parts[2] != NULL && parts[3] != NULL)
+            result = PyTuple_Pack(4, parts[0], parts[1], parts[2], parts[3]);
+    }
+    for (int at = 0; at < 4; at++)
+        Py_XDECREF(parts[at]);
+    buf_free(&found.ids);
+    buf_free(&found.gone);
+    buf_free(&found.counts);
+    return result;
+}
+
+/* ---------------------------------------------------------------- the records by id */
+
+PyObject *index_view(PyObject *owner, Index *index)
+{
+    IndexView *view = PyObject_New(IndexView, &IndexViewType);
+    if (view != NULL) {
+        view->owner = Py_NewRef(owner);
+        view->index = index;
+    }
+    return (PyObject *)view;
+}
+
+static void free_view(IndexView *view)
+{
+    Py_DECREF(view->owner);
+    PyObject_Free(view);
+}
+
+static Py_ssize_t length(IndexView *view) { return view->index->size; }
+
+static int contains(IndexView *view, PyObject *number)
+{
+    Id id;
+    int side = id_clamp(number, &id);
+    return side == -2 ? -1 : side == 0 && index_get(view->index, id) != NULL;
+}
+
+static PyObject *get(IndexView *view, PyObject *number)
+{
+    Id id;
+    int side = id_clamp(number, &id);
+    Record *record = side == 0 ? (Record *)index_get(view->index, id) : NULL;
+    return side == -2 ? NULL : record == NULL ? Py_NewRef(Py_None) : show(record);
+}
+
+static PyObject *walk(IndexView *view, PyObject *const *args, Py_ssize_t nargs)
+{
+    Id start = 0;
+    int side = nargs ? id_clamp(args[0], &start) : 0;
+    RecordWalk *walk = side == -2 ? NULL : new_walk(view->owner, view->index);
+    if (walk != NULL && side <= 0)
+        walk->next = (Record *)index_seek(view->index, start, &walk->place);
+    return (PyObject *)walk;
+}
+
+static PyObject *end(IndexView *view, int last)
+{
+    IndexPlace place;
+    Item *item = last ? index_last(view->index) : index_seek(view->index, 0, &place);
+    if (item != NULL)
+        return id_to_int(item->key);
+    PyErr_SetString(PyExc_IndexError, "there is no record");
+    return NULL;
+}
+
+static PyObject *first(IndexView *view, PyObject *Py_UNUSED(nothing)) { return end(view, 0); }
+
+static PyObject *last(IndexView *view, PyObject *Py_UNUSED(nothing)) { return end(view, 1); }
+
+static PyMethodDef index_methods[] = {
+    {"get", (PyCFunction)get, METH_O, NULL},
+    {"walk", (PyCFunction)(void (*)(void))walk, METH_FASTCALL, NULL},
+    {"first", (PyCFunction)first, METH_NOARGS, NULL},
+    {"last", (PyCFunction)last, METH_NOARGS, NULL},
+    {"idle_rows", (PyCFunction)idle_rows, METH_VARARGS, NULL},
+    {"rows", (PyCFunction)(void (*)(void))rows, METH_VARARGS | METH_KEYWORDS, NULL},
+    {NULL},
+};
+
+static PySequenceMethods index_sequence = {.sq_length = (lenfunc)length, .sq_contains = (objobjproc)contains};
+
+PyTypeObject IndexViewType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "millstream._native.IdIndex",
+    .tp_doc = "Records by id, in id order; see IdIndex in millstream.engine.streams.pending.",
+    .tp_basicsize = sizeof(IndexView),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_dealloc = (destructor)free_view,
+    .tp_methods = index_methods,
+    .tp_as_sequence = &index_sequence,
+};
+
+/* ---------------------------------------------------------------- the records by time */
+
+PyObject *order_view(Group *group, void *Py_UNUSED(closure))
+{
+    IndexView *view = PyObject_New(IndexView, &OrderViewType);
+    if (view != NULL) {
+        view->owner = Py_NewRef(group);
+        view->index = &group->records;
+    }
+    return (PyObject *)view;
+}
+
+static PyObject *iterate(IndexView *view)
+{
+    RecordWalk *walk = new_walk(view->owner, view->index);
+    if (walk != NULL) {
+        walk->by_time = 1;
+        walk->next = ((Group *)view->owner)->head;
+    }
+    return (PyObject *)walk;
+}
+
+static PyObject *get_released(IndexView *view, void *Py_UNUSED(closure))
+{
+    return PyLong_FromSsize_t(((Group *)view->owner)->released);
+}
+
+static PyGetSetDef order_properties[] = {
+    {"released", (getter)get_released, NULL, NULL, NULL},
+    {NULL},
+};
+
+PyTypeObject OrderViewType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "millstream._native.TimeOrder",
+    .tp_doc = "Records by time; see TimeOrder in millstream.engine.streams.pending.",
+    .tp_basicsize = sizeof(IndexView),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_dealloc = (destructor)free_view,
+    .tp_iter = (getiterfunc)iterate,
+    .tp_getset = order_properties,
+};
+
+static PyStructSequence_Field pending_fields[] = {
+    {"id", NULL}, {"consumer", NULL}, {"time", NULL}, {"count", NULL}, {NULL, NULL},
+};
+static PyStructSequence_Desc pending_description = {
+    "millstream._native.Pending", "A record as it was; see Pending in millstream.engine.streams.pending.", pending_fields, 4,
+};
+
+int pending_prepare(void)
+{
+    return PyStructSequence_InitType2(&PendingType, &pending_description);
+}

@@ -1,0 +1,106 @@
+/* A group's pending records, and the index that holds them by id; for pending.c and the files that use it.
+ *
+ * Invariants, between any two calls:
+ *  - A record is in its group's index, in the index of its consumer if it has one, and in the group's time order: first
+ *    the released ones, in the order of their release, then the owned ones by time, those of one time in the order in
+ *    which they came.
+ *  - A moment is the last owned record of one time; there is one for each time of an owned record, and no other.
+ *  - An index's pieces ascend, none is empty, and slots[n].last is the last key of its piece.
+ *  - A record keeps its consumer alive, and a consumer knows the one group whose records it has: so no index points at
+ *    what is gone, whoever of the two is let go first.
+ */
+#ifndef MILLSTREAM_PENDING_H
+#define MILLSTREAM_PENDING_H
+#include "core.h"
+
+typedef struct {
+    Id key;
+} Item; /* the head of whatever an index holds */
+
+#define PIECE_MAX 128
+
+typedef struct {
+    int count, room;
+    Item *items[];
+} Piece;
+
+typedef struct {
+    Id last;
+    Piece *piece;
+} Slot;
+
+/* Items in the order of their keys: found and changed anywhere at the cost of a short array. Each change counts version
+ * up, so that whoever walks it notices. */
+typedef struct {
+    Slot *slots;
+    Py_ssize_t count, room, size;
+    uint64_t version;
+} Index;
+
+typedef struct {
+    Py_ssize_t slot;
+    int at;
+} IndexPlace;
+
+Item *index_seek(const Index *index, Id from, IndexPlace *place); /* the first item from a key on; NULL: none */
+Item *index_next(const Index *index, IndexPlace *place);
+Item *index_get(const Index *index, Id key);
+Item *index_before(const Index *index, Id key);                   /* the last below a key */
+Item *index_last(const Index *index);
+int index_add(Index *index, Item *item);                          /* a key that is not there; -1: nothing is changed */
+Item *index_remove(Index *index, Id key);                         /* NULL: it was not there */
+void index_clear(Index *index);                                   /* forgets the items, frees the rest */
+
+typedef struct Record Record;
+
+typedef struct {
+    Id key; /* the time, moved up so that it has no sign */
+    Record *last;
+} Moment;
+
+typedef struct Group Group;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *name;
+    long long seen, active;
+    const Group *of; /* whose records it has, if it has any */
+    Index records;
+} Consumer;
+
+struct Record {
+    Id id;
+    Consumer *consumer; /* NULL: released; else a reference */
+    Moment *moment;     /* NULL: released */
+    int64_t count;
+    Record *before, *after;
+};
+
+struct Group {
+    PyObject_HEAD
+    Id last_id;             /* of the last entry delivered as new */
+    long long entries_read; /* -1: unknown */
+    PyObject *consumers;    /* a dictionary by name */
+    Index records, moments;
+    Record *head, *zone_end;
+    Py_ssize_t released;
+};
+
+#define TIME_SIGN ((uint64_t)1 << 63)
+
+static inline int64_t record_time(const Record *record)
+{
+    return record->moment == NULL ? 0 : (int64_t)((uint64_t)record->moment->key ^ TIME_SIGN);
+}
+
+int group_assign(Group *group, Id id, Consumer *consumer, int64_t time, int64_t count);
+int group_forget(Group *group, Id id);                            /* whether there was a record */
+
+PyObject *group_claimable(Group *group, PyObject *args, PyObject *keywords);
+PyObject *index_view(PyObject *owner, Index *index);              /* what Python sees of an index of records */
+PyObject *order_view(Group *group, void *closure);
+
+extern PyTypeObject GroupType, ConsumerType, IndexViewType, OrderViewType, RecordWalkType;
+int pending_prepare(void);                                        /* once, before the types are used */
+
+#endif
