@@ -3,14 +3,13 @@
 from random import Random
 from typing import Any
 
-import pytest
-
 from millstream.engine.ids import MAX_ID, pack_all
 from millstream.engine.streams.entries import PyEntryStore
 from millstream.engine.streams.group import PyGroup
 from millstream.engine.streams.pending import MAX_DELIVERIES
+from support import needs
 
-native = pytest.importorskip("millstream._native", reason="the native core is not built")
+native = needs.native_core()
 
 NAMES = (b"a", b"b", b"", b"\r\n")
 # Ids near each other and at both ends; times before the clock's beginning, together and apart

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from engine.twins import native, seen
+from support import needs
 
-_testcapi = pytest.importorskip("_testcapi", reason="this Python has no way to make allocations fail")
+_testcapi = needs.package("_testcapi")  # makes allocations fail
 
 LARGE = [b"f%d" % at for at in range(100)]  # more words than are looked at without asking for memory
 

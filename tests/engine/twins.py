@@ -3,12 +3,11 @@
 from random import Random
 from typing import Any
 
-import pytest
-
 from millstream.engine.ids import MAX_ID
 from millstream.engine.streams.entries import PyEntryStore
+from support import needs
 
-native = pytest.importorskip("millstream._native", reason="the native core is not built")
+native = needs.native_core()
 
 # Numbers and strings on both sides of each bound of a listpack's sizes
 VALUES = (

@@ -8,7 +8,7 @@ import pytest
 from millstream import core
 from millstream.commands.context.config import Config
 from millstream.engine.keyspace import Keyspace
-from millstream.node.batch import NAMES, PyRunner, Run
+from millstream.node.batch import NAMES, PlainRun, PyPlainRunner
 from millstream.node.log import codec
 from millstream.protocol.reader import CommandReader
 from support import campaign
@@ -197,7 +197,7 @@ def same(seed: int, steps: int) -> None:
     assert core.native is not None
     spaces = [Keyspace(), Keyspace()]
     config, places = Config({"stream-node-max-entries": "7"}), {(0, b"t"): None}
-    runners = [PyRunner(config, places, True), core.native.Runner(config, places, True)]
+    runners = [PyPlainRunner(config, places, True), core.native.PlainRunner(config, places, True)]
     setup = World()
     client = setup.client()
     for line in ("XADD s 1-1 a b", "XADD t 5-5 a b c d", "SET str v", "RPUSH list x", "SET brief v PX 99999"):
@@ -248,7 +248,7 @@ def test_the_native_runner_has_the_same_names_in_the_same_order() -> None:
     """The counters are told apart by their place alone, and the results by their fields."""
     assert core.native is not None
     world = World()
-    runner = core.native.Runner(Config(), {}, True)
+    runner = core.native.PlainRunner(Config(), {}, True)
     assert len(runner.drain()) == len(NAMES)
     db = world.node.keyspace.databases[0]
     world.client().call("XADD", "s", "1-1", "a", "b")
@@ -258,4 +258,4 @@ def test_the_native_runner_has_the_same_names_in_the_same_order() -> None:
         run = runner.run(db, pack(*lines[name].split()), 0, 1_700_000_000_000, 2)
         assert run.last == name
         assert [calls for calls, _ in runner.drain()] == [int(place == at) for place in range(len(NAMES))]
-    assert [getattr(run, field) for field in Run._fields] == list(run)
+    assert [getattr(run, field) for field in PlainRun.__annotations__] == list(run)

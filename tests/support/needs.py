@@ -38,6 +38,16 @@ def package(name: str) -> ModuleType:
         lacking(f"no package {name}")
 
 
+def native_core() -> ModuleType:
+    """The native core, or the module that asks is skipped (failed under CI, but where Python's runs)."""
+    try:
+        return importlib.import_module("millstream._native")
+    except ModuleNotFoundError:
+        if os.environ.get("CI") == "true" and os.environ.get("MILLSTREAM_CORE") != "python":
+            pytest.fail("CI must have this: the native core, built", pytrace=False)
+        pytest.skip("the native core is not built", allow_module_level=True)
+
+
 #: Further servers, used where somebody has them: name -> the environment variable that names the program, and what it
 #: is called on PATH, or in ``.servers/`` of the checkout, without it. ``make newer-redis`` puts the second there.
 OTHERS = {"valkey": ("MILLSTREAM_VALKEY", "valkey-server"), "redis8": ("MILLSTREAM_REDIS8", "redis-server-8")}

@@ -1,4 +1,4 @@
-/* Runs plain commands straight from a client's bytes; stands in for millstream.node.batch.PyRunner, its specification.
+/* Runs plain commands straight from a client's bytes; stands in for millstream.node.batch.PyPlainRunner, its specification.
  *
  * Invariants:
  *  - A command is taken only if all of it is here and written in the one usual form; nothing behind `end` is read.
@@ -699,14 +699,14 @@ static void runner_dealloc(Runner *self)
 }
 
 static PyMethodDef runner_methods[] = {
-    {"run", (PyCFunction)(void (*)(void))runner_run, METH_FASTCALL, "See millstream.node.batch.Runner."},
-    {"drain", (PyCFunction)runner_drain, METH_NOARGS, "See millstream.node.batch.Runner."},
+    {"run", (PyCFunction)(void (*)(void))runner_run, METH_FASTCALL, "See millstream.node.batch.PlainRunner."},
+    {"drain", (PyCFunction)runner_drain, METH_NOARGS, "See millstream.node.batch.PlainRunner."},
     {NULL},
 };
 
 PyTypeObject RunnerType = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "millstream._native.Runner",
+    .tp_name = "millstream._native.PlainRunner",
     .tp_doc = "Runs plain commands; see millstream.node.batch.",
     .tp_basicsize = sizeof(Runner),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
@@ -721,7 +721,7 @@ static PyStructSequence_Field run_fields[] = {
     {"at", NULL},     {"words", NULL}, {"commands", NULL}, {"last", NULL},   {"replies", NULL}, {"record", NULL},
     {"changes", NULL}, {"hits", NULL},  {"misses", NULL}, {"woken", NULL}, {NULL, NULL},
 };
-static PyStructSequence_Desc run_description = {"millstream._native.Run", "See millstream.node.batch.Run.", run_fields, 10};
+static PyStructSequence_Desc run_description = {"millstream._native.PlainRun", "See millstream.node.batch.PlainRun.", run_fields, 10};
 
 int runner_prepare(void)
 {

@@ -9,7 +9,7 @@ nothing is unusual, and the tests run every conformance case both ways.
 
 What holds for a session as a whole (permissions, transactions, notifications, a full disk) is looked at once, before
 the run: see :meth:`Batches.takes`. All changes of a run are one record of the log, and its replies wait for that
-record together. There are two runners with one interface: :class:`PyRunner` here, and the one in the native core.
+record together. There are two runners with one interface: :class:`PyPlainRunner` here, and the one in the native core.
 """
 
 import time
@@ -48,7 +48,7 @@ _DIGITS_MAX = 18
 _LARGEST = 2**31
 
 
-class Run(NamedTuple):
+class PlainRun(NamedTuple):
     """What came of a run of plain commands.
 
     Attributes:
@@ -78,14 +78,14 @@ class Run(NamedTuple):
     woken: bytes | None
 
 
-NOTHING = Run(0, None, 0, "", b"", None, 0, 0, 0, None)
+NOTHING = PlainRun(0, None, 0, "", b"", None, 0, 0, 0, None)
 """A run of no commands."""
 
 
-class Runner(Protocol):
+class PlainRunner(Protocol):
     """Runs plain commands; what the two implementations have in common."""
 
-    def run(self, db: "Database", data: bytes, at: int, wall: int, resp: int) -> Run:
+    def run(self, db: "Database", data: bytes, at: int, wall: int, resp: int) -> PlainRun:
         """Run plain commands from the head of ``data`` on.
 
         Args:
@@ -102,7 +102,7 @@ class Runner(Protocol):
         ...
 
 
-class PyRunner:
+class PyPlainRunner:
     """The runner in Python, which is also the specification of the native one.
 
     Args:
@@ -133,8 +133,16 @@ class PyRunner:
             for word in (name.encode(), name.upper().encode())
         }
 
-    def run(self, db: "Database", data: bytes, at: int, wall: int, resp: int) -> Run:
-        """See :class:`Runner`."""
+    def run(self, db: "Database", data: bytes, at: int, wall: int, resp: int) -> PlainRun:
+        """See :class:`PlainRunner`.
+
+        Args:
+            db: the session's database.
+            data: bytes from the client.
+            at: where to begin.
+            wall: wall milliseconds, for all of them.
+            resp: the session's protocol, 2 or 3.
+        """
         splitter = self._splitter
         if splitter is None or splitter.data is not data or splitter.at != at:
             splitter = self._splitter = Splitter(data, at)
@@ -168,11 +176,11 @@ class PyRunner:
         except Exception:  # noqa: BLE001 - see above
             return None
 
-    def _ended(self, splitter: Splitter, words: list[bytes] | None, replies: list[bytes], last: int) -> Run:
+    def _ended(self, splitter: Splitter, words: list[bytes] | None, replies: list[bytes], last: int) -> PlainRun:
         record = codec.pack(self._wall, self._steps) if self._steps and self._records else None
         name = NAMES[last] if replies else ""
         counters = (self._dirty, self._hits, self._misses)
-        done = Run(splitter.at, words, len(replies), name, b"".join(replies), record, *counters, self._woken)
+        done = PlainRun(splitter.at, words, len(replies), name, b"".join(replies), record, *counters, self._woken)
         if self._steps:
             self._steps = []
         self._dirty = self._hits = self._misses = 0
@@ -182,7 +190,7 @@ class PyRunner:
         return done
 
     def drain(self) -> list[tuple[int, int]]:
-        """See :class:`Runner`."""
+        """See :class:`PlainRunner`."""
         drained = list(zip(self._calls, self._nanoseconds, strict=True))
         self._calls = [0] * len(NAMES)
         self._nanoseconds = [0] * len(NAMES)
@@ -299,7 +307,7 @@ class PyRunner:
         return b"%b$%d\r\n%b\r\n*%d\r\n%b" % (head, len(key), key, taken, b"".join(buffers))
 
 
-_RUNNER: "Callable[[Config, Mapping[Place, object], bool], Runner]" = core.choose(PyRunner)
+_RUNNER: "Callable[[Config, Mapping[Place, object], bool], PlainRunner]" = core.choose(PyPlainRunner)
 
 
 class Batches:
@@ -317,7 +325,7 @@ class Batches:
         self._config, self._accounts, self._keyspace = host.config, host.accounts, host.keyspace
         self._pause, self._watched = sessions.pause, sessions.watches.by_place
         waiting = sessions.waits.lines.by_place
-        self._runner: Runner = _RUNNER(host.config, waiting, journal.log is not None)
+        self._runner: PlainRunner = _RUNNER(host.config, waiting, journal.log is not None)
         stats.sources.append(self._drain)
 
     def takes(self, session: "Session") -> bool:
@@ -339,7 +347,7 @@ class Batches:
             and not self._watched
         )
 
-    def run(self, session: "Session", data: bytes, at: int, wall: int) -> Run:
+    def run(self, session: "Session", data: bytes, at: int, wall: int) -> PlainRun:
         """Run plain commands of a session that :meth:`takes` said yes to, and log them.
 
         Args:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from millstream.commands.admin.info import ShellFacts
     from millstream.commands.context.config import OutputLimit
     from millstream.commands.context.session import Session
-    from millstream.node.batch import Run
+    from millstream.node.batch import PlainRun
     from millstream.node.durability.held_replies import ReplyGate
     from millstream.node.node import Node
     from millstream.replies import Buffer
@@ -204,7 +204,7 @@ class Connection(asyncio.Protocol):
     # ------------------------------------------------------------------ commands
 
     def _run(self) -> None:
-        """Run the commands that are here."""
+        """PlainRun the commands that are here."""
         self._again = False
         if self._closed or self._ending:
             return
@@ -222,7 +222,7 @@ class Connection(asyncio.Protocol):
         self._close_if_done()
 
     def _run_directly(self) -> bool:
-        """Run what has come if all of it is plain commands, as is most of what comes; False if more is to be done.
+        """PlainRun what has come if all of it is plain commands, as is most of what comes; False if more is to be done.
 
         What :meth:`_run` does besides is not needed behind them: they end no wait, no connection and no turn of others,
         publish nothing, and make nothing due. A client that waits for each reply pays for every call here, so what is
@@ -255,7 +255,7 @@ class Connection(asyncio.Protocol):
         return True
 
     def _run_burst(self) -> None:
-        """Run commands until there are no more, or a reason to stop; replies go out in batches.
+        """PlainRun commands until there are no more, or a reason to stop; replies go out in batches.
 
         Raises:
             ProtocolError: what follows the commands run is not RESP.
@@ -316,8 +316,8 @@ class Connection(asyncio.Protocol):
         session = self.session
         return self._ending or session.blocked or session.closing or self._is_stalled()
 
-    def _run_plain(self, now: "Now") -> "Run":
-        """Run the plain commands that are next."""
+    def _run_plain(self, now: "Now") -> "PlainRun":
+        """PlainRun the plain commands that are next."""
         server, reader = self._server, self._reader
         try:
             run = server.node.batches.run(self.session, reader.chunk, reader.at, now.wall)
@@ -327,7 +327,7 @@ class Connection(asyncio.Protocol):
         self._take(run, now)
         return run
 
-    def _take(self, run: "Run", now: "Now") -> None:
+    def _take(self, run: "PlainRun", now: "Now") -> None:
         """Take what was run from the reader, keep its replies, and serve who waited for what it changed."""
         node = self._server.node
         self._reader.advance(run.at)
@@ -475,7 +475,7 @@ class Connection(asyncio.Protocol):
             self._go_on_later()
 
     def _go_on_later(self) -> None:
-        """Run on once others have had their turn."""
+        """PlainRun on once others have had their turn."""
         self._again = True
         self._server.loop.call_soon(self._run)
 
