@@ -17,9 +17,7 @@ import os
 import resource
 import signal
 import sys
-
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from typing import TYPE_CHECKING, TextIO
 
 from millstream._version import __version__
 from millstream.ending import Ending
@@ -29,6 +27,9 @@ from millstream.server.app import Server
 from millstream.server.loops import loop_factory
 from millstream.server.settings import Settings
 from millstream.server.tls import HANDSHAKES_MAX
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 log = logging.getLogger("millstream.server")
 
@@ -53,20 +54,19 @@ def run_server(settings: Settings) -> int:
 
 
 async def _serve(settings: Settings) -> int:
-    console = Console(stderr=True, highlight=False)
-    with RecoveryProgress(console) as progress:
+    with RecoveryProgress(sys.stderr) as progress:
         server = Server(settings, on_progress=progress.tell)
         try:
             await server.start()
             gc.freeze()  # what was loaded stays: the collector need not walk it
             reserve_descriptors(server)
         except MillstreamError as error:
-            console.print(f"millstream: {error}", markup=False, soft_wrap=True)
+            _say(f"millstream: {error}")
             return 1
     ending = Ending()
     for number in _SIGNALS:
         server.loop.add_signal_handler(number, _on_signal, server, ending, number)
-    console.print(banner(server), markup=False, soft_wrap=True)
+    _say(banner(server))
     print("ready", *server.urls, flush=True)  # noqa: T201 - the line that programs wait for
     await server.stopping.wait()
     await server.stop()
@@ -74,6 +74,12 @@ async def _serve(settings: Settings) -> int:
         return 1
     log.info("stopped%s", "" if settings.directory is None else "; everything is on disk")
     return 0
+
+
+def _say(text: str) -> None:
+    """Tell the person who started it; nobody, if standard error was closed."""
+    if sys.stderr is not None:
+        print(text, file=sys.stderr)  # noqa: T201 - see above
 
 
 def _on_signal(server: Server, ending: Ending, number: signal.Signals) -> None:
@@ -134,14 +140,12 @@ def banner(server: Server) -> str:
 
 
 class RecoveryProgress:
-    """A progress bar while a long log is read, on a terminal only."""
+    """A progress bar while a long log is read, on a terminal only; ``out`` is where, None for nowhere."""
 
-    def __init__(self, console: Console) -> None:
-        self._bar = Progress(
-            TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn(), console=console
-        )
-        self._shown = console.is_terminal
-        self._tasks: dict[str, int] = {}
+    def __init__(self, out: TextIO | None) -> None:
+        self._out = out
+        self._bar: Progress | None = None
+        self._tasks: dict[str, TaskID] = {}
 
     def tell(self, doing: str, done: int, total: int) -> None:
         """How far it is.
@@ -151,17 +155,28 @@ class RecoveryProgress:
             done: bytes so far.
             total: bytes in all.
         """
-        if not self._shown or total < _PROGRESS_FROM:
+        if total < _PROGRESS_FROM or self._out is None or not self._out.isatty():
             return
-        if not self._tasks:
+        if self._bar is None:
+            self._bar = _bar(self._out)
             self._bar.start()
         if doing not in self._tasks:
             self._tasks[doing] = self._bar.add_task(_DOING.get(doing, doing), total=total)
-        self._bar.update(self._bar.tasks[self._tasks[doing]].id, completed=done)
+        self._bar.update(self._tasks[doing], completed=done)
 
     def __enter__(self) -> "RecoveryProgress":
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._tasks:
+        if self._bar is not None:
             self._bar.stop()
+
+
+def _bar(out: TextIO) -> "Progress":
+    """The bar; loading what draws it takes as long as a server's start, so only a log that is long does."""
+    from rich import progress  # noqa: PLC0415 - see above
+    from rich.console import Console  # noqa: PLC0415 - the same
+
+    columns = (progress.TextColumn("{task.description}"), progress.BarColumn(), progress.DownloadColumn())
+    console = Console(file=out, highlight=False)
+    return progress.Progress(*columns, progress.TimeRemainingColumn(), console=console)

@@ -8,7 +8,6 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from millstream.errors import ConfigError, LogLockedError, UsageError
 from millstream.server import loops
@@ -153,11 +152,22 @@ def test_server_runs_without_uvloop(monkeypatch: pytest.MonkeyPatch) -> None:
     assert loops.loop_factory() is asyncio.new_event_loop
 
 
+class _Screen(StringIO):
+    """A file that says whether it is a terminal."""
+
+    def __init__(self, terminal: bool) -> None:
+        super().__init__()
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+
 @pytest.mark.parametrize("terminal", [True, False])
 def test_progress_is_for_terminals_and_long_logs(terminal: bool) -> None:
     """A bar is drawn where a person can see it and would wait; nothing at all elsewhere."""
-    out = StringIO()
-    with RecoveryProgress(Console(file=out, force_terminal=terminal, width=80)) as progress:
+    out = _Screen(terminal)
+    with RecoveryProgress(out) as progress:
         progress.tell("check", 10, 1000)
         assert out.getvalue() == ""
         for done in (1 << 20, 50 << 20, 100 << 20):
