@@ -10,6 +10,7 @@ CONSTRAINTS ?= constraints.txt
 # needs a part of what the tests need, and is what a newcomer runs first.
 DEMO_STAMP := $(VENV)/.installed-demo
 STAMP := $(VENV)/.installed
+CORE_STAMP := $(VENV)/.core
 NEWEST := VENV=.venv-newest CONSTRAINTS=
 
 PIP_OPTIONS := $(if $(CONSTRAINTS),-c $(CONSTRAINTS),--upgrade --upgrade-strategy eager)
@@ -17,12 +18,15 @@ PIP_OPTIONS := $(if $(CONSTRAINTS),-c $(CONSTRAINTS),--upgrade --upgrade-strateg
 .DEFAULT_GOAL := help
 # The checks must speak before the installation starts, under make -j too.
 .NOTPARALLEL:
-.PHONY: help install demo test test-fast test-long test-newest newest newer-redis coverage constraints lint types docs fix clean check-python check-java
+.PHONY: help install core demo test test-fast test-long test-newest newest newer-redis coverage constraints lint types docs fix clean check-python check-java
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z][a-z0-9-]*\):.*## \(.*\)/  make \1~\2/p' Makefile | awk -F'~' '{ printf "%-18s %s\n", $$1, $$2 }'
 
-install: check-python $(STAMP) ## make .venv and install everything the demo and the tests need, as constraints.txt says
+install: check-python $(STAMP) $(CORE_STAMP) ## make .venv and install everything the demo and the tests need, as constraints.txt says
+
+core: install ## compile the native core anew (ARGS=--sanitize with checks of what it reads and writes)
+	$(BIN)/python scripts/build_core.py $(ARGS)
 
 demo: check-java check-python $(DEMO_STAMP) ## the main job: a year of flights through stream, workers and Spark (ARGS="--rows 5000" for a short one)
 	$(BIN)/millstream demo $(ARGS)
@@ -90,4 +94,9 @@ $(DEMO_STAMP): pyproject.toml $(CONSTRAINTS)
 
 $(STAMP): $(DEMO_STAMP)
 	@scripts/install.sh $(BIN)/python dev $(PIP_OPTIONS)
+	@touch $@
+
+# The installation compiles it too, but is not done again when only the core's source has changed.
+$(CORE_STAMP): $(STAMP) $(wildcard src/millstream/_core/*.[ch])
+	@$(BIN)/python scripts/build_core.py --if-possible
 	@touch $@

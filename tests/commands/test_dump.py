@@ -9,7 +9,7 @@ import pytest
 from millstream.engine.keyspace import Value
 from millstream.engine.serialization import dump, plain, rdb
 from millstream.engine.serialization.plain import MalformedError
-from millstream.engine.streams.entries import encode_entry
+from millstream.engine.streams.nodes import encode_entry
 from millstream.engine.streams.stream import Stream
 from millstream.replies import Error, Simple
 from support.inprocess import World
@@ -227,6 +227,7 @@ MEMORY = [100, 100, 0, 0, []]
         [1, 2, 1, MEMORY, [[ENTRY]], []],
         [1, 0, 0, MEMORY, [[ENTRY]], []],
         [2, 0, 2, MEMORY, [[ENTRY], [ENTRY]], []],
+        [1, 0, 1, MEMORY, [[ENTRY], [[1, True, b"a", b"b"]]], []],
         [1, 0, 1, MEMORY, [[]], []],
         [1, 0, 1, MEMORY, [[ENTRY, [1, False, b"a", b"b"]]], []],
         [1, 0, 1, MEMORY, [[[1, False, b"a"]]], []],

@@ -195,7 +195,7 @@ def test_trimming_is_logged_by_what_it_did() -> None:
     outcome = twin.execute(session, to_words(["XLEN", "s"]), world.clock.now())
     assert outcome is not None
     assert b"".join(outcome.buffers) == b":7\r\n"
-    assert len(twin.keyspace.databases[0].keys[b"s"].entries.blocks) == 2  # type: ignore[attr-defined] # a stream
+    assert twin.keyspace.databases[0].keys[b"s"].entries.node_count == 2  # type: ignore[attr-defined] # a stream
 
 
 def nodes(client: Client) -> object:

@@ -4,7 +4,7 @@ import pytest
 
 from millstream.engine import ids
 from millstream.engine.streams import listpack
-from millstream.engine.streams.entries import Block, EntryStore
+from millstream.engine.streams.entries import EntryStore
 
 
 @pytest.mark.parametrize(
@@ -72,13 +72,13 @@ def filled(values: list[bytes], max_bytes: int = 4096, max_entries: int = 100) -
 def test_nodes_end_where_redis_ends_them() -> None:
     """Eighty entries of one field with 70 bytes are two nodes, the first of 50 (as redis-server 7.0.15 answers)."""
     store = filled([b"x" * 70] * 80)
-    assert [block.live for block in store.blocks] == [50, 30]
+    assert [node.live for node in store.nodes()] == [50, 30]
 
 
 def test_a_node_ends_at_its_number_of_entries() -> None:
     """stream-node-max-entries counts tombstones too; 0 means no bound."""
-    assert [len(block.ids) for block in filled([b"v"] * 7, max_entries=3).blocks] == [3, 3, 1]
-    assert len(filled([b"v"] * 500, max_entries=0, max_bytes=0).blocks) == 1
+    assert [node.stored for node in filled([b"v"] * 7, max_entries=3).nodes()] == [3, 3, 1]
+    assert filled([b"v"] * 500, max_entries=0, max_bytes=0).node_count == 1
     store = filled([b"v"] * 3, max_entries=3)
     store.remove(2)
     assert store.needs_block(2, 4096, 3)
@@ -86,20 +86,23 @@ def test_a_node_ends_at_its_number_of_entries() -> None:
 
 def test_shared_field_names_take_room_once() -> None:
     """An entry with the first one's names is smaller than one with others."""
-    same, other = Block(ids.make(1, 0), [b"name", b"v"]), Block(ids.make(1, 0), [b"name", b"v"])
-    same.append(ids.make(1, 1), [b"name", b"v"])
-    other.append(ids.make(1, 1), [b"nome", b"v"])
+    sizes = []
+    for name in (b"name", b"nome"):
+        store = EntryStore()
+        store.append(ids.make(1, 0), [b"name", b"v"], fresh=True)
+        store.append(ids.make(1, 1), [name, b"v"], fresh=False)
+        sizes += [node.size for node in store.nodes()]
     # the name itself (4 letters, head, back length) and the count of fields
-    assert other.size() - same.size() == 6 + 2
+    assert sizes[1] - sizes[0] == 6 + 2
 
 
 def test_the_counters_at_the_head_grow_with_the_node() -> None:
     """Deleting turns a live entry into a tombstone: one count down, the other up, bytes as their digits need."""
     store = filled([b"v"] * 130, max_entries=0)
-    block = store.blocks[0]
-    before = block.size()
+    (before,) = [node.size for node in store.nodes()]
     store.remove(1)
     store.remove(2)
     store.remove(3)
-    assert (block.live, len(block.dead)) == (127, 3)
-    assert block.size() == before - 1  # 130 takes a byte more than 127; 3 as many as 0
+    (node,) = store.nodes()
+    assert (node.live, node.stored) == (127, 130)
+    assert node.size == before - 1  # 130 takes a byte more than 127; 3 as many as 0

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from maintenance.conftest import content, flip, segments
+from millstream import core
 from millstream.cli.main import main
 from millstream.maintenance.health import directory, machine
 from millstream.maintenance.health.directory import diagnose_directory, file_system, fsync_speed
@@ -35,11 +36,29 @@ def levels(findings: Iterator[Finding]) -> dict[str, str]:
 
 def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Versions, and what is missing or too low."""
+    monkeypatch.setattr(core, "NAME", core.NATIVE)
     found = by_check(diagnose_machine())
     assert "redis " in found["libraries"].what
     assert found["uvloop"].level == "ok"
     monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (1024, 4096))
     assert levels(diagnose_machine({"no-such-library": "why"})) == {"no-such-library": "note", "descriptors": "warning"}
+
+
+@pytest.mark.parametrize(
+    ("name", "is_chosen", "level", "words"),
+    [
+        ("native", False, "ok", "the native core"),
+        ("python", True, "ok", "as MILLSTREAM_CORE says"),
+        ("python", False, "note", "the native core is not there"),
+    ],
+)
+def test_which_core_runs(monkeypatch: pytest.MonkeyPatch, name: str, is_chosen: bool, level: str, words: str) -> None:
+    """Where it is the slower one and nobody chose it, the finding says how to get the other."""
+    monkeypatch.setattr(core, "NAME", name)
+    monkeypatch.setattr(core, "IS_CHOSEN", is_chosen)
+    found = by_check(diagnose_machine())["core"]
+    assert (found.level, words in found.what) == (level, True)
+    assert ("make core" in found.advice) == (level == "note")
 
 
 def test_a_healthy_directory(home: Path) -> None:

@@ -10,10 +10,14 @@ from collections.abc import Callable, Iterable
 from support.source import Import, Module, part_of
 
 # Leaves: one error tree, the clock protocol, times as people write them, what a signal asks for, the reply values,
-# patterns of keys, names of local files, text for terminals. All may use them, they use nobody but each other.
+# patterns of keys, names of local files, text for terminals, the choice between C and Python. All may use them, they
+# use nobody but each other.
 LEAVES = frozenset(
-    {"errors", "clock", "times", "ending", "replies", "glob", "paths", "printable", "logs", "failpoints", "_version"}
+    "errors clock times ending replies glob paths printable logs failpoints core _version".split()  # noqa: SIM905 - shorter than quoted words
 )
+
+# What is written in C and compiled, of which there is no Python source
+COMPILED = "_native"
 
 # part -> the other parts it may import, beside the leaves. Dependencies point one way: engine <- commands <- node <-
 # server. Only the node joins commands with the log and the wire. What works against any server reaches it by a client.
@@ -28,6 +32,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "printable": frozenset(),
     "logs": frozenset(),
     "failpoints": frozenset(),
+    "core": frozenset({COMPILED}),  # the one door to it
+    COMPILED: frozenset(),
     "_version": frozenset(),
     "protocol": frozenset(),
     "persistence": frozenset(),
@@ -302,7 +308,7 @@ def _graph(modules: Iterable[Module], room: Callable[[str], str]) -> dict[str, s
     for each in every:
         for found in each.imports:
             target = found.name if found.name in known else found.name.rpartition(".")[0]
-            if target in known:
+            if target in known and part_of(found.name) != COMPILED:  # which imports nothing
                 graph[room(each.name)].add(room(target))
     return {name: targets - {name} for name, targets in graph.items()}
 

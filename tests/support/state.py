@@ -2,15 +2,13 @@
 
 from typing import Any
 
-from hiredis import Reader
-
 from millstream.clock import Now
 from millstream.engine.collections import Collection
-from millstream.engine.ids import text
 from millstream.engine.keyspace import StringValue, Value
-from millstream.engine.streams.entries import Block, EntryStore
+from millstream.engine.streams.entries import EntryStore, PyEntryStore
 from millstream.engine.streams.group import Group
 from millstream.engine.streams.idempotence import Idempotence
+from millstream.engine.streams.nodes import Block, encode_entry
 from millstream.engine.streams.stream import Stream
 from millstream.node.node import Node
 
@@ -51,17 +49,13 @@ def _value(value: Value) -> Any:
         return value.content()
     assert isinstance(value, Stream)
     return {
-        "blocks": [_block(block) for block in value.entries.blocks],
+        "blocks": [node.pack() for node in value.entries.nodes()],
         "last": value.last_id,
         "deleted": value.max_deleted,
         "added": value.entries_added,
         "groups": {name: _group(group) for name, group in sorted(value.groups.items())},
         "messages": _messages(value.idempotence),
     }
-
-
-def _block(block: Block) -> list[Any]:
-    return [list(block.ids), sorted(block.dead), bytes(block.wire), block.payload, list(block.fields)]
 
 
 def _group(group: Group) -> dict[str, Any]:
@@ -92,7 +86,7 @@ def check(node: Node, *, wire: bool = True) -> None:
 def check_stream(stream: Stream, *, wire: bool = True) -> None:
     """The rules of one stream."""
     check_entries(stream.entries, wire=wire)
-    assert all(stream.last_id >= block.ids[-1] for block in stream.entries.blocks)
+    assert all(stream.last_id >= node.last for node in stream.entries.nodes())
     assert 0 <= stream.length <= stream.entries_added
     for group in stream.groups.values():
         check_group(group)
@@ -101,37 +95,41 @@ def check_stream(stream: Stream, *, wire: bool = True) -> None:
 
 
 def check_entries(store: EntryStore, *, wire: bool = True) -> None:
-    """Blocks: ids ascend over all, counts and ends are right, the bytes are those ids' entries."""
-    everything = [entry for block in store.blocks for entry in block.ids]
-    assert everything == sorted(everything)
-    assert store._firsts == [block.ids[0] for block in store.blocks]
-    assert store.length == sum(block.live for block in store.blocks)
-    for block in store.blocks:
+    """Nodes: ids ascend over all, counts and ends are right, the bytes are those ids' entries."""
+    nodes = list(store.nodes())
+    assert len(nodes) == store.node_count
+    everything = [list(node.entries()) for node in nodes]
+    stored = [entry for entries in everything for entry, _, _ in entries]
+    assert stored == sorted(stored)
+    assert store.length == sum(node.live for node in nodes)
+    for node, entries in zip(nodes, everything, strict=True):
+        assert (node.first, node.last, node.stored) == (entries[0][0], entries[-1][0], len(entries))
+        assert node.live_ids() == [entry for entry, dead, _ in entries if not dead]
+        assert node.live == len(node.live_ids())
+    alive = {entry: fields for entries in everything for entry, dead, fields in entries if not dead}
+    assert len(alive) == store.length, "an id is there twice"
+    assert all(map(store.__contains__, alive)), "an entry that is there but cannot be found"
+    assert store.ids() == list(alive)
+    assert store.first_id == next(iter(alive), 0)
+    assert store.last_live_id == next(reversed(alive), 0)
+    if wire:
+        assert [store.wire(entry) for entry in alive] == [encode_entry(*each) for each in alive.items()]
+    if isinstance(store, PyEntryStore):
+        _check_blocks(store._blocks)
+        assert store._firsts == [node.first for node in nodes]
+
+
+def _check_blocks(blocks: list[Block]) -> None:
+    """What the Python core keeps beside that: the outermost live entries, which block is open, where entries begin."""
+    for block in blocks:
         live = [at for at in range(len(block.ids)) if at not in block.dead]
-        assert block.live == len(live)
         assert (block.low, block.high) == ((live[0], live[-1] + 1) if live else (len(block.ids), 0))
         assert block.dead <= set(range(len(block.ids)))
-        assert isinstance(block.wire, bytearray) == (block is store.blocks[-1]), "the last block is open, no other"
-        if wire:
-            check_wire(block)
-    alive = [entry for block in store.blocks for at, entry in enumerate(block.ids) if at not in block.dead]
-    assert len(set(alive)) == len(alive)
-    assert all(map(store.__contains__, alive)), "an entry that is there but cannot be found"
-    assert list(store.ids()) == alive
-    assert store.first_id == (alive[0] if alive else 0)
-    assert store.last_live_id == (alive[-1] if alive else 0)
-
-
-def check_wire(block: Block) -> None:
-    """A block's bytes are exactly its entries, one after another."""
-    assert len(block.offsets) == len(block.ids)
-    for at, entry in enumerate(block.ids):
-        reader = Reader()
-        reader.feed(bytes(block.slice(at, at + 1)))
-        found = reader.gets()
-        assert found[0] == text(entry) or at in block.dead
-        assert len(found[1]) % 2 == 0
-        assert reader.gets() is False, "bytes behind the entry"
+        assert isinstance(block.wire, bytearray) == (block is blocks[-1]), "the last block is open, no other"
+        assert len(block.offsets) == len(block.ids)
+        assert [bytes(block.slice(at, at + 1)) for at in range(len(block.ids)) if at not in block.dead] == [
+            encode_entry(entry, fields) for entry, dead, fields in block.entries() if not dead
+        ]
 
 
 def check_group(group: Group) -> None:

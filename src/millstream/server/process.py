@@ -19,6 +19,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING, TextIO
 
+from millstream import core
 from millstream._version import __version__
 from millstream.ending import Ending
 from millstream.errors import MillstreamError, UsageError
@@ -132,11 +133,19 @@ def banner(server: Server) -> str:
         f"  address  {'  '.join(server.urls)}",
         f"  data     {settings.directory.resolve() if settings.directory else 'in memory only'}",
         f"  promise  {settings.promise}" + (f" (--fsync {settings.fsync})" if settings.directory else ""),
+        f"  core     {core.NAME}{core_note()}",
     ]
     if server.report is not None:
         keys = sum(len(base.keys) for base in server.node.keyspace.databases)
         lines.append(f"  found    {keys} keys; {server.report.sentence()}")
     return "\n".join(lines)
+
+
+def core_note() -> str:
+    """What to do for a faster one, where nobody chose the Python one."""
+    if core.NAME == core.NATIVE:
+        return ""
+    return f" ({core.VARIABLE} says so)" if core.IS_CHOSEN else f", the slower one. For the native one {core.REMEDY}"
 
 
 class RecoveryProgress:

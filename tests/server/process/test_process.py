@@ -14,6 +14,7 @@ import msgpack
 import pytest
 import redis
 
+from millstream import core
 from millstream.persistence.log import Log
 from support.ports import free_port
 from support.servers import ServerProcess, millstream_server
@@ -67,6 +68,7 @@ def test_ready_line_and_banner(tmp_path: Path) -> None:
     assert found[1] in err
     assert str(tmp_path / "data") in err
     assert "every write is on disk before it is acknowledged" in err
+    assert f"core     {core.NAME}" in err
     assert not (tmp_path / "s.sock").exists()
 
 

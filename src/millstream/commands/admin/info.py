@@ -13,6 +13,7 @@ Source: https://redis.io/docs/latest/commands/info/
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from millstream import core
 from millstream._version import __version__
 
 REDIS_VERSION = "8.10.0"
@@ -256,6 +257,7 @@ def _server(facts: InfoFacts) -> Rows:
     # Clients choose commands by this version, so it is that of the Redis whose behaviour this is
     yield "redis_version", REDIS_VERSION
     yield "millstream_version", __version__
+    yield "millstream_core", core.NAME
     yield "redis_mode", "standalone"
     yield "os", machine.system
     yield "arch_bits", 64

@@ -18,8 +18,6 @@ from millstream.replies import OK, Map, Reply, Verbatim
 # What a key costs beside its name and value: its places in the dictionaries, rounded (measured on CPython 3.11).
 _KEY_OVERHEAD = 120
 # The same for an entry beside its bytes (id and offset), a block, a pending record and a consumer.
-_ENTRY_OVERHEAD = 90
-_BLOCK_OVERHEAD = 500
 _PENDING_OVERHEAD = 250
 _CONSUMER_OVERHEAD = 400
 
@@ -226,10 +224,8 @@ def memory_usage(ctx: Context, argv: list[bytes]) -> Reply:
 
 
 def _stream_size(stream: Stream) -> int:
-    """A stream's bytes without its key: blocks with their entries, groups with their records."""
-    size = 0
-    for block in stream.entries.blocks:
-        size += len(block.wire) + len(block.ids) * _ENTRY_OVERHEAD + _BLOCK_OVERHEAD
+    """A stream's bytes without its key: nodes with their entries, groups with their records."""
+    size = sum(node.footprint for node in stream.entries.nodes())
     for group in stream.groups.values():
         size += len(group.pending) * _PENDING_OVERHEAD + len(group.consumers) * _CONSUMER_OVERHEAD
     return size

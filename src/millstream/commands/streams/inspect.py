@@ -11,7 +11,7 @@ from itertools import islice
 
 from millstream.commands.context.context import Context
 from millstream.commands.streams.groups import group_of
-from millstream.commands.streams.read import array_of, collect, pending_row
+from millstream.commands.streams.read import array_of, pending_row
 from millstream.commands.streams.write import existing_stream
 from millstream.commands.table.args import bad_subcommand, integer, keyword
 from millstream.commands.table.table import command, container, help_for
@@ -29,7 +29,7 @@ container("xinfo", since="5.0.0", group="stream", summary="Tells the state of st
 def _stream_fields(stream: Stream) -> list[tuple[Reply, Reply]]:
     """What XINFO STREAM shows first, with FULL and without: counters, ends, and what idempotent adding remembers."""
     memory = stream.idempotence
-    nodes = len(stream.entries.blocks)
+    nodes = stream.entries.node_count
     return [
         (b"length", stream.length),
         (b"radix-tree-keys", nodes),
@@ -76,9 +76,9 @@ def xinfo_stream(ctx: Context, argv: list[bytes]) -> Reply:
             (b"last-entry", _entry(stream, stream.entries.last_live_id)),
         ]
         return Map(fields)
-    entries = array_of(*collect(stream.entries.runs(ids.MIN_ID, ids.MAX_ID, count)))
+    number, buffers, _ = stream.entries.reply(ids.MIN_ID, ids.MAX_ID, count)
     groups: list[Reply] = [_full_group(stream, name, group, count) for name, group in sorted(stream.groups.items())]
-    return Map([*fields, (b"entries", entries), (b"groups", groups)])
+    return Map([*fields, (b"entries", array_of(number, buffers)), (b"groups", groups)])
 
 
 def _full_count(argv: list[bytes]) -> int | None:

@@ -1,6 +1,6 @@
 """Commands that read entries: XRANGE XREVRANGE XREAD XREADGROUP.
 
-A range is sent as slices of the engine's blocks, which already are wire form; nothing is encoded anew. Read XRANGE
+The engine's store of entries replies a range in wire form; nothing is encoded here. Read XRANGE
 first, then XREAD, which adds several streams, budgets and waiting, then XREADGROUP, which changes something.
 
 **Waiting.** A handler that finds nothing raises :class:`Blocked` with the command line to run again. The node parks the
@@ -14,7 +14,6 @@ changed, since a command that has committed cannot fail any more.
 Source: the command pages at https://redis.io/docs/latest/commands/ and, where they differ, the server's behaviour.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -32,8 +31,9 @@ from millstream.commands.table.args import (
 )
 from millstream.commands.table.table import command
 from millstream.engine import ids
-from millstream.engine.streams.entries import ENTRY_HEADER, Run
+from millstream.engine.streams.entries import EntryStore
 from millstream.engine.streams.group import Group, next_count
+from millstream.engine.streams.nodes import ENTRY_HEADER
 from millstream.engine.streams.pending import Pending
 from millstream.engine.streams.stream import Stream
 from millstream.errors import CommandError
@@ -42,22 +42,12 @@ from millstream.replies import NIL_ARRAY, Buffer, Map, Raw, Reply
 CLAIMED_HEADER = b"*4\r\n"
 
 
-def _claimed_row(entry: bytes | memoryview, idle: int, count: int) -> bytes:
+def _claimed_row(entry: Buffer, idle: int, count: int) -> bytes:
     """A stored entry as CLAIM shows it: ``[id, [fields], idle milliseconds, earlier deliveries]``.
 
     The stored entry is an array of two; its header is replaced and two numbers are put behind.
     """
     return b"".join((CLAIMED_HEADER, entry[len(ENTRY_HEADER) :], b":%d\r\n:%d\r\n" % (idle, count)))
-
-
-def collect(runs: Iterable[Run]) -> tuple[int, list[Buffer]]:
-    """The entries of some runs in wire form, and how many they are."""
-    count = 0
-    buffers: list[Buffer] = []
-    for block, low, high in runs:
-        count += high - low
-        buffers.append(block.slice(low, high))
-    return count, buffers
 
 
 def array_of(count: int, buffers: list[Buffer]) -> Raw:
@@ -102,9 +92,8 @@ def _range(ctx: Context, argv: list[bytes], *, backwards: bool) -> Reply:
         return []
     if count == 0:
         return NIL_ARRAY
-    entries = stream.entries
-    runs = entries.reversed_runs(start, end, count) if backwards else entries.runs(start, end, count)
-    return array_of(*collect(runs))
+    number, buffers, _ = stream.entries.reply(start, end, count, backwards=backwards)
+    return array_of(number, buffers)
 
 
 @command(
@@ -282,7 +271,7 @@ class _Answer:
 
     Attributes:
         streams: key and entries of each stream served.
-        size: bytes of reply so far, as Redis counts them.
+        size: bytes of reply so far, as Redis counts them; only those of headers where nobody set a bound to it.
         emitted: entries so far.
     """
 
@@ -320,35 +309,31 @@ class _Answer:
             return count
         return self._left if count < 0 else min(count, self._left)
 
-    def take(self, runs: Iterable[Run]) -> tuple[int, list[Buffer], int]:
-        """Whole entries while the budgets last: how many, their bytes, and the last one's id.
+    def take(self, entries: EntryStore, after: int, bound: int) -> tuple[int, list[Buffer], int]:
+        """Whole entries above an id while the budgets last: how many, their bytes, and the last one's id.
 
-        Without MAXSIZE a run is taken as one slice, however many entries it has; only a budget of bytes needs a look at
-        each.
+        Only a budget of bytes needs a look at each; without one they are taken as they come.
+
+        Args:
+            entries: the stream's.
+            after: the id above which they are.
+            bound: at most so many, negative for all; see :meth:`bound`.
         """
-        count, last = 0, 0
-        buffers: list[Buffer] = []
-        for block, low, high in runs:
-            stop = high
-            if self._limit is not None:
-                stop = low
-                while stop < high and not self.is_full():
-                    self.add(len(block.slice(stop, stop + 1)))
-                    stop += 1
-            else:
-                self.emitted += high - low
-                if self._left is not None:
-                    self._left -= high - low
-            if stop > low:
-                count += stop - low
-                piece = block.slice(low, stop)
-                buffers.append(piece)
-                if self._limit is None:
-                    self.size += len(piece)
-                last = block.ids[stop - 1]
-            if stop < high:
+        if self._limit is None:
+            count, buffers, last = entries.reply(after + 1, ids.MAX_ID, bound)
+            self.emitted += count
+            if self._left is not None:
+                self._left -= count
+            return count, buffers, last
+        rows: list[Buffer] = []
+        last = 0
+        for entry, row in entries.rows(after + 1, ids.MAX_ID, bound):
+            if self.is_full():
                 break
-        return count, buffers, last
+            self.add(len(row))
+            rows.append(row)
+            last = entry
+        return len(rows), rows, last
 
     def add(self, size: int) -> None:
         """Count one entry of this many bytes."""
@@ -398,7 +383,7 @@ def xread(ctx: Context, argv: list[bytes]) -> Reply:
             continue
         count = 1 if word == b"+" else options.count
         answer.begin(key)
-        taken, buffers, _ = answer.take(stream.entries.runs(after + 1, ids.MAX_ID, answer.bound(count)))
+        taken, buffers, _ = answer.take(stream.entries, after, answer.bound(count))
         answer.end(key, taken, buffers)
     if not answer.streams and options.block is not None and ctx.may_block:
         frozen = argv.copy()
@@ -615,25 +600,23 @@ class _GroupRead:
             bound = min(bound, self._options.count - self._count)
         if bound == 0 or self._answer.is_full():
             return
-        runs = self._stream.entries.runs(self._group.last_id + 1, ids.MAX_ID, bound)
         if claim:
-            last = self._emit_rows(runs)
+            last = self._emit_rows(bound)
         else:
-            count, buffers, last = self._answer.take(runs)
+            count, buffers, last = self._answer.take(self._stream.entries, self._group.last_id, bound)
             self._count += count
             self._buffers += buffers
         if last:
             self._commit("gread", self._ctx.now.wall, ids.pack(last), self._options.noack)
 
-    def _emit_rows(self, runs: Iterable[Run]) -> int:
+    def _emit_rows(self, bound: int) -> int:
         """New entries in the four-element form of CLAIM; the last one's id."""
         last = 0
-        for block, low, high in runs:
-            for at in range(low, high):
-                if self._answer.is_full():
-                    return last
-                self._emit(_claimed_row(block.slice(at, at + 1), 0, 0))
-                last = block.ids[at]
+        for entry, row in self._stream.entries.rows(self._group.last_id + 1, ids.MAX_ID, bound):
+            if self._answer.is_full():
+                break
+            self._emit(_claimed_row(row, 0, 0))
+            last = entry
         return last
 
     def next_claim(self) -> int | None:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from millstream.commands.table.args import SYNTAX, entry_id, integer, keyword
 from millstream.engine import ids
-from millstream.engine.streams.entries import Block
 from millstream.errors import CommandError
 
 if TYPE_CHECKING:
     from millstream.commands.context.context import Context
+    from millstream.engine.streams.nodes import Block
     from millstream.engine.streams.stream import Stream
 
 REFERENCE_POLICIES = (b"KEEPREF", b"DELREF", b"ACKED")
@@ -154,7 +154,7 @@ def run_trim(ctx: "Context", key: bytes, stream: "Stream", trim: Trim) -> int:
             removed = ctx.commit(("xdrop", db, key, ids.pack_all(gone), _packed(floor)))
         return removed
     bound = _bound(stream, trim, budget)
-    if bound is not None and entries.ends_below(bound):
+    if entries.ends_below(bound):
         removed = ctx.commit(("xtrim", db, key, _packed(bound), trim.policy == b"DELREF", True))
     return removed
 
@@ -164,39 +164,36 @@ def _packed(bound: int) -> bytes | None:
     return None if bound > ids.MAX_ID else ids.pack(bound)
 
 
-def _droppable(block: Block, trim: Trim, length: int) -> bool:
+def _droppable(node: "Block", trim: Trim, length: int) -> bool:
     """Whether a node may go as a whole, ``length`` entries being left before it does."""
     if trim.strategy == "MAXLEN":
-        return length - block.live >= trim.threshold
-    return block.ids[-1] < trim.threshold
+        return length - node.live >= trim.threshold
+    return node.last < trim.threshold
 
 
-def _bound(stream: "Stream", trim: Trim, budget: int) -> int | None:
-    """The id below which everything goes, or None for nothing.
+def _bound(stream: "Stream", trim: Trim, budget: int) -> int:
+    """The id below which everything goes; nothing may lie below it.
 
     Nodes go whole, from the oldest; the first that cannot ends it with ``~``, and is thinned out otherwise. DELREF
     thins it out even with ``~``.
     """
     length, removed = stream.length, 0
-    bound = None
-    blocks = stream.entries.blocks
-    for index, block in enumerate(blocks):
+    for node in stream.entries.nodes():
         if trim.strategy == "MAXLEN" and length <= trim.threshold:
-            break
-        if budget and removed + block.live > budget:
-            break
-        if _droppable(block, trim, length):
-            length -= block.live
-            removed += block.live
-            bound = blocks[index + 1].ids[0] if index + 1 < len(blocks) else ids.MAX_ID + 1
+            return node.first
+        if budget and removed + node.live > budget:
+            return node.first
+        if _droppable(node, trim, length):
+            length -= node.live
+            removed += node.live
             continue
         # Redis 8.6 made ~ exact for DELREF and ACKED (redis#14623): before, they removed nothing with it
         if trim.approximate and trim.policy != b"DELREF":
-            break
+            return node.first
         if trim.strategy == "MINID":
             return trim.threshold
-        return block.live_ids()[length - trim.threshold]
-    return bound
+        return node.live_ids()[length - trim.threshold]
+    return ids.MAX_ID + 1
 
 
 def _unreferenced(stream: "Stream", trim: Trim, budget: int) -> tuple[list[int], int]:
@@ -209,18 +206,18 @@ def _unreferenced(stream: "Stream", trim: Trim, budget: int) -> tuple[list[int],
     """
     gone: list[int] = []
     length = stream.length
-    for block in stream.entries.blocks:
+    for node in stream.entries.nodes():
         if trim.strategy == "MAXLEN" and length <= trim.threshold:
-            return gone, block.ids[0]
-        if budget and len(gone) + block.live > budget:
-            return gone, block.ids[0]
-        is_last = not _droppable(block, trim, length)
-        for entry in block.live_ids():
+            return gone, node.first
+        if budget and len(gone) + node.live > budget:
+            return gone, node.first
+        is_last = not _droppable(node, trim, length)
+        for entry in node.live_ids():
             if length <= trim.threshold if trim.strategy == "MAXLEN" else entry >= trim.threshold:
                 break
             if not stream.is_referenced(entry):
                 gone.append(entry)
                 length -= 1
         if is_last:
-            return gone, block.ids[0]
+            return gone, node.first
     return gone, ids.MAX_ID + 1

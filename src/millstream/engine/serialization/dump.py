@@ -23,17 +23,16 @@ the order of a set.
 from hashlib import blake2b
 from typing import Any, TypeVar
 
-from hiredis import Reader
-
 from millstream.engine.collection_ops import pack_scores, unpack_scores
 from millstream.engine.collections import HashValue, ListValue, SetValue, ZSetValue
 from millstream.engine.ids import MAX_ID
 from millstream.engine.keyspace import StringValue, Value
 from millstream.engine.serialization import plain
 from millstream.engine.serialization.plain import MalformedError
-from millstream.engine.streams.entries import Block, EntryStore
+from millstream.engine.streams.entries import EntryStore
 from millstream.engine.streams.group import UNKNOWN, Group
 from millstream.engine.streams.idempotence import Idempotence
+from millstream.engine.streams.nodes import Block
 from millstream.engine.streams.pending import MAX_DELIVERIES, Consumer
 from millstream.engine.streams.stream import LLONG_MAX, Stream
 
@@ -157,16 +156,14 @@ def _plain_stream(stream: Stream) -> list[Any]:
         stream.max_deleted,
         stream.entries_added,
         _plain_idempotence(stream.idempotence),
-        [_plain_block(block) for block in stream.entries.blocks],
+        [_plain_node(node) for node in stream.entries.nodes()],
         [_plain_group(name, stream.groups[name]) for name in sorted(stream.groups)],
     ]
 
 
-def _plain_block(block: Block) -> list[Any]:
+def _plain_node(node: Block) -> list[Any]:
     """Entries with their tombstones: which node an entry lies in, and what was deleted there, shows in trimming."""
-    reader = Reader()
-    reader.feed(bytes(block.wire))
-    return [[entry_id, at in block.dead, *reader.gets()[1]] for at, entry_id in enumerate(block.ids)]
+    return [[entry_id, is_dead, *fields] for entry_id, is_dead, fields in node.entries()]
 
 
 def _plain_group(name: bytes, group: Group) -> list[Any]:
@@ -241,30 +238,22 @@ def _memory_of(content: object) -> Stream:
 
 
 def _store_of(blocks: list[Any]) -> EntryStore:
-    """Entries, each added as XADD adds it, so that sizes and offsets are computed and not believed.
-
-    Tombstones are made at a block's end: while it is the last it must not be dropped for being empty.
-    """
+    """Entries, each added as XADD adds it, so that sizes are computed and not believed."""
     store = EntryStore()
     last = 0
     for entries in blocks:
-        dead = []
         for at, entry in enumerate(_want(entries, list)):
             if len(_want(entry, list)) < 4 or len(entry) % 2:
                 raise MalformedError("an entry without its fields")
             entry_id, is_dead, *fields = entry
-            # A tombstone may share its id with what lies before it, see EntryStore.reach_back
-            if _number(entry_id, MAX_ID) < last + (not is_dead) or not all(isinstance(each, bytes) for each in fields):
+            # A tombstone may share its id with what lies before it in its node, see PyEntryStore.reach_back
+            lowest = last if is_dead and at else last + 1
+            if _number(entry_id, MAX_ID) < lowest or not all(isinstance(each, bytes) for each in fields):
                 raise MalformedError("entries out of order, or not of bytes")
             last = entry_id
-            store.append(entry_id, fields, fresh=at == 0)
-            if _want(is_dead, bool):
-                dead.append(at)
+            store.append(entry_id, fields, fresh=at == 0, dead=_want(is_dead, bool))
         if not entries:
             raise MalformedError("a block without entries")
-        for at in dead:
-            store.blocks[-1].remove(at)
-        store.length -= len(dead)
     return store
 
 

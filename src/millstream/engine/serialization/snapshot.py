@@ -80,9 +80,9 @@ def _stream(db: int, key: bytes, stream: Stream) -> Iterator[Transition]:
     counters = [stream.entries_added, memory.duration, memory.maxsize, memory.added, memory.duplicates]
     yield ("xmake", db, key, ids.pack(stream.last_id), ids.pack(stream.max_deleted), counters)
     packed, size = [], 0
-    for block in stream.entries.blocks:
-        packed.append(block.pack())
-        size += len(block.wire)
+    for node in stream.entries.nodes():
+        packed.append(node.pack())
+        size += len(packed[-1][-1])
         if size >= BLOCK_BYTES:
             yield ("xblocks", db, key, packed)
             packed, size = [], 0

@@ -12,7 +12,6 @@ from typing import Any
 from millstream.engine.collections import Collection, HashValue, ListValue, SetValue, ZSetValue
 from millstream.engine.ids import unpack, unpack_all
 from millstream.engine.keyspace import Keyspace, transition
-from millstream.engine.streams.entries import Block
 from millstream.engine.streams.group import Group
 from millstream.engine.streams.pending import Consumer
 from millstream.engine.streams.stream import Stream
@@ -50,18 +49,8 @@ def _group(space: Keyspace, db: int, key: bytes, group: bytes) -> Group:
 
 @transition("xblocks")
 def _blocks(space: Keyspace, db: int, key: bytes, blocks: list[list[Any]]) -> None:
-    """The next blocks of a stream's entries.
-
-    Blocks that share their field names with the one before share the list of them: a stream of millions of like entries
-    has it once.
-    """
-    entries = _stream(space, db, key).entries
-    before = entries.blocks[-1] if entries.blocks else None
-    fresh = []
-    for packed in blocks:
-        before = Block.unpack(packed, before)
-        fresh.append(before)
-    entries.extend(fresh)
+    """The next blocks of a stream's entries."""
+    _stream(space, db, key).entries.extend(blocks)
 
 
 @transition("xmessages")

@@ -87,12 +87,12 @@ class Stream:
             now: wall milliseconds.
             noack: make no records; the consumer then was not active, as in Redis.
         """
-        for block, low, high in self.entries.runs(group.last_id + 1, upto):
-            ids = block.ids[low:high]
+        ids = self.entries.ids(group.last_id + 1, upto)
+        if ids:
             self._advance(group, ids)
-            if not noack:
-                for entry_id in ids:
-                    group.assign(entry_id, consumer, now, 1)
+        if not noack:
+            for entry_id in ids:
+                group.assign(entry_id, consumer, now, 1)
         consumer.seen = now
         if not noack:
             consumer.active = now
@@ -105,7 +105,7 @@ class Stream:
                 and group.last_id >= self.first_id
                 and not self.has_gap_after(group.last_id)
             ):
-                # What holds here holds for the rest of a run: ids ascend, and no deletion lies ahead
+                # What holds here holds for the rest: ids ascend, and no deletion lies ahead
                 group.entries_read += len(ids) - at
                 break
             if self.entries_added:

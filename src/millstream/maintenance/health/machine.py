@@ -5,6 +5,7 @@ import resource
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 
+from millstream import core
 from millstream._version import __version__
 from millstream.maintenance.health.findings import Finding
 
@@ -30,7 +31,22 @@ def diagnose_machine(useful: Mapping[str, str] = USEFUL) -> Iterator[Finding]:
             yield Finding("ok", name, f"{name} {version(name)}")
         except PackageNotFoundError:
             yield Finding("note", name, f"{name} is not installed", why, "pip install 'millstream[server]'")
+    yield _core()
     yield _descriptors()
+
+
+def _core() -> Finding:
+    if core.NAME == core.NATIVE:
+        return Finding("ok", "core", "the native core")
+    if core.IS_CHOSEN:
+        return Finding("ok", "core", f"the Python core, as {core.VARIABLE} says; the native one is faster")
+    return Finding(
+        "note",
+        "core",
+        "the native core is not there",
+        "the server runs on its Python double, which is slower",
+        core.REMEDY,
+    )
 
 
 def _descriptors() -> Finding:

@@ -1,0 +1,108 @@
+/* Buffers that grow, numbers as text, and ids as Python's integers.
+ *
+ * Invariants: size <= room; room bytes are allocated at data, which is NULL only where room is 0.
+ */
+#include "core.h"
+
+int buf_grow(Buf *buf, Py_ssize_t more)
+{
+    if (more > PY_SSIZE_T_MAX / 2 - buf->size) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    Py_ssize_t room = buf->room ? buf->room : 64;
+    while (room < buf->size + more)
+        room *= 2;
+    char *data = PyMem_Realloc(buf->data, (size_t)room);
+    if (data == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    buf->data = data;
+    buf->room = room;
+    return 0;
+}
+
+void buf_free(Buf *buf)
+{
+    PyMem_Free(buf->data);
+    *buf = (Buf){0};
+}
+
+PyObject *buf_bytes(const Buf *buf)
+{
+    return PyBytes_FromStringAndSize(buf->data, buf->size);
+}
+
+char *put_number(char *at, uint64_t number)
+{
+    char digits[NUMBER_ROOM];
+    char *first = digits + NUMBER_ROOM;
+    do {
+        *--first = (char)('0' + number % 10);
+        number /= 10;
+    } while (number);
+    return put_bytes(at, first, digits + NUMBER_ROOM - first);
+}
+
+int id_clamp(PyObject *number, Id *id)
+{
+    if (!PyLong_Check(number)) {
+        PyErr_Format(PyExc_TypeError, "an id is an int, not %.100s", Py_TYPE(number)->tp_name);
+        return -2;
+    }
+    int overflow = 0;
+    long long small = PyLong_AsLongLongAndOverflow(number, &overflow);
+    if (overflow == 0) {
+        *id = small < 0 ? 0 : (Id)small;
+        return small < 0 ? -1 : 0;
+    }
+    *id = overflow < 0 ? 0 : ID_MAX;
+    if (overflow < 0)
+        return -1;
+    if (_PyLong_NumBits(number) > 128)
+        return 1;
+    unsigned char packed[16];
+#if PY_VERSION_HEX >= 0x030D0000
+    if (_PyLong_AsByteArray((PyLongObject *)number, packed, 16, 0, 0, 1) < 0)
+        return -2;
+#else
+    if (_PyLong_AsByteArray((PyLongObject *)number, packed, 16, 0, 0) < 0)
+        return -2;
+#endif
+    *id = id_from_bytes((const char *)packed);
+    return 0;
+}
+
+int id_from_int(PyObject *number, Id *id)
+{
+    int side = id_clamp(number, id);
+    if (side == 0)
+        return 0;
+    if (side > -2)
+        PyErr_SetString(PyExc_OverflowError, "an id has 128 bits");
+    return -1;
+}
+
+PyObject *id_to_int(Id id)
+{
+    if (ID_MS(id) == 0)
+        return PyLong_FromUnsignedLongLong(ID_SEQ(id));
+    char packed[16];
+    id_to_bytes(id, packed);
+    return _PyLong_FromByteArray((const unsigned char *)packed, 16, 0, 0);
+}
+
+Id id_from_bytes(const char *packed)
+{
+    Id id = 0;
+    for (int at = 0; at < 16; at++)
+        id = id << 8 | (unsigned char)packed[at];
+    return id;
+}
+
+void id_to_bytes(Id id, char *packed)
+{
+    for (int at = 15; at >= 0; at--, id >>= 8)
+        packed[at] = (char)(unsigned char)id;
+}

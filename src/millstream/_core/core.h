@@ -1,0 +1,188 @@
+/* What the parts of the native core share: ids, growing buffers, varints, and the heads of RESP.
+ *
+ * The core is one extension, millstream._native. Each of its types stands in for a class of the engine's, which is its
+ * specification; millstream/core.py chooses between the two.
+ *
+ * Invariants, here and in every file of this folder:
+ *  - A function that can fail says so: -1 or NULL with a Python exception set. What it was to change is then as before.
+ *  - Whatever is read from outside (words, packed blocks) is checked against its size before it is looked at. What a
+ *    node holds was written by this code, and is not checked again.
+ *  - put_... writes without asking for room: the caller has reserved it. buf_... asks.
+ *  - No Python code runs while a node or a buffer is half changed; nothing here releases the interpreter's lock.
+ */
+#ifndef MILLSTREAM_CORE_H
+#define MILLSTREAM_CORE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef unsigned __int128 Id; /* milliseconds << 64 | sequence */
+#define ID_MAX (~(Id)0)
+#define ID_MS(id) ((uint64_t)((id) >> 64))
+#define ID_SEQ(id) ((uint64_t)(id))
+#define ID_MAKE(ms, seq) ((Id)(uint64_t)(ms) << 64 | (uint64_t)(seq))
+
+typedef struct {
+    const char *data;
+    Py_ssize_t size;
+} View; /* bytes of somebody else's */
+
+typedef struct {
+    char *data;
+    Py_ssize_t size, room;
+} Buf; /* bytes of one's own: {0} is an empty one; growing moves it */
+
+/* The most bytes that one number, one head (mark, number, CR LF), one id, one varint take */
+#define NUMBER_ROOM 20
+#define HEAD_ROOM 24
+#define ID_ROOM 41
+#define VARINT_ROOM 10
+
+/* ---------------------------------------------------------------- bytes.c: buffers, ids */
+
+int buf_grow(Buf *buf, Py_ssize_t more);            /* room for so many bytes more; -1 with MemoryError */
+void buf_free(Buf *buf);                            /* empty again */
+PyObject *buf_bytes(const Buf *buf);                /* a copy as bytes */
+
+/* An int of any size as an id: 0, or -1 below and 1 above all ids, which then are the smallest and the largest. -2 with
+ * TypeError for what is no int. */
+int id_clamp(PyObject *number, Id *id);
+int id_from_int(PyObject *number, Id *id);          /* -1 with an exception for what is none */
+PyObject *id_to_int(Id id);
+Id id_from_bytes(const char *packed);               /* 16 bytes, big-endian */
+void id_to_bytes(Id id, char *packed);
+
+static inline int buf_reserve(Buf *buf, Py_ssize_t more)
+{
+    return buf->room - buf->size >= more ? 0 : buf_grow(buf, more);
+}
+
+static inline int buf_add(Buf *buf, const char *data, Py_ssize_t size)
+{
+    if (buf_reserve(buf, size) < 0)
+        return -1;
+    memcpy(buf->data + buf->size, data, size);
+    buf->size += size;
+    return 0;
+}
+
+/* ---------------------------------------------------------------- numbers as text, heads of RESP */
+
+char *put_number(char *at, uint64_t number);        /* bytes.c: decimal; the place behind it */
+
+static inline char *put_bytes(char *at, const char *data, Py_ssize_t size)
+{
+    memcpy(at, data, size);
+    return at + size;
+}
+
+static inline char *put_id(char *at, Id id)
+{
+    at = put_number(at, ID_MS(id));
+    *at++ = '-';
+    return put_number(at, ID_SEQ(id));
+}
+
+/* "*3", "$5", ":7" with its line's end */
+static inline char *put_head(char *at, char mark, uint64_t number)
+{
+    *at++ = mark;
+    if (number < 10)
+        *at++ = (char)('0' + number);
+    else
+        at = put_number(at, number);
+    *at++ = '\r';
+    *at++ = '\n';
+    return at;
+}
+
+/* A bulk string: HEAD_ROOM, its size and two bytes */
+static inline char *put_bulk(char *at, const char *data, Py_ssize_t size)
+{
+    at = put_bytes(put_head(at, '$', (uint64_t)size), data, size);
+    *at++ = '\r';
+    *at++ = '\n';
+    return at;
+}
+
+/* An id as a bulk string: HEAD_ROOM + ID_ROOM + 2 */
+static inline char *put_id_bulk(char *at, Id id)
+{
+    char text[ID_ROOM];
+    return put_bulk(at, text, put_id(text, id) - text);
+}
+
+static inline int buf_head(Buf *buf, char mark, uint64_t number)
+{
+    if (buf_reserve(buf, HEAD_ROOM) < 0)
+        return -1;
+    buf->size = put_head(buf->data + buf->size, mark, number) - buf->data;
+    return 0;
+}
+
+static inline int buf_bulk(Buf *buf, const char *data, Py_ssize_t size)
+{
+    if (buf_reserve(buf, HEAD_ROOM + size + 2) < 0)
+        return -1;
+    buf->size = put_bulk(buf->data + buf->size, data, size) - buf->data;
+    return 0;
+}
+
+static inline int buf_id_bulk(Buf *buf, Id id)
+{
+    if (buf_reserve(buf, HEAD_ROOM + ID_ROOM + 2) < 0)
+        return -1;
+    buf->size = put_id_bulk(buf->data + buf->size, id) - buf->data;
+    return 0;
+}
+
+/* ---------------------------------------------------------------- varints: seven bits a byte, the lowest first */
+
+static inline char *put_varint(char *at, uint64_t number)
+{
+    while (number >= 0x80) {
+        *at++ = (char)(number | 0x80);
+        number >>= 7;
+    }
+    *at++ = (char)number;
+    return at;
+}
+
+static inline uint64_t get_varint(const char **at)
+{
+    const unsigned char *p = (const unsigned char *)*at;
+    uint64_t number = *p & 0x7f;
+    int shift = 7;
+    while (*p++ & 0x80) {
+        number |= (uint64_t)(*p & 0x7f) << shift;
+        shift += 7;
+    }
+    *at = (const char *)p;
+    return number;
+}
+
+static inline Py_ssize_t varint_size(uint64_t number)
+{
+    Py_ssize_t size = 1;
+    while (number >>= 7)
+        size++;
+    return size;
+}
+
+/* ---------------------------------------------------------------- entries.c: a stream's entries */
+
+typedef struct EntryStore EntryStore;
+extern PyTypeObject EntryStoreType;
+
+int store_needs_node(EntryStore *store, int64_t added, int64_t max_bytes, int64_t max_entries);
+/* words: field, value, field, value ...; an id at or above all stored; -1 with an exception, and nothing is changed */
+int store_append(EntryStore *store, Id id, const View *words, Py_ssize_t count, int fresh);
+/* Live entries with ids in [start, end] in wire form, appended to out: how many, and the last one's id where there is
+ * one; count < 0 for all; -1 with an exception, and out is as before. */
+Py_ssize_t store_reply(EntryStore *store, Id start, Id end, Py_ssize_t count, int backwards, Buf *out, Id *last);
+Id store_last_live(EntryStore *store);              /* 0 without one */
+Py_ssize_t store_length(EntryStore *store);         /* live entries */
+
+#endif

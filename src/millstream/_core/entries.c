@@ -1,0 +1,617 @@
+/* The ordered store of a stream's entries: PyEntryStore in millstream/engine/streams/entries.py, whose texts hold here.
+ *
+ * Invariants: those of node.h. Ids do not descend from node to node; every node but the last is trimmed to its size. A
+ * method gathers all that it returns, and all the memory it needs, before it changes anything.
+ */
+#include "node.h"
+#include <structmember.h>
+
+#define NODE_BYTES_CAP (1 << 30) /* Redis: STREAM_LISTPACK_MAX_SIZE */
+#define WORDS_AT_ONCE 64         /* words of an entry for which no memory is asked */
+#define PIECE (1 << 18)          /* a reply is in pieces of at least so many bytes */
+
+/* ---------------------------------------------------------------- the array of nodes */
+
+static int store_reserve(EntryStore *store, Py_ssize_t more)
+{
+    if (store->head + store->count + more <= store->room)
+        return 0;
+    if (store->head > store->room / 2 && store->count + more <= store->room) {
+        memmove(store->nodes, store->nodes + store->head, (size_t)store->count * sizeof(Node *));
+        store->head = 0;
+        return 0;
+    }
+    Py_ssize_t room = store->room ? store->room : 4;
+    while (room < store->head + store->count + more)
+        room *= 2;
+    Node **nodes = PyMem_Realloc(store->nodes, (size_t)room * sizeof(Node *));
+    if (nodes == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    store->nodes = nodes;
+    store->room = room;
+    return 0;
+}
+
+static Node *last_node(EntryStore *store)
+{
+    return store->count ? STORE_NODE(store, store->count - 1) : NULL;
+}
+
+/* Behind the others, for which there is room; the one that was last takes no more, and gives back what it does not use */
+static void store_push(EntryStore *store, Node *node)
+{
+    Node *before = last_node(store);
+    if (before != NULL && before->room > before->size) {
+        char *data = PyMem_Realloc(before->data, (size_t)before->size);
+        if (data != NULL) {
+            before->data = data;
+            before->room = before->size;
+        }
+    }
+    STORE_NODE(store, store->count) = node;
+    store->count++;
+    store->length += node->live;
+}
+
+static void store_drop(EntryStore *store, Py_ssize_t index)
+{
+    Node *node = STORE_NODE(store, index);
+    store->length -= node->live;
+    node_free(node);
+    store->count--;
+    if (index == 0)
+        store->head++;
+    else
+        memmove(&STORE_NODE(store, index), &STORE_NODE(store, index + 1), (size_t)(store->count - index) * sizeof(Node *));
+    if (store->count == 0)
+        store->head = 0;
+}
+
+Py_ssize_t store_index(EntryStore *store, Id id)
+{
+    Py_ssize_t low = 0, high = store->count;
+    while (low < high) {
+        Py_ssize_t middle = low + (high - low) / 2;
+        if (STORE_NODE(store, middle)->first <= id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low - 1;
+}
+
+static Node *store_find(EntryStore *store, Id id, Py_ssize_t *index, Entry *entry)
+{
+    *index = store_index(store, id);
+    if (*index < 0 || !node_find(STORE_NODE(store, *index), id, entry))
+        return NULL;
+    return STORE_NODE(store, *index);
+}
+
+/* ---------------------------------------------------------------- what other parts of the core call */
+
+int store_needs_node(EntryStore *store, int64_t added, int64_t max_bytes, int64_t max_entries)
+{
+    Node *node = last_node(store);
+    if (node == NULL)
+        return 1;
+    if (max_bytes == 0 || max_bytes > NODE_BYTES_CAP)
+        max_bytes = NODE_BYTES_CAP;
+    return node_size(node) + added >= max_bytes || (max_entries != 0 && node->stored >= max_entries);
+}
+
+static int store_put(EntryStore *store, Id id, const View *words, Py_ssize_t count, int fresh, int dead)
+{
+    Node *node = last_node(store);
+    if (node == NULL && !fresh) {
+        PyErr_SetString(PyExc_IndexError, "there is no node to add to");
+        return -1;
+    }
+    if (count % 2 || (node != NULL && id < node->last)) {
+        PyErr_SetString(PyExc_ValueError, count % 2 ? "a field without its value" : "an id below one that is stored");
+        return -1;
+    }
+    if (fresh) {
+        node = node_new(id, words, count);
+        if (node == NULL)
+            return -1;
+        if (store_reserve(store, 1) < 0 || node_put(node, id, words, count, dead, 1) < 0) {
+            node_free(node);
+            return -1;
+        }
+        store_push(store, node);
+    } else {
+        if (node_put(node, id, words, count, dead, 1) < 0)
+            return -1;
+        store->length += !dead;
+    }
+    store->version++;
+    return 0;
+}
+
+int store_append(EntryStore *store, Id id, const View *words, Py_ssize_t count, int fresh)
+{
+    return store_put(store, id, words, count, fresh, 0);
+}
+
+Py_ssize_t store_length(EntryStore *store)
+{
+    return store->length;
+}
+
+static Id store_first_live(EntryStore *store)
+{
+    for (Py_ssize_t index = 0; index < store->count; index++)
+        if (STORE_NODE(store, index)->live)
+            return STORE_NODE(store, index)->first_live;
+    return 0;
+}
+
+Id store_last_live(EntryStore *store)
+{
+    for (Py_ssize_t index = store->count - 1; index >= 0; index--)
+        if (STORE_NODE(store, index)->live)
+            return STORE_NODE(store, index)->last_live;
+    return 0;
+}
+
+/* Entries of a way until they are so many, or out holds so many bytes; what there was before stays on failure */
+static Py_ssize_t emit(Walk *walk, Py_ssize_t count, Py_ssize_t bytes, Buf *out, Id *last)
+{
+    Py_ssize_t number = 0, before = out->size;
+    Entry entry;
+    int more = 1;
+    while (number != count && out->size < bytes && (more = walk_next(walk, &entry)) > 0) {
+        if (node_emit(walk->node, &entry, out) < 0) {
+            more = -1;
+            break;
+        }
+        *last = entry.id;
+        number++;
+    }
+    if (more < 0)
+        out->size = before;
+    return more < 0 ? -1 : number;
+}
+
+Py_ssize_t store_reply(EntryStore *store, Id start, Id end, Py_ssize_t count, int backwards, Buf *out, Id *last)
+{
+    Walk walk;
+    walk_begin(&walk, store, start, end, backwards);
+    Py_ssize_t number = emit(&walk, count, PY_SSIZE_T_MAX, out, last);
+    walk_end(&walk);
+    return number;
+}
+
+/* ---------------------------------------------------------------- arguments */
+
+/* A keyword among those of a vectorcall: its truth, or what stands for it; -1 with an exception */
+static int flag(PyObject *const *args, Py_ssize_t positional, PyObject *names, const char *name, int missing)
+{
+    for (Py_ssize_t at = 0; names != NULL && at < PyTuple_GET_SIZE(names); at++)
+        if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, at), name) == 0)
+            return PyObject_IsTrue(args[positional + at]);
+    if (missing < 0)
+        PyErr_Format(PyExc_TypeError, "missing keyword: %s", name);
+    return missing;
+}
+
+static int positional(Py_ssize_t got, Py_ssize_t wanted)
+{
+    if (got == wanted)
+        return 0;
+    PyErr_Format(PyExc_TypeError, "%zd arguments expected, not %zd", wanted, got);
+    return -1;
+}
+
+/* start, end, count, backwards as the methods take them; 1, 0 for a range in which nothing can be, -1 */
+static int range(PyObject *args, PyObject *keywords, Id *start, Id *end, Py_ssize_t *count, int *backwards)
+{
+    static char *names[] = {"start", "end", "count", "backwards", NULL};
+    PyObject *first = NULL, *last = NULL;
+    *start = 0, *end = ID_MAX, *count = -1, *backwards = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "|OOn$p", names, &first, &last, count, backwards))
+        return -1;
+    int low = first == NULL ? 0 : id_clamp(first, start), high = last == NULL ? 0 : id_clamp(last, end);
+    if (low == -2 || high == -2)
+        return -1;
+    return low <= 0 && high >= 0;
+}
+
+/* ---------------------------------------------------------------- methods */
+
+static PyObject *needs_block(EntryStore *store, PyObject *const *args, Py_ssize_t count)
+{
+    long long sizes[3];
+    if (positional(count, 3) < 0)
+        return NULL;
+    for (int at = 0; at < 3; at++)
+        if ((sizes[at] = PyLong_AsLongLong(args[at])) == -1 && PyErr_Occurred())
+            return NULL;
+    return PyBool_FromLong(store_needs_node(store, sizes[0], sizes[1], sizes[2]));
+}
+
+static PyObject *append(EntryStore *store, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    View some[WORDS_AT_ONCE], *words = some;
+    Id id;
+    if (positional(count, 2) < 0 || id_from_int(args[0], &id) < 0)
+        return NULL;
+    int fresh = flag(args, count, names, "fresh", -1), dead = flag(args, count, names, "dead", 0);
+    if (fresh < 0 || dead < 0)
+        return NULL;
+    if (!PyList_Check(args[1]))
+        return PyErr_Format(PyExc_TypeError, "fields are a list of bytes");
+    Py_ssize_t size = PyList_GET_SIZE(args[1]);
+    if (size > WORDS_AT_ONCE && (words = PyMem_New(View, (size_t)size)) == NULL)
+        return PyErr_NoMemory();
+    int status = 0;
+    for (Py_ssize_t at = 0; at < size && status == 0; at++) {
+        PyObject *word = PyList_GET_ITEM(args[1], at);
+        if (PyBytes_Check(word)) {
+            words[at] = (View){PyBytes_AS_STRING(word), PyBytes_GET_SIZE(word)};
+        } else {
+            PyErr_Format(PyExc_TypeError, "fields are bytes, not %.100s", Py_TYPE(word)->tp_name);
+            status = -1;
+        }
+    }
+    if (status == 0)
+        status = store_put(store, id, words, size, fresh, dead);
+    if (words != some)
+        PyMem_Free(words);
+    if (status < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *extend(EntryStore *store, PyObject *packed)
+{
+    if (!PyList_Check(packed))
+        return PyErr_Format(PyExc_TypeError, "a list of packed nodes is expected");
+    Py_ssize_t count = PyList_GET_SIZE(packed), made = 0;
+    Node **nodes = PyMem_New(Node *, (size_t)count);
+    if (nodes == NULL)
+        return PyErr_NoMemory();
+    Id last = store->count ? last_node(store)->last : 0;
+    for (; made < count && (nodes[made] = node_unpack(PyList_GET_ITEM(packed, made))) != NULL; made++) {
+        if (nodes[made]->first < last) {
+            PyErr_SetString(PyExc_ValueError, "packed nodes are out of order");
+            node_free(nodes[made]);
+            break;
+        }
+        last = nodes[made]->last;
+    }
+    int done = made == count && store_reserve(store, count) == 0;
+    for (Py_ssize_t at = 0; at < made; at++) {
+        if (done)
+            store_push(store, nodes[at]);
+        else
+            node_free(nodes[at]);
+    }
+    PyMem_Free(nodes);
+    if (!done)
+        return NULL;
+    store->version++;
+    Py_RETURN_NONE;
+}
+
+static int contains(EntryStore *store, PyObject *number)
+{
+    Id id;
+    Py_ssize_t index;
+    Entry entry;
+    int side = id_clamp(number, &id);
+    if (side != 0)
+        return side == -2 ? -1 : 0;
+    return store_find(store, id, &index, &entry) != NULL;
+}
+
+static PyObject *wire(EntryStore *store, PyObject *number)
+{
+    Id id;
+    Py_ssize_t index;
+    Entry entry;
+    Buf out = {0};
+    int side = id_clamp(number, &id);
+    if (side == -2)
+        return NULL;
+    Node *node = side ? NULL : store_find(store, id, &index, &entry);
+    if (node == NULL)
+        Py_RETURN_NONE;
+    PyObject *bytes = node_emit(node, &entry, &out) < 0 ? NULL : buf_bytes(&out);
+    buf_free(&out);
+    return bytes;
+}
+
+static PyObject *remove_one(EntryStore *store, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    Id id;
+    Py_ssize_t index;
+    Entry entry;
+    int keep = flag(args, count, names, "keep", 0);
+    if (keep < 0 || positional(count, 1) < 0)
+        return NULL;
+    int side = id_clamp(args[0], &id);
+    if (side == -2)
+        return NULL;
+    Node *node = side ? NULL : store_find(store, id, &index, &entry);
+    if (node == NULL)
+        Py_RETURN_FALSE;
+    if (node->live == 1 && !keep) {
+        store_drop(store, index);
+    } else {
+        node_kill(node, &entry);
+        store->length--;
+    }
+    store->version++;
+    Py_RETURN_TRUE;
+}
+
+/* The ids of a way, added to a list; -1 with an exception */
+static int gather(EntryStore *store, Id start, Id end, Py_ssize_t count, PyObject *list)
+{
+    Walk walk;
+    Entry entry;
+    int more = 1;
+    walk_begin(&walk, store, start, end, 0);
+    while (count != 0 && (more = walk_next(&walk, &entry)) > 0) {
+        PyObject *id = id_to_int(entry.id);
+        if (id == NULL || PyList_Append(list, id) < 0)
+            more = -1;
+        Py_XDECREF(id);
+        if (more < 0)
+            break;
+        count -= count > 0;
+    }
+    walk_end(&walk);
+    return more < 0 ? -1 : 0;
+}
+
+static PyObject *remove_below(EntryStore *store, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    Id bound;
+    int keep = flag(args, count, names, "keep", -1);
+    if (keep < 0 || positional(count, 1) < 0)
+        return NULL;
+    int side = id_clamp(args[0], &bound); /* 1: above all ids */
+    PyObject *removed = side == -2 ? NULL : PyList_New(0);
+    if (removed == NULL)
+        return NULL;
+    int nothing = side <= 0 && bound == 0;
+    if (!nothing && gather(store, 0, side > 0 ? ID_MAX : bound - 1, -1, removed) < 0) {
+        Py_DECREF(removed);
+        return NULL;
+    }
+    while (store->count && (side > 0 || STORE_NODE(store, 0)->last < bound))
+        store_drop(store, 0);
+    if (store->count) {
+        Node *node = STORE_NODE(store, 0);
+        Entry entry;
+        while (node->live && node->first_live < bound) {
+            entry_read(node->data + node->low, node->before_low, &entry);
+            node_kill(node, &entry);
+            store->length--;
+        }
+        if (node->live == 0 && !keep)
+            store_drop(store, 0);
+    }
+    store->version++;
+    return removed;
+}
+
+static PyObject *ends_below(EntryStore *store, PyObject *number)
+{
+    Id bound;
+    int side = id_clamp(number, &bound);
+    if (side == -2)
+        return NULL;
+    if (store->count == 0 || side < 0)
+        Py_RETURN_FALSE;
+    Id first = store_first_live(store);
+    return PyBool_FromLong(side > 0 || STORE_NODE(store, 0)->last < bound || (first > 0 && first < bound));
+}
+
+/* How many nodes end below a bound; -1 with an exception */
+static Py_ssize_t nodes_below(EntryStore *store, PyObject *number)
+{
+    Id bound;
+    int side = id_clamp(number, &bound);
+    if (side == -2)
+        return -1;
+    Py_ssize_t count = 0;
+    while (side >= 0 && count < store->count && (side > 0 || STORE_NODE(store, count)->last < bound))
+        count++;
+    return count;
+}
+
+static PyObject *emptied(EntryStore *store, PyObject *number)
+{
+    PyObject *found = PyList_New(0);
+    Py_ssize_t count = found == NULL ? -1 : nodes_below(store, number);
+    int status = count < 0 ? -1 : 0;
+    for (Py_ssize_t index = 0; index < count && status == 0; index++) {
+        if (STORE_NODE(store, index)->live)
+            continue;
+        PyObject *place = PyLong_FromSsize_t(index);
+        status = place == NULL ? -1 : PyList_Append(found, place);
+        Py_XDECREF(place);
+    }
+    if (status < 0)
+        Py_CLEAR(found);
+    return found;
+}
+
+static PyObject *drop_emptied(EntryStore *store, PyObject *number)
+{
+    Py_ssize_t count = nodes_below(store, number);
+    if (count < 0)
+        return NULL;
+    for (Py_ssize_t index = count - 1; index >= 0; index--)
+        if (STORE_NODE(store, index)->live == 0)
+            store_drop(store, index);
+    store->version++;
+    Py_RETURN_NONE;
+}
+
+static PyObject *reach_back(EntryStore *store, PyObject *number)
+{
+    Id last;
+    if (id_from_int(number, &last) < 0)
+        return NULL;
+    Py_ssize_t index = store_index(store, last);
+    Node *node = index < 0 ? NULL : STORE_NODE(store, index), *twin = node;
+    if (node != NULL && node->last > last && (twin = node_reach_back(node, last)) == NULL)
+        return NULL;
+    while (store->count > index + 1)
+        store_drop(store, store->count - 1);
+    if (twin != node) {
+        STORE_NODE(store, index) = twin;
+        node_free(node);
+    }
+    store->version++;
+    Py_RETURN_NONE;
+}
+
+static PyObject *ids(EntryStore *store, PyObject *args, PyObject *keywords)
+{
+    Id start, end;
+    Py_ssize_t count;
+    int backwards, there = range(args, keywords, &start, &end, &count, &backwards);
+    PyObject *found = there < 0 ? NULL : PyList_New(0);
+    if (found != NULL && there && gather(store, start, end, count, found) < 0)
+        Py_CLEAR(found);
+    return found;
+}
+
+static PyObject *rows(EntryStore *store, PyObject *args, PyObject *keywords)
+{
+    Id start, end;
+    Py_ssize_t count;
+    int backwards, there = range(args, keywords, &start, &end, &count, &backwards);
+    return there < 0 ? NULL : rows_of(store, start, end, there ? count : 0);
+}
+
+static PyObject *reply(EntryStore *store, PyObject *args, PyObject *keywords)
+{
+    Id start, end, last = 0;
+    Py_ssize_t count, number = 0, some = -1;
+    int backwards, there = range(args, keywords, &start, &end, &count, &backwards);
+    PyObject *buffers = there < 0 ? NULL : PyList_New(0);
+    if (buffers == NULL)
+        return NULL;
+    Walk walk;
+    Buf out = {0};
+    int status = 0;
+    walk_begin(&walk, store, start, end, backwards);
+    while (there && status == 0 && (count < 0 || number < count) && some != 0) {
+        out.size = 0;
+        some = emit(&walk, count < 0 ? -1 : count - number, PIECE, &out, &last);
+        if (some > 0) {
+            PyObject *piece = buf_bytes(&out);
+            status = piece == NULL ? -1 : PyList_Append(buffers, piece);
+            Py_XDECREF(piece);
+            number += some;
+        } else {
+            status = (int)some;
+        }
+    }
+    walk_end(&walk);
+    buf_free(&out);
+    PyObject *id = status < 0 ? NULL : id_to_int(last);
+    if (id == NULL) {
+        Py_DECREF(buffers);
+        return NULL;
+    }
+    return Py_BuildValue("nNN", number, buffers, id);
+}
+
+static PyObject *nodes(EntryStore *store, PyObject *Py_UNUSED(ignored))
+{
+    return nodes_of(store);
+}
+
+static PyObject *copy(EntryStore *store, PyObject *Py_UNUSED(ignored))
+{
+    EntryStore *twin = (EntryStore *)PyType_GenericAlloc(Py_TYPE(store), 0);
+    if (twin == NULL || store_reserve(twin, store->count) < 0) {
+        Py_XDECREF(twin);
+        return NULL;
+    }
+    for (; twin->count < store->count; twin->count++) {
+        Node *node = node_copy(STORE_NODE(store, twin->count));
+        if (node == NULL) {
+            Py_DECREF(twin);
+            return NULL;
+        }
+        STORE_NODE(twin, twin->count) = node;
+    }
+    twin->length = store->length;
+    return (PyObject *)twin;
+}
+
+static void dealloc(EntryStore *store)
+{
+    for (Py_ssize_t index = 0; index < store->count; index++)
+        node_free(STORE_NODE(store, index));
+    PyMem_Free(store->nodes);
+    Py_TYPE(store)->tp_free((PyObject *)store);
+}
+
+static PyObject *first_id(EntryStore *store, void *Py_UNUSED(closure))
+{
+    return id_to_int(store_first_live(store));
+}
+
+static PyObject *last_live_id(EntryStore *store, void *Py_UNUSED(closure))
+{
+    return id_to_int(store_last_live(store));
+}
+
+static PyMethodDef methods[] = {
+    {"needs_block", (PyCFunction)(void (*)(void))needs_block, METH_FASTCALL, NULL},
+    {"append", (PyCFunction)(void (*)(void))append, METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"extend", (PyCFunction)extend, METH_O, NULL},
+    {"wire", (PyCFunction)wire, METH_O, NULL},
+    {"remove", (PyCFunction)(void (*)(void))remove_one, METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"remove_below", (PyCFunction)(void (*)(void))remove_below, METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"ends_below", (PyCFunction)ends_below, METH_O, NULL},
+    {"emptied", (PyCFunction)emptied, METH_O, NULL},
+    {"drop_emptied", (PyCFunction)drop_emptied, METH_O, NULL},
+    {"reach_back", (PyCFunction)reach_back, METH_O, NULL},
+    {"ids", (PyCFunction)(void (*)(void))ids, METH_VARARGS | METH_KEYWORDS, NULL},
+    {"rows", (PyCFunction)(void (*)(void))rows, METH_VARARGS | METH_KEYWORDS, NULL},
+    {"reply", (PyCFunction)(void (*)(void))reply, METH_VARARGS | METH_KEYWORDS, NULL},
+    {"nodes", (PyCFunction)nodes, METH_NOARGS, NULL},
+    {"copy", (PyCFunction)copy, METH_NOARGS, NULL},
+    {NULL},
+};
+
+static PyMemberDef members[] = {
+    {"length", T_PYSSIZET, offsetof(EntryStore, length), READONLY, NULL},
+    {"node_count", T_PYSSIZET, offsetof(EntryStore, count), READONLY, NULL},
+    {NULL},
+};
+
+static PyGetSetDef properties[] = {
+    {"first_id", (getter)first_id, NULL, NULL, NULL},
+    {"last_live_id", (getter)last_live_id, NULL, NULL, NULL},
+    {NULL},
+};
+
+static PySequenceMethods sequence = {.sq_contains = (objobjproc)contains};
+
+PyTypeObject EntryStoreType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "millstream._native.EntryStore",
+    .tp_doc = "A stream's entries; see PyEntryStore in millstream.engine.streams.entries.",
+    .tp_basicsize = sizeof(EntryStore),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_new = PyType_GenericNew,
+    .tp_dealloc = (destructor)dealloc,
+    .tp_methods = methods,
+    .tp_members = members,
+    .tp_getset = properties,
+    .tp_as_sequence = &sequence,
+};

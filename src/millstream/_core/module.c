@@ -1,0 +1,33 @@
+/* The extension module millstream._native: which types it has.
+ *
+ * Invariant: a type is here only when it does all that the class does which it stands in for.
+ */
+#include "node.h"
+
+static PyTypeObject *const types[] = {&EntryStoreType, NULL};
+
+static PyTypeObject *const inner[] = {&NodeType, &NodesType, &RowsType, NULL}; /* made by the others only */
+
+static struct PyModuleDef module = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "millstream._native",
+    .m_doc = "The engine's hot parts in C; millstream.core chooses between them and the classes they stand in for.",
+    .m_size = -1,
+};
+
+PyMODINIT_FUNC PyInit__native(void)
+{
+    for (PyTypeObject *const *type = inner; *type != NULL; type++)
+        if (PyType_Ready(*type) < 0)
+            return NULL;
+    PyObject *found = PyModule_Create(&module);
+    if (found == NULL)
+        return NULL;
+    for (PyTypeObject *const *type = types; *type != NULL; type++) {
+        if (PyModule_AddType(found, *type) < 0) {
+            Py_DECREF(found);
+            return NULL;
+        }
+    }
+    return found;
+}

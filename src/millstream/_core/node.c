@@ -1,0 +1,308 @@
+/* Nodes: how entries are stored, found, deleted and replied, and what Redis's listpack of them would take.
+ *
+ * Invariants: those of node.h. The sizes are those of millstream/engine/streams/listpack.py, whose text says why.
+ */
+#include "node.h"
+
+/* ---------------------------------------------------------------- Redis's sizes */
+
+static int64_t listpack_integer(int64_t value)
+{
+    if (value >= 0 && value <= 127)
+        return 2;
+    if (value >= -4096 && value <= 4095)
+        return 3;
+    if (value >= -32768 && value <= 32767)
+        return 4;
+    if (value >= -(1 << 23) && value < 1 << 23)
+        return 5;
+    return value >= INT32_MIN && value <= INT32_MAX ? 6 : 10;
+}
+
+/* Whether the bytes are the one canonical way to write a number of 64 bits */
+static int canonical(View word, int64_t *value)
+{
+    if (word.size == 0 || word.size > 20)
+        return 0;
+    int negative = word.data[0] == '-';
+    Py_ssize_t digits = word.size - negative;
+    const char *at = word.data + negative;
+    if (digits == 0 || digits > 19 || (at[0] == '0' && word.size > 1))
+        return 0;
+    uint64_t number = 0;
+    for (Py_ssize_t i = 0; i < digits; i++) {
+        if (at[i] < '0' || at[i] > '9')
+            return 0;
+        number = number * 10 + (uint64_t)(at[i] - '0');
+    }
+    if (number > (uint64_t)INT64_MAX + (uint64_t)negative)
+        return 0;
+    *value = (int64_t)(negative ? 0 - number : number);
+    return 1;
+}
+
+static int64_t listpack_string(View word)
+{
+    int64_t value;
+    if (canonical(word, &value))
+        return listpack_integer(value);
+    int64_t size = word.size + (word.size < 64 ? 1 : word.size < 4096 ? 2 : 5);
+    return size + (size <= 127 ? 1 : size < 16383 ? 2 : size < 2097151 ? 3 : size < 268435455 ? 4 : 5);
+}
+
+int64_t node_size(const Node *node)
+{
+    return node->payload + listpack_integer(node->live) + listpack_integer(node->stored - node->live);
+}
+
+/* What an entry adds to the listpack: flags, differences of the id to the node's first, fields, element count */
+static int64_t entry_payload(const Node *node, Id id, const View *words, Py_ssize_t count, int same)
+{
+    int64_t size = 2 + listpack_integer((int64_t)(ID_MS(id) - ID_MS(node->first)));
+    size += listpack_integer((int64_t)(ID_SEQ(id) - ID_SEQ(node->first)));
+    for (Py_ssize_t at = same; at < count; at += 1 + same)
+        size += listpack_string(words[at]);
+    if (same)
+        return size + listpack_integer(count / 2 + 3);
+    return size + listpack_integer(count / 2) + listpack_integer(count + 4);
+}
+
+/* ---------------------------------------------------------------- making and changing */
+
+static int node_reserve(Node *node, Py_ssize_t more)
+{
+    Buf buf = {node->data, node->size, node->room};
+    if (buf_reserve(&buf, more) < 0)
+        return -1;
+    node->data = buf.data;
+    node->room = buf.room;
+    return 0;
+}
+
+Node *node_new(Id id, const View *words, Py_ssize_t count)
+{
+    Node *node = PyMem_Calloc(1, sizeof *node);
+    if (node == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    Py_ssize_t need = VARINT_ROOM;
+    for (Py_ssize_t at = 0; at < count; at += 2)
+        need += VARINT_ROOM + words[at].size;
+    if (node_reserve(node, need) < 0) {
+        node_free(node);
+        return NULL;
+    }
+    node->first = node->last = node->before_low = id;
+    node->payload = 7 + listpack_integer(count / 2) + listpack_integer(0); /* 7: its header and its end */
+    char *at = put_varint(node->data, (uint64_t)count / 2);
+    for (Py_ssize_t i = 0; i < count; i += 2) {
+        at = put_bytes(put_varint(at, (uint64_t)words[i].size), words[i].data, words[i].size);
+        node->payload += listpack_string(words[i]);
+    }
+    node->begin = node->size = node->low = at - node->data;
+    return node;
+}
+
+void node_free(Node *node)
+{
+    PyMem_Free(node->data);
+    PyMem_Free(node);
+}
+
+Node *node_copy(const Node *node)
+{
+    Node *twin = PyMem_Malloc(sizeof *twin);
+    char *data = PyMem_Malloc((size_t)node->size);
+    if (twin == NULL || data == NULL) {
+        PyMem_Free(twin);
+        PyMem_Free(data);
+        PyErr_NoMemory();
+        return NULL;
+    }
+    *twin = *node;
+    twin->data = memcpy(data, node->data, (size_t)node->size);
+    twin->room = node->size;
+    return twin;
+}
+
+static int same_names(const Node *node, const View *words, Py_ssize_t count)
+{
+    const char *at = node->data;
+    if ((Py_ssize_t)get_varint(&at) * 2 != count)
+        return 0;
+    for (Py_ssize_t i = 0; i < count; i += 2) {
+        Py_ssize_t size = (Py_ssize_t)get_varint(&at);
+        if (size != words[i].size || memcmp(at, words[i].data, (size_t)size) != 0)
+            return 0;
+        at += size;
+    }
+    return 1;
+}
+
+static char *put_difference(char *at, Id before, Id id)
+{
+    uint64_t ms = ID_MS(id) - ID_MS(before);
+    return put_varint(put_varint(at, ms), ms ? ID_SEQ(id) : ID_SEQ(id) - ID_SEQ(before));
+}
+
+/* Add an entry at or above the last one; measure: count what it takes in a listpack */
+int node_put(Node *node, Id id, const View *words, Py_ssize_t count, int dead, int measure)
+{
+    int same = same_names(node, words, count);
+    Py_ssize_t body = same ? 0 : varint_size((uint64_t)count / 2);
+    for (Py_ssize_t at = same; at < count; at += 1 + same)
+        body += varint_size((uint64_t)words[at].size) + words[at].size;
+    if (node_reserve(node, 3 * VARINT_ROOM + body) < 0)
+        return -1;
+    char *at = node->data + node->size;
+    at = put_varint(at, (uint64_t)body << 2 | (uint64_t)same << 1 | (uint64_t)dead);
+    at = put_difference(at, node->last, id);
+    if (!same)
+        at = put_varint(at, (uint64_t)count / 2);
+    for (Py_ssize_t i = same; i < count; i += 1 + same)
+        at = put_bytes(put_varint(at, (uint64_t)words[i].size), words[i].data, words[i].size);
+    if (!dead) {
+        if (node->live++ == 0) {
+            node->low = node->size;
+            node->before_low = node->last;
+            node->first_live = id;
+        }
+        node->last_live = id;
+    }
+    if (measure)
+        node->payload += entry_payload(node, id, words, count, same);
+    node->size = at - node->data;
+    node->last = id;
+    node->stored++;
+    if (node->live == 0) {
+        node->low = node->size;
+        node->before_low = id;
+    }
+    return 0;
+}
+
+void node_kill(Node *node, const Entry *entry)
+{
+    *entry->at |= 1;
+    if (--node->live == 0) {
+        node->low = node->size;
+        node->before_low = node->last;
+        node->first_live = node->last_live = 0;
+        return;
+    }
+    Entry next;
+    Id before = node->before_low;
+    char *at = node->data + node->low;
+    if (entry->at == at) {
+        for (entry_read(at, before, &next); next.dead; entry_read(at, before, &next)) {
+            before = next.id;
+            at = next.end;
+        }
+        node->low = at - node->data;
+        node->before_low = before;
+        node->first_live = next.id;
+    } else if (entry->id == node->last_live) {
+        for (; at < entry->at; at = next.end, before = next.id) {
+            entry_read(at, before, &next);
+            if (!next.dead)
+                node->last_live = next.id;
+        }
+    }
+}
+
+Node *node_reach_back(const Node *node, Id last)
+{
+    Node *twin = node_copy(node);
+    /* Only the first entry that changes can take more room: those behind it have its id */
+    if (twin == NULL || node_reserve(twin, 2 * VARINT_ROOM) < 0) {
+        if (twin != NULL)
+            node_free(twin);
+        return NULL;
+    }
+    Entry entry;
+    Id before = node->first, written = before;
+    char *at = node->data + node->begin, *to = twin->data + node->begin;
+    for (; at < node->data + node->size; at = entry.end, before = entry.id) {
+        entry_read(at, before, &entry);
+        Id id = entry.id < last ? entry.id : last;
+        if (at == node->data + node->low) {
+            twin->low = to - twin->data;
+            twin->before_low = written;
+        }
+        const char *head = at;
+        to = put_varint(to, get_varint(&head));
+        to = put_difference(to, written, id);
+        to = put_bytes(to, entry.body, entry.end - entry.body);
+        written = id;
+    }
+    twin->size = to - twin->data;
+    twin->last = written;
+    if (twin->live == 0) {
+        twin->low = twin->size;
+        twin->before_low = written;
+    }
+    return twin;
+}
+
+/* ---------------------------------------------------------------- reading */
+
+int node_find(Node *node, Id id, Entry *entry)
+{
+    if (node->live == 0 || id < node->first_live || id > node->last_live)
+        return 0;
+    Id before = node->before_low;
+    char *at = node->data + node->low;
+    for (; at < node->data + node->size; at = entry->end, before = entry->id) {
+        entry_read(at, before, entry);
+        if (entry->id >= id)
+            return entry->id == id && !entry->dead;
+    }
+    return 0;
+}
+
+int node_emit(const Node *node, const Entry *entry, Buf *out)
+{
+    const char *value = entry->body, *name = node->data;
+    uint64_t fields = get_varint(entry->same ? &name : &value);
+    Py_ssize_t names = entry->same ? node->begin : 0;
+    Py_ssize_t need = 3 * HEAD_ROOM + ID_ROOM + 2 + (entry->end - value) + names + (Py_ssize_t)fields * 2 * (HEAD_ROOM + 2);
+    if (buf_reserve(out, need) < 0)
+        return -1;
+    char *at = put_bytes(out->data + out->size, "*2\r\n", 4);
+    at = put_head(put_id_bulk(at, entry->id), '*', fields * 2);
+    const char **source = entry->same ? &name : &value;
+    for (; fields; fields--) {
+        Py_ssize_t size = (Py_ssize_t)get_varint(source);
+        at = put_bulk(at, *source, size);
+        *source += size;
+        size = (Py_ssize_t)get_varint(&value);
+        at = put_bulk(at, value, size);
+        value += size;
+    }
+    out->size = at - out->data;
+    return 0;
+}
+
+/* Names and values in turn, in an array of the caller's that grows (PyMem); they point into the node */
+Py_ssize_t node_words(const Node *node, const Entry *entry, View **words, Py_ssize_t *room)
+{
+    const char *value = entry->body, *name = node->data;
+    Py_ssize_t count = 2 * (Py_ssize_t)get_varint(entry->same ? &name : &value);
+    if (count > *room) {
+        View *grown = PyMem_Realloc(*words, (size_t)count * sizeof(View));
+        if (grown == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        *words = grown;
+        *room = count;
+    }
+    for (Py_ssize_t at = 0; at < count; at++) {
+        const char **source = entry->same && at % 2 == 0 ? &name : &value;
+        Py_ssize_t size = (Py_ssize_t)get_varint(source);
+        (*words)[at] = (View){*source, size};
+        *source += size;
+    }
+    return count;
+}

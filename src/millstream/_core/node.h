@@ -1,0 +1,95 @@
+/* One node of a stream's entries, and the store's inside, for the files that go through it.
+ *
+ * A node's bytes: the field names of its first entry (varint of their number; varint of the size and the bytes of each),
+ * then its entries, one behind the other:
+ *
+ *     varint  (bytes behind the id) << 2 | has the first entry's names << 1 | is a tombstone
+ *     varint  milliseconds since the entry before (the first entry: since the node's first id)
+ *     varint  with the same milliseconds the difference of the sequences, else the sequence
+ *     [varint number of fields]            only with names of its own; then names and values in turn, else values only
+ *     varint size, bytes                   and so on
+ *
+ * Invariants, of each node between any two calls:
+ *  - stored > 0, and exactly so many entries lie between begin and size; live of them are no tombstones.
+ *  - Ids do not descend; live ones are unlike all others before them. first and last are the outermost stored ids.
+ *  - low is the place of the first live entry, before_low the id in front of it, first_live and last_live the outermost
+ *    live ids; without a live entry low is size, before_low is last, and both ids are 0.
+ *  - payload is what Redis's listpack takes without the two counters at its head.
+ */
+#ifndef MILLSTREAM_NODE_H
+#define MILLSTREAM_NODE_H
+#include "core.h"
+
+typedef struct {
+    Id first, last, first_live, last_live, before_low;
+    char *data;
+    Py_ssize_t size, room, begin, low;
+    int64_t stored, live, payload;
+} Node;
+
+typedef struct {
+    Id id;
+    char *at;         /* where it begins */
+    const char *body; /* behind the id */
+    char *end;
+    int dead, same;
+} Entry;
+
+/* nodes[head] to nodes[head + count - 1], oldest first; length is the sum of their live. Every change counts version up,
+ * so that whoever goes through the store notices it. */
+struct EntryStore {
+    PyObject_HEAD
+    Node **nodes;
+    Py_ssize_t head, count, room, length;
+    uint64_t version;
+};
+
+#define STORE_NODE(store, index) ((store)->nodes[(store)->head + (index)])
+
+static inline void entry_read(char *at, Id before, Entry *entry)
+{
+    const char *p = at;
+    uint64_t head = get_varint(&p), ms = get_varint(&p), seq = get_varint(&p);
+    entry->id = ms ? ID_MAKE(ID_MS(before) + ms, seq) : before + seq;
+    entry->at = at;
+    entry->body = p;
+    entry->end = (char *)p + (head >> 2);
+    entry->same = (int)(head >> 1 & 1);
+    entry->dead = (int)(head & 1);
+}
+
+Node *node_new(Id id, const View *words, Py_ssize_t count);            /* without an entry, but with its names */
+Node *node_copy(const Node *node);
+void node_free(Node *node);
+int node_put(Node *node, Id id, const View *words, Py_ssize_t count, int dead, int measure);
+int64_t node_size(const Node *node);                                   /* as Redis's listpack */
+int node_find(Node *node, Id id, Entry *entry);                        /* whether it is there and lives */
+void node_kill(Node *node, const Entry *entry);                        /* make a live entry a tombstone */
+Node *node_reach_back(const Node *node, Id last);                      /* a copy: ids above last became it */
+int node_emit(const Node *node, const Entry *entry, Buf *out);         /* the entry in wire form */
+Py_ssize_t node_words(const Node *node, const Entry *entry, View **words, Py_ssize_t *room); /* how many; -1 */
+PyObject *node_pack(Node *node);                                       /* packed.c: as Block.pack does */
+Node *node_unpack(PyObject *packed);
+
+/* A way through the live entries in [start, end]; views.c. walk_next: 1 with the next one, 0 at the end, -1. */
+typedef struct {
+    EntryStore *store;
+    Id start, end, before;
+    Py_ssize_t index; /* of the node */
+    Node *node;
+    char *at;
+    int backwards;
+    Entry *found; /* backwards: what is left of this node */
+    Py_ssize_t left, room;
+} Walk;
+
+void walk_begin(Walk *walk, EntryStore *store, Id start, Id end, int backwards);
+int walk_next(Walk *walk, Entry *entry);
+void walk_end(Walk *walk);
+Py_ssize_t store_index(EntryStore *store, Id id);                      /* of the last node that begins at or below id; -1 */
+
+extern PyTypeObject NodeType, NodesType, RowsType;
+PyObject *nodes_of(EntryStore *store);
+PyObject *rows_of(EntryStore *store, Id start, Id end, Py_ssize_t count);
+
+#endif

@@ -1,0 +1,351 @@
+/* Ways through a store, and what Python sees of them: one node, all nodes, entries row by row.
+ *
+ * Invariants: whoever holds a place in a store from one call to the next holds the store too, and its version, which is
+ * compared before the place is used; within a call nothing changes the store. A tuple or a list may start the garbage
+ * collector, and so anything: none is made between reading a place and using it.
+ */
+#include "node.h"
+#include <structmember.h>
+
+/* ---------------------------------------------------------------- ways */
+
+void walk_begin(Walk *walk, EntryStore *store, Id start, Id end, int backwards)
+{
+    *walk = (Walk){.store = store, .start = start, .end = end, .backwards = backwards};
+    Py_ssize_t index = store_index(store, backwards ? end : start);
+    walk->index = backwards ? index + 1 : index - (index >= 0); /* one before the first, in its direction */
+}
+
+void walk_end(Walk *walk)
+{
+    PyMem_Free(walk->found);
+    walk->found = NULL;
+}
+
+/* The next node with something of the range; whether there is one */
+static int walk_node(Walk *walk)
+{
+    for (;;) {
+        walk->index += walk->backwards ? -1 : 1;
+        if (walk->index < 0 || walk->index >= walk->store->count)
+            break;
+        walk->node = STORE_NODE(walk->store, walk->index);
+        if (walk->node->first > walk->end ? !walk->backwards : walk->backwards && walk->node->last < walk->start)
+            break;
+        if (walk->node->live && walk->node->last_live >= walk->start && walk->node->first_live <= walk->end) {
+            walk->at = walk->node->data + walk->node->low;
+            walk->before = walk->node->before_low;
+            return 1;
+        }
+    }
+    walk->node = NULL;
+    walk->index = walk->backwards ? 0 : walk->store->count; /* stays at the end */
+    walk->end = 0, walk->start = ID_MAX;
+    return 0;
+}
+
+/* The next live entry of this node in the range; whether there is one */
+static int walk_on(Walk *walk, Entry *entry)
+{
+    Node *node = walk->node;
+    while (walk->at < node->data + node->size) {
+        entry_read(walk->at, walk->before, entry);
+        walk->at = entry->end;
+        walk->before = entry->id;
+        if (entry->id > walk->end)
+            return 0;
+        if (!entry->dead && entry->id >= walk->start)
+            return 1;
+    }
+    return 0;
+}
+
+static int walk_gather(Walk *walk)
+{
+    Entry entry;
+    for (walk->left = 0; walk_on(walk, &entry); walk->left++) {
+        if (walk->left == walk->room) {
+            Py_ssize_t room = walk->room ? 2 * walk->room : 128;
+            Entry *found = PyMem_Realloc(walk->found, (size_t)room * sizeof(Entry));
+            if (found == NULL) {
+                PyErr_NoMemory();
+                return -1;
+            }
+            walk->found = found;
+            walk->room = room;
+        }
+        walk->found[walk->left] = entry;
+    }
+    return 0;
+}
+
+int walk_next(Walk *walk, Entry *entry)
+{
+    if (walk->start > walk->end)
+        return 0;
+    if (!walk->backwards) {
+        while (walk->node == NULL || !walk_on(walk, entry))
+            if (!walk_node(walk))
+                return 0;
+        return 1;
+    }
+    while (walk->left == 0) {
+        if (!walk_node(walk))
+            return 0;
+        if (walk_gather(walk) < 0)
+            return -1;
+    }
+    *entry = walk->found[--walk->left];
+    return 1;
+}
+
+/* ---------------------------------------------------------------- what is held from call to call */
+
+typedef struct {
+    PyObject_HEAD
+    EntryStore *store;
+    uint64_t version;
+    Py_ssize_t index; /* NodeType: which; NodesType: the next */
+} Place;
+
+typedef struct {
+    PyObject_HEAD
+    EntryStore *store;
+    uint64_t version;
+    Py_ssize_t left; /* negative: all */
+    Walk walk;
+} Rows;
+
+static int unchanged(EntryStore *store, uint64_t version)
+{
+    if (store->version == version)
+        return 1;
+    PyErr_SetString(PyExc_RuntimeError, "the entries changed while somebody went through them");
+    return 0;
+}
+
+static PyObject *place_of(PyTypeObject *type, EntryStore *store, Py_ssize_t index)
+{
+    Place *place = PyObject_New(Place, type);
+    if (place != NULL) {
+        Py_INCREF(store);
+        place->store = store;
+        place->version = store->version;
+        place->index = index;
+    }
+    return (PyObject *)place;
+}
+
+static void place_free(Place *place)
+{
+    Py_DECREF(place->store);
+    PyObject_Free(place);
+}
+
+PyObject *nodes_of(EntryStore *store)
+{
+    return place_of(&NodesType, store, 0);
+}
+
+static PyObject *nodes_next(Place *place)
+{
+    if (!unchanged(place->store, place->version) || place->index >= place->store->count)
+        return NULL;
+    return place_of(&NodeType, place->store, place->index++);
+}
+
+PyObject *rows_of(EntryStore *store, Id start, Id end, Py_ssize_t count)
+{
+    Rows *rows = PyObject_New(Rows, &RowsType);
+    if (rows != NULL) {
+        Py_INCREF(store);
+        rows->store = store;
+        rows->version = store->version;
+        rows->left = count;
+        walk_begin(&rows->walk, store, start, end, 0);
+    }
+    return (PyObject *)rows;
+}
+
+static void rows_free(Rows *rows)
+{
+    walk_end(&rows->walk);
+    Py_DECREF(rows->store);
+    PyObject_Free(rows);
+}
+
+static PyObject *rows_next(Rows *rows)
+{
+    Entry entry;
+    Buf out = {0};
+    if (!unchanged(rows->store, rows->version) || rows->left == 0 || walk_next(&rows->walk, &entry) <= 0)
+        return NULL;
+    rows->left -= rows->left > 0;
+    PyObject *bytes = node_emit(rows->walk.node, &entry, &out) < 0 ? NULL : buf_bytes(&out);
+    PyObject *id = bytes == NULL ? NULL : id_to_int(entry.id);
+    buf_free(&out);
+    if (id == NULL) {
+        Py_XDECREF(bytes);
+        return NULL;
+    }
+    return Py_BuildValue("NN", id, bytes);
+}
+
+/* ---------------------------------------------------------------- one node */
+
+static Node *node_at(Place *place)
+{
+    return unchanged(place->store, place->version) ? STORE_NODE(place->store, place->index) : NULL;
+}
+
+enum { FIRST, LAST, LIVE, STORED, SIZE, FOOTPRINT };
+
+static PyObject *figure(Place *place, void *which)
+{
+    Node *node = node_at(place);
+    if (node == NULL)
+        return NULL;
+    switch ((int)(intptr_t)which) {
+    case FIRST:
+        return id_to_int(node->first);
+    case LAST:
+        return id_to_int(node->last);
+    case LIVE:
+        return PyLong_FromLongLong(node->live);
+    case STORED:
+        return PyLong_FromLongLong(node->stored);
+    case SIZE:
+        return PyLong_FromLongLong(node_size(node));
+    default: /* 16: what malloc keeps beside each of two blocks and the pointer to it */
+        return PyLong_FromSsize_t((Py_ssize_t)sizeof *node + node->room + 3 * 8);
+    }
+}
+
+static PyObject *live_ids(Place *place, PyObject *Py_UNUSED(ignored))
+{
+    PyObject *found = PyList_New(0);
+    Node *node = found == NULL ? NULL : node_at(place);
+    int status = node == NULL ? -1 : 0;
+    Entry entry;
+    Id before = status ? 0 : node->before_low;
+    for (char *at = status ? NULL : node->data + node->low; status == 0 && at < node->data + node->size; at = entry.end) {
+        entry_read(at, before, &entry);
+        before = entry.id;
+        if (entry.dead)
+            continue;
+        PyObject *id = id_to_int(entry.id);
+        status = id == NULL ? -1 : PyList_Append(found, id);
+        Py_XDECREF(id);
+    }
+    if (status < 0)
+        Py_CLEAR(found);
+    return found;
+}
+
+static PyObject *list_of(const View *words, Py_ssize_t count)
+{
+    PyObject *list = PyList_New(count);
+    for (Py_ssize_t at = 0; list != NULL && at < count; at++) {
+        PyObject *word = PyBytes_FromStringAndSize(words[at].data, words[at].size);
+        if (word == NULL)
+            Py_CLEAR(list);
+        else
+            PyList_SET_ITEM(list, at, word);
+    }
+    return list;
+}
+
+/* Every stored entry as (id, whether it is a tombstone, words). Its bytes are copied first: making a list may run what
+ * changes the store, which is then noticed before the next entry is read. */
+static PyObject *entries(Place *place, PyObject *Py_UNUSED(ignored))
+{
+    PyObject *found = PyList_New(0);
+    Node *node = found == NULL ? NULL : node_at(place);
+    Node *twin = node == NULL ? NULL : node_copy(node);
+    int status = twin == NULL ? -1 : 0;
+    View *words = NULL;
+    Py_ssize_t room = 0;
+    Entry entry;
+    Id before = status ? 0 : twin->first;
+    for (char *at = status ? NULL : twin->data + twin->begin; status == 0 && at < twin->data + twin->size; at = entry.end) {
+        entry_read(at, before, &entry);
+        before = entry.id;
+        Py_ssize_t count = node_words(twin, &entry, &words, &room);
+        PyObject *fields = count < 0 ? NULL : list_of(words, count);
+        PyObject *id = fields == NULL ? NULL : id_to_int(entry.id);
+        PyObject *row = id == NULL ? NULL : PyTuple_New(3);
+        if (row == NULL) {
+            Py_XDECREF(fields);
+            Py_XDECREF(id);
+            status = -1;
+            break;
+        }
+        PyTuple_SET_ITEM(row, 0, id);
+        PyTuple_SET_ITEM(row, 1, PyBool_FromLong(entry.dead));
+        PyTuple_SET_ITEM(row, 2, fields);
+        status = PyList_Append(found, row);
+        Py_DECREF(row);
+    }
+    PyMem_Free(words);
+    if (twin != NULL)
+        node_free(twin);
+    if (status < 0)
+        Py_CLEAR(found);
+    return found;
+}
+
+static PyObject *pack(Place *place, PyObject *Py_UNUSED(ignored))
+{
+    Node *node = node_at(place);
+    return node == NULL ? NULL : node_pack(node);
+}
+
+static PyGetSetDef figures[] = {
+    {"first", (getter)figure, NULL, NULL, (void *)FIRST},
+    {"last", (getter)figure, NULL, NULL, (void *)LAST},
+    {"live", (getter)figure, NULL, NULL, (void *)LIVE},
+    {"stored", (getter)figure, NULL, NULL, (void *)STORED},
+    {"size", (getter)figure, NULL, NULL, (void *)SIZE},
+    {"footprint", (getter)figure, NULL, NULL, (void *)FOOTPRINT},
+    {NULL},
+};
+
+static PyMethodDef node_methods[] = {
+    {"live_ids", (PyCFunction)live_ids, METH_NOARGS, NULL},
+    {"entries", (PyCFunction)entries, METH_NOARGS, NULL},
+    {"pack", (PyCFunction)pack, METH_NOARGS, NULL},
+    {NULL},
+};
+
+PyTypeObject NodeType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "millstream._native.Node",
+    .tp_doc = "One node of a store, until the store changes; see Block in millstream.engine.streams.nodes.",
+    .tp_basicsize = sizeof(Place),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_dealloc = (destructor)place_free,
+    .tp_getset = figures,
+    .tp_methods = node_methods,
+};
+
+PyTypeObject NodesType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "millstream._native.Nodes",
+    .tp_doc = "The nodes of a store, one after another.",
+    .tp_basicsize = sizeof(Place),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_dealloc = (destructor)place_free,
+    .tp_iter = PyObject_SelfIter,
+    .tp_iternext = (iternextfunc)nodes_next,
+};
+
+PyTypeObject RowsType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "millstream._native.Rows",
+    .tp_doc = "Entries of a store one by one: id and wire form.",
+    .tp_basicsize = sizeof(Rows),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_dealloc = (destructor)rows_free,
+    .tp_iter = PyObject_SelfIter,
+    .tp_iternext = (iternextfunc)rows_next,
+};

@@ -1,0 +1,58 @@
+"""Which core runs: the native module where one was built, else the engine's own classes.
+
+A class of the engine that has a double in C ends its module with the choice::
+
+    if TYPE_CHECKING:
+        EntryStore = PyEntryStore
+    else:
+        EntryStore = core.choose(PyEntryStore)
+
+The Python class is the specification, the fallback, and what type checkers and readers see. ``MILLSTREAM_CORE=python``
+in the environment chooses it, ``MILLSTREAM_CORE=native`` refuses to run without the native module.
+"""
+
+import os
+from importlib import import_module
+from types import ModuleType
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+VARIABLE: Final = "MILLSTREAM_CORE"
+NATIVE: Final = "native"
+PYTHON: Final = "python"
+REMEDY: Final = (
+    "install a C compiler and Python's headers (Debian: gcc python3-dev), then "
+    "pip install --force-reinstall --no-deps --no-binary millstream millstream; in a checkout: make core"
+)
+
+
+def _find(wanted: str) -> ModuleType | None:
+    """The native module; None where there is none, or the other is wanted.
+
+    Raises:
+        ImportError: it is asked for and not there, or what is asked for is neither.
+    """
+    if wanted not in {"", NATIVE, PYTHON}:
+        raise ImportError(f"{VARIABLE} is {wanted!r}; it may be {NATIVE} or {PYTHON}")
+    if wanted == PYTHON:
+        return None
+    try:
+        return import_module("millstream._native")
+    except ModuleNotFoundError:
+        if wanted == NATIVE:
+            raise
+        return None
+
+
+_wanted = os.environ.get(VARIABLE, "")
+native = _find(_wanted)
+NAME: Final = PYTHON if native is None else NATIVE
+IS_CHOSEN: Final = bool(_wanted)
+"""Whether the environment says which one runs."""
+
+
+def choose(python: type[T]) -> type[T]:
+    """The native double of ``PyName``, called ``Name``; the class itself where there is none."""
+    found: type[T] = getattr(native, python.__name__.removeprefix("Py"), python)
+    return found

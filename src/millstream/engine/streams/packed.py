@@ -1,0 +1,81 @@
+"""Numbers packed in few bytes: the ids of a sealed block, and where its entries begin.
+
+PURE. A list of ints costs 8 bytes for each and 32 to 40 for the int. A block takes no more entries once it is sealed,
+so its ids become two arrays, of milliseconds since the first and of sequences, each with items as small as will do.
+"""
+
+import struct
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from typing import overload
+
+from millstream.engine.ids import MAX64
+
+
+def smallest(numbers: Sequence[int]) -> "array[int]":
+    """An array of the smallest items that hold these numbers, none of them negative."""
+    highest = max(numbers, default=0)
+    return array("B" if highest < 1 << 8 else "H" if highest < 1 << 16 else "I" if highest < 1 << 32 else "Q", numbers)
+
+
+class PackedIds:
+    """Ids that do not descend, read like a list of them.
+
+    Invariants: the arrays are equally long and not empty; equal milliseconds have sequences that do not descend.
+    """
+
+    __slots__ = ("_base", "_ms", "_seq")
+
+    def __init__(self, ms: Sequence[int], seq: Sequence[int]) -> None:
+        self._base = ms[0]
+        self._ms = smallest([each - self._base for each in ms])
+        self._seq = smallest(seq)
+
+    @classmethod
+    def of(cls, ids: list[int]) -> "PackedIds":
+        """Those of a list."""
+        return cls([each >> 64 for each in ids], [each & MAX64 for each in ids])
+
+    @classmethod
+    def unpack(cls, data: bytes) -> "PackedIds":
+        """Those of a run of 16-byte pieces, as :func:`millstream.engine.ids.pack_all` makes it."""
+        halves = struct.unpack(f">{len(data) // 8}Q", data)
+        return cls(halves[::2], halves[1::2])
+
+    def __len__(self) -> int:
+        return len(self._ms)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self[:])
+
+    @overload
+    def __getitem__(self, place: int) -> int: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[int]: ...
+
+    def __getitem__(self, place: int | slice) -> int | list[int]:
+        base = self._base
+        if isinstance(place, slice):
+            return [base + ms << 64 | seq for ms, seq in zip(self._ms[place], self._seq[place], strict=True)]
+        return base + self._ms[place] << 64 | self._seq[place]
+
+    def copy(self) -> list[int]:
+        """All of them, as a list of the caller's own."""
+        return self[:]
+
+    def left(self, entry_id: int) -> int:
+        """How many are below an id; what :func:`bisect.bisect_left` says, in one step through each array."""
+        low, high = self._same_ms(entry_id)
+        return bisect_left(self._seq, entry_id & MAX64, low, high)
+
+    def right(self, entry_id: int) -> int:
+        """How many are at or below an id."""
+        low, high = self._same_ms(entry_id)
+        return bisect_right(self._seq, entry_id & MAX64, low, high)
+
+    def _same_ms(self, entry_id: int) -> tuple[int, int]:
+        ms = (entry_id >> 64) - self._base
+        low = bisect_left(self._ms, ms)
+        return low, bisect_right(self._ms, ms, low)

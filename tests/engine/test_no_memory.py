@@ -1,0 +1,76 @@
+"""Where memory cannot be had, the native core says so, and what it was to change is as before."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from engine.twins import native, seen
+
+_testcapi = pytest.importorskip("_testcapi", reason="this Python has no way to make allocations fail")
+
+LARGE = [b"f%d" % at for at in range(100)]  # more words than are looked at without asking for memory
+
+
+def filled() -> Any:
+    """A store of 15 entries in nodes of three, with tombstones within and at both ends of them."""
+    store = native.EntryStore()
+    for entry in range(1, 16):
+        store.append(entry << 64, [b"f", b"x" * entry * 40], fresh=store.needs_block(2, 0, 3))
+    for entry in (1, 5, 9, 13, 15):
+        store.remove(entry << 64, keep=True)
+    return store
+
+
+def everything(store: Any) -> list[Any]:
+    """What the store shows, and that it can go on."""
+    return [[seen(node) for node in store.nodes()], store.length, store.ids(), store.reply(0, 2**128, -1)]
+
+
+PACKED = [node.pack() for node in filled().nodes()]
+STEPS: dict[str, Callable[[Any], object]] = {
+    "append": lambda store: store.append(20 << 64, [b"f", b"y" * 9000], fresh=False),
+    "append in a new node": lambda store: store.append(20 << 64, [b"g", b"y" * 9000], fresh=True),
+    "append many words": lambda store: store.append(20 << 64, LARGE, fresh=False),
+    "restore": lambda store: native.EntryStore().extend(PACKED),
+    "copy": lambda store: store.copy(),
+    "remove": lambda store: store.remove(2 << 64),
+    "remove below": lambda store: store.remove_below(8 << 64, keep=False),
+    "drop": lambda store: store.drop_emptied(2**128),
+    "emptied": lambda store: store.emptied(2**128),
+    "reach back": lambda store: store.reach_back(14 << 64 | 300),
+    "ids": lambda store: store.ids(),
+    "reply": lambda store: store.reply(0, 2**128, -1),
+    "reply backwards": lambda store: store.reply(0, 2**128, -1, backwards=True),
+    "rows": lambda store: list(store.rows(0, 2**128, -1)),
+    "wire": lambda store: store.wire(2 << 64),
+    "views": lambda store: [seen(node) for node in store.nodes()],
+    "make": lambda store: native.EntryStore(),
+}
+
+NEED_NOTHING = {"remove", "drop"}
+
+
+@pytest.mark.parametrize("what", STEPS)
+def test_an_allocation_that_fails_changes_nothing(what: str) -> None:
+    """Whichever of them it is: MemoryError, and the store as before; with the next try the step is done."""
+    allocation, succeeded = 0, 0
+    while succeeded < 5:  # an allocation may fail unnoticed where memory would only have been given back
+        store, wanted = filled(), filled()
+        before = everything(store)
+        STEPS[what](wanted)
+        _testcapi.set_nomemory(allocation, allocation + 1)
+        try:
+            STEPS[what](store)
+        except MemoryError:
+            succeeded = 0
+        else:
+            succeeded += 1
+        finally:
+            _testcapi.remove_mem_hooks()
+        if not succeeded:
+            assert everything(store) == before, allocation
+            STEPS[what](store)
+        assert everything(store) == everything(wanted), allocation
+        allocation += 1
+    assert allocation > 5 or what in NEED_NOTHING
