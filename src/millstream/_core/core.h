@@ -185,4 +185,12 @@ Py_ssize_t store_reply(EntryStore *store, Id start, Id end, Py_ssize_t count, in
 Id store_last_live(EntryStore *store);              /* 0 without one */
 Py_ssize_t store_length(EntryStore *store);         /* live entries */
 
+/* ---------------------------------------------------------------- frames.c, replay.c: the log */
+
+PyObject *encode_records(PyObject *self, PyObject *args);
+PyObject *decode_run(PyObject *self, PyObject *args);
+PyObject *apply_plain(PyObject *self, PyObject *args);
+int frames_prepare(void);                           /* once, before the functions are used; -1 with an exception */
+int replay_prepare(void);
+
 #endif
