@@ -10,9 +10,11 @@ native = pytest.importorskip("millstream._native", reason="the native core is no
 
 
 def some(random: Random) -> tuple[FileHeader, list[bytes], int, int]:
-    """A file's header, payloads of all lengths up to a few words of the processor, and where they stand."""
+    """A file's header, payloads on both sides of what is read in another way, and where they stand."""
     header = FileHeader(random.randbytes(4), random.getrandbits(32), 1, MAGIC)
-    payloads = [random.randbytes(random.choice([0, 1, 7, 8, 9, random.randrange(70), 4097])) for _ in range(5)]
+    payloads = [
+        random.randbytes(random.choice([0, 1, 7, 8, 9, random.randrange(70), 1023, 1024, 4097])) for _ in range(5)
+    ]
     index = random.choice([0, 1, random.getrandbits(20), 2**32 - 5])
     return header, payloads, index, random.randint(max(0, index - 9), index)
 
