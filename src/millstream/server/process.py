@@ -17,12 +17,13 @@ import os
 import resource
 import signal
 import sys
-from typing import TYPE_CHECKING, TextIO
+from typing import IO, TYPE_CHECKING
 
 from millstream import core
 from millstream._version import __version__
 from millstream.ending import Ending
 from millstream.errors import MillstreamError, UsageError
+from millstream.printable import printable
 from millstream.server.accepting import handshakes_at
 from millstream.server.app import Server
 from millstream.server.loops import loop_factory
@@ -80,7 +81,7 @@ async def _serve(settings: Settings) -> int:
 def _say(text: str) -> None:
     """Tell the person who started it; nobody, if standard error was closed."""
     if sys.stderr is not None:
-        print(text, file=sys.stderr)  # noqa: T201 - see above
+        print(printable(text), file=sys.stderr)  # noqa: T201 - see above
 
 
 def _on_signal(server: Server, ending: Ending, number: signal.Signals) -> None:
@@ -149,9 +150,13 @@ def core_note() -> str:
 
 
 class RecoveryProgress:
-    """A progress bar while a long log is read, on a terminal only; ``out`` is where, None for nowhere."""
+    """A progress bar while a long log is read, on a terminal only.
 
-    def __init__(self, out: TextIO | None) -> None:
+    Args:
+        out: where it is drawn if that is a terminal; None for nowhere.
+    """
+
+    def __init__(self, out: IO[str] | None) -> None:
         self._out = out
         self._bar: Progress | None = None
         self._tasks: dict[str, TaskID] = {}
@@ -167,11 +172,18 @@ class RecoveryProgress:
         if total < _PROGRESS_FROM or self._out is None or not self._out.isatty():
             return
         if self._bar is None:
-            self._bar = _bar(self._out)
-            self._bar.start()
+            self._bar = self._start()
         if doing not in self._tasks:
             self._tasks[doing] = self._bar.add_task(_DOING.get(doing, doing), total=total)
         self._bar.update(self._tasks[doing], completed=done)
+
+    def _start(self) -> "Progress":
+        from rich import console, progress  # noqa: PLC0415 - a quarter of a server's start, and few logs are long
+
+        columns = (progress.TextColumn("{task.description}"), progress.BarColumn(), progress.DownloadColumn())
+        bar = progress.Progress(*columns, progress.TimeRemainingColumn(), console=console.Console(file=self._out))
+        bar.start()
+        return bar
 
     def __enter__(self) -> "RecoveryProgress":
         return self
@@ -179,13 +191,3 @@ class RecoveryProgress:
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
-
-
-def _bar(out: TextIO) -> "Progress":
-    """The bar; loading what draws it takes as long as a server's start, so only a log that is long does."""
-    from rich import progress  # noqa: PLC0415 - see above
-    from rich.console import Console  # noqa: PLC0415 - the same
-
-    columns = (progress.TextColumn("{task.description}"), progress.BarColumn(), progress.DownloadColumn())
-    console = Console(file=out, highlight=False)
-    return progress.Progress(*columns, progress.TimeRemainingColumn(), console=console)

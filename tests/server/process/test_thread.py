@@ -152,21 +152,19 @@ def test_server_runs_without_uvloop(monkeypatch: pytest.MonkeyPatch) -> None:
     assert loops.loop_factory() is asyncio.new_event_loop
 
 
-class _Screen(StringIO):
-    """A file that says whether it is a terminal."""
-
-    def __init__(self, terminal: bool) -> None:
-        super().__init__()
-        self._terminal = terminal
+class Terminal(StringIO):
+    """What is written to it is seen by a person."""
 
     def isatty(self) -> bool:
-        return self._terminal
+        return True
 
 
-@pytest.mark.parametrize("terminal", [True, False])
-def test_progress_is_for_terminals_and_long_logs(terminal: bool) -> None:
+@pytest.mark.parametrize(("out", "terminal"), [(Terminal(), True), (StringIO(), False)], ids=["terminal", "file"])
+def test_progress_is_for_terminals_and_long_logs(
+    out: StringIO, terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A bar is drawn where a person can see it and would wait; nothing at all elsewhere."""
-    out = _Screen(terminal)
+    monkeypatch.setenv("TERM", "xterm")
     with RecoveryProgress(out) as progress:
         progress.tell("check", 10, 1000)
         assert out.getvalue() == ""
