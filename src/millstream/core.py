@@ -1,22 +1,23 @@
 """Which core runs: the native module where one was built, else the engine's own classes.
 
-A class of the engine that has a double in C ends its module with the choice::
+A class or function that has a double in C ends its module with the choice::
 
     if TYPE_CHECKING:
         EntryStore = PyEntryStore
     else:
         EntryStore = core.choose(PyEntryStore)
 
-The Python class is the specification, the fallback, and what type checkers and readers see. ``MILLSTREAM_CORE=python``
+The one in Python is the specification, the fallback, and what type checkers and readers see. ``MILLSTREAM_CORE=python``
 in the environment chooses it, ``MILLSTREAM_CORE=native`` refuses to run without the native module.
 """
 
 import os
+from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Callable[..., Any])
 
 VARIABLE: Final = "MILLSTREAM_CORE"
 NATIVE: Final = "native"
@@ -52,7 +53,8 @@ IS_CHOSEN: Final = bool(_wanted)
 """Whether the environment says which one runs."""
 
 
-def choose(python: type[T]) -> type[T]:
-    """The native double of ``PyName``, called ``Name``; the class itself where there is none."""
-    found: type[T] = getattr(native, python.__name__.removeprefix("Py"), python)
+def choose(python: T) -> T:
+    """The native double of ``PyName`` or ``py_name``, called ``Name`` or ``name``; itself where there is none."""
+    name = python.__name__.removeprefix("Py").removeprefix("py_")
+    found: T = getattr(native, name, python)
     return found

@@ -3,17 +3,51 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+# What a server's start does not need: drawing, Lua, compressors, another's client, what makes a snapshot
+LATE = {"rich", "lupa", "tempfile", "bz2", "lzma", "redis", "pydantic", "pyarrow", "importlib.resources", "shutil"}
+LATE_OF_OURS = {
+    "millstream.node.log.compaction",
+    "millstream.node.log.snapshot",
+    "millstream.client",
+    "millstream.worker",
+}
 HEAVY = {"pyspark", "pyarrow", "pandas", "numpy", "redis", "pydantic", "fast_depends", "rich", "uvloop"}
+
+
+SERVING = """
+import asyncio, sys
+from millstream.server.process import banner, RecoveryProgress
+from millstream.cli.server.serve import serve
+from millstream.server.app import Server
+from millstream.server.settings import Settings
+
+async def start():
+    server = Server(Settings(port=0, directory={directory}))
+    with RecoveryProgress(sys.stderr) as progress:
+        await server.start()
+        banner(server)
+        progress.tell("load", 1 << 30, 1 << 30)
+    await server.stop()
+
+asyncio.run(start())
+"""
+
+
+def modules_of(code: str) -> set[str]:
+    """Every module a fresh interpreter has after running ``code``."""
+    script = f"import sys, json\n{code}\njson.dump(sorted(sys.modules), sys.stdout)"
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    found: list[str] = json.loads(ended.stdout.splitlines()[-1])
+    return set(found)
 
 
 def loaded_by(code: str) -> set[str]:
     """Outermost names of every module a fresh interpreter has after running ``code``."""
-    script = f"import sys, json\n{code}\njson.dump(sorted(sys.modules), sys.stderr)"
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    return {name.partition(".")[0] for name in json.loads(ended.stderr)}
+    return {name.partition(".")[0] for name in modules_of(code)}
 
 
 @pytest.mark.parametrize(
@@ -38,3 +72,12 @@ def test_start_loads_nothing_heavy(code: str) -> None:
 def test_the_measurement_sees_what_is_loaded() -> None:
     """The test above would pass for ever if it could not see an import."""
     assert "redis" in loaded_by("import millstream.client.connect")
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["memory", "directory"])
+def test_a_server_starts_without_what_it_needs_later(kept: bool, tmp_path: Path) -> None:
+    """Ready in a fifth of a second: what draws, runs scripts or makes snapshots is loaded when it is wanted."""
+    directory = f"__import__('pathlib').Path({str(tmp_path / 'data')!r})" if kept else "None"
+    loaded = modules_of(SERVING.format(directory=directory))
+    assert "millstream.node.node" in loaded
+    assert sorted(loaded & (LATE | LATE_OF_OURS)) == []

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from millstream.errors import LogCorruptError
-from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE, FileHeader, encode_records
+from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE, FileHeader, py_encode_records
 from millstream.persistence.log import Log
 from millstream.persistence.manifest import NAME as MANIFEST
 from millstream.persistence.recovery import RecoveryReport
@@ -146,7 +146,7 @@ def test_records_that_were_cut_never_come_back() -> None:
     """A cut that is not durable could, after a power cut, show old frames behind new ones of the same length."""
     files = written([b"a" * 500], close=False, seed=4)
     name = segment_in(files)
-    frames = encode_records(FileHeader.new(1, entropy(4)), [b"b" * 500, b"c" * 500, b"d" * 500], 1, 1)
+    frames = py_encode_records(FileHeader.new(1, entropy(4)), [b"b" * 500, b"c" * 500, b"d" * 500], 1, 1)
     frames[3] = bytes(500)
     files[name] += b"".join(frames)
     found = set()
@@ -366,7 +366,7 @@ def test_a_hostile_tail_is_searched_in_bounded_time() -> None:
     name = segment_in(files)
     assert files[name][:HEADER_SIZE] == header.encode()
     length = 1_000_000
-    forged = b"".join(encode_records(header, [bytes(length)], 7, 0)[:3])
+    forged = b"".join(py_encode_records(header, [bytes(length)], 7, 0)[:3])
     tail = b"\0" * 100 + forged * 40_000 + b"\1" * length
     disk = disk_with(files | {name: files[name] + tail})
     with pytest.raises(LogCorruptError, match="bounded time"):

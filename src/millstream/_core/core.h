@@ -190,4 +190,12 @@ Py_ssize_t store_length(EntryStore *store);         /* live entries */
 extern PyTypeObject RunnerType;
 int runner_prepare(void);                           /* once, before the type is used; -1 with an exception */
 
+/* ---------------------------------------------------------------- frames.c, replay.c: the log */
+
+PyObject *encode_records(PyObject *self, PyObject *args);
+PyObject *decode_run(PyObject *self, PyObject *args);
+PyObject *apply_plain(PyObject *self, PyObject *args);
+int frames_prepare(void);                           /* once, before the functions are used; -1 with an exception */
+int replay_prepare(void);
+
 #endif

@@ -1,19 +1,29 @@
-/* The extension module millstream._native: which types it has.
+/* The extension module millstream._native: which types and functions it has.
  *
- * Invariant: a type is here only when it does all that the class does which it stands in for.
+ * Invariant: one is here only when it does all that the class or function does which it stands in for.
  */
 #include "node.h"
 #include "pending.h"
 
 static PyTypeObject *const types[] = {&EntryStoreType, &GroupType, &ConsumerType, &RunnerType, NULL};
 
-static PyTypeObject *const inner[] = {&NodeType, &NodesType, &RowsType, &IndexViewType, &OrderViewType, &RecordWalkType, NULL}; /* made by the others only */
+/* made by the others only */
+static PyTypeObject *const inner[] = {&NodeType, &NodesType, &RowsType, &IndexViewType, &OrderViewType, &RecordWalkType,
+                                      NULL};
+
+static PyMethodDef functions[] = {
+    {"encode_records", encode_records, METH_VARARGS, NULL},
+    {"decode_run", decode_run, METH_VARARGS, NULL},
+    {"apply_plain", apply_plain, METH_VARARGS, NULL},
+    {NULL},
+};
 
 static struct PyModuleDef module = {
     PyModuleDef_HEAD_INIT,
     .m_name = "millstream._native",
     .m_doc = "The engine's hot parts in C; millstream.core chooses between them and the classes they stand in for.",
     .m_size = -1,
+    .m_methods = functions,
 };
 
 PyMODINIT_FUNC PyInit__native(void)
@@ -21,6 +31,8 @@ PyMODINIT_FUNC PyInit__native(void)
     for (PyTypeObject *const *type = inner; *type != NULL; type++)
         if (PyType_Ready(*type) < 0)
             return NULL;
+    if (frames_prepare() < 0 || replay_prepare() < 0)
+        return NULL;
     PyObject *found = PyModule_Create(&module);
     if (found == NULL)
         return NULL;

@@ -41,7 +41,7 @@ from millstream.node.durability.outage import shows_times
 from millstream.node.facts import NodeFacts
 from millstream.node.host import NodeHost
 from millstream.node.journal import Journal
-from millstream.node.log import codec
+from millstream.node.log import replay
 from millstream.node.outcome import Outcome
 from millstream.node.scripting.scripts import Scripts
 from millstream.node.stats import NodeStats
@@ -331,14 +331,12 @@ class Node:
         Raises:
             StorageError: one cannot be applied, though it is as it was written.
         """
-        apply = self.keyspace.apply
         records = 0
         collects = gc.isenabled()
         gc.disable()  # all that is made here stays, and the collector would walk it again and again
         try:
             for payload in payloads:
-                for step in codec.unpack(payload)[1]:
-                    apply(tuple(step))
+                replay.apply(self.keyspace, payload)
                 records += 1
         except MillstreamError:
             raise

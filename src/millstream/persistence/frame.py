@@ -46,9 +46,10 @@ durable. CRC-32 (zlib's) finds every change of up to 32 neighbouring bits, and m
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
+from millstream import core
 from millstream.errors import StorageError
 
 MAGIC = b"\x89MSLOG\r\n"
@@ -181,7 +182,7 @@ class Head(NamedTuple):
         return self.number + 1 - self.unsynced if self.unsynced else self.number
 
 
-def encode_records(header: FileHeader, payloads: Sequence[bytes], index: int, durable: int) -> list[bytes]:
+def py_encode_records(header: FileHeader, payloads: Sequence[bytes], index: int, durable: int) -> list[bytes]:
     """Frames for consecutive records, as pieces to be joined.
 
     Args:
@@ -224,7 +225,7 @@ def decode_head(header: FileHeader, data: Data, at: int) -> Head | None:
     return Head(length, index, unsynced, payload_crc, head_crc)
 
 
-def decode_run(header: FileHeader, data: bytes, number: int) -> tuple[list[bytes], int, bool]:
+def py_decode_run(header: FileHeader, data: bytes, number: int) -> tuple[list[bytes], int, bool]:
     """The whole frames that ``data`` starts with; the quick way through what is in order.
 
     Args:
@@ -259,3 +260,11 @@ def payload_matches(head: Head, parts: Iterable[Data]) -> bool:
     for part in parts:
         crc = crc32(part, crc)
     return crc == head.payload_crc
+
+
+if TYPE_CHECKING:
+    encode_records = py_encode_records
+    decode_run = py_decode_run
+else:
+    encode_records = core.choose(py_encode_records)
+    decode_run = core.choose(py_decode_run)

@@ -63,12 +63,12 @@ async def _serve(settings: Settings) -> int:
             gc.freeze()  # what was loaded stays: the collector need not walk it
             reserve_descriptors(server)
         except MillstreamError as error:
-            print(printable(f"millstream: {error}"), file=sys.stderr)  # noqa: T201 - for whoever started it
+            _say(f"millstream: {error}")
             return 1
     ending = Ending()
     for number in _SIGNALS:
         server.loop.add_signal_handler(number, _on_signal, server, ending, number)
-    print(printable(banner(server)), file=sys.stderr)  # noqa: T201 - for the person who started it
+    _say(banner(server))
     print("ready", *server.urls, flush=True)  # noqa: T201 - the line that programs wait for
     await server.stopping.wait()
     await server.stop()
@@ -76,6 +76,12 @@ async def _serve(settings: Settings) -> int:
         return 1
     log.info("stopped%s", "" if settings.directory is None else "; everything is on disk")
     return 0
+
+
+def _say(text: str) -> None:
+    """Tell the person who started it; nobody, if standard error was closed."""
+    if sys.stderr is not None:
+        print(printable(text), file=sys.stderr)  # noqa: T201 - see above
 
 
 def _on_signal(server: Server, ending: Ending, number: signal.Signals) -> None:
@@ -147,10 +153,10 @@ class RecoveryProgress:
     """A progress bar while a long log is read, on a terminal only.
 
     Args:
-        out: where it is drawn if that is a terminal.
+        out: where it is drawn if that is a terminal; None for nowhere.
     """
 
-    def __init__(self, out: IO[str]) -> None:
+    def __init__(self, out: IO[str] | None) -> None:
         self._out = out
         self._bar: Progress | None = None
         self._tasks: dict[str, TaskID] = {}
@@ -163,7 +169,7 @@ class RecoveryProgress:
             done: bytes so far.
             total: bytes in all.
         """
-        if total < _PROGRESS_FROM or not self._out.isatty():
+        if total < _PROGRESS_FROM or self._out is None or not self._out.isatty():
             return
         if self._bar is None:
             self._bar = self._start()

@@ -6,7 +6,6 @@ with the power. Whoever reads it meanwhile sees the old one or the new one, whol
 
 import contextlib
 import os
-import tempfile
 from pathlib import Path
 
 from millstream.commands.users.accounts import Accounts, AclFileError
@@ -33,6 +32,8 @@ def save(accounts: Accounts, path: Path) -> None:
     Raises:
         OSError: it cannot be written; the file is as it was.
     """
+    import tempfile  # noqa: PLC0415 - it brings the compressors along, and hardly any server saves its users
+
     number, made = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(number, "w", encoding="utf-8", errors="surrogateescape", newline="\n") as file:

@@ -24,7 +24,7 @@ from pathlib import Path
 from millstream.engine import transitions
 from millstream.engine.keyspace import Keyspace
 from millstream.errors import DiskError, MillstreamError
-from millstream.node.log import codec
+from millstream.node.log import replay
 from millstream.node.log.snapshot import payloads
 from millstream.persistence.disk import Disk, RealDisk
 from millstream.persistence.rewrite import Rewrite, contents, make
@@ -45,11 +45,8 @@ def compact(disk: Disk, directory: Path, rewrite: Rewrite) -> None:
     """
     assert transitions.MODULES, "importing them is what matters"
     space, wall = Keyspace(), 0
-    apply = space.apply
     for payload in contents(disk, directory, rewrite):
-        wall, steps = codec.unpack(payload)
-        for step in steps:
-            apply(tuple(step))
+        wall = replay.apply(space, payload)
     make(disk, directory, rewrite, payloads(space, wall))
 
 

@@ -4,15 +4,14 @@ from collections.abc import Iterable
 
 from millstream.engine.keyspace import Database, Keyspace
 from millstream.engine.serialization import dump
-from millstream.node.log import codec
+from millstream.node.log import replay
 
 
 def from_log(payloads: Iterable[bytes]) -> Keyspace:
     """What these records give."""
     space = Keyspace()
     for payload in payloads:
-        for step in codec.unpack(payload)[1]:
-            space.apply(tuple(step))
+        replay.apply(space, payload)
     return space
 
 

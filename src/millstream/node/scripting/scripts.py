@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib import resources
 from typing import TYPE_CHECKING, Any, Protocol
 
 import hiredis
@@ -458,6 +457,8 @@ def _error_text(script: Script, text: bytes, source: bytes | None = None, line: 
 
 def _load(lua: Any, name: str) -> Any:
     """A file of ours as a Lua function."""
+    from importlib import resources  # noqa: PLC0415 - a server without scripts does not read their Lua
+
     text = resources.files("millstream.node.scripting").joinpath("lua", f"{name}.lua").read_bytes()
     chunk, code = b"=" + name.encode(), lua.globals()[b"string"][b"dump"]
     # With every frame kept, the level of an error is the number of calls in the source

@@ -1,0 +1,207 @@
+/* Applies a record that does nothing but add entries, straight from its MessagePack; stands in for py_apply_plain of
+ * millstream.node.log.replay.
+ *
+ * Invariants:
+ *  - A record is read twice: the first time nothing is changed, and all of it must be of the one form that adding takes
+ *    (millstream/node/log/codec.py), for streams that are there. Only then is it applied; anything else is left to the
+ *    ordinary way, unchanged. What fails while it is applied (there is no memory, the id is not above the last) ends the
+ *    start, which throws the keyspace away; so steps applied before it are not taken back.
+ *  - Nothing is read beyond the record's end, whatever its lengths say.
+ */
+#include "core.h"
+
+#define WORDS_MAX 256 /* of an entry; one of more takes the ordinary way */
+
+typedef struct {
+    const unsigned char *at, *end;
+} Reader;
+
+typedef struct {
+    uint64_t db;
+    View key;
+    Id id;
+    int fresh;
+    Py_ssize_t count;
+    View words[WORDS_MAX];
+} Add;
+
+static PyObject *s_keys, *s_entries, *s_last_id, *s_entries_added;
+
+int replay_prepare(void)
+{
+    s_keys = PyUnicode_InternFromString("keys");
+    s_entries = PyUnicode_InternFromString("entries");
+    s_last_id = PyUnicode_InternFromString("last_id");
+    s_entries_added = PyUnicode_InternFromString("entries_added");
+    return s_keys == NULL || s_entries == NULL || s_last_id == NULL || s_entries_added == NULL ? -1 : 0;
+}
+
+/* ---------------------------------------------------------------- MessagePack: each returns whether it was there */
+
+static int get_big_endian(Reader *reader, int bytes, uint64_t *number)
+{
+    if (reader->end - reader->at < bytes)
+        return 0;
+    for (*number = 0; bytes > 0; bytes--)
+        *number = *number << 8 | *reader->at++;
+    return 1;
+}
+
+static int get_byte(Reader *reader, unsigned char *byte)
+{
+    if (reader->at == reader->end)
+        return 0;
+    *byte = *reader->at++;
+    return 1;
+}
+
+static int get_number(Reader *reader, uint64_t *number)
+{
+    unsigned char kind;
+    if (!get_byte(reader, &kind))
+        return 0;
+    *number = kind;
+    if (kind < 0x80)
+        return 1;
+    return kind >= 0xcc && kind <= 0xcf && get_big_endian(reader, 1 << (kind - 0xcc), number);
+}
+
+static int get_array(Reader *reader, uint64_t *count)
+{
+    unsigned char kind;
+    if (!get_byte(reader, &kind))
+        return 0;
+    *count = kind & 0x0f;
+    if ((kind & 0xf0) == 0x90)
+        return 1;
+    return (kind == 0xdc || kind == 0xdd) && get_big_endian(reader, 2 << (kind - 0xdc), count);
+}
+
+static int get_binary(Reader *reader, View *found)
+{
+    unsigned char kind;
+    uint64_t size;
+    if (!get_byte(reader, &kind) || kind < 0xc4 || kind > 0xc6 || !get_big_endian(reader, 1 << (kind - 0xc4), &size))
+        return 0;
+    if (size > (uint64_t)(reader->end - reader->at))
+        return 0;
+    found->data = (const char *)reader->at;
+    found->size = (Py_ssize_t)size;
+    reader->at += size;
+    return 1;
+}
+
+static int get_text(Reader *reader, const char *text, Py_ssize_t size)
+{
+    if (reader->end - reader->at < size || memcmp(reader->at, text, size) != 0)
+        return 0;
+    reader->at += size;
+    return 1;
+}
+
+/* ["xadd", db, key, id, [field, value ...], fresh, nil] */
+static int get_add(Reader *reader, Add *add)
+{
+    uint64_t count;
+    View id;
+    unsigned char fresh;
+    if (!get_text(reader, "\x97\xa4xadd", 6) || !get_number(reader, &add->db) || !get_binary(reader, &add->key))
+        return 0;
+    if (!get_binary(reader, &id) || id.size != 16 || !get_array(reader, &count))
+        return 0;
+    if (count == 0 || count % 2 || count > WORDS_MAX)
+        return 0;
+    for (uint64_t at = 0; at < count; at++)
+        if (!get_binary(reader, &add->words[at]))
+            return 0;
+    if (!get_byte(reader, &fresh) || (fresh & 0xfe) != 0xc2 || !get_text(reader, "\xc0", 1))
+        return 0;
+    add->id = id_from_bytes(id.data);
+    add->fresh = fresh == 0xc3;
+    add->count = (Py_ssize_t)count;
+    return 1;
+}
+
+static int get_record(Reader *reader, uint64_t *wall, uint64_t *steps)
+{
+    return get_text(reader, "\x93\x01", 2) && get_number(reader, wall) && *wall <= INT64_MAX && get_array(reader, steps);
+}
+
+/* ---------------------------------------------------------------- applying */
+
+/* The stream to add to, borrowed; NULL without an exception where the ordinary way is to find out what is wrong */
+static PyObject *find_stream(PyObject *databases, PyTypeObject *type, const Add *add)
+{
+    if (add->db >= (uint64_t)PyList_GET_SIZE(databases))
+        return NULL;
+    PyObject *keys = PyObject_GetAttr(PyList_GET_ITEM(databases, (Py_ssize_t)add->db), s_keys);
+    if (keys == NULL)
+        return NULL;
+    PyObject *name = PyBytes_FromStringAndSize(add->key.data, add->key.size), *stream = NULL;
+    if (name != NULL && PyDict_CheckExact(keys))
+        stream = PyDict_GetItemWithError(keys, name); /* the database keeps it */
+    Py_XDECREF(name);
+    Py_DECREF(keys);
+    return stream != NULL && Py_IS_TYPE(stream, type) ? stream : NULL;
+}
+
+static int count_added(PyObject *stream)
+{
+    PyObject *old = PyObject_GetAttr(stream, s_entries_added);
+    long long added = old == NULL ? -1 : PyLong_AsLongLong(old);
+    Py_XDECREF(old);
+    if (added == -1 && PyErr_Occurred())
+        return -1;
+    if (added == LLONG_MAX)
+        return 0;
+    PyObject *new = PyLong_FromLongLong(added + 1);
+    int failed = new == NULL ? -1 : PyObject_SetAttr(stream, s_entries_added, new);
+    Py_XDECREF(new);
+    return failed;
+}
+
+static int apply_add(PyObject *stream, const Add *add)
+{
+    PyObject *entries = PyObject_GetAttr(stream, s_entries), *last = NULL;
+    int failed = -1;
+    if (entries == NULL || !Py_IS_TYPE(entries, &EntryStoreType)) {
+        if (entries != NULL)
+            PyErr_SetString(PyExc_TypeError, "a stream's entries are not kept by the native core");
+        goto end;
+    }
+    if ((last = id_to_int(add->id)) == NULL)
+        goto end;
+    if (store_append((EntryStore *)entries, add->id, add->words, add->count, add->fresh) < 0)
+        goto end;
+    failed = PyObject_SetAttr(stream, s_last_id, last) < 0 ? -1 : count_added(stream);
+end:
+    Py_XDECREF(entries);
+    Py_XDECREF(last);
+    return failed;
+}
+
+PyObject *apply_plain(PyObject *self, PyObject *args)
+{
+    PyObject *databases, *payload, *stream = NULL;
+    PyTypeObject *type;
+    uint64_t wall, steps;
+    if (!PyArg_ParseTuple(args, "O!O!S", &PyList_Type, &databases, &PyType_Type, &type, &payload))
+        return NULL;
+    const unsigned char *data = (const unsigned char *)PyBytes_AS_STRING(payload);
+    Reader reader = {data, data + PyBytes_GET_SIZE(payload)}, again;
+    Add add;
+    if (!get_record(&reader, &wall, &steps))
+        return PyLong_FromLong(-1);
+    again = reader;
+    for (uint64_t step = 0; step < steps; step++)
+        if (!get_add(&reader, &add) || (stream = find_stream(databases, type, &add)) == NULL)
+            return PyErr_Occurred() ? NULL : PyLong_FromLong(-1);
+    if (reader.at != reader.end)
+        return PyLong_FromLong(-1);
+    if (steps == 1) /* as most are: what was just read is still there */
+        return apply_add(stream, &add) < 0 ? NULL : PyLong_FromUnsignedLongLong(wall);
+    for (uint64_t step = 0; step < steps; step++)
+        if (!get_add(&again, &add) || (stream = find_stream(databases, type, &add)) == NULL || apply_add(stream, &add) < 0)
+            return NULL;
+    return PyLong_FromUnsignedLongLong(wall);
+}

@@ -1,0 +1,143 @@
+"""Records applied by the native core leave the keyspace that applying their transitions one by one leaves."""
+
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import Any
+
+import msgpack
+import pytest
+
+from millstream.engine import transitions
+from millstream.engine.ids import pack
+from millstream.engine.keyspace import Keyspace
+from millstream.engine.streams.stream import Stream
+from millstream.node.log import codec, rebuilding, replay
+
+assert transitions.MODULES, "importing them is what matters"
+native = pytest.importorskip("millstream._native", reason="the native core is not built")
+
+Step = tuple[Any, ...]
+
+
+def streams(*keys: bytes) -> Keyspace:
+    """A keyspace of streams in two databases, of one entry each, since the first opens a node."""
+    space = Keyspace()
+    for db in (0, 3):
+        for key in keys:
+            space.apply(("xnew", db, key, 0, 0))
+            space.apply(("xadd", db, key, pack(2 << 64), [b"f", b"v"], True, None))
+    return space
+
+
+def additions(random: Random, last: int) -> list[Step]:
+    """Steps as XADD makes them, with words and numbers of every length that MessagePack writes in its own way."""
+    steps: list[Step] = []
+    for _ in range(random.choice([1, 1, 2, 15, 16, 40])):
+        last += random.choice([1, 1 << 64, 300])
+        size = random.choice([0, 5, 31, 32, 255, 256, 70000 if random.random() < 0.1 else 3])
+        words = [random.randbytes(size) for _ in range(random.choice([2, 4, 14, 16, 40]))]
+        db, key = random.choice([0, 3]), random.choice([b"a", b"b" * 300])
+        steps.append(("xadd", db, key, pack(last), words, random.random() < 0.2, None))
+    return steps
+
+
+def facts(space: Keyspace) -> list[tuple[Any, ...]]:
+    """What adding changes of each stream."""
+    found = [(base.index, key, value) for base in space.databases for key, value in base.keys.items()]
+    return [(db, key, s.last_id, s.entries_added, s.max_deleted) for db, key, s in found if isinstance(s, Stream)]
+
+
+def short(payload: bytes, space: Keyspace) -> int:
+    """Apply a record by the native core; -1 if it is left to the ordinary way."""
+    wall: int = native.apply_plain(space.databases, Stream, payload)
+    return wall
+
+
+def by_steps(payload: bytes, space: Keyspace) -> None:
+    """Apply a record as its specification does."""
+    for step in codec.unpack(payload)[1]:
+        space.apply(tuple(step))
+
+
+def test_both_leave_the_same_keyspace() -> None:
+    """Additions of all shapes, in records of one step and of many."""
+    for seed in range(40):
+        random = Random(seed)
+        mine, theirs = streams(b"a", b"b" * 300), streams(b"a", b"b" * 300)
+        last = 5 << 64
+        for wall in (0, 127, 128, 70000, 1 << 33, 1795374684834):
+            steps = additions(random, last)
+            last = int.from_bytes(steps[-1][3], "big")
+            payload = codec.pack(wall, steps)
+            assert short(payload, theirs) == wall, seed
+            by_steps(payload, mine)
+        assert rebuilding.differing(mine, theirs) == []
+        assert facts(mine) == facts(theirs)
+
+
+ID = pack(7 << 64)
+ODD: list[list[Step]] = [
+    [("xnew", 0, b"n", 0, 0)],
+    [("xadd", 0, b"nowhere", ID, [b"f", b"v"], False, None)],
+    [("xadd", 16, b"a", ID, [b"f", b"v"], False, None)],
+    [("xadd", -1, b"a", ID, [b"f", b"v"], False, None)],
+    [("xadd", 0, b"text", ID, [b"f", b"v"], False, None)],
+    [("xadd", 0, b"a", ID, [b"f", b"v"], False, [b"p", b"m"])],
+    [("xadd", 0, b"a", ID[1:], [b"f", b"v"], False, None)],
+    [("xadd", 0, b"a", ID, [b"f"], False, None)],
+    [("xadd", 0, b"a", ID, [b"f"] * 258, False, None)],
+    [("xadd", 0, b"a", ID, [], False, None)],
+    [("xadd", 0, b"a", ID, ["f", "v"], False, None)],
+    [("xadd", 0, b"a", ID, [b"f", b"v"], 1, None)],
+    [("xadd", 0, b"a", ID, [b"f", b"v"], False)],
+    [("xadd", 0, b"a", ID, [b"f", b"v"], False, None), ("xdel", 0, b"a", ID)],
+]
+
+
+@pytest.mark.parametrize("steps", ODD, ids=range(len(ODD)))
+def test_what_is_not_plain_is_left_to_the_ordinary_way(steps: list[Step]) -> None:
+    """Another step, another form, a key that is none: nothing is changed, and the ordinary way has it."""
+    space = streams(b"a")
+    space.apply(("set", 0, b"text", b"v", None))
+    assert short(codec.pack(5, steps), space) == -1
+    assert facts(space) == facts(streams(b"a"))
+
+
+def outcome(apply: Callable[[Keyspace], object]) -> tuple[object, list[tuple[Any, ...]], Keyspace]:
+    """What applying gives, or how it fails, and the keyspace after it."""
+    space = streams(b"a")
+    try:
+        given = apply(space)
+    except (IndexError, ValueError, OverflowError) as error:
+        given = type(error)
+    return given, facts(space), space
+
+
+def test_a_damaged_record_changes_nothing_or_is_another_whole_one() -> None:
+    """Cut at each byte and with each byte changed: what is still a record of additions is applied as unpacked."""
+    whole = codec.pack(300, [("xadd", 0, b"a", ID, [b"f", b"v" * 40], False, None)])
+    for cut in range(len(whole)):
+        assert short(whole[:cut], streams(b"a")) == -1
+    taken = 0
+    for at in range(len(whole)):
+        for value in range(256):
+            changed = whole[:at] + bytes([value]) + whole[at + 1 :]
+            given, after, theirs = outcome(partial(short, changed))
+            if given == -1:
+                assert after == facts(streams(b"a"))
+                continue
+            expected, same, mine = outcome(partial(by_steps, changed))
+            assert (given if isinstance(given, type) else None, after) == (expected, same)
+            assert rebuilding.differing(mine, theirs) == []
+            taken += 1
+    assert taken > 40 * 256
+
+
+def test_a_version_that_is_not_known_is_refused() -> None:
+    """The short way takes nothing that the ordinary one would refuse."""
+    later = msgpack.packb((2, 5, [("xadd", 0, b"a", ID, [b"f", b"v"], False, None)]))
+    space = streams(b"a")
+    with pytest.raises(Exception, match="records of version 2"):
+        replay.apply(space, later)
+    assert facts(space) == facts(streams(b"a"))

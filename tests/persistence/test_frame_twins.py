@@ -1,0 +1,61 @@
+"""Frames made and read by the native core are those of the code in Python, whole or damaged."""
+
+from random import Random
+
+import pytest
+
+from millstream.persistence.frame import MAGIC, FileHeader, py_decode_run, py_encode_records
+
+native = pytest.importorskip("millstream._native", reason="the native core is not built")
+
+
+def some(random: Random) -> tuple[FileHeader, list[bytes], int, int]:
+    """A file's header, payloads on both sides of what is read in another way, and where they stand."""
+    header = FileHeader(random.randbytes(4), random.getrandbits(32), 1, MAGIC)
+    payloads = [
+        random.randbytes(random.choice([0, 1, 7, 8, 9, random.randrange(70), 1023, 1024, 4097])) for _ in range(5)
+    ]
+    index = random.choice([0, 1, random.getrandbits(20), 2**32 - 5])
+    return header, payloads, index, random.randint(max(0, index - 9), index)
+
+
+def test_both_make_the_same_frames() -> None:
+    """The format on disk does not depend on who wrote it."""
+    for seed in range(300):
+        header, payloads, index, durable = some(Random(seed))
+        mine = b"".join(py_encode_records(header, payloads, index, durable))
+        assert b"".join(native.encode_records(header, payloads, index, durable)) == mine, seed
+
+
+def test_both_read_the_same_of_what_is_damaged() -> None:
+    """Cut short, with a byte changed or bytes of another file behind: both stop at the same place."""
+    ends = set()
+    for seed in range(2000):
+        random = Random(seed)
+        header, payloads, index, durable = some(random)
+        data = bytearray(b"".join(py_encode_records(header, payloads, index, durable)))
+        if random.random() < 0.3:
+            seal = FileHeader(header.mark, header.seed, 1)
+            data += b"".join(py_encode_records(seal, [b""], index + 5, index + 6)) if index < 2**32 - 5 else b""
+        if random.random() < 0.5:
+            data[random.randrange(len(data))] ^= 1 << random.randrange(8)
+        if random.random() < 0.5:
+            del data[random.randrange(len(data)) :]
+        found = py_decode_run(header, bytes(data), index)
+        assert native.decode_run(header, bytes(data), index) == found, seed
+        ends.add((len(found[0]), found[2]))
+    assert len(ends) > 6
+
+
+def test_what_fits_into_no_frame_is_refused() -> None:
+    """A number beyond its field, a payload that is no bytes: an error, and nothing is made."""
+    header = FileHeader(b"mark", 7, 1, MAGIC)
+    for index, durable in [(2**32, 0), (-1, 0), (0, 2), (2**32 - 1, -1)]:
+        with pytest.raises(OverflowError):
+            native.encode_records(header, [b"a"], index, durable)
+    with pytest.raises(TypeError):
+        native.encode_records(header, ["a"], 0, 0)
+    with pytest.raises(TypeError):
+        native.decode_run(FileHeader("text", 7, 1, MAGIC), b"", 0)  # type: ignore[arg-type] # what is tested
+    with pytest.raises(OverflowError):
+        native.decode_run(FileHeader(b"mark", 2**32, 1, MAGIC), b"", 0)
