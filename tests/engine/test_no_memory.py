@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from engine.group_twins import seen as group_seen
 from engine.twins import native, seen
+from millstream.engine.ids import pack_all
 from support import needs
 
 _testcapi = needs.package("_testcapi")  # makes allocations fail
@@ -75,3 +77,66 @@ def test_an_allocation_that_fails_changes_nothing(what: str) -> None:
         assert everything(store) == everything(wanted), allocation
         allocation += 1
     assert allocation > 5 or what in NEED_NOTHING
+
+
+def held() -> Any:
+    """A group of 300 records of two consumers at three times, five of them released: pieces that are full and not."""
+    group = native.Group(0, 0)
+    for at, name in enumerate((b"a", b"b", b"a")):
+        ids = range(at * 100 + 1, at * 100 + 101)
+        group.assign_all(pack_all(list(ids)), group.consumer(name, 1), 10 * at, [1] * 100)
+    for entry in range(1, 6):
+        group.release(entry * 9, 2)
+    return group
+
+
+def again(group: Any) -> Any:
+    """A new group with what is in another."""
+    found = native.Group(0, 0)
+    for one in group.order:
+        owner = one.consumer and found.consumer(one.consumer.name, 1)
+        found.restore(one.id, owner, one.time, one.count)
+    return found
+
+
+CHANGES: dict[str, Callable[[Any], object]] = {
+    "assign a new one": lambda group: group.assign(1000, group.consumers[b"a"], 99, 1),
+    "assign to a full piece": lambda group: group.assign(0, group.consumers[b"b"], 15, 1),
+    "assign to another": lambda group: group.assign(50, group.consumers[b"b"], 15, 1),
+    "assign what was alone": lambda group: group.assign(9, group.consumer(b"a", 1), 15, 1),
+    "assign a new consumer's": lambda group: group.assign(60, group.consumer(b"c", 1), 20, 3),
+    "release": lambda group: group.release(50, 1),
+    "release a new one": lambda group: group.release(1000, 1),
+    "forget": lambda group: group.forget_all(pack_all(list(range(100)))),
+    "drop a consumer": lambda group: group.drop_consumer(b"a"),
+    "copy": lambda group: group_seen(group.copy(), 0),
+    "restore": lambda group: group_seen(again(group), 0),
+    "rows": lambda group: (group.pending.rows(-1, own=False), group.pending.idle_rows(0, 999, 999, 0, 99)),
+    "claimable": lambda group: group.claimable(STORE, 0, 0, 99, most=99, looks=999),
+    "views": lambda group: group_seen(group, 7),
+}
+STORE = filled()
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_groups_change_that_finds_no_memory_changes_nothing(what: str) -> None:
+    """Whichever allocation fails: MemoryError, and the records as before; with the next try the change is made."""
+    allocation, succeeded = 0, 0
+    while succeeded < 5:
+        group, wanted = held(), held()
+        before = group_seen(group, 0)[2:4]
+        CHANGES[what](wanted)
+        _testcapi.set_nomemory(allocation, allocation + 1)
+        try:
+            CHANGES[what](group)
+        except MemoryError:
+            succeeded = 0
+        else:
+            succeeded += 1
+        finally:
+            _testcapi.remove_mem_hooks()
+        if not succeeded:
+            assert group_seen(group, 0)[2:4] == before, allocation
+            CHANGES[what](group)
+        assert group_seen(group, 0) == group_seen(wanted, 0), allocation
+        allocation += 1

@@ -182,6 +182,7 @@ int store_append(EntryStore *store, Id id, const View *words, Py_ssize_t count, 
 /* Live entries with ids in [start, end] in wire form, appended to out: how many, and the last one's id where there is
  * one; count < 0 for all; -1 with an exception, and out is as before. */
 Py_ssize_t store_reply(EntryStore *store, Id start, Id end, Py_ssize_t count, int backwards, Buf *out, Id *last);
+Id store_first_live(EntryStore *store);             /* 0 without one */
 Id store_last_live(EntryStore *store);              /* 0 without one */
 Py_ssize_t store_length(EntryStore *store);         /* live entries */
 

@@ -141,7 +141,7 @@ Py_ssize_t store_length(EntryStore *store)
     return store->length;
 }
 
-static Id store_first_live(EntryStore *store)
+Id store_first_live(EntryStore *store)
 {
     for (Py_ssize_t index = 0; index < store->count; index++)
         if (STORE_NODE(store, index)->live)

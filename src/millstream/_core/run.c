@@ -10,7 +10,8 @@
 #include <strings.h>
 #include <time.h>
 
-#include "core.h"
+#include "node.h"
+#include "pending.h"
 
 #define WORDS_MAX 1024          /* words of a command that is taken; more take the ordinary way */
 #define COMMANDS_MAX 512        /* of one run; then other clients have their turn */
@@ -39,7 +40,7 @@ typedef struct {
     uint64_t db, wall;
     int resp;
     int64_t max_bytes, max_entries;
-    Py_ssize_t changes, hits, misses;
+    Py_ssize_t changes, written, hits, misses; /* written: steps of the record; one may be many changes */
     PyObject *woken;
     View *words;
     Py_ssize_t count; /* words */
@@ -162,13 +163,17 @@ static char *put_array(char *at, uint64_t size)
     return put_integer(at, size < 1 << 16 ? 2 : 4, size);
 }
 
+static char *put_binary_head(char *at, uint64_t size)
+{
+    int power = size < 1 << 8 ? 0 : size < 1 << 16 ? 1 : 2;
+    *at++ = (char)(0xc4 + power);
+    return put_integer(at, 1 << power, size);
+}
+
 /* Five bytes and the word */
 static char *put_binary(char *at, View word)
 {
-    uint64_t size = (uint64_t)word.size;
-    int power = size < 1 << 8 ? 0 : size < 1 << 16 ? 1 : 2;
-    *at++ = (char)(0xc4 + power);
-    return put_bytes(put_integer(at, 1 << power, size), word.data, word.size);
+    return put_bytes(put_binary_head(at, (uint64_t)word.size), word.data, word.size);
 }
 
 static char *put_op(char *at, Run *run, Py_ssize_t arguments, const char *op)
@@ -288,6 +293,7 @@ static int run_set(Run *run)
         *at++ = (char)0xc0;
         steps->size = at - steps->data;
     }
+    run->written++;
     run->changes++;
     return buf_add(&run->of->replies, "+OK\r\n", 5) < 0 ? ORDINARY : DONE; /* there is room */
 }
@@ -351,6 +357,7 @@ static int run_xadd(Run *run)
         *at++ = (char)0xc0;
         steps->size = at - steps->data;
     }
+    run->written++;
     run->changes++;
     if (waited_for)
         run->woken = Py_NewRef(run->key);
@@ -458,13 +465,16 @@ static int run_xread(Run *run)
     return result;
 }
 
+#include "run_groups.h"
+
 /* In the order of millstream.node.batch.NAMES */
 static const struct {
     const char *name;
     int (*handler)(Run *);
 } commands[] = {
-    {"get", run_get},     {"ping", run_ping},     {"set", run_set},     {"xadd", run_xadd},
-    {"xlen", run_xlen},   {"xrange", run_xrange}, {"xread", run_xread}, {"xrevrange", run_xrevrange},
+    {"get", run_get},     {"ping", run_ping},     {"set", run_set},
+    {"xack", run_xack},     {"xadd", run_xadd},
+    {"xlen", run_xlen},   {"xrange", run_xrange}, {"xread", run_xread}, {"xreadgroup", run_xreadgroup}, {"xrevrange", run_xrevrange},
 };
 #define COMMANDS ((int)(sizeof commands / sizeof *commands))
 static PyObject *names[COMMANDS];
@@ -498,7 +508,7 @@ static PyObject *make_record(Run *run)
         return Py_NewRef(Py_None);
     char *at = put_array(head, 3);
     *at++ = 1;
-    at = put_array(put_unsigned(at, run->wall), (uint64_t)run->changes);
+    at = put_array(put_unsigned(at, run->wall), (uint64_t)run->written);
     PyObject *record = PyBytes_FromStringAndSize(NULL, at - head + steps->size);
     if (record != NULL)
         put_bytes(put_bytes(PyBytes_AS_STRING(record), head, at - head), steps->data, steps->size);
@@ -737,6 +747,8 @@ int runner_prepare(void)
         {&s_entries, "entries"},
         {&s_last_id, "last_id"},
         {&s_entries_added, "entries_added"},
+        {&s_groups, "groups"},
+        {&s_max_deleted, "max_deleted"},
         {&s_node_max_bytes, "node_max_bytes"},
         {&s_node_max_entries, "node_max_entries"},
     };

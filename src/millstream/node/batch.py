@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from millstream import core
 from millstream.engine import ids
 from millstream.engine.keyspace import StringValue
+from millstream.engine.streams.group import UNKNOWN, Group
 from millstream.engine.streams.stream import Stream
 from millstream.node.journal import not_logged
 from millstream.node.log import codec
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from millstream.node.journal import Journal
     from millstream.node.stats import NodeStats
 
-NAMES = ("get", "ping", "set", "xadd", "xlen", "xrange", "xread", "xrevrange")
+NAMES = ("get", "ping", "set", "xack", "xadd", "xlen", "xrange", "xread", "xreadgroup", "xrevrange")
 """The commands that have plain forms; the counters of a run stand in this order."""
 
 # Commands after which a run ends, so that other clients have their turn
@@ -125,7 +126,8 @@ class PyPlainRunner:
         self._dirty = self._hits = self._misses = 0
         self._woken: bytes | None = None
         handlers: list[Callable[[list[bytes]], bytes | None]] = [
-            self._get, self._ping, self._set, self._xadd, self._xlen, self._xrange, self._xread, self._xrevrange,
+            self._get, self._ping, self._set, self._xack, self._xadd, self._xlen, self._xrange, self._xread,
+            self._xreadgroup, self._xrevrange,
         ]  # fmt: skip
         self._handlers = {
             word: (at, handler)
@@ -305,6 +307,71 @@ class PyPlainRunner:
         taken, buffers, _ = stream.entries.reply(after + 1, ids.MAX_ID, count)
         head = b"*1\r\n*2\r\n" if self._resp == 2 else b"%1\r\n"
         return b"%b$%d\r\n%b\r\n*%d\r\n%b" % (head, len(key), key, taken, b"".join(buffers))
+
+    def _xreadgroup(self, words: list[bytes]) -> bytes | None:
+        """``XREADGROUP GROUP group consumer [COUNT n] [BLOCK ms] [NOACK] STREAMS key >`` that finds something new.
+
+        Where the group reads in order, that is: its count is known and goes on, and nothing ahead of it is pending.
+        """
+        end = len(words) - 3
+        if end < 4 or words[-1] != b">" or words[1].upper() != b"GROUP" or words[end].upper() != b"STREAMS":
+            return None
+        at, count, noack = 4, -1, False
+        while at < end:
+            word = words[at].upper()
+            at += 1
+            if word == b"NOACK":
+                noack = True
+                continue
+            value = _number(words[at]) if at < end else None
+            if value is None or value > _LARGEST or word not in {b"COUNT", b"BLOCK"}:
+                return None
+            if word == b"COUNT":
+                count = value or -1
+            at += 1
+        db, key = self._db.index, words[-2]
+        stream = self._stream(key)
+        group = None if stream is None else stream.groups.get(words[2])
+        consumer = None if group is None else group.consumers.get(words[3])
+        if stream is None or group is None or consumer is None or (db, key) in self._waiting:
+            return None
+        if not _reads_in_order(stream, group):
+            return None
+        self._hits += 1
+        taken, buffers, last = stream.entries.reply(group.last_id + 1, ids.MAX_ID, count)
+        stream.deliver(group, consumer, last, self._wall, noack=noack)
+        self._steps.append(("gread", db, key, words[2], words[3], self._wall, ids.pack(last), noack))
+        self._dirty += 1
+        head = b"*1\r\n*2\r\n" if self._resp == 2 else b"%1\r\n"
+        return b"%b$%d\r\n%b\r\n*%d\r\n%b" % (head, len(key), key, taken, b"".join(buffers))
+
+    def _xack(self, words: list[bytes]) -> bytes | None:
+        if len(words) < 4:
+            return None
+        wanted = [None if word in {b"-", b"+"} else _bound(word, 0) for word in words[3:]]
+        stream = self._stream(words[1])
+        group = None if stream is None else stream.groups.get(words[2])
+        if group is None or None in wanted:
+            return None
+        self._hits += 1
+        pending = group.pending
+        there = list(dict.fromkeys([entry for entry in wanted if entry is not None and entry in pending]))
+        if there:
+            packed = ids.pack_all(there)
+            group.forget_all(packed)
+            self._steps.append(("gack", self._db.index, words[1], words[2], packed))
+            self._dirty += len(there)
+        return b":%d\r\n" % len(there)
+
+
+def _reads_in_order(stream: Stream, group: Group) -> bool:
+    """Whether there is something new, whose count follows from the group's, and none of which is pending."""
+    last, entries = group.last_id, stream.entries
+    if not entries.length or entries.last_live_id <= last or group.entries_read == UNKNOWN:
+        return False
+    if last < stream.first_id or stream.has_gap_after(last):
+        return False
+    return not len(group.pending) or group.pending.last() <= last
 
 
 _RUNNER: "Callable[[Config, Mapping[Place, object], bool], PlainRunner]" = core.choose(PyPlainRunner)
