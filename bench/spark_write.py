@@ -4,10 +4,10 @@
     python bench/spark_write.py latency --entries 400                  from XADD in one stream to the row in another
 
 All cases of ``write`` take the same Parquet files as a stream, in one session and with one server (``--server
-millstream`` for ours); each round gives one ratio, and the middle one counts. Two cases are no way to write, but the floor: "dropped" is a sink in Python
-that drops its Arrow batches, what is left is Spark's own time; "XADD alone" sends the same rows, made into commands
-before, from one client that looks at no reply: what is left is the server's own time. The sink must do the one after
-the other, since nothing may be seen before every task is done.
+millstream`` for ours); each round gives one ratio, and the middle one counts. Two cases are no way to write, but the
+floor: "dropped" is a sink in Python that drops its Arrow batches, what is left is Spark's own time; "XADD alone"
+sends the same rows, made into commands before, from one client that looks at no reply: what is left is the server's
+own time. The sink must do the one after the other, since nothing may be seen before every task is done.
 """
 
 import argparse

@@ -1,6 +1,7 @@
 """What a command costs beside how much there is: length of the stream, pending entries, groups, clients."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from bench.server.cases import FIELDS, autoclaims, claims, pending, pending_ranges, stream
 from bench.server.load import Measured, pack, send
@@ -60,6 +61,10 @@ def all_curves(effort: Effort) -> dict[str, Curve]:
         return {name: _curve(servers, effort, name) for name in CURVES}
 
 
+def _sent(commands: list[bytes], clients: int, pipeline: int, server: Server, total: int) -> Measured:
+    return send(server, commands, total=total, clients=clients, pipeline=pipeline)
+
+
 def _curve(servers: list[Server], effort: Effort, name: str) -> Curve:
     sizes, ready, commands = CURVES[name]
     found: Curve = {}
@@ -69,11 +74,7 @@ def _curve(servers: list[Server], effort: Effort, name: str) -> Curve:
             send(server, ready(size), patience=600)
         clients, pipeline = (size, 1) if sizes is CLIENTS else (4, BATCH)
 
-        def run(
-            server: Server, total: int, size: int = size, clients: int = clients, batch: int = pipeline
-        ) -> Measured:
-            return send(server, commands(size), total=total, clients=clients, pipeline=batch)
-
-        found[str(size)] = in_turns(servers, effort, run, first=max(500, 2 * clients))
+        sent = partial(_sent, commands(size), clients, pipeline)
+        found[str(size)] = in_turns(servers, effort, sent, first=max(500, 2 * clients))
         say(f"{name}, {size:,}", found[str(size)])
     return found
