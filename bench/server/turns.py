@@ -5,6 +5,7 @@ however fast the server is.
 """
 
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,12 +44,24 @@ def in_turns(
         run: sends so many commands to a server.
         first: how many commands the run has that only finds out how many there shall be.
     """
-    totals = {one.name: max(first, int(run(one, first).rate * effort.seconds)) for one in servers}
+    totals = {one.name: _enough(one, effort, run, first) for one in servers}
     found: Rounds = {one.name: [] for one in servers}
     for _ in range(effort.rounds):
         for one in servers:
             found[one.name].append(run(one, totals[one.name]).record())
     return found
+
+
+def _enough(server: Server, effort: Effort, run: Callable[[Server, int], Measured], first: int) -> int:
+    """How many commands take about as long as they shall: more and more, until connecting is a small part of it."""
+    total = first
+    while True:
+        began = time.perf_counter()
+        run(server, total)
+        took = time.perf_counter() - began
+        if took > effort.seconds / 2:
+            return max(first, int(total * effort.seconds / took))
+        total *= 4
 
 
 def all_cases(cases: Iterable[Case], effort: Effort) -> dict[str, Rounds]:
