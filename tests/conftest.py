@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from support import fast, needs, quiet
+from support import bytecode, fast, needs, quiet
 from support.servers import ServerProcess, millstream_server, redis_server
 
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -16,11 +16,13 @@ JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The run says what is worth reading, and Java starts fast rather than runs fast."""
+    """The run says what is worth reading, Java starts fast rather than runs fast, and tests are compiled once."""
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", JAVA)
     os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA)
     quiet.begin(config)
     fast.watch()
+    if bytecode.is_wanted(config):
+        bytecode.prepare(config)
 
 
 def pytest_itemcollected(item: pytest.Function) -> None:

@@ -20,15 +20,16 @@ def loaded_by(code: str) -> set[str]:
     "code",
     [
         "import millstream",
+        "import millstream.server.process",
         "from millstream.cli.main import main\nmain(['--help'], standalone_mode=False)",
         "from millstream.cli.main import main\nmain(['serve', '--help'], standalone_mode=False)",
         "from millstream.cli.main import main\nmain(['log', 'check', '--help'], standalone_mode=False)",
         "from millstream.cli.main import main\nmain(['backup', '--help'], standalone_mode=False)",
     ],
-    ids=["import", "help", "serve-help", "log-help", "backup-help"],
+    ids=["import", "server", "help", "serve-help", "log-help", "backup-help"],
 )
 def test_start_loads_nothing_heavy(code: str) -> None:
-    """Help in a tenth of a second: no dataframe, Spark, client or validation package is loaded for it."""
+    """Help in a tenth of a second, a server in two: nothing that only a part of ours needs is loaded."""
     loaded = loaded_by(code)
     assert "millstream" in loaded
     assert sorted(loaded & HEAVY) == []

@@ -59,8 +59,7 @@ class Hands:
         done = CliRunner().invoke(main, given)
         assert done.exception is None or isinstance(done.exception, SystemExit), (given, done.exception)
         assert done.exit_code in {0, 1, 2, 3}, (given, done.output)
-        if form != "csv":
-            assert not MOVING & set(done.output), given
+        assert not MOVING & set(done.output), given
         if done.stdout and form == "json":
             json.loads(done.stdout)
         return done.stdout

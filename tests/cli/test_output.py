@@ -56,6 +56,26 @@ def test_csv_for_programs() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("=HYPERLINK(1)", "'=HYPERLINK(1)"),
+        (" @SUM(1)", "' @SUM(1)"),
+        (b"+1", "'+1"),
+        ("-1-0", "'-1-0"),
+        (-1, "-1"),
+        (float("-inf"), "-Infinity"),
+        ("a\x1b[2J\r\tb\nc", "a\\x1b[2J\\r\\tb\nc"),
+        ("a=b", "a=b"),
+    ],
+)
+def test_a_cell_of_csv_is_no_formula_and_moves_no_cursor(value: object, expected: str) -> None:
+    """A spreadsheet reads what strangers wrote as text, and so does a terminal that shows the file; figures stay."""
+    out = io.StringIO()
+    Output("csv", out).table(Table("t", (Column("v"),), [[value]]))
+    assert list(csv.reader(io.StringIO(out.getvalue()))) == [["v"], [expected]]
+
+
 def test_rows_come_one_by_one() -> None:
     """A table of any length is shown while it is made: the first lines are there before the last row exists."""
     for form in ("table", "json", "jsonl", "csv"):

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import cache_from_source
 from pathlib import Path
 
 from faults.anchors import Anchor, Misplaced, laid_out, locate
@@ -70,12 +71,17 @@ class WrongFailure(AssertionError):  # noqa: N818 - the name of what is wrong
 
 
 def copy_of_source(folder: Path, fault: Fault | None = None) -> Path:
-    """Copy the source into a folder, with the fault planted if there is one; returns what to put on the path."""
+    """Copy the source into a folder, with the fault planted if there is one; returns what to put on the path.
+
+    Bytecode goes with it, since the processes of a test would compile some hundred modules each; that of the broken
+    file stays behind, whatever its times say.
+    """
     source = folder / "src"
-    shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "src", source)
     if fault is not None:
         path, broken = locate(source / "millstream", fault.anchor)
         path.write_text(laid_out(broken))
+        Path(cache_from_source(str(path))).unlink(missing_ok=True)
     return source
 
 

@@ -356,9 +356,9 @@ FAULTS = (
         "acknowledged-without-a-letter",
         "An entry is acknowledged when its dead letter is there.",
         "client/dead_letter/transaction.py",
-        "undo",
-        "[(move, move.undo) for move in moves if move.failed and move.removed == 1 and move.undo is not None]",
-        "[(move, move.undo) for move in moves if not move.failed and move.removed == 1 and move.undo is not None]",
+        "DeadLetterTransaction.by_transaction",
+        "self._undo([move.item for move in failed if move.removed == 1])",
+        "self._undo([move.item for move in failed if move.removed == 2])",
         "tests/spark/recovery/test_recovery.py::test_a_letter_that_is_refused_in_its_transaction_loses_nothing",
     ),
 )

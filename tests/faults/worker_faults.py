@@ -4,6 +4,7 @@ from faults.planting import Fault
 
 CONTRACT = "tests/worker/subscriber/test_contract.py"
 DEAD = "tests/worker/test_dead.py"
+PUT_BACK = "tests/worker/test_put_back.py"
 KILLED = "tests/worker/process/test_processes.py::test_a_worker_killed_anywhere_loses_nothing"
 FENCING = "tests/worker/settlement/test_fencing.py"
 FROZEN = f"{FENCING}::test_what_a_frozen_process_says_of_an_entry_it_lost_is_refused"
@@ -271,9 +272,9 @@ FAULTS = (
         "acked-without-a-letter",
         "What a transaction acked though its letter was refused is pending again.",
         "client/dead_letter/transaction.py",
-        "undo",
-        "replies = (yield [command for _, command in out]) if out else []",
-        "replies = (yield [('PING',) for _, command in out]) if out else []",
+        "DeadLetterTransaction._undo",
+        "(yield [self._again(entry) for entry in entries])",
+        "(yield [('PING',) for _ in entries])",
         "tests/worker/settlement/test_dead_letter.py::test_what_a_transaction_acked_without_a_letter_is_pending_again[redis]",
     ),
     Fault(
@@ -332,7 +333,7 @@ FAULTS = (
         "put-back-twice",
         "A dead letter that two operators put back at once is put back once.",
         "client/dead_letter/put_back.py",
-        "put_back",
+        "PutBack._plan",
         "[('WATCH', key), *(('XRANGE', key, wanted, wanted) for wanted in ids)]",
         "[('PING',), *(('XRANGE', key, wanted, wanted) for wanted in ids)]",
         f"{DEAD}::test_two_operators_put_each_letter_back_once",
@@ -341,9 +342,9 @@ FAULTS = (
         "letter-stays-dead",
         "A dead letter that was put back is gone.",
         "client/dead_letter/put_back.py",
-        "_relocation",
-        "('XDEL', key, one.id)",
-        "('XLEN', key)",
+        "PutBack._relocation",
+        "('XDEL', self._key, sent.stored.id)",
+        "('XLEN', self._key)",
         f"{DEAD}::test_retry_gives_the_handler_what_it_got_the_first_time",
     ),
     Fault(
@@ -357,12 +358,34 @@ FAULTS = (
     ),
     Fault(
         "refused-letter-gone",
-        "A dead letter whose stream takes no more entries is still there.",
+        "A dead letter that EXEC took out though its stream takes no entry is written again.",
         "client/dead_letter/put_back.py",
-        "_relocation",
-        "('XADD', key, '*', *one.flat)",
+        "PutBack._plan_again",
+        "('XADD', key, '*', *sent.stored.flat)",
         "('ECHO', '0-0')",
-        f"{DEAD}::test_a_letter_that_cannot_be_put_back_stays",
+        f"{PUT_BACK}::test_a_letter_that_was_refused_inside_exec_is_written_again_over_the_next_connection",
+    ),
+    Fault(
+        "put-back-blindly",
+        "A dead letter whose stream takes no more entries is not touched.",
+        "client/dead_letter/put_back.py",
+        "PutBack._that_fit",
+        "if hinders := hindrance(kind, info, counts[letter.stream]): ...",
+        "if hinders := '': ...",
+        f"{PUT_BACK}::test_a_stream_that_takes_no_entry_keeps_its_letters_untouched",
+    ),
+    Fault(
+        "letter-forgotten-at-exec",
+        "A dead letter whose transaction had no reply is looked for.",
+        "client/dead_letter/put_back.py",
+        "PutBack._plan",
+        "return [self._relocation(sent) for sent in self._sent]",
+        """
+        fit, self._sent = self._sent, []
+        return [self._relocation(sent) for sent in fit]
+        """,
+        f"{PUT_BACK}::test_letters_are_put_back_once_though_the_connection_breaks_at_exec",
+        ("Disconnected",),
     ),
     Fault(
         "deep-json-ends-the-worker",

@@ -20,7 +20,7 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 
-SLOW_MARKS = ("long", "thorough", "spark", "realserver", "process")
+SLOW_MARKS = frozenset({"long", "thorough", "spark", "realserver", "process"})
 STARTERS = (subprocess, multiprocessing, ProcessPoolExecutor, os.fork, subprocess.Popen, subprocess.run)
 """What nobody names who does not start a process."""
 
@@ -34,45 +34,50 @@ heard: list[list[str]] = []
 """What the fast test that runs has started, in a list of its own; empty while none runs."""
 
 
+harmless: dict[int, object] = {}
+"""What was looked through without a find, by id; kept here, so that no other object gets its id."""
+
+
 def mark(items: list[pytest.Item]) -> None:
     """Mark the fast ones ``fast``."""
     for item in items:
-        if isinstance(item, pytest.Function) and not any(item.get_closest_marker(name) for name in SLOW_MARKS):
+        if isinstance(item, pytest.Function) and SLOW_MARKS.isdisjoint(one.name for one in item.iter_markers()):
             fixtures = [one.func for found in item._fixtureinfo.name2fixturedefs.values() for one in found[-1:]]
-            if not any(starts_processes(function) for function in (item.obj, *fixtures)):
+            if not any(starts_processes(function) for function in (item.function, *fixtures)):
                 item.add_marker("fast")
 
 
+@functools.cache
 def starts_processes(function: object) -> bool:
     """Whether a function of the tests, or one of the tests' that it names, names what starts a process."""
-    return _starts_at_all(getattr(function, "__func__", function))
+    seen: dict[int, object] = {}
+    found = _starts(function, seen)
+    if not found:
+        harmless.update(seen)
+    return found
 
 
-@functools.cache
-def _starts_at_all(function: object) -> bool:
-    """The same, found out once for each function: tests share fixtures, and cases of one test are many."""
-    return _starts(function, frozenset())
-
-
-def _starts(found: object, above: frozenset[int]) -> bool:
-    """The same below functions that are looked at already.
+def _starts(found: object, seen: dict[int, object]) -> bool:
+    """The same for what a name stands for.
 
     Args:
-        found: what a name stands for.
-        above: ids of what led here, so that functions that call each other come to an end.
+        found: a function, a class or anything else.
+        seen: by their ids, the objects that this search has looked at; it grows. When the search ends without a find,
+            none of them leads to a start.
     """
     if any(found is starter for starter in STARTERS):
         return True
+    found = getattr(found, "__func__", found)
     if isinstance(found, functools.partial):
         found = found.func
-    if id(found) in above or not _is_ours(found):
+    if id(found) in seen or id(found) in harmless or not _is_ours(found):
         return False
-    above |= {id(found)}
+    seen[id(found)] = found
     if isinstance(found, type):
-        return any(_starts(getattr(one, "__func__", one), above) for one in vars(found).values())
+        return any(_starts(one, seen) for one in vars(found).values())
     if not isinstance(found, FunctionType):
         inner = getattr(found, "__wrapped__", None)
-        return inner is not None and _starts(inner, above)
+        return inner is not None and _starts(inner, seen)
     names = set(_names(found.__code__))
     if names & STARTING_NAMES:
         return True
@@ -80,7 +85,7 @@ def _starts(found: object, above: frozenset[int]) -> bool:
     wrapped = getattr(found, "__wrapped__", None)
     used = [found.__globals__[name] for name in names if name in found.__globals__]
     members = [vars(one)[name] for one in used if _is_our_module(one) for name in names if name in vars(one)]
-    return any(_starts(one, above) for one in (*used, *members, *cells, wrapped))
+    return any(_starts(one, seen) for one in (*used, *members, *cells, wrapped))
 
 
 def _names(code: CodeType) -> Iterator[str]:

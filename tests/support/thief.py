@@ -1,6 +1,7 @@
 """A server whose reply to one request never comes, whether it carried the request out or not."""
 
 import asyncio
+from collections.abc import Callable
 
 
 class Thief:
@@ -10,12 +11,24 @@ class Thief:
         port: the server's.
         word: of the request.
         through: False keeps the request as well, as a connection does that breaks before it.
+        then: called before the connection breaks.
+        for_good: whether nobody can connect from then on.
     """
 
-    def __init__(self, port: int, word: bytes, *, through: bool = True) -> None:
+    def __init__(
+        self,
+        port: int,
+        word: bytes,
+        *,
+        through: bool = True,
+        then: Callable[[], object] = lambda: None,
+        for_good: bool = False,
+    ) -> None:
         self._port = port
         self._word = word
         self._through = through
+        self._then = then
+        self._for_good = for_good
         self.stolen = 0
         self.port = 0
 
@@ -39,6 +52,9 @@ class Thief:
                     if self._through:
                         ours.write(data)
                     self.stolen += not self._through or len(await theirs.read(1 << 20)) > 0  # it was carried out
+                    self._then()
+                    if self._for_good:
+                        self._server.close()
                     return
                 ours.write(data)
         except ConnectionError:

@@ -1,5 +1,6 @@
 """What is said of a failure: in the log, in the registry and in the dead letter, of use and without harm."""
 
+import asyncio
 import io
 import logging
 from collections.abc import Iterator
@@ -7,9 +8,11 @@ from typing import Any
 
 import pytest
 import redis
+from click.testing import CliRunner
 from pydantic import BaseModel, field_validator
 
 from millstream import App, Depends, Message, Middleware, Nack, Reject, Retry, StreamSub
+from millstream.cli.main import main
 from millstream.client.dead_letter.letter import unpack
 from support.servers import ServerProcess
 from support.waiting import aeventually
@@ -47,6 +50,33 @@ async def test_no_control_character_of_others_reaches_the_log(
     assert [character for character in text if not character.isprintable() and character != "\n"] == []
     ((_, fields),) = client.xrange("s:dead")
     assert EVIL in fields["_dead.error"], "the letter has it as it was"
+
+
+async def test_no_text_of_others_passes_for_a_line_of_the_log(
+    server: ServerProcess, client: redis.Redis, written: io.StringIO
+) -> None:
+    """Neither a pause's reason, nor what an exception says, begins a line; Python's own traceback stays as it is."""
+    forged = "2026-03-01 ERROR all is lost"
+    app = App(server.url)
+
+    @app.subscriber(StreamSub("s", group="g"), retry=ONCE)
+    async def handle(word: str) -> None:
+        error = ValueError(word)
+        error.add_note(f" said\n{word}")
+        raise error from KeyError(word)
+
+    async with app.running():
+        client.xadd("s", {"word": f"x\n{forged}\r\n\n{forged}"})
+        await aeventually(lambda: client.xlen("s:dead") == 1)
+        done = await asyncio.to_thread(
+            CliRunner().invoke, main, ["worker", "pause", "s", "g", "--reason", f"x\n{forged}", "--url", server.url]
+        )
+        assert done.exit_code == 0, done.output
+        await aeventually(lambda: "paused by" in written.getvalue())
+    lines = written.getvalue().splitlines()
+    assert sum(forged in line for line in lines) >= 4
+    assert [line for line in lines if line.startswith(forged)] == []
+    assert "Traceback (most recent call last):" in lines
 
 
 async def test_records_of_failures_say_which_entry(

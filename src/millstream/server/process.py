@@ -17,18 +17,20 @@ import os
 import resource
 import signal
 import sys
-
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from typing import IO, TYPE_CHECKING
 
 from millstream._version import __version__
 from millstream.ending import Ending
 from millstream.errors import MillstreamError, UsageError
+from millstream.printable import printable
 from millstream.server.accepting import handshakes_at
 from millstream.server.app import Server
 from millstream.server.loops import loop_factory
 from millstream.server.settings import Settings
 from millstream.server.tls import HANDSHAKES_MAX
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 log = logging.getLogger("millstream.server")
 
@@ -53,20 +55,19 @@ def run_server(settings: Settings) -> int:
 
 
 async def _serve(settings: Settings) -> int:
-    console = Console(stderr=True, highlight=False)
-    with RecoveryProgress(console) as progress:
+    with RecoveryProgress(sys.stderr) as progress:
         server = Server(settings, on_progress=progress.tell)
         try:
             await server.start()
             gc.freeze()  # what was loaded stays: the collector need not walk it
             reserve_descriptors(server)
         except MillstreamError as error:
-            console.print(f"millstream: {error}", markup=False, soft_wrap=True)
+            print(printable(f"millstream: {error}"), file=sys.stderr)  # noqa: T201 - for whoever started it
             return 1
     ending = Ending()
     for number in _SIGNALS:
         server.loop.add_signal_handler(number, _on_signal, server, ending, number)
-    console.print(banner(server), markup=False, soft_wrap=True)
+    print(printable(banner(server)), file=sys.stderr)  # noqa: T201 - for the person who started it
     print("ready", *server.urls, flush=True)  # noqa: T201 - the line that programs wait for
     await server.stopping.wait()
     await server.stop()
@@ -134,14 +135,16 @@ def banner(server: Server) -> str:
 
 
 class RecoveryProgress:
-    """A progress bar while a long log is read, on a terminal only."""
+    """A progress bar while a long log is read, on a terminal only.
 
-    def __init__(self, console: Console) -> None:
-        self._bar = Progress(
-            TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn(), console=console
-        )
-        self._shown = console.is_terminal
-        self._tasks: dict[str, int] = {}
+    Args:
+        out: where it is drawn if that is a terminal.
+    """
+
+    def __init__(self, out: IO[str]) -> None:
+        self._out = out
+        self._bar: Progress | None = None
+        self._tasks: dict[str, TaskID] = {}
 
     def tell(self, doing: str, done: int, total: int) -> None:
         """How far it is.
@@ -151,17 +154,25 @@ class RecoveryProgress:
             done: bytes so far.
             total: bytes in all.
         """
-        if not self._shown or total < _PROGRESS_FROM:
+        if total < _PROGRESS_FROM or not self._out.isatty():
             return
-        if not self._tasks:
-            self._bar.start()
+        if self._bar is None:
+            self._bar = self._start()
         if doing not in self._tasks:
             self._tasks[doing] = self._bar.add_task(_DOING.get(doing, doing), total=total)
-        self._bar.update(self._bar.tasks[self._tasks[doing]].id, completed=done)
+        self._bar.update(self._tasks[doing], completed=done)
+
+    def _start(self) -> "Progress":
+        from rich import console, progress  # noqa: PLC0415 - a quarter of a server's start, and few logs are long
+
+        columns = (progress.TextColumn("{task.description}"), progress.BarColumn(), progress.DownloadColumn())
+        bar = progress.Progress(*columns, progress.TimeRemainingColumn(), console=console.Console(file=self._out))
+        bar.start()
+        return bar
 
     def __enter__(self) -> "RecoveryProgress":
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._tasks:
+        if self._bar is not None:
             self._bar.stop()

@@ -13,7 +13,7 @@ from redis.exceptions import ResponseError
 
 from millstream.client.dead_letter.drive import drive
 from millstream.client.dead_letter.letter import SUFFIX, dead_key
-from millstream.client.dead_letter.put_back import TRIES, PutBackOutcome, StoredLetter, put_back, stored
+from millstream.client.dead_letter.put_back import TRIES, PutBack, PutBackOutcome, StoredLetter, stored
 from millstream.client.dead_letter.transaction import BATCH, LettersRefusedError
 from millstream.client.line import Line, Reply
 from millstream.client.ranges import behind
@@ -22,6 +22,9 @@ from millstream.errors import MillstreamError, UsageError
 
 #: Entries of one reply, and ids of one command.
 _PAGE = 200
+
+#: Seconds between two looks for letters of a server that went away.
+_PAUSE = 0.2
 
 
 class DeadLetterStreamError(MillstreamError):
@@ -89,12 +92,14 @@ class DeadLetterAdmin:
         line: to the server; this class's alone while it puts back.
         key: of the dead-letter stream.
         clock: where the time of putting back comes from.
+        patience: seconds that a server may be away while letters are neither here nor there.
     """
 
-    def __init__(self, line: Line, key: str, clock: Clock | None = None) -> None:
+    def __init__(self, line: Line, key: str, clock: Clock | None = None, patience: float = 60.0) -> None:
         self._line = line
         self.key = key
         self._clock = clock or SystemClock()
+        self._patience = patience
 
     async def count(self) -> int:
         """Number of entries.
@@ -140,25 +145,30 @@ class DeadLetterAdmin:
         all_groups: bool = False,
         rate: float | None = None,
         progress: Callable[[int], None] | None = None,
+        outcome: PutBackOutcome | None = None,
     ) -> PutBackOutcome:
         """Add the entries to the streams they came from, with their history, and remove the letters.
+
+        Where the connection breaks while letters are on their way, it looks for them until it knows where each is.
 
         Args:
             ids: of the letters.
             all_groups: for every group of its stream; else each for the group that gave up on it.
             rate: most entries a second; None is as fast as it goes.
             progress: called with the number of letters done so far.
+            outcome: counts them; to be looked at when this is cancelled, or raises.
 
         Raises:
-            Disconnected: the last batch, of at most 50, may or may not have been put back; call it again.
-            DeadLetterStreamError: the server refused; what came before has been put back.
+            Disconnected: the batch that was next, of at most 50, is as it was; call it again.
+            DeadLetterStreamError: the server refused, and what came before has been put back; or it stayed away, and
+                nobody knows where the letters are that the outcome says are ``unsettled``.
         """
-        outcome = PutBackOutcome()
+        outcome = PutBackOutcome() if outcome is None else outcome
         size = BATCH if rate is None else max(1, min(BATCH, int(rate / 4)))
         for at in range(0, len(ids), size):
             batch = ids[at : at + size]
             began = self._clock.now().mono
-            await self._put_back(batch, outcome, all_groups)
+            await self._put_back(PutBack(self.key, batch, outcome, self._clock.now().wall, all_groups=all_groups))
             if progress is not None:
                 progress(at + len(batch))
             if rate is not None and at + size < len(ids):
@@ -166,16 +176,37 @@ class DeadLetterAdmin:
                 await asyncio.sleep(max(len(batch) / rate - spent, 0))
         return outcome
 
-    async def _put_back(self, ids: Sequence[str], outcome: PutBackOutcome, all_groups: bool) -> None:
-        exchange = put_back(self.key, ids, outcome, self._clock.now().wall, all_groups=all_groups)
+    async def _put_back(self, batch: PutBack) -> None:
+        """Put a batch back; while letters of it are unsettled, whatever goes wrong is tried again."""
+        until: float | None = None
         try:
-            done = await drive(exchange, self._line)
-        except LettersRefusedError as refused:
-            raise DeadLetterStreamError(f"nothing of this batch was put back: {refused}") from None
-        if not done:
+            while not await self._ran(batch):
+                now = self._clock.now().mono / 1000
+                until = now + self._patience if until is None else until
+                if now >= until:
+                    raise DeadLetterStreamError(
+                        f"{self.key}: the server went away while {len(batch.unsettled)} of its letters were put back, "
+                        f"and nobody could ask it for {self._patience:g} s where they are"
+                    )
+                await asyncio.sleep(_PAUSE)
+        finally:
+            batch.give_up()
+
+    async def _ran(self, batch: PutBack) -> bool:
+        """Whether it was carried on to its end; False where that is to be tried again."""
+        try:
+            done = await drive(batch.run(), self._line)
+        except MillstreamError as error:  # also AccessDenied: by a server that started again with other users
+            if batch.unsettled:
+                return False
+            if isinstance(error, LettersRefusedError):
+                raise DeadLetterStreamError(f"nothing of this batch was put back: {error}") from None
+            raise
+        if not done and not batch.unsettled:
             raise DeadLetterStreamError(
                 f"{self.key} changed {TRIES} times before its letters could be put back; try again"
             )
+        return done
 
     async def _ask(self, *command: bytes | str | int) -> Reply:
         return (await self._line.calls((command,)))[0]

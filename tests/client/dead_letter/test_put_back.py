@@ -1,28 +1,128 @@
-"""Putting back without a server: what is said of a letter that could be neither put back nor written again."""
+"""Putting back without a server: what is asked when no reply came, and what is said of each letter."""
+
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from millstream.client.dead_letter.letter import DeadLetter, pack
-from millstream.client.dead_letter.put_back import PutBackOutcome, put_back
+from millstream.client.dead_letter.letter import DeadLetter, pack, returning
+from millstream.client.dead_letter.put_back import PutBack, PutBackOutcome, stored
+from millstream.client.dead_letter.transaction import LettersRefusedError
+
+FULL = ValueError("full")
 
 
-def test_what_was_put_back_beside_a_letter_that_is_gone_is_still_reported() -> None:
-    """EXEC has run: nobody is told that nothing was put back, and every letter of the batch is accounted for."""
-    letters = [pack(DeadLetter((b"n", b"1"), "s", f"{n}-0", "g", "c", 1, "reject", "", "", 0, 0)) for n in (1, 2, 3)]
+def letter(number: int) -> DeadLetter:
+    return DeadLetter((b"n", b"1"), "s", f"{number}-0", "g", "c", 1, "reject", "", "", 0, 0)
+
+
+def row(number: int) -> list[Any]:
+    """A row of XRANGE, of a letter whose own id is that of its entry."""
+    return [f"{number}-0".encode(), pack(letter(number))]
+
+
+def info(last: bytes) -> list[Any]:
+    """The reply to XINFO STREAM."""
+    return [b"last-generated-id", last]
+
+
+def begun(*numbers: int) -> tuple[PutBack, PutBackOutcome]:
     outcome = PutBackOutcome()
-    exchange = put_back("s:dead", ["1-0", "2-0", "3-0"], outcome, 0, all_groups=True)
+    return PutBack("s:dead", [f"{number}-0" for number in numbers], outcome, 0, all_groups=True), outcome
+
+
+def sent(batch: PutBack, *numbers: int) -> Any:
+    """Answer the looks; then the transaction is to be sent."""
+    exchange = batch.run()
     assert next(exchange)[0] == ("WATCH", "s:dead")
-    rows = [[[f"{n}-0".encode(), flat]] for n, flat in zip((1, 2, 3), letters, strict=True)]
-    assert exchange.send([b"OK", *rows]) == [("TYPE", "s"), ("XINFO", "GROUPS", "s")]
-    assert exchange.send([b"stream", []])[0] == ("MULTI",)
-    full = ValueError("full")
-    undone = exchange.send([b"OK", *[b"QUEUED"] * 6, [b"9-0", 1, full, 1, full, 1]])
-    assert [command[:2] for command in undone] == [("XADD", "s:dead"), ("XADD", "s:dead")]
+    looks = exchange.send([b"OK", *([row(number)] for number in numbers), info(b"5-0")])
+    assert looks == [("TYPE", "s"), ("XINFO", "STREAM", "s"), ("XINFO", "GROUPS", "s")]
+    assert exchange.send([b"stream", info(b"7-0"), []])[0] == ("MULTI",)
+    return exchange
+
+
+def ended(step: Callable[[], Any]) -> Any:
     with pytest.raises(StopIteration) as end:
-        exchange.send([ValueError("OOM"), b"8-0"])
-    assert end.value.value is True
+        step()
+    return end.value.value
+
+
+def test_what_was_put_back_beside_a_refused_letter_is_reported_and_that_letter_stays_in_hand() -> None:
+    """EXEC has run. A letter that the server takes back at the second try only is unsettled until then."""
+    batch, outcome = begun(1, 2, 3)
+    exchange = sent(batch, 1, 2, 3)
+    look = exchange.send([b"OK", *[b"QUEUED"] * 6, [b"9-0", 1, FULL, 1, FULL, 1]])
     assert outcome.returned == [("1-0", "s", "9-0")]
+    assert [command[0] for command in look] == ["WATCH", "XRANGE", "XRANGE", "XINFO"]
+    assert exchange.send([b"OK", [], [], info(b"5-0")]) == [("XRANGE", "s:dead", "(5-0", "+", "COUNT", 100)]
+    exchange.send([[]])
+    assert [command[:2] for command in exchange.send([[]])][1:3] == [("XADD", "s:dead")] * 2
+    with pytest.raises(LettersRefusedError, match="OOM"):
+        exchange.send([b"OK", b"QUEUED", b"QUEUED", [b"8-0", ValueError("OOM")]])
+    assert batch.unsettled == [stored(row(3))]
+    again = batch.run()
+    next(again)
+    again.send([b"OK", [], info(b"8-0")])
+    again.send([[[b"8-0", pack(letter(2))]]])
+    again.send([[]])
+    assert ended(lambda: again.send([b"OK", b"QUEUED", [b"8-1"]])) is True
     assert outcome.refused == [
-        ("2-0", "s: full; the letter is gone, since OOM"),
-        ("3-0", "s: full; the letter is now 8-0"),
+        ("2-0", "s: full; the letter is now 8-0"),
+        ("3-0", "s: full; the letter is now 8-1"),
     ]
+    assert batch.unsettled == []
+
+
+def test_a_transaction_that_was_not_run_cannot_arrive_late() -> None:
+    """The reply is lost and the letter still there: the key is touched, so that a late EXEC finds it changed."""
+    batch, outcome = begun(1)
+    sent(batch, 1).close()
+    assert batch.unsettled == [stored(row(1))]
+    again = batch.run()
+    next(again)
+    assert again.send([b"OK", [row(1)], info(b"5-0")]) == [("MULTI",), ("XSETID", "s:dead", b"5-0"), ("EXEC",)]
+    assert again.send([b"OK", b"QUEUED", [b"OK"]])[0] == ("WATCH", "s:dead")
+    assert batch.unsettled == []
+    again.send([b"OK", [row(1)], info(b"5-0")])
+    again.send([b"stream", info(b"7-0"), []])
+    assert ended(lambda: again.send([b"OK", b"QUEUED", b"QUEUED", [b"9-0", 1]])) is True
+    assert outcome.returned == [("1-0", "s", "9-0")]
+
+
+@pytest.mark.parametrize(
+    ("there", "last", "says"),
+    [(True, b"9-0", None), (False, b"7-0", "takes no entry"), (False, b"9-0", "look before you put it back again")],
+)
+def test_a_lost_reply_is_read_off_both_streams(there: bool, last: bytes, says: str | None) -> None:
+    """The entry is there: done. The stream is as before: refused. It went on without the entry: said to be unknown."""
+    batch, outcome = begun(1)
+    sent(batch, 1).close()
+    again = batch.run()
+    next(again)
+    assert again.send([b"OK", [], info(b"5-0")]) == [("XRANGE", "s", "(7-0", "+", "COUNT", 100)]
+    strange = [b"8-0", [b"n", b"1"]]
+    if there:
+        end = [[strange, [b"9-0", returning(letter(1), 0, all_groups=True)]]]
+        assert again.send(end) == [("UNWATCH",)]
+        assert ended(lambda: again.send([b"OK"])) is True
+        assert (outcome.returned, outcome.refused) == ([("1-0", "s", "9-0")], [])
+        return
+    assert again.send([[strange]]) == [("XRANGE", "s", "(8-0", "+", "COUNT", 100)]
+    assert again.send([[]]) == [("XINFO", "STREAM", "s")]
+    assert again.send([info(last)])[0][:2] == ("XRANGE", "s:dead")
+    assert again.send([[]])[1][:2] == ("XADD", "s:dead")
+    assert ended(lambda: again.send([b"OK", b"QUEUED", [b"8-0"]])) is True
+    ((ident, why),) = outcome.refused
+    assert ident == "1-0"
+    assert says is not None
+    assert says in why
+    assert why.endswith("; the letter is now 8-0")
+    assert outcome.returned == []
+
+
+def test_letters_that_nobody_could_ask_for_are_in_the_outcome() -> None:
+    """Given up: whoever asked gets the letters themselves."""
+    batch, outcome = begun(1)
+    sent(batch, 1).close()
+    batch.give_up()
+    assert outcome.unsettled == [stored(row(1))]

@@ -271,6 +271,25 @@ def test_what_was_acked_without_a_letter_stays_ours_though_the_connection_breaks
     assert (fates, unsure) == ({b"1-0": Fate.OURS}, {})
 
 
+def test_what_is_pending_again_though_nobody_saw_it_gets_one_letter() -> None:
+    """A refused letter, a lost reply to the undoing, and one to the next EXEC, whose letter is looked for."""
+    entry = Entry(b"1-0")
+    transaction, fates, unsure = begun()
+    refused = transaction.by_transaction([entry], 9)
+    looked(refused, pending(entry))
+    assert names(refused.send([b"OK", b"QUEUED", b"QUEUED", [ValueError("OOM"), 1]])) == ["XCLAIM"]
+    refused.close()
+    lost = transaction.by_transaction([entry], 9)
+    next(lost)
+    assert names(lost.send([b"OK", b"stream", LAST_ID, pending(entry)])) == ["MULTI", "XADD", "XACK", "EXEC"]
+    lost.close()
+    again = transaction.by_transaction([entry], 9)
+    next(again)
+    assert again.send([b"OK", b"stream", LAST_ID, []]) == [("XRANGE", "s:dead", "(5-0", "+", "COUNT", BATCH)]
+    assert again.send([[[b"9-0", pack(entry.letter)]]]) == [("UNWATCH",)]
+    assert (fates, unsure) == ({b"1-0": Fate.DEAD}, {})
+
+
 def test_where_nobody_may_ask_for_the_last_id_pending_no_more_means_written() -> None:
     """Letters cannot be looked for then; a user with the rights of docs/server.md may."""
     entry = Entry(b"1-0")

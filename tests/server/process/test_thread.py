@@ -8,7 +8,6 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from millstream.errors import ConfigError, LogLockedError, UsageError
 from millstream.server import loops
@@ -153,11 +152,20 @@ def test_server_runs_without_uvloop(monkeypatch: pytest.MonkeyPatch) -> None:
     assert loops.loop_factory() is asyncio.new_event_loop
 
 
-@pytest.mark.parametrize("terminal", [True, False])
-def test_progress_is_for_terminals_and_long_logs(terminal: bool) -> None:
+class Terminal(StringIO):
+    """What is written to it is seen by a person."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("out", "terminal"), [(Terminal(), True), (StringIO(), False)], ids=["terminal", "file"])
+def test_progress_is_for_terminals_and_long_logs(
+    out: StringIO, terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A bar is drawn where a person can see it and would wait; nothing at all elsewhere."""
-    out = StringIO()
-    with RecoveryProgress(Console(file=out, force_terminal=terminal, width=80)) as progress:
+    monkeypatch.setenv("TERM", "xterm")
+    with RecoveryProgress(out) as progress:
         progress.tell("check", 10, 1000)
         assert out.getvalue() == ""
         for done in (1 << 20, 50 << 20, 100 << 20):

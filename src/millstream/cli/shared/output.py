@@ -198,10 +198,10 @@ class Output:
 
     def _csv(self, table: Table) -> None:
         writer = csv.writer(self._out, lineterminator="\n")
-        safe = _unmoving if self._out.isatty() else cell
-        writer.writerow([safe(column.name) for column in table.columns])
+        lines = in_one_line if self._out.isatty() else printable
+        writer.writerow([_csv_cell(column.name, lines) for column in table.columns])
         for row in table.rows:
-            writer.writerow([safe(value) for value in row])
+            writer.writerow([_csv_cell(value, lines) for value in row])
 
     def _facts(self, facts: Mapping[str, object], columns: Mapping[str, Column]) -> None:
         named = [(columns.get(name, Column(name)), value) for name, value in facts.items()]
@@ -351,7 +351,15 @@ def _needs(columns: Sequence[Column], rows: list[list[str]]) -> list[Need]:
     return needs
 
 
-def _unmoving(value: object) -> object:
-    """A cell of CSV for a terminal; a file gets it as it is."""
+def _csv_cell(value: object, lines: Callable[[str], str]) -> object:
+    """A cell of CSV that moves no cursor, in a terminal or in a file that is shown on one, and is no formula.
+
+    Args:
+        value: to be shown.
+        lines: escapes a text; in a file ends of lines stay.
+    """
     found = cell(value)
-    return in_one_line(found) if isinstance(found, str) else found
+    if not isinstance(found, str) or isinstance(value, float):
+        return found
+    # spreadsheets run such a cell, and an apostrophe is how one says that it is text
+    return ("'" if found.lstrip().startswith(("=", "+", "-", "@")) else "") + lines(found)

@@ -212,22 +212,28 @@ def retry(  # noqa: PLR0917 - click passes every option by name
       millstream dead retry orders --reason error --since 2026-03-01T12:00:00 --yes
       millstream dead retry orders --all --rate 10
     """
+    from millstream.client.dead_letter.put_back import PutBackOutcome  # noqa: PLC0415 - help does not need it
+
     with exits("millstream dead retry"):
         output = Output(form)
-        choice, place = _chosen(chosen), _place(url, stream, key)
+        choice, place, outcome = _chosen(chosen), _place(url, stream, key), PutBackOutcome()
         wanted, letters = _wanted(url, place, ids, choice, everything)
         if not ids:
             _agree("retry", _question(letters, place, all_groups), len(wanted), yes)
         with output.progress({"retry": "Putting back"}, unit="letters") as tell:
-            outcome = ask(
-                url,
-                lambda line: _admin(line, place).put_back(
-                    wanted,
-                    all_groups=all_groups,
-                    rate=rate,
-                    progress=lambda done: tell("retry", done, len(wanted)),
-                ),
-            )
+            try:
+                ask(
+                    url,
+                    lambda line: _admin(line, place).put_back(
+                        wanted,
+                        all_groups=all_groups,
+                        rate=rate,
+                        progress=lambda done: tell("retry", done, len(wanted)),
+                        outcome=outcome,
+                    ),
+                )
+            finally:  # also when interrupted
+                _say_unsettled(outcome)
         _report(output, outcome, all_groups)
         _say_none(output, place, wanted)
     sys.exit(0 if not outcome.refused and not (ids and outcome.gone) else FAILED)
@@ -454,14 +460,26 @@ def _show(output: Output, whole: dict[str, object]) -> None:
 async def _export(line: "Line", place: str, choice: "LetterFilter", out: IO[str]) -> int:
     """Write letters as they are read, so that memory does not grow with the stream; how many there were."""
     count = 0
-    names = (*_FACTS, "fields", "history")
     output = Output("jsonl", out)
     async with aclosing(_admin(line, place).letters(choice)) as letters:
         async for one in letters:
-            whole = _whole(one)
-            output.table(Table("letters", [Column(name) for name in names], [[whole[name] for name in names]]))
+            _export_one(output, one)
             count += 1
     return count
+
+
+def _export_one(output: Output, one: "StoredLetter") -> None:
+    whole = _whole(one)
+    output.table(Table("letters", [Column(name) for name in whole], [list(whole.values())]))
+
+
+def _say_unsettled(outcome: "PutBackOutcome") -> None:
+    """The letters that may be nowhere but here, on standard error, as ``export`` writes them."""
+    if outcome.unsettled:
+        output = Output("jsonl", sys.stderr)
+        output.say("These may be neither on their streams nor dead letters; look for them before you add them:")
+        for one in outcome.unsettled:
+            _export_one(output, one)
 
 
 def _report(output: Output, outcome: "PutBackOutcome", all_groups: bool) -> None:

@@ -180,6 +180,14 @@ def returning(letter: DeadLetter, now_ms: int, *, all_groups: bool = False) -> l
     return [*letter.fields, HISTORY, _history_text(deaths).encode()]
 
 
+def is_return(flat: Sequence[bytes], letter: DeadLetter) -> bool:
+    """Whether these are the fields of the entry that this letter was put back as, by whom and whenever."""
+    fields, history = take_history(list(flat))
+    last = history[-1] if history else {}
+    death = (last.get("id"), last.get("group"), last.get("died_ms"))
+    return tuple(fields) == letter.fields and death == (letter.id, letter.group, letter.died_ms)
+
+
 def parse_history(text: str | bytes) -> tuple[Mapping[str, object], ...] | None:
     """The earlier deaths in a ``_dead.history`` field; None when it holds something else.
 

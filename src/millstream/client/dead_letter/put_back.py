@@ -1,26 +1,47 @@
 """Putting dead letters back: the entry onto the stream it came from, and its letter out of the dead-letter stream.
 
 Both happen in one transaction, which watches the dead-letter stream and then looks whether the letter is still there.
-Whoever else puts it back writes to that stream and so breaks the transaction; after a lost reply the next look finds
-the letter gone. So nothing is put back twice, and nothing gets lost in between.
+Whoever else puts it back writes to that stream and so breaks the transaction. So nothing is put back twice.
+
+Inside EXEC an XADD that fails does not hold up the XDEL behind it. What is known to make it fail is looked for first
+(:func:`~millstream.client.dead_letter.transaction.hindrance`), and where it fails all the same the letter is written
+again, under a new id. A connection may break before, so a letter that was sent stays with its :class:`PutBack` until it
+is known where it is: still in the dead-letter stream, on the stream it came from, or written again. Each is looked for
+behind the id that its stream had last when the transaction was planned. Writing again is a transaction with a look of
+its own, since the one before may arrive late.
+
+Where the reply to EXEC was lost and the entry is nowhere, it was refused, or it was handled and deleted (or trimmed)
+since: nothing tells these apart, so the letter is written again and the outcome says that the entry may have run.
 
 A stream is shared by its groups, and an entry that is put back is new to all of them. Unless all are to have it, it
 says in its history which group gave up on it, and workers of other groups acknowledge it unrun. (To make the old entry
 pending again in that one group would need no such word; but it may be trimmed by now, and its deaths would be lost.)
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from millstream.client.dead_letter.letter import DeadLetter, returning, unpack
-from millstream.client.dead_letter.transaction import Exchange, LettersRefusedError, Relocation, relocate, undo
+from millstream.client.dead_letter.letter import DeadLetter, is_return, returning, unpack
+from millstream.client.dead_letter.transaction import (
+    Exchange,
+    LettersRefusedError,
+    Relocation,
+    hindrance,
+    last_id,
+    relocate,
+)
+from millstream.client.ranges import behind
 
 if TYPE_CHECKING:
     from millstream.client.line import Command
 
 #: Looks before a batch is given up because others keep writing to the dead-letter stream.
 TRIES = 100
+
+#: Entries of one reply where an entry or a letter is looked for.
+_PAGE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +69,6 @@ def stored(row: Sequence[Any]) -> StoredLetter:
     return StoredLetter(row[0].decode(), flat, letter)
 
 
-#: A letter as it is stored, and what it says.
-Parted: TypeAlias = tuple[StoredLetter, DeadLetter]
-
-
 @dataclass(slots=True)
 class PutBackOutcome:
     """What became of the letters that were to be put back.
@@ -62,16 +79,52 @@ class PutBackOutcome:
         refused: id of each letter that stays, and why.
         groupless: streams without any group, or of which that is not known, and the groups that are to have entries
             there.
+        unsettled: letters that were sent and of which nobody could be asked where they are.
     """
 
     returned: list[tuple[str, str, str]] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
     refused: list[tuple[str, str]] = field(default_factory=list)
     groupless: set[tuple[str, str]] = field(default_factory=set)
+    unsettled: list[StoredLetter] = field(default_factory=list)
+
+    def add(self, found: "PutBackOutcome") -> None:
+        """Count another's as well."""
+        self.returned += found.returned
+        self.gone += found.gone
+        self.refused += found.refused
+        self.groupless |= found.groupless
 
 
-def put_back(key: str, ids: Sequence[str], outcome: PutBackOutcome, now_ms: int, *, all_groups: bool) -> Exchange[bool]:
-    """Put a batch of letters back; False when others wrote to the dead-letter stream a hundred times first.
+@dataclass(slots=True)
+class SentLetter:
+    """A letter that is on its way back.
+
+    Attributes:
+        stored: as it was in the dead-letter stream.
+        letter: what it says.
+        entry_after: the last id of its stream before; the entry is behind it. None where the user may not ask.
+        letter_after: the same of the dead-letter stream, if the letter is written again.
+        why: what the server said to its XADD inside EXEC; None until that is known.
+    """
+
+    stored: StoredLetter
+    letter: DeadLetter
+    entry_after: bytes | None
+    letter_after: bytes | None
+    why: str | None = None
+
+    def is_entry(self, flat: Sequence[bytes]) -> bool:
+        """Whether these are the fields of its entry, put back by us or by another."""
+        return is_return(flat, self.letter)
+
+    def is_again(self, flat: Sequence[bytes]) -> bool:
+        """Whether these are its own."""
+        return tuple(flat) == self.stored.flat
+
+
+class PutBack:
+    """A batch of letters that are put back.
 
     Args:
         key: of the dead-letter stream.
@@ -79,80 +132,207 @@ def put_back(key: str, ids: Sequence[str], outcome: PutBackOutcome, now_ms: int,
         outcome: counts them.
         now_ms: when they are put back, wall milliseconds since 1970.
         all_groups: for every group of its stream; else each for the group that gave up on it.
-
-    Raises:
-        LettersRefusedError: nothing of the batch was put back.
     """
-    found = PutBackOutcome()  # of the last look alone: what an earlier one found may have changed
 
-    def plan() -> Exchange[list[Relocation[Parted]]]:
-        found.gone, found.refused, found.groupless = [], [], set()
-        replies = (yield [("WATCH", key), *(("XRANGE", key, wanted, wanted) for wanted in ids)]) or []
+    def __init__(self, key: str, ids: Sequence[str], outcome: PutBackOutcome, now_ms: int, *, all_groups: bool) -> None:
+        self._key = key
+        self._ids = ids  # empty once EXEC is known to have run
+        self._outcome = outcome
+        self._now_ms = now_ms
+        self._all_groups = all_groups
+        self._found = PutBackOutcome()  # of the last look alone: what an earlier one found may have changed
+        self._sent: list[SentLetter] = []
+
+    @property
+    def unsettled(self) -> list[StoredLetter]:
+        """Letters that were sent and of which it is not known where they are."""
+        return [sent.stored for sent in self._sent]
+
+    def run(self) -> Exchange[bool]:
+        """Put them back; False when others wrote to the dead-letter stream a hundred times first.
+
+        To be called again after a broken connection, and after an error that left letters unsettled.
+
+        Raises:
+            LettersRefusedError: nothing more was put back, and what is unsettled was not written again.
+        """
+        return (yield from self._settle()) and (yield from self._move()) and (yield from self._settle())
+
+    def give_up(self) -> None:
+        """Whatever is unsettled stays so."""
+        self._outcome.unsettled += self.unsettled
+        self._sent = []
+
+    def _move(self) -> Exchange[bool]:
+        """The transaction there."""
+        if not self._ids:
+            return True
+        try:
+            moves = yield from relocate(self._plan, TRIES)
+        except LettersRefusedError:
+            self._sent = []
+            raise
+        self._sent = []
+        if moves is None:
+            return False
+        for move in moves:
+            sent = move.item
+            if move.failed:
+                sent.why = str(move.added)
+                self._sent.append(sent)
+            else:
+                self._outcome.returned.append((sent.stored.id, sent.letter.stream, move.added.decode()))
+        self._ran()
+        return True
+
+    def _ran(self) -> None:
+        """EXEC has run: what the look before it found is final."""
+        self._ids = ()
+        self._outcome.add(self._found)
+        self._found = PutBackOutcome()
+
+    def _plan(self) -> Exchange[list[Relocation[SentLetter]]]:
+        """Watch, look, and say what is to be moved; from then on that counts as sent."""
+        key, ids = self._key, self._ids
+        self._found, self._sent = PutBackOutcome(), []  # nothing of the try before was run
+        look: list[Command] = [("WATCH", key), *(("XRANGE", key, wanted, wanted) for wanted in ids)]
+        replies = (yield [*look, ("XINFO", "STREAM", key)]) or []
+        *found, info = replies
+        self._check(found)
+        rows = [rows[0] if rows else None for rows in found[1:]]
+        self._found.gone += [wanted for wanted, row in zip(ids, rows, strict=True) if row is None]
+        letters = {row[0]: stored(row) for row in rows if row is not None}  # 5, 5-0 and 05-0 are one letter
+        self._sent = yield from self._that_fit(list(letters.values()), last_id(info))
+        return [self._relocation(sent) for sent in self._sent]
+
+    def _relocation(self, sent: SentLetter) -> Relocation[SentLetter]:
+        entry = returning(sent.letter, self._now_ms, all_groups=self._all_groups)
+        remove = ("XDEL", self._key, sent.stored.id)
+        return Relocation(sent, add=("XADD", sent.letter.stream, "*", *entry), remove=remove)
+
+    def _that_fit(self, letters: Sequence[StoredLetter], letter_after: bytes | None) -> Exchange[list[SentLetter]]:
+        """Those that can be put back, and why others cannot: inside EXEC a failing XADD holds up no XDEL.
+
+        Where the group that gave up on an entry is not there and others are (it was renamed), these would acknowledge
+        the entry unrun, and with ``on_ack="delete"`` it would be gone. Where a stream has no group at all, it waits for
+        one.
+
+        Args:
+            letters: that are in the dead-letter stream.
+            letter_after: that stream's last id.
+        """
+        counts = Counter(one.letter.stream for one in letters if one.letter is not None)
+        asked = ("TYPE",), ("XINFO", "STREAM"), ("XINFO", "GROUPS")
+        looks: list[Command] = [(*words, name) for name in counts for words in asked]
+        replies = ((yield looks) or []) if looks else []
+        there = dict(zip(counts, zip(replies[::3], replies[1::3], replies[2::3], strict=True), strict=True))
+        fit: list[SentLetter] = []
+        for one in letters:
+            letter = one.letter
+            if letter is None:
+                self._found.refused.append((one.id, "it is no dead letter"))
+                continue
+            kind, info, groups = there[letter.stream]
+            names = _names(groups) if isinstance(groups, list) else set()
+            if hinders := hindrance(kind, info, counts[letter.stream]):
+                self._found.refused.append((one.id, f"{letter.stream} {hinders}"))
+            elif names and letter.group not in names and not self._all_groups:
+                why = f"{letter.stream} has no group {letter.group!r} any more, and its others would not run the entry"
+                self._found.refused.append((one.id, f"{why}: put it back for all of them (--all-groups)"))
+            else:
+                if not names and not self._all_groups:
+                    self._found.groupless.add((letter.stream, letter.group))
+                fit.append(SentLetter(one, letter, last_id(info), letter_after))
+        return fit
+
+    # -- what was sent, and is not known to have arrived --------------------------------------------------------------
+
+    def _settle(self) -> Exchange[bool]:
+        """Find out where the letters are that were sent, and write again those that are nowhere."""
+        if not self._sent:
+            return True
+        moves = yield from relocate(self._plan_again, TRIES)
+        if moves is None:
+            return False
+        if self._ids:  # EXEC was not run, and cannot be any more
+            self._sent = []
+            return True
+        for move in moves:
+            if not move.failed:
+                self._written_again(move.item, move.added)
+        if self._sent:
+            refused = next(move.added for move in moves if move.failed)
+            raise LettersRefusedError(f"{self._key}: {refused}", refused)
+        return True
+
+    def _plan_again(self) -> Exchange[list[Relocation[SentLetter]]]:
+        """Watch, look, and say which letters are to be written again."""
+        key = self._key
+        look: list[Command] = [("WATCH", key), *(("XRANGE", key, one.id, one.id) for one in self.unsettled)]
+        *found, info = (yield [*look, ("XINFO", "STREAM", key)]) or [None]
+        self._check(found)
+        if any(found[1:]):  # EXEC takes out all or none; one that is still under way must find the key changed
+            last = last_id(info)
+            return [] if last is None else [Relocation(self._sent[0], add=("XSETID", key, last))]
+        if self._ids:
+            self._ran()
+        for sent in list(self._sent):
+            if sent.why is None and (entry := (yield from self._entry_of(sent))) is not None:
+                self._outcome.returned.append((sent.stored.id, sent.letter.stream, entry.decode()))
+                self._sent.remove(sent)
+        for sent in list(self._sent):
+            again = yield from _search(key, sent.letter_after, sent.is_again)
+            if again is not None:
+                self._written_again(sent, again)
+        return [Relocation(sent, add=("XADD", key, "*", *sent.stored.flat)) for sent in self._sent]
+
+    def _entry_of(self, sent: SentLetter) -> Exchange[bytes | None]:
+        """The id of the entry that was put back, by us or another; None, and why, where it is not there."""
+        stream = sent.letter.stream
+        found = yield from _search(stream, sent.entry_after, sent.is_entry)
+        if found is None:
+            (info,) = (yield [("XINFO", "STREAM", stream)]) or [None]
+            if isinstance(info, list) and last_id(info) == sent.entry_after:
+                sent.why = "it takes no entry"
+            else:
+                sent.why = (
+                    "no reply came, and the entry is not there: it was refused, or it was handled and deleted since, "
+                    "so look before you put it back again"
+                )
+        return found
+
+    def _written_again(self, sent: SentLetter, where: bytes) -> None:
+        why = f"{sent.letter.stream}: {sent.why}; the letter is now {where.decode()}"
+        self._outcome.refused.append((sent.stored.id, why))
+        self._sent.remove(sent)
+
+    def _check(self, replies: Sequence[Any]) -> None:
         for reply in replies:
             if isinstance(reply, Exception):
-                raise LettersRefusedError(f"{key}: {reply}", reply)
-        rows = [rows[0] if rows else None for rows in replies[1:]]
-        found.gone += [wanted for wanted, row in zip(ids, rows, strict=True) if row is None]
-        letters = {row[0]: stored(row) for row in rows if row is not None}  # 5, 5-0 and 05-0 are one letter
-        fit = yield from _that_fit(list(letters.values()), found, all_groups)
-        return [_relocation(key, one, letter, now_ms, all_groups) for one, letter in fit]
-
-    moves = yield from relocate(plan, TRIES)
-    if moves is None:
-        return False
-    for move in moves:
-        one, letter = move.item
-        if not move.failed:
-            outcome.returned.append((one.id, letter.stream, move.added.decode()))
-    for move, again in (yield from undo(moves)):
-        # as when the stream's last id is the highest there is: EXEC removed the letter all the same
-        one, letter = move.item
-        where = f"is gone, since {again}" if isinstance(again, Exception) else f"is now {again.decode()}"
-        outcome.refused.append((one.id, f"{letter.stream}: {move.added}; the letter {where}"))
-    outcome.gone += found.gone
-    outcome.refused += found.refused
-    outcome.groupless |= found.groupless
-    return True
+                raise LettersRefusedError(f"{self._key}: {reply}", reply)
 
 
-def _relocation(key: str, one: StoredLetter, letter: DeadLetter, now_ms: int, all_groups: bool) -> Relocation[Parted]:
-    return Relocation(
-        (one, letter),
-        add=("XADD", letter.stream, "*", *returning(letter, now_ms, all_groups=all_groups)),
-        remove=("XDEL", key, one.id),
-        undo=("XADD", key, "*", *one.flat),
-    )
+def _search(key: str, after: bytes | None, fits: Callable[[Sequence[bytes]], bool]) -> Exchange[bytes | None]:
+    """The id of the first entry that fits, behind an id or in all of the stream; None where there is none.
 
-
-def _that_fit(letters: Sequence[StoredLetter], found: PutBackOutcome, all_groups: bool) -> Exchange[list[Parted]]:
-    """Those that can be put back; ``found`` says why others cannot: inside EXEC a failing XADD holds up no XDEL.
-
-    Where the group that gave up on an entry is not there and others are (it was renamed), these would acknowledge the
-    entry unrun, and with ``on_ack="delete"`` it would be gone. Where a stream has no group at all, it waits for one.
+    Args:
+        key: of the stream.
+        after: the id.
+        fits: asked with the fields and values of each.
     """
-    streams = list({one.letter.stream for one in letters if one.letter is not None})
-    looks: list[Command] = [look for name in streams for look in (("TYPE", name), ("XINFO", "GROUPS", name))]
-    replies = ((yield looks) or []) if looks else []
-    there = dict(zip(streams, zip(replies[::2], replies[1::2], strict=True), strict=True))
-    fit: list[Parted] = []
-    for one in letters:
-        letter = one.letter
-        if letter is None:
-            found.refused.append((one.id, "it is no dead letter"))
-            continue
-        kind, groups = there[letter.stream]
-        names = _names(groups) if isinstance(groups, list) else set()
-        if kind not in (b"stream", b"none"):
-            shown = kind.decode() if isinstance(kind, bytes) else kind
-            found.refused.append((one.id, f"{letter.stream} is no stream: {shown}"))
-        elif names and letter.group not in names and not all_groups:
-            why = f"{letter.stream} has no group {letter.group!r} any more, and its others would not run the entry"
-            found.refused.append((one.id, f"{why}: put it back for all of them (--all-groups)"))
-        else:
-            if not names and not all_groups:
-                found.groupless.add((letter.stream, letter.group))
-            fit.append((one, letter))
-    return fit
+    start = "-" if after is None else behind(after)
+    while start is not None:
+        (rows,) = (yield [("XRANGE", key, start, "+", "COUNT", _PAGE)]) or [[]]
+        if isinstance(rows, Exception):
+            if str(rows).startswith("WRONGTYPE"):
+                return None
+            raise LettersRefusedError(f"{key}: {rows}", rows)
+        for ident, flat in rows:
+            if fits(flat):
+                found: bytes = ident
+                return found
+        start = behind(rows[-1][0]) if rows else None
+    return None
 
 
 def _names(groups: Sequence[Sequence[Any]]) -> set[str]:

@@ -202,7 +202,6 @@ class Relocation(Generic[Item]):
         item: the caller's.
         add: the XADD.
         remove: takes it out of where it was; None where it is nowhere.
-        undo: puts it there again.
         added: the reply to ``add``; an exception where the server refused it.
         removed: the reply to ``remove``.
     """
@@ -210,7 +209,6 @@ class Relocation(Generic[Item]):
     item: Item
     add: Command
     remove: Command | None = None
-    undo: Command | None = None
     added: Any = None
     removed: Any = 0
 
@@ -226,7 +224,7 @@ def relocate(
     """Move entries in one transaction that a watched key guards; None when others were faster ``tries`` times.
 
     It serves both directions: from the pending list to the dead-letter stream, and from there back to a stream. What
-    it returns may be failed, and then is in need of :func:`undo`.
+    it returns may be failed, though it was taken out of where it was: that is the caller's to mend.
 
     Args:
         plan: begins with a WATCH, looks, and says what is to be moved.
@@ -256,13 +254,6 @@ def relocate(
             move.added, move.removed = next(ran), 0 if move.remove is None else next(ran)
         return moves
     return None
-
-
-def undo(moves: Sequence[Relocation[Item]]) -> Exchange[list[tuple[Relocation[Item], Any]]]:
-    """Put back what EXEC took out though it could not be added; with the replies."""
-    out = [(move, move.undo) for move in moves if move.failed and move.removed == 1 and move.undo is not None]
-    replies = (yield [command for _, command in out]) if out else []
-    return [(move, reply) for (move, _), reply in zip(out, replies or (), strict=True)]
 
 
 def _check(replies: Sequence[Any]) -> None:
@@ -344,9 +335,8 @@ class DeadLetterTransaction(Generic[Failed]):
             sent.clear()
             # what was unsure before stays so, whatever becomes of this try: the one before may arrive late
             sent.update(entry.id for entry in ours if entry.id not in unsure)
-            for entry in ours:
-                if unsure.get(entry.id) is None:
-                    unsure[entry.id] = self._after
+            for entry in ours:  # pending at this look: whatever was sent before, no letter of it is older
+                unsure[entry.id] = self._after or unsure.get(entry.id)
             return [self._relocation(entry) for entry in ours]
 
         try:
@@ -367,18 +357,25 @@ class DeadLetterTransaction(Generic[Failed]):
             else:
                 dead.append(move.item.id)
                 self._report(move.item, Fate.DEAD)
-        back = (yield from undo(failed)) if failed else []  # before anything else: this process may die
-        _forget(unsure, [move.item.id for move, reply in back if _claimed(reply)])
+        back = yield from self._undo([move.item for move in failed if move.removed == 1])  # first: this process may die
+        _forget(unsure, [entry.id for entry, reply in back if _claimed(reply)])
         if dead and self._route.failures:
             yield [("HDEL", self._route.failures, *dead)]
-        for move, reply in back:
+        for entry, reply in back:
             if isinstance(reply, Exception):
                 raise LettersRefusedError(
-                    f"{failed[0].added}; and {move.item.id.decode()} is pending no more, since {reply}", reply
+                    f"{failed[0].added}; and {entry.id.decode()} is pending no more, since {reply}", reply
                 )
         if failed:
             raise LettersRefusedError(str(failed[0].added), failed[0].added, failed=len(failed))
         return True
+
+    def _undo(self, entries: Sequence[Failed]) -> Exchange[list[tuple[Failed, Any]]]:
+        """Make pending again what EXEC acknowledged without a letter; with the replies."""
+        if not entries or self._route.no_ack:
+            return []
+        replies = (yield [self._again(entry) for entry in entries]) or []
+        return list(zip(entries, replies, strict=True))
 
     def _ours(self, entries: Sequence[Failed]) -> Exchange[list[Failed]]:
         """Watch, ask the guard's three questions, and keep those entries that may be written."""
@@ -445,4 +442,4 @@ class DeadLetterTransaction(Generic[Failed]):
         add = ("XADD", route.dead, *route.trim, "*", *pack(entry.letter))
         if route.no_ack:
             return Relocation(entry, add)
-        return Relocation(entry, add, ("XACK", route.stream, route.group, entry.id), self._again(entry))
+        return Relocation(entry, add, ("XACK", route.stream, route.group, entry.id))

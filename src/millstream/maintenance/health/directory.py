@@ -48,7 +48,8 @@ def diagnose_directory(directory: Path, tell: Progress | None = None) -> Iterato
     try:
         found = examine_directory(directory, tell=tell)
     except DiskError as error:
-        yield Finding("problem", "log", str(error), "nothing can be said of the log", "check the rights of this user")
+        cure = "check the rights of this user, and what the kernel says of the disk: `dmesg`"
+        yield Finding("problem", "log", str(error), "nothing can be said of the log", cure)
         return
     except StorageError:
         yield Finding(

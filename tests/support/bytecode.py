@@ -1,0 +1,62 @@
+"""Bytecode that every process of a run finds ready, where each of them would else make it for itself.
+
+pytest compiles tests in a way of its own, which takes longer than all the rest of collecting them. Processes of a
+parallel run collect the same files at the same time, so that in a fresh checkout each did all of that work.
+"""
+
+import compileall
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from _pytest.assertion import rewrite
+
+ROOT = Path(__file__).parents[2]
+
+PLAIN = ("src", "tests/support")
+"""Folders whose modules Python itself compiles."""
+
+
+def is_wanted(config: pytest.Config) -> bool:
+    """Whether this process hands tests out to others, and bytecode is kept at all."""
+    others = getattr(config.option, "numprocesses", None) or 0
+    return others > 1 and not hasattr(config, "workerinput") and not sys.dont_write_bytecode
+
+
+def prepare(config: pytest.Config) -> None:
+    """Compile what no earlier run has, on every processor; whoever needs a file looks again whether it still fits."""
+    missing = [(source, kept) for source, kept in sorted(_tests()) if _is_older(kept, source)]
+    processors = os.cpu_count() or 1
+    parts = [missing[first::processors] for first in range(processors)] if missing else []
+    if parts:
+        for folder in PLAIN:
+            compileall.compile_dir(ROOT / folder, quiet=2, workers=0)
+    children = [_in_a_fork(config, part) for part in parts]
+    for child in children:
+        os.waitpid(child, 0)
+
+
+def _tests() -> list[tuple[Path, Path]]:
+    """Each file that pytest compiles, and where it keeps what it made."""
+    found = [one for name in ("test_*.py", "conftest.py") for one in (ROOT / "tests").rglob(name)]
+    return [(one, rewrite.get_cache_dir(one) / f"{one.stem}{rewrite.PYC_TAIL}") for one in found]
+
+
+def _is_older(kept: Path, source: Path) -> bool:
+    """Whether bytecode is missing or was made before its source was written; a guess that costs nothing if wrong."""
+    return not kept.exists() or kept.stat().st_mtime < source.stat().st_mtime
+
+
+def _in_a_fork(config: pytest.Config, files: list[tuple[Path, Path]]) -> int:
+    """The id of a process that compiles files and ends; what it cannot compile is reported by whoever imports it."""
+    child = os.fork()
+    if child:
+        return child
+    try:
+        for source, kept in files:
+            kept.parent.mkdir(exist_ok=True)
+            stamp, code = rewrite._rewrite_test(source, config)
+            rewrite._write_pyc(config.stash[rewrite.assertstate_key], code, stamp, kept)
+    finally:
+        os._exit(0)
