@@ -1,8 +1,13 @@
 """The benchmarks' page says what was measured: it is written from the results, and nobody edits what is written."""
 
+import itertools
 import json
+from collections.abc import Iterable
 
+import hiredis
 from bench.server import cases, goals, page, pictures
+
+from support.inprocess import World
 
 
 def test_the_page_says_what_was_measured() -> None:
@@ -39,3 +44,24 @@ def test_a_goal_is_reached_by_its_slowest_command() -> None:
     found["PING by 16"] = rounds(1.0, 100)
     row = next(row for row in goals.rows({"cases": {"found": found}}) if row[0].startswith("SET"))
     assert row[2] == "**reached** by processor time: 1.00, rate 0.50"
+
+
+def test_reading_a_group_finds_entries_in_every_run() -> None:
+    """A run that ends half-way leaves the group there; the next one still reads ten entries with each command."""
+    one = World(logged=False).client()
+    length = len(list(cases.lanes_read())) // cases.LANES
+    for command in commands_of(itertools.islice(cases.lanes_ready(), cases.ENTRIES // cases.LANES + 2)):
+        one.call(*command)
+    block = commands_of(itertools.islice(cases.lanes_read(), length))
+    for run in (block[: length // 2], block):
+        replies = [one.call(*command) for command in run]
+        read = [len(reply[0][1]) for command, reply in zip(run, replies, strict=True) if command[0] == b"XREADGROUP"]
+        assert set(read) == {10}
+        assert {reply for command, reply in zip(run, replies, strict=True) if command[0] == b"XACK"} == {10}
+
+
+def commands_of(packed: Iterable[bytes]) -> list[list[bytes]]:
+    """Packed commands as words."""
+    reader = hiredis.Reader()
+    reader.feed(b"".join(packed))
+    return list(iter(reader.gets, False))
