@@ -18,7 +18,7 @@ PIP_OPTIONS := $(if $(CONSTRAINTS),-c $(CONSTRAINTS),--upgrade --upgrade-strateg
 .DEFAULT_GOAL := help
 # The checks must speak before the installation starts, under make -j too.
 .NOTPARALLEL:
-.PHONY: help install core demo test test-fast test-long test-newest newest newer-redis coverage constraints lint types docs fix clean check-python check-java
+.PHONY: help install core demo test test-fast test-long test-newest newest newer-redis coverage bench constraints lint types docs fix clean check-python check-java
 
 help: ## list what can be made
 	@sed -n 's/^\([a-z][a-z0-9-]*\):.*## \(.*\)/  make \1~\2/p' Makefile | awk -F'~' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -45,6 +45,9 @@ test-long: check-java install ## only the long campaigns
 
 coverage: install ## which modules make test-fast leaves under 80 % (ARGS="-m 'not long'" for what all tests leave)
 	$(BIN)/python scripts/covered.py -m fast -n 2 --dist loadfile $(ARGS)
+
+bench: install ## the server beside redis-server; writes docs/benchmarks.md (ARGS="--quick --output x.json" in 3 minutes, no page)
+	$(BIN)/python -m bench.server $(ARGS)
 
 newer-redis: ## put a Redis 8 into .servers, for the comparisons with a live server (SOURCE=... builds it from a checkout)
 	scripts/newer-redis.sh $(SOURCE)

@@ -10,7 +10,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,9 +19,19 @@ from millstream.demo.running.ports import free_port
 
 
 @contextlib.contextmanager
-def running(command: list[str], port: int) -> Iterator[str]:
-    """A server process for the length of the block; yields its URL."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+def running(command: list[str], port: int, environment: dict[str, str] | None = None) -> Iterator[tuple[str, int]]:
+    """A server process for the length of the block; yields its URL and its process.
+
+    Args:
+        command: what is started.
+        port: where it will listen.
+        environment: variables beside this process's own.
+
+    Raises:
+        RuntimeError: it ended at once.
+    """
+    inherited = os.environ | (environment or {})
+    process = subprocess.Popen(command, env=inherited, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     client = redis.Redis(port=port, socket_timeout=5)
     try:
         for _ in range(200):
@@ -32,7 +41,7 @@ def running(command: list[str], port: int) -> Iterator[str]:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(0.05)
                 raise RuntimeError(f"{command[0]} ended at once: {process.stderr.read().decode()}")
-        yield f"redis://127.0.0.1:{port}/0"
+        yield f"redis://127.0.0.1:{port}/0", process.pid
     finally:
         client.close()
         process.kill()
@@ -40,29 +49,20 @@ def running(command: list[str], port: int) -> Iterator[str]:
         process.stderr.close()
 
 
+SERVERS = ("redis", "millstream")
+
+
 @contextlib.contextmanager
-def redis_server(*, fsync: bool = False) -> Iterator[str]:
-    """A private redis-server that keeps nothing, or everything with an fsync before each reply."""
-    program = shutil.which("redis-server")
+def private_server(kind: str = "redis") -> Iterator[str]:
+    """A server of :data:`SERVERS` that keeps nothing on disk; yields its URL."""
+    port = free_port()
+    program = shutil.which("redis-server") if kind == "redis" else str(Path(sys.executable).parent / "millstream")
     if program is None:
-        sys.exit("this bench compares with redis-server, which is not installed: apt-get install redis-server")
-    port = free_port()
-    with tempfile.TemporaryDirectory() as folder:
-        options = ["--port", str(port), "--save", "", "--dir", folder, "--appendonly", "yes" if fsync else "no"]
-        options += ["--appendfsync", "always"]
-        with running([program, *options], port) as url:
-            yield url
-
-
-@contextlib.contextmanager
-def millstream_server(*, fsync: bool = False) -> Iterator[str]:
-    """A private ``millstream serve`` that keeps nothing, or everything with an fsync before each reply."""
-    port = free_port()
-    program = str(Path(sys.executable).parent / "millstream")
-    with tempfile.TemporaryDirectory() as folder:
-        keep = ["--dir", folder, "--fsync", "always"] if fsync else ["--memory"]
-        with running([program, "serve", "--port", str(port), *keep], port) as url:
-            yield url
+        sys.exit("this bench needs redis-server, which is not installed: apt-get install redis-server")
+    redis_words = ["--port", str(port), "--save", "", "--appendonly", "no"]
+    words = redis_words if kind == "redis" else ["serve", "--port", str(port), "--memory"]
+    with running([program, *words], port) as (url, _):
+        yield url
 
 
 def compare(cases: dict[str, Callable[[], float]], rounds: int, unit: str) -> dict[str, list[float]]:
@@ -118,7 +118,7 @@ def ratio(found: list[float], base: list[float]) -> str:
 class Processor:
     """Processor time of this process's descendants by program, from ``/proc`` (Linux)."""
 
-    PROGRAMS = ("java", "python", "redis-server")
+    PROGRAMS = ("java", "python", "redis-server", "millstream")
 
     def __init__(self) -> None:
         self._begun = self._spent()

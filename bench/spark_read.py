@@ -6,8 +6,9 @@
     python bench/spark_read.py cold --rounds 3                         a new process: session, first read, first stream
     python bench/spark_read.py curve payload                           rows/s over partitions, fields, payload, keys
 
-Each round gives one ratio, and the middle one counts. "Canned" is a source that gives one Arrow batch again and again
-and asks no server: what is left is Spark's own time, the most that the API allows.
+``--server millstream`` puts all of it on Millstream instead of redis-server. Each round gives one ratio, and the middle
+one counts. "Canned" is a source that gives one Arrow batch again and again and asks no server: what is left is Spark's
+own time, the most that the API allows.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import redis
-from pairs import Processor, middle, processor_table, ratio, redis_server, table
+from pairs import SERVERS, Processor, middle, private_server, processor_table, ratio, table
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
@@ -211,7 +212,7 @@ def save(frame: DataFrame, to: str, folder: str) -> float:
 def read(args: argparse.Namespace) -> None:
     """Rows a second of a batch read."""
     spark, entries = session(), args.entries
-    with redis_server() as url, tempfile.TemporaryDirectory() as folder:
+    with private_server(args.server) as url, tempfile.TemporaryDirectory() as folder:
         fill(url, entries)
         ours = {"url": url, "stream": "big", "minPartitions": "2"}
         cases = {
@@ -250,7 +251,7 @@ def trickle(url: str, ended: threading.Event) -> None:
 def batches(args: argparse.Namespace) -> None:
     """Milliseconds of a micro-batch at the smallest interval, the two sources in turns under the same settings."""
     spark, found = session(), {"canned": [], "millstream": []}
-    with redis_server() as url, tempfile.TemporaryDirectory() as folder:
+    with private_server(args.server) as url, tempfile.TemporaryDirectory() as folder:
         ended = threading.Event()
         fill(url, 1, stream="small")
         writer = threading.Thread(target=trickle, args=(url, ended))
@@ -300,7 +301,7 @@ spark.stop()
 def cold(args: argparse.Namespace) -> None:
     """Seconds of a new process, after one that fills the cache."""
     rows = []
-    with redis_server() as url, tempfile.TemporaryDirectory() as folder:
+    with private_server(args.server) as url, tempfile.TemporaryDirectory() as folder:
         fill(url, 1000)
         for turn in range(args.rounds + 1):
             words = [sys.executable, "-c", COLD, url, str(Path(folder, str(turn)))]
@@ -332,7 +333,7 @@ def curve(args: argparse.Namespace) -> None:
             entries = max(entries // max(value // 100, 1), 2000)  # about as many bytes
         keys = value if args.over == "keys" else 1
         streams = [f"s{number}" for number in range(keys)]
-        with redis_server() as url:
+        with private_server(args.server) as url:
             for stream in streams:
                 how = {args.over: value} if args.over in ("fields", "payload") else {}
                 fill(url, entries // keys, stream=stream, **how)
@@ -354,6 +355,7 @@ def main() -> None:
         sub = subs.add_parser(name, help=run.__doc__)
         sub.set_defaults(run=run)
         sub.add_argument("--rounds", type=int, default=3)
+        sub.add_argument("--server", choices=SERVERS, default="redis", help="which server all cases use")
         if name in ("read", "curve"):
             sub.add_argument("--entries", type=int, default=300_000)
         if name == "read":

@@ -3,11 +3,11 @@
     python bench/spark_write.py write --entries 1000000 --rounds 3     rows/s, processor time, how far it could go
     python bench/spark_write.py latency --entries 400                  from XADD in one stream to the row in another
 
-All cases of ``write`` take the same Parquet files as a stream, in one session and with one redis-server; each round
-gives one ratio, and the middle one counts. Two cases are no way to write, but the floor: "dropped" is a sink in Python
-that drops its Arrow batches, what is left is Spark's own time; "XADD alone" sends the same rows, made into commands
-before, from one client that looks at no reply: what is left is the server's own time. The sink must do the one after
-the other, since nothing may be seen before every task is done.
+All cases of ``write`` take the same Parquet files as a stream, in one session and with one server (``--server
+millstream`` for ours); each round gives one ratio, and the middle one counts. Two cases are no way to write, but the
+floor: "dropped" is a sink in Python that drops its Arrow batches, what is left is Spark's own time; "XADD alone"
+sends the same rows, made into commands before, from one client that looks at no reply: what is left is the server's
+own time. The sink must do the one after the other, since nothing may be seen before every task is done.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import hiredis
 import redis
-from pairs import Processor, middle, processor_table, ratio, redis_server, table
+from pairs import SERVERS, Processor, middle, private_server, processor_table, ratio, table
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 
 import millstream.spark
@@ -134,7 +134,7 @@ def write(args: argparse.Namespace) -> None:
     spark = millstream.spark.session("bench", spark__log__level="ERROR")
     spark.dataSource.register(DroppingSource)
     entries = args.entries
-    with redis_server() as url, tempfile.TemporaryDirectory() as made, redis.Redis.from_url(url) as client:
+    with private_server(args.server) as url, tempfile.TemporaryDirectory() as made, redis.Redis.from_url(url) as client:
         folder = Path(made)
         spark.sql(ROWS.format(entries)).write.parquet(str(folder / "rows"))
         schema = spark.read.parquet(str(folder / "rows")).schema
@@ -178,7 +178,7 @@ WARMING = 1000
 def latency(args: argparse.Namespace) -> None:
     """Milliseconds from XADD to the row in the sink's stream, through a query that runs without a pause."""
     spark = millstream.spark.session("bench", spark__log__level="ERROR")
-    with redis_server() as url:
+    with private_server(args.server) as url:
         through(spark, url, args.entries)
 
 
@@ -234,6 +234,8 @@ def main() -> None:
     sub = subs.add_parser("latency", help=latency.__doc__)
     sub.set_defaults(run=latency)
     sub.add_argument("--entries", type=int, default=400, help="fifty a second (default: %(default)s)")
+    for sub in subs.choices.values():
+        sub.add_argument("--server", choices=SERVERS, default="redis", help="which server all cases use")
     args = parser.parse_args()
     args.run(args)
 

@@ -1,8 +1,9 @@
 """The worker beside what a user would pick instead: throughput, recovery, idleness, and the stop.
 
     python bench/worker.py [--entries 50000] [--rounds 3] [--only throughput|recovery|idle|stop]
+                           [--server redis|millstream]
 
-throughput: every case reads small JSON entries from the same private redis-server, counts them in the handler and
+throughput: every case reads small JSON entries from the same private server, counts them in the handler and
 acknowledges each on success; the clock stops when the group has nothing pending and nothing left to read. The first
 case is a redis-py loop written for the occasion. FastStream gets a tenth of the entries, or it would take all the time.
 
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import redis
-from pairs import compare, redis_server
+from pairs import SERVERS, compare, private_server
 from redis.asyncio import Redis
 
 from millstream import App, StreamSub
@@ -231,10 +232,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--entries", type=int, default=50_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--server", choices=SERVERS, default="redis", help="which server all cases use")
     parser.add_argument("--only", choices=("throughput", "recovery", "idle", "stop"))
     options = parser.parse_args()
     few = max(options.entries // 10, 1000)
-    with redis_server() as url:
+    with private_server(options.server) as url:
         parts: dict[str, tuple[dict[str, Callable[[], float]], str]] = {
             "throughput": (
                 {

@@ -1,0 +1,81 @@
+"""Millstream beside redis-server, command by command: ``make bench``, or ``python -m bench.server [--quick]``.
+
+Starts redis-server and Millstream (with its native core if there is one, and in plain Python), sends them the same by C
+clients in turns, and keeps the results in docs/benchmarks.json; docs/benchmarks.md and its pictures are written from
+there. ``--only`` measures some parts and leaves the others' results as they were; ``--page`` measures nothing.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bench.server import curves, memory, page, through_redis_py, turns, waits
+from bench.server.cases import CASES, QUICK
+from bench.server.servers import load_average
+
+PARTS: dict[str, Callable[[turns.Effort], Any]] = {
+    "cases": lambda effort: turns.all_cases((case for case in CASES if not effort.quick or case.name in QUICK), effort),
+    "memory": lambda effort: memory.all_things(quick=effort.quick),
+    "woken": waits.woken,
+    "paced": waits.at_half_of_peak,
+    "redis-py": through_redis_py.all_cases,
+    "curves": curves.all_curves,
+}
+
+
+def circumstances(effort: turns.Effort, before: float, took: float) -> dict[str, Any]:
+    """What a reader must know of the machine and the run."""
+    cpu = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), "")
+    asked = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    version = subprocess.run(["redis-server", "--version"], capture_output=True, text=True, check=False).stdout
+    return {
+        "cores": os.cpu_count(),
+        "processor": cpu.partition(": ")[2],
+        "python": platform.python_version(),
+        "redis": version.partition("v=")[2].partition(" ")[0],
+        "commit": asked.stdout.strip(),
+        "day": time.strftime("%Y-%m-%d", time.gmtime()),
+        "rounds": effort.rounds,
+        "seconds": effort.seconds,
+        "load": sorted([before, load_average()]),
+        "took": round(took),
+    }
+
+
+def main() -> None:
+    """Measure and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one round, short runs, one case for each goal")
+    parser.add_argument("--rounds", type=int, default=0, help="default: 3, with --quick 1")
+    parser.add_argument("--seconds", type=float, default=0, help="of each run, about; default: 1, with --quick 0.3")
+    parser.add_argument("--only", choices=PARTS, action="append", help="this part; repeatable")
+    parser.add_argument("--output", type=Path, help="write the results there, and no page")
+    parser.add_argument("--page", action="store_true", help="write the page anew from the results there are")
+    options = parser.parse_args()
+    if options.page:
+        page.write(json.loads(page.RESULTS.read_text()))
+        return
+    quick = options.quick
+    effort = turns.Effort(options.rounds or (1 if quick else 3), options.seconds or (0.3 if quick else 1), quick)
+    target = options.output or page.RESULTS
+    results: dict[str, Any] = json.loads(target.read_text()) if target.exists() else {}
+    parts = options.only or [name for name in PARTS if not quick or name not in {"curves", "redis-py"}]
+    for name in parts:
+        before, began = load_average(), time.monotonic()
+        found = PARTS[name](effort)
+        results[name] = {"about": circumstances(effort, before, time.monotonic() - began), "found": found}
+        target.write_text(json.dumps(results, indent=1) + "\n")
+    if options.output:
+        print(page.section(results))
+    else:
+        page.write(results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""The section of docs/benchmarks.md on the server, from docs/benchmarks.json: nothing in it is written by hand."""
+
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench.server import goals, pictures
+from bench.server.servers import NATIVE, PYTHON, REDIS
+
+ROOT = Path(__file__).parents[2]
+PAGE, RESULTS, PICTURES = ROOT / "docs/benchmarks.md", ROOT / "docs/benchmarks.json", ROOT / "docs/curves"
+BEGIN, END = "<!-- begin: written by make bench -->\n", "<!-- end -->\n"
+SERVERS = (REDIS, NATIVE, PYTHON)
+
+HOW = """\
+`make bench` starts redis-server and Millstream side by side, with its native core and in plain Python, nothing pinned
+to a core, and sends them the same in turns: A B C A B C. The clients are C programs (redis-benchmark for PING, SET, GET
+and XADD, `bench/server/load.c` for what it cannot send), so that the client is not what is measured. Each cell has
+commands a second and, behind it, the **microseconds of the server's processor a command**. Where the machine has other
+work the second holds better, since waiting for a core is not in it. A ratio is to redis-server in the same round, the
+middle one of the rounds; above 1 Millstream is ahead.
+"""
+
+
+def write(results: dict[str, Any]) -> None:
+    """Write the page and the pictures."""
+    PAGE.write_text(rewritten(PAGE.read_text(), results))
+    pictures.draw(results.get("curves", {}).get("found", {}), PICTURES)
+
+
+def rewritten(page: str, results: dict[str, Any]) -> str:
+    """The page with its section made anew."""
+    head, _, rest = page.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    return head + BEGIN + section(results) + END + tail
+
+
+def section(results: dict[str, Any]) -> str:
+    """All of it, as Markdown."""
+    parts = [HOW, _goals(results)]
+    makers = {
+        "cases": ("Commands", _cases),
+        "paced": ("Time until a reply at half of Redis's peak", _paced),
+        "woken": ("A thousand blocked readers woken", _woken),
+        "memory": ("Memory", _memory),
+        "redis-py": ("Through redis-py", _through_redis_py),
+        "curves": ("Curves", _curves),
+    }
+    for part, (title, make) in makers.items():
+        if part in results:
+            parts.append(f"### {title}\n\n{_about(part, results[part]['about'])}\n\n{make(results[part]['found'])}")
+    return "\n".join(parts)
+
+
+def _about(part: str, about: dict[str, Any]) -> str:
+    low, high = about["load"]
+    rounds = "1 round" if about["rounds"] == 1 else f"{about['rounds']} rounds"
+    return (
+        f'`make bench ARGS="--only {part}"`: {rounds} of {about["seconds"]:g} s for each, {about["day"]}, commit'
+        f" {about['commit']}, {about['cores']} cores ({about['processor']}) shared with other work, load average"
+        f" {low:g} to {high:g}, Python {about['python']}, redis-server {about['redis']}."
+    )
+
+
+def _goals(results: dict[str, Any]) -> str:
+    head = ["ratio to redis-server", NATIVE, "", PYTHON, ""]
+    told = "The ratios are of the processor time a command and of the rate; of several commands the worst counts."
+    return f"### Goals\n\n{told}\n\n{_table(head, goals.rows(results))}"
+
+
+def _cases(found: dict[str, Any]) -> str:
+    return _rate_table(found, "commands/s, us of processor")
+
+
+def _through_redis_py(found: dict[str, Any]) -> str:
+    told = "Entries a second: redis-py takes a good part of the time itself, the same for all servers.\n\n"
+    return told + _rate_table(found, "entries/s, us of processor")
+
+
+def _rate_table(found: dict[str, Any], unit: str) -> str:
+    servers = _there(found)
+    head = [unit, *servers, *(f"ratio, {name}" for name in servers[1:])]
+    rows = []
+    for name, rounds in found.items():
+        cells = [_rate(rounds[server]) for server in servers]
+        told = [goals.ratios(rounds, server) for server in servers[1:]]
+        ratios = ["" if one is None else f"{one[1]:.2f}, **{one[0]:.2f}**" for one in told]
+        rows.append([name, *cells, *ratios])
+    return _table(head, rows)
+
+
+def _rate(rounds: list[dict[str, Any]]) -> str:
+    return f"{median(one['rate'] for one in rounds):,.0f}, {_digits(median(one['micros'] for one in rounds))}"
+
+
+def _paced(found: dict[str, Any]) -> str:
+    told = (
+        "50 clients, each command due at its time whether or not earlier ones were answered; p50, p99, p99.9 in ms.\n\n"
+    )
+    servers = _there(found)
+    rows = []
+    for name, rounds in found.items():
+        rate = median(one["rate"] for one in rounds[REDIS])
+        rows.append([name, f"{rate:,.0f}", *(_percentiles(rounds[server]) for server in servers)])
+    return told + _table(["command", "a second", *servers], rows)
+
+
+def _percentiles(rounds: list[dict[str, Any]]) -> str:
+    if not all(one["whole"] for one in rounds):
+        return f"does not keep up: {median(one['rate'] for one in rounds):,.0f} a second"
+    return ", ".join(f"{median(one[key] for one in rounds) / 1000:.2f}" for key in ("p50", "p99", "p999"))
+
+
+def _woken(found: dict[str, Any]) -> str:
+    told = "One XADD wakes 1,000 clients that wait in XREAD BLOCK: milliseconds until the last has its reply, and\n"
+    told += "microseconds of processor for each. The client is Python, so the first is an upper bound.\n\n"
+    servers = _there({"": found})
+    rows = []
+    for server in servers:
+        rounds = found[server]
+        last = median(1e6 / one["rate"] for one in rounds)
+        rows.append([server, f"{last:.1f}", _digits(median(one["micros"] for one in rounds))])
+    return told + _table(["server", "ms", "us of processor"], rows)
+
+
+def _memory(found: dict[str, Any]) -> str:
+    servers = _there(found)
+    told = "How many bytes more the process occupies, for each of many.\n\n"
+    return told + _table(
+        ["bytes", *servers], [[name, *(f"{by[server]:g}" for server in servers)] for name, by in found.items()]
+    )
+
+
+def _curves(found: dict[str, Any]) -> str:
+    told = ["Microseconds of processor a command; by 16 from 4 clients, those over clients unpipelined.\n"]
+    for name, by_size in found.items():
+        servers = _there(by_size)
+        rows = [
+            [server, *(_digits(median(one["micros"] for one in by_size[size][server])) for size in by_size)]
+            for server in servers
+        ]
+        told.append(f"![{name}]({PICTURES.name}/{pictures.file_name(name)})\n")
+        told.append(_table([name, *(f"{int(size):,}" for size in by_size)], rows))
+    return "\n".join(told)
+
+
+def _there(found: dict[str, Any]) -> list[str]:
+    """The servers that were measured, in their order."""
+    return [server for server in SERVERS if any(rounds.get(server) is not None for rounds in found.values())]
+
+
+def _digits(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    lines = (head, ["---"] * len(head), *rows)
+    return "".join(f"| {' | '.join(row)} |\n" for row in lines)

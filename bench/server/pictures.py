@@ -1,0 +1,52 @@
+"""The curves as SVG files beside the page, drawn by what draws the demo's page.
+
+That page brings colours and type by its style; a file that stands alone has a style of its own, and a white ground, so
+that it can be read in a dark page too. Sizes are shown by their powers of ten.
+"""
+
+import math
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench.server.servers import NATIVE, PYTHON, REDIS
+
+from millstream.demo.page.svg import Series, line_chart
+
+COLORS = {REDIS: "#b3261e", NATIVE: "#1a5fb4", PYTHON: "#2e7d32"}
+STYLE = (
+    "<style>text{font:12px sans-serif;fill:#444}.grid{stroke:#ddd}.line{fill:none;stroke-width:2}"
+    ".name{font-weight:600}</style><rect width='100%' height='100%' fill='#fff'/>"
+)
+
+
+def file_name(curve: str) -> str:
+    """Of a curve's picture."""
+    return curve.lower().replace(" ", "-") + ".svg"
+
+
+def draw(curves: dict[str, Any], folder: Path) -> None:
+    """Write each curve's picture, and remove those of curves that are gone."""
+    folder.mkdir(exist_ok=True)
+    for old in folder.glob("*.svg"):
+        old.unlink()
+    for name, by_size in curves.items():
+        (folder / file_name(name)).write_text(picture(name, by_size))
+
+
+def picture(name: str, by_size: dict[str, Any]) -> str:
+    """One curve: microseconds of processor a command, a line for each server."""
+    sizes = [int(size) for size in by_size]
+    lines = []
+    for server, color in COLORS.items():
+        points = [
+            (math.log10(int(size)), median(one["micros"] for one in rounds[server]))
+            for size, rounds in by_size.items()
+            if rounds.get(server)
+        ]
+        if points:
+            lines.append(Series(server, color, points))
+    marks = [(math.log10(size), f"{size:,}") for size in sizes]
+    drawn = line_chart(lines, f"{name}: microseconds of processor a command", x_ticks=marks, unit=" us")
+    head, _, body = drawn.partition(">")
+    return f"<svg xmlns='http://www.w3.org/2000/svg' {head.removeprefix('<svg ')}>{STYLE}{body}\n"

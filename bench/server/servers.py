@@ -1,0 +1,106 @@
+"""The servers that are compared: redis-server, Millstream with its native core, Millstream in plain Python.
+
+Each is a process of its own with a data directory of its own; nothing is pinned to a core. Its processor clock is read
+from the system, so others' work on the machine does not count.
+"""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import redis
+from bench.pairs import running
+
+from millstream.demo.running.ports import free_port
+
+REDIS, NATIVE, PYTHON = "redis-server", "native core", "plain Python"
+MEMORY, SETTINGS = "memory", ("memory", "always", "everysec", "no")
+"""``memory`` keeps no log; the others are a log with Redis's ``appendfsync`` of that name."""
+MOST_CLIENTS = 12_000
+
+
+@dataclass(frozen=True)
+class Server:
+    """One that runs.
+
+    Attributes:
+        name: :data:`REDIS`, :data:`NATIVE` or :data:`PYTHON`.
+        port: of 127.0.0.1.
+        pid: its process.
+        client: for making ready and asking.
+    """
+
+    name: str
+    port: int
+    pid: int
+    client: redis.Redis
+
+    def clock(self) -> float:
+        """Seconds of processor time that all its threads have had, those that ended among them (Linux)."""
+        return time.clock_gettime((~self.pid << 3) | 2)  # what clock_getcpuclockid() gives for a process
+
+    def memory(self) -> int:
+        """Bytes of main memory that it occupies."""
+        lines = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii").splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) * 1024
+
+
+def names() -> list[str]:
+    """The servers there are: without a compiled core one Millstream only."""
+    told = "import importlib.util as u, sys; sys.exit(u.find_spec('millstream._native') is None)"
+    native = subprocess.run([sys.executable, "-c", told], check=False).returncode == 0
+    return [REDIS, NATIVE, PYTHON] if native else [REDIS, PYTHON]
+
+
+@contextlib.contextmanager
+def started(name: str, setting: str = MEMORY) -> Iterator[Server]:
+    """A server for the length of the block.
+
+    Args:
+        name: which.
+        setting: one of :data:`SETTINGS`.
+    """
+    port = free_port()
+    with tempfile.TemporaryDirectory() as folder:
+        make = _redis if name == REDIS else _millstream
+        environment = {"MILLSTREAM_CORE": "python" if name == PYTHON else "native"} if name != REDIS else {}
+        with (
+            running(make(port, folder, setting), port, environment) as (url, pid),
+            redis.Redis.from_url(url, socket_timeout=None) as client,
+        ):
+            client.config_set("auto-aof-rewrite-percentage", 0)  # it would run in one round and not in another
+            yield Server(name, port, pid, client)
+
+
+@contextlib.contextmanager
+def all_started(setting: str = MEMORY) -> Iterator[list[Server]]:
+    """All of them, side by side."""
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(started(name, setting)) for name in names()]
+
+
+def _redis(port: int, folder: str, setting: str) -> list[str]:
+    program = shutil.which("redis-server")
+    if program is None:
+        sys.exit("this bench compares with redis-server, which is not installed: apt-get install redis-server")
+    keep = ["no"] if setting == MEMORY else ["yes", "--appendfsync", setting]
+    plain = ["--save", "", "--maxclients", str(MOST_CLIENTS)]
+    return [program, "--port", str(port), "--dir", folder, *plain, "--appendonly", *keep]
+
+
+def _millstream(port: int, folder: str, setting: str) -> list[str]:
+    program = str(Path(sys.executable).parent / "millstream")
+    keep = ["--memory"] if setting == MEMORY else ["--dir", folder, "--fsync", setting]
+    return [program, "serve", "--port", str(port), "--maxclients", str(MOST_CLIENTS), *keep]
+
+
+def load_average() -> float:
+    """How many processes wanted a core in the last minute."""
+    return round(os.getloadavg()[0], 1)

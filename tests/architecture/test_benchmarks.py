@@ -1,0 +1,67 @@
+"""The benchmarks' page says what was measured: it is written from the results, and nobody edits what is written."""
+
+import itertools
+import json
+from collections.abc import Iterable
+
+import hiredis
+from bench.server import cases, goals, page, pictures
+
+from support.inprocess import World
+
+
+def test_the_page_says_what_was_measured() -> None:
+    """Tables and pictures are those that the recorded results give."""
+    results = json.loads(page.RESULTS.read_text())
+    text = page.PAGE.read_text()
+    assert page.rewritten(text, results) == text
+    assert "not measured" not in page.section(results)
+    curves = results["curves"]["found"]
+    assert {path.name for path in page.PICTURES.iterdir()} == {pictures.file_name(name) for name in curves}
+    for name, by_size in curves.items():
+        assert (page.PICTURES / pictures.file_name(name)).read_text() == pictures.picture(name, by_size)
+
+
+def test_every_goal_is_of_cases_that_are_measured() -> None:
+    """A goal that names no case would never be missed; a short run has a case for each."""
+    names = {case.name for case in cases.CASES}
+    named = {name for goal in goals.GOALS for name in goal.cases}
+    assert named - names == set()
+    assert cases.QUICK - names == set()
+    assert [goal.name for goal in goals.GOALS if not cases.QUICK & set(goal.cases)] == []
+
+
+def test_a_goal_is_reached_by_its_slowest_command() -> None:
+    """The worst ratio of several commands counts, and one that was not measured is not passed over in silence."""
+
+    def rounds(micros: float, rate: float) -> dict[str, list[dict[str, float]]]:
+        return {"redis-server": [{"micros": 1.0, "rate": 100}], "native core": [{"micros": micros, "rate": rate}]}
+
+    found = {"SET by 16": rounds(1.0, 100), "GET by 16": rounds(0.5, 50), "PING by 16": rounds(2.0, 100)}
+    row = next(row for row in goals.rows({"cases": {"found": found}}) if row[0].startswith("SET"))
+    assert row[2] == "not reached: 0.50, rate 0.50"
+    assert row[4] == "not measured"
+    found["PING by 16"] = rounds(1.0, 100)
+    row = next(row for row in goals.rows({"cases": {"found": found}}) if row[0].startswith("SET"))
+    assert row[2] == "**reached** by processor time: 1.00, rate 0.50"
+
+
+def test_reading_a_group_finds_entries_in_every_run() -> None:
+    """A run that ends half-way leaves the group there; the next one still reads ten entries with each command."""
+    one = World(logged=False).client()
+    length = len(list(cases.lanes_read())) // cases.LANES
+    for command in commands_of(itertools.islice(cases.lanes_ready(), cases.ENTRIES // cases.LANES + 2)):
+        one.call(*command)
+    block = commands_of(itertools.islice(cases.lanes_read(), length))
+    for run in (block[: length // 2], block):
+        replies = [one.call(*command) for command in run]
+        read = [len(reply[0][1]) for command, reply in zip(run, replies, strict=True) if command[0] == b"XREADGROUP"]
+        assert set(read) == {10}
+        assert {reply for command, reply in zip(run, replies, strict=True) if command[0] == b"XACK"} == {10}
+
+
+def commands_of(packed: Iterable[bytes]) -> list[list[bytes]]:
+    """Packed commands as words."""
+    reader = hiredis.Reader()
+    reader.feed(b"".join(packed))
+    return list(iter(reader.gets, False))

@@ -1,0 +1,138 @@
+"""What a command costs, counted and not timed: Python calls, memory blocks that stay, bytes in use at most.
+
+The bytes of pipelined commands go into a connection as the event loop would hand them over, and from there through the
+whole server; replies come out at the other end. Counts are the same on every machine, however busy it is. A bound is
+what was counted when it was written, and some room for another version of Python. Who makes a command cheaper lowers
+its bounds in the same commit; who must raise one says why there.
+"""
+
+import asyncio
+import gc
+import os
+import sys
+import tracemalloc
+from importlib.util import find_spec
+from types import FrameType
+
+import pytest
+
+from millstream.clock import ManualClock
+from millstream.server.app import Server
+from millstream.server.connection import Connection
+from millstream.server.settings import Settings
+from support.wire import pack
+
+BATCH, READS = 16, 64
+CORE = "native" if find_spec("millstream._native") and os.environ.get("MILLSTREAM_CORE") != "python" else "python"
+COMMANDS = {
+    "PING": pack("PING"),
+    "SET": pack("SET", "k", "value"),
+    "GET": pack("GET", "k"),
+    "XADD": pack("XADD", "s", "*", "user", "u-12345", "action", "click", "amount", "12.50"),
+    "XRANGE": pack("XRANGE", "read", "50-1", "+", "COUNT", "10"),
+}
+# For each core: calls a command, blocks that stay of a command, bytes in use at most during a read of sixteen.
+BOUNDS = {
+    "python": {
+        "PING": (45, 0.1, 5000),
+        "SET": (65, 0.1, 8000),
+        "GET": (46, 0.1, 7000),
+        "XADD": (100, 2.3, 36_000),
+        "XRANGE": (106, 0.1, 26_000),
+    },
+    "native": {
+        "PING": (2, 0.1, 1000),
+        "SET": (3, 0.1, 1200),
+        "GET": (3, 0.1, 1200),
+        "XADD": (2, 0.1, 8000),
+        "XRANGE": (2, 0.1, 8000),
+    },
+}
+
+
+class Sink(asyncio.Transport):
+    """A client that takes everything at once; counts what it was sent."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
+        self.taken = 0
+        self.last = b""
+
+    def write(self, data: bytes) -> None:
+        self.taken += len(data)
+        self.last = bytes(data[:1])
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def is_closing(self) -> bool:
+        return False
+
+
+class Calls:
+    """Counts calls of Python's functions and of C's, of this thread, while it is the profiler."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, frame: FrameType, event: str, arg: object) -> None:
+        self.count += event in ("call", "c_call")
+
+
+async def fed(name: str) -> tuple[float, float, int]:
+    """What a command comes to: calls, blocks, bytes."""
+    server = Server(Settings(directory=None, port=0), clock=ManualClock())
+    await server.start()
+    try:
+        connection, sink = Connection(server, is_unix=True), Sink()
+        connection.connection_made(sink)
+        for number in range(1, 101):
+            connection.data_received(pack("XADD", "read", f"{number}-1", "f", "v"))
+        connection.data_received(COMMANDS["SET"])
+        batch = COMMANDS[name] * BATCH
+        for _ in range(READS):  # what a first command makes ready is not a command's cost
+            connection.data_received(batch)
+        found = counted(connection, batch)
+        assert sink.taken > 0
+        assert sink.last != b"-"  # a refusal costs less
+        connection.connection_lost(None)
+        return found
+    finally:
+        await server.stop()
+
+
+def counted(connection: Connection, batch: bytes) -> tuple[float, float, int]:
+    """Calls and remaining blocks a command, and the most bytes a read took."""
+    calls = Calls()
+    gc.collect()
+    gc.disable()
+    try:
+        before = sys.getallocatedblocks()
+        for _ in range(READS):
+            connection.data_received(batch)
+        kept = sys.getallocatedblocks() - before
+        sys.setprofile(calls)
+        for _ in range(READS):
+            connection.data_received(batch)
+        sys.setprofile(None)
+        tracemalloc.start()
+        start, _ = tracemalloc.get_traced_memory()
+        connection.data_received(batch)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        sys.setprofile(None)
+        tracemalloc.stop()
+        gc.enable()
+    commands = BATCH * READS
+    return calls.count / commands, kept / commands, peak - start
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_costs_no_more_than_is_recorded(name: str) -> None:
+    """Calls, blocks that stay, and bytes at most of a pipelined command stay within their bounds."""
+    found = asyncio.run(fed(name))
+    bounds = BOUNDS[CORE][name]
+    assert [f"{value:.2f} > {bound}" for value, bound in zip(found, bounds, strict=True) if value > bound] == []
