@@ -13,9 +13,10 @@ from millstream.engine.ids import pack
 from millstream.engine.keyspace import Keyspace
 from millstream.engine.streams.stream import Stream
 from millstream.node.log import codec, rebuilding, replay
+from support import needs
 
 assert transitions.MODULES, "importing them is what matters"
-native = pytest.importorskip("millstream._native", reason="the native core is not built")
+native = needs.native_core()
 
 Step = tuple[Any, ...]
 

@@ -5,8 +5,9 @@ from random import Random
 import pytest
 
 from millstream.persistence.frame import MAGIC, FileHeader, py_decode_run, py_encode_records
+from support import needs
 
-native = pytest.importorskip("millstream._native", reason="the native core is not built")
+native = needs.native_core()
 
 
 def some(random: Random) -> tuple[FileHeader, list[bytes], int, int]:

@@ -5,13 +5,12 @@ file and the numbers of the rules in ``rules.py``: an error in one of the two wa
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
+
+import pandas as pd
 
 from millstream.demo.flights import rules
 from millstream.demo.flights.data import data_file
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -42,9 +41,9 @@ class Truth:
     cancelled: set[str]
     unusable: dict[str, str]
     flaky: set[str]
-    airports: "pd.DataFrame"
-    carriers: "pd.DataFrame"
-    routes: "pd.DataFrame"
+    airports: pd.DataFrame
+    carriers: pd.DataFrame
+    routes: pd.DataFrame
     departed: int
     delay: int
 
@@ -94,10 +93,8 @@ def flight_text(carrier: str, number: int | str, origin: str, dest: str) -> str:
     return f"{carrier}{number} {origin}-{dest}"
 
 
-def load() -> "pd.DataFrame":
+def load() -> pd.DataFrame:
     """The source file with an ``id`` column, in time order."""
-    import pandas as pd  # noqa: PLC0415 - a demo that cannot start says so without it
-
     frame = pd.read_csv(data_file("flights.csv.zip"), dtype={"tailnum": "string"})
     frame["time_hour"] = pd.to_datetime(frame["time_hour"], utc=True).astype("datetime64[ms, UTC]")
     due = frame["time_hour"] + pd.to_timedelta(frame["minute"], unit="m")
@@ -108,7 +105,7 @@ def load() -> "pd.DataFrame":
     return frame
 
 
-def aggregate(frame: "pd.DataFrame", keys: list[str]) -> "pd.DataFrame":
+def aggregate(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """Flights, departures, and sum and mean of the departure delay for each key, sorted by key."""
     grouped = frame.groupby(keys, sort=True)["dep_delay"]
     table = grouped.agg(flights="size", departed="count", delay="sum", mean="mean").reset_index()
@@ -116,12 +113,12 @@ def aggregate(frame: "pd.DataFrame", keys: list[str]) -> "pd.DataFrame":
     return table
 
 
-def _top_routes(frame: "pd.DataFrame") -> "pd.DataFrame":
+def _top_routes(frame: pd.DataFrame) -> pd.DataFrame:
     table = aggregate(frame, ["origin", "dest"])
     table = table.sort_values(["flights", "origin", "dest"], ascending=[False, True, True])
     return table.head(rules.TOP_ROUTES).reset_index(drop=True)
 
 
-def records(frame: "pd.DataFrame") -> list[dict[str, Any]]:
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows as plain dictionaries."""
     return cast("list[dict[str, Any]]", frame.to_dict(orient="records"))
