@@ -4,6 +4,7 @@ from faults.planting import ASSERTION, Fault
 
 COMMITTER = "tests/server/load/test_committer.py"
 OUTAGE = "tests/node/test_outage.py"
+PLAIN = "tests/server/disk/test_shown.py::test_nothing_plain_is_shown_before_it_is_durable"
 NODE_LOG = "tests/node/test_log.py"
 SHOWN = "tests/server/disk/test_shown.py::test_nothing_is_shown_before_it_is_durable"
 GONE = (*ASSERTION, "EOFError", "ConnectionResetError")
@@ -149,10 +150,28 @@ FAULTS = (
         "barrier-of-the-last-alone",
         "Replies that leave together wait for the highest of their barriers.",
         "server/connection.py",
-        "Connection._run_burst",
-        "barrier = max(barrier, outcome.barrier)",
-        "barrier = outcome.barrier",
+        "Connection._gather",
+        "self._out_barrier = max(self._out_barrier, barrier)",
+        "self._out_barrier = barrier",
         f"{SHOWN}[xinfo]",
+    ),
+    Fault(
+        "plain-reply-before-durable",
+        "The replies of plain commands that take the short way wait for their record.",
+        "server/connection.py",
+        "Connection._run_directly",
+        "self._send([replies], barrier)",
+        "self._send([replies], 0)",
+        f"{PLAIN}[XLEN-alone]",
+    ),
+    Fault(
+        "plain-reply-before-half-a-command-before-durable",
+        "The replies of plain commands before half a command wait for their record.",
+        "server/connection.py",
+        "Connection._take",
+        "self._gather([run.replies], node.journal.position)",
+        "self._gather([run.replies], 0)",
+        f"{PLAIN}[XLEN-before-a-half]",
     ),
     Fault(
         "reply-before-durable",

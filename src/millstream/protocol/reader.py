@@ -138,7 +138,7 @@ class CommandReader:
         """Somebody took the commands of the chunk before this position."""
         self.at = at
         if at == len(self.chunk):
-            self.chunk, self._splitter = b"", None
+            self.chunk, self.at, self._splitter = b"", 0, None
 
     def _next_of_chunk(self) -> list[bytes] | None:
         """The next command of the chunk; None, and the rest is in the buffer, where the fast way ends."""

@@ -241,7 +241,7 @@ class Connection(asyncio.Protocol):
             self._take(run, server.clock.now())
             session.held = run.words
             return False
-        reader.chunk = b""
+        reader.chunk, reader.at = b"", 0
         replies, barrier = run.replies, node.journal.position
         if self._held.size or barrier > server.gate.released or len(replies) > _BATCH:
             self._send([replies], barrier)

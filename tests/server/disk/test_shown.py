@@ -253,6 +253,28 @@ def test_nothing_is_shown_before_it_is_durable(
         assert expected is None or found == expected
 
 
+@pytest.mark.parametrize("behind", [b"", b"*1\r\n$4\r\nPI"], ids=["alone", "before-a-half"])
+@pytest.mark.parametrize("asked", [("XLEN", "s"), ("XRANGE", "s", "-", "+"), ("GET", "k")], ids=lambda words: words[0])
+def test_nothing_plain_is_shown_before_it_is_durable(
+    tmp_path: Path, gate: Gate, behind: bytes, asked: tuple[str, ...]
+) -> None:
+    """Plain commands, which are run together, show a write no earlier: its own reply, and what others read of it."""
+    with ServerThread(tmp_path / "data") as server, Wire(server.url) as writer, Wire(server.url) as reader:
+        scene = Scene(server, gate, writer, reader)
+        assert writer.ask("XADD", "s", "1-0", "f", "v") == b"1-0"
+        gate.shut()
+        writer.socket.sendall(pack("XADD", "s", "*", "f", "v") + pack("SET", "k", "v") + behind)
+        assert gate.entered.wait(30)
+        scene.ask(reader, 1, pack(*asked), None)
+        settle(server)
+        shown = [silent(writer), silent(reader)]
+        gate.open()
+        assert shown == [True, True]
+        assert b"-" in writer.read()
+        assert writer.read() == b"OK"
+        assert reader.read()
+
+
 def test_no_reply_overtakes_one_that_waits(server: ServerThread, gate: Gate, connect: Callable[[], Wire]) -> None:
     """A reply that need not wait itself stays behind one that does."""
     scene = Scene(server, gate, connect(), connect())
