@@ -57,7 +57,7 @@ async def test_publish_consume_and_claim(server: ServerProcess) -> None:
     assert claimed == [{"id": 3}]
 
 
-@pytest.mark.parametrize("restart", ["stop", "kill"])
+@pytest.mark.parametrize("restart", [pytest.param("stop", marks=pytest.mark.long), "kill"])
 async def test_app_lives_through_a_restart(server: ServerProcess, restart: str) -> None:
     """An app that stays up while the server restarts goes on: what was published is read, what failed is claimed."""
     broker = RedisBroker(server.url, logger=None)

@@ -46,7 +46,8 @@ def line_of(process: "subprocess.Popen[str]") -> str:
     return line
 
 
-@pytest.mark.parametrize("restart", ["stop", "kill"])
+# A stop in order asks less of a client than a kill
+@pytest.mark.parametrize("restart", [pytest.param("stop", marks=pytest.mark.long), "kill"])
 @pytest.mark.parametrize("words", [["ioredis.mjs"], ["node-redis.mjs", "2"], ["node-redis.mjs", "3"]], ids=" ".join)
 def test_journey(clients: Path, our_server: ServerProcess, words: list[str], restart: str) -> None:
     """Produce, read as a group, block, claim, give back; the same client goes on after the restart."""
