@@ -16,7 +16,7 @@ from millstream.node.log import codec, rebuilding, replay
 from support import needs
 
 assert transitions.MODULES, "importing them is what matters"
-native = needs.native_core()
+native = needs.native_core(at_work=True)
 
 Step = tuple[Any, ...]
 

@@ -38,14 +38,22 @@ def package(name: str) -> ModuleType:
         lacking(f"no package {name}")
 
 
-def native_core() -> ModuleType:
-    """The native core, or the module that asks is skipped (failed under CI, but where Python's runs)."""
+def native_core(*, at_work: bool = False) -> ModuleType:
+    """The native core, or the module that asks is skipped (failed under CI, but where Python's runs).
+
+    Args:
+        at_work: it must be what the engine uses here, too.
+    """
+    is_pythons = os.environ.get("MILLSTREAM_CORE") == "python"
     try:
-        return importlib.import_module("millstream._native")
+        found = importlib.import_module("millstream._native")
     except ModuleNotFoundError:
-        if os.environ.get("CI") == "true" and os.environ.get("MILLSTREAM_CORE") != "python":
+        if os.environ.get("CI") == "true" and not is_pythons:
             pytest.fail("CI must have this: the native core, built", pytrace=False)
         pytest.skip("the native core is not built", allow_module_level=True)
+    if at_work and is_pythons:
+        pytest.skip("the Python core is at work", allow_module_level=True)
+    return found
 
 
 #: Further servers, used where somebody has them: name -> the environment variable that names the program, and what it
