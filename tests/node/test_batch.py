@@ -206,6 +206,27 @@ def test_many_commands_run_together() -> None:
     )
 
 
+@pytest.mark.parametrize("plain", [True, False])
+def test_a_count_of_entries_read_stays_within_64_bits(plain: bool) -> None:
+    """Both counts end at the largest number, whoever set them so high; and the log can be read again."""
+    world = World()
+    client = world.client()
+    largest = 2**63 - 1
+    for line in (
+        *("XADD s 1-1 a b", "XADD s 1-2 a b", "XADD s 1-3 a b", f"XSETID s 1-3 ENTRIESADDED {largest}"),
+        *(f"XGROUP CREATE s g 1-1 ENTRIESREAD {largest - 1}", "XGROUP CREATECONSUMER s g c"),
+    ):
+        client.call(*line.split())
+    read = b"XREADGROUP GROUP g c STREAMS s >".split()
+    if plain:
+        assert b"1-3" in run_as_connection(client, iter([pack(*read)]))
+    else:
+        assert client.call(*read) == [[b"s", [[b"1-2", [b"a", b"b"]], [b"1-3", [b"a", b"b"]]]]]
+    (group,) = client.call("XINFO", "GROUPS", "s")
+    assert group[-4:] == [b"entries-read", largest, b"lag", 0]
+    assert snapshot(world.recovered()) == snapshot(world.node)
+
+
 native = pytest.mark.skipif(core.native is None, reason="there is no native core here")
 
 

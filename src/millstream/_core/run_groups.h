@@ -107,7 +107,7 @@ static int read_new(Run *run, EntryStore *entries, Group *group, Consumer *consu
         return ORDINARY;
     }
     group->last_id = found[number - 1];
-    group->entries_read += number;
+    group->entries_read += number < LLONG_MAX - group->entries_read ? number : LLONG_MAX - group->entries_read;
     consumer->seen = (long long)run->wall;
     if (!noack)
         consumer->active = consumer->seen;
