@@ -7,6 +7,7 @@ must be damaged or cut in every way at the reader itself is in ``tests/protocol`
 import os
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -213,9 +214,10 @@ def test_output_hard_limit_of_small_replies() -> None:
         facts = server.server.facts
         for _ in range(300):  # the system takes some megabytes of them
             before = facts.output_bytes
-            slow.send("GET", "k")
+            with suppress(OSError):  # it was cut for the one before
+                slow.send("GET", "k")
             eventually(lambda before=before: facts.output_bytes > before or facts.output_buffer_closed)
-            if facts.output_buffer_closed or any(each._paused for each in server.server.open_connections):
+            if facts.output_buffer_closed:
                 break
         assert CUT % 1 in other.ask("INFO", "stats")
         assert slow.is_closed()
