@@ -11,7 +11,7 @@ from millstream import core
 from millstream.commands.context.config import Config
 from millstream.engine.keyspace import Keyspace
 from millstream.errors import ProtocolError
-from millstream.node.batch import NAMES, PlainRun, PyPlainRunner
+from millstream.node.batch import NAMES, REPLY_MAX, PlainRun, PyPlainRunner
 from millstream.node.log import codec
 from millstream.protocol.reader import CommandReader
 from support import campaign
@@ -46,6 +46,7 @@ IDS += [
 COUNTS = [b"1", b"2", b"10", b"0", b"-1", b"01", b"x", b"100000", b"4294967296", b"999999999999999999999"]
 
 
+READ = "XREADGROUP GROUP g c STREAMS s >"
 GROUP = ("XGROUP CREATE s g 1-1 MKSTREAM ENTRIESREAD 1", "XGROUP CREATECONSUMER s g c")
 
 
@@ -204,6 +205,47 @@ def test_many_commands_run_together() -> None:
     campaign.run(
         "batches", lambda piece: [compare(seed) for seed in range(piece * 200, piece * 200 + 200)], range(1, 101)
     )
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_a_count_of_entries_read_stays_within_64_bits(plain: bool) -> None:
+    """Both counts end at the largest number, whoever set them so high; and the log can be read again."""
+    world = World()
+    client = world.client()
+    largest = 2**63 - 1
+    for line in (
+        *("XADD s 1-1 a b", "XADD s 1-2 a b", "XADD s 1-3 a b", f"XSETID s 1-3 ENTRIESADDED {largest}"),
+        *(f"XGROUP CREATE s g 1-1 ENTRIESREAD {largest - 1}", "XGROUP CREATECONSUMER s g c"),
+    ):
+        client.call(*line.split())
+    read = b"XREADGROUP GROUP g c STREAMS s >".split()
+    if plain:
+        assert b"1-3" in run_as_connection(client, iter([pack(*read)]))
+    else:
+        assert client.call(*read) == [[b"s", [[b"1-2", [b"a", b"b"]], [b"1-3", [b"a", b"b"]]]]]
+    (group,) = client.call("XINFO", "GROUPS", "s")
+    assert group[-4:] == [b"entries-read", largest, b"lag", 0]
+    assert snapshot(world.recovered()) == snapshot(world.node)
+
+
+@pytest.mark.parametrize("line", ["GET str", "XRANGE s - +", "XREVRANGE s + -", "XREAD STREAMS s 1-1", READ])
+def test_a_large_reply_goes_the_ordinary_way(line: str) -> None:
+    """It would be held several times; nothing of it is done, and what comes before it is."""
+    world = World()
+    client = world.client()
+    for words in ("XADD s 1-1 a b", *GROUP):
+        client.call(*words.split())
+    client.call("SET", "str", bytes(REPLY_MAX + 1))
+    for at in range(2, 22):
+        client.call("XADD", "s", f"{at}-1", "f", bytes(REPLY_MAX // 19))
+    before, db = snapshot(world.node), world.node.keyspace.databases[0]
+    runner = (PyPlainRunner if core.native is None else core.native.PlainRunner)(Config(), {}, True)
+    run = runner.run(db, pack("PING") + pack(*line.split()), 0, 1_700_000_000_000, 2)
+    assert (run.commands, run.replies, run.hits, run.record) == (1, b"+PONG\r\n", 0, None)
+    assert run.words == line.encode().split()
+    assert snapshot(world.node) == before
+    assert len(run_as_connection(client, iter([pack(*line.split())]))) > REPLY_MAX
+    check(world.node)
 
 
 native = pytest.mark.skipif(core.native is None, reason="there is no native core here")

@@ -176,11 +176,12 @@ static Py_ssize_t emit(Walk *walk, Py_ssize_t count, Py_ssize_t bytes, Buf *out,
     return more < 0 ? -1 : number;
 }
 
-Py_ssize_t store_reply(EntryStore *store, Id start, Id end, Py_ssize_t count, int backwards, Buf *out, Id *last)
+Py_ssize_t store_reply(EntryStore *store, Id start, Id end, Py_ssize_t count, int backwards, Py_ssize_t bytes, Buf *out)
 {
     Walk walk;
+    Id last;
     walk_begin(&walk, store, start, end, backwards);
-    Py_ssize_t number = emit(&walk, count, PY_SSIZE_T_MAX, out, last);
+    Py_ssize_t number = emit(&walk, count, bytes, out, &last);
     walk_end(&walk);
     return number;
 }

@@ -16,6 +16,7 @@
 #define WORDS_MAX 1024          /* words of a command that is taken; more take the ordinary way */
 #define COMMANDS_MAX 512        /* of one run; then other clients have their turn */
 #define REPLIES_MAX (256 << 10) /* bytes of one run; then they are to be sent */
+#define REPLY_MAX (4 << 20)     /* bytes of one reply; a larger one takes the ordinary way, which holds it once */
 #define ENTRIES_MAX 10000       /* of one reply; more are not copied but shared, which the ordinary way does */
 #define DIGITS_MAX 18           /* of a number that surely is within 64 bits */
 #define LARGEST (1LL << 31)     /* a count or a time above this takes the ordinary way */
@@ -265,7 +266,7 @@ static int run_get(Run *run)
         return ORDINARY;
     PyObject *data = PyObject_GetAttr(value, s_data);
     int result = ORDINARY;
-    if (data != NULL && PyBytes_CheckExact(data)
+    if (data != NULL && PyBytes_CheckExact(data) && PyBytes_GET_SIZE(data) <= REPLY_MAX
         && buf_bulk(replies, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data)) == 0) {
         run->hits++;
         result = DONE;
@@ -390,9 +391,8 @@ static int reply_entries(Run *run, EntryStore *entries, Id start, Id end, int64_
     /* How many there are is known behind them: they are moved up to their head then */
     Py_ssize_t first = before + HEAD_ROOM;
     replies->size = first;
-    Id last;
-    Py_ssize_t found = store_reply(entries, start, end, (Py_ssize_t)count, backwards, replies, &last);
-    if (found < 0) {
+    Py_ssize_t found = store_reply(entries, start, end, (Py_ssize_t)count, backwards, first + REPLY_MAX, replies);
+    if (found < 0 || replies->size >= first + REPLY_MAX) {
         replies->size = before;
         return ORDINARY;
     }

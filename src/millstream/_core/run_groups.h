@@ -64,14 +64,14 @@ static Py_ssize_t reply_new(Run *run, EntryStore *entries, Id after, int64_t cou
     replies->size = first;
     walk_begin(&walk, entries, after + 1, ID_MAX, 0);
     while (number != count && (more = walk_next(&walk, &entry)) > 0) {
-        if (node_emit(walk.node, &entry, replies) < 0 || buf_add(ids, (const char *)&entry.id, sizeof(Id)) < 0) {
+        if (replies->size >= first + REPLY_MAX || node_emit(walk.node, &entry, replies) < 0 || buf_add(ids, (const char *)&entry.id, sizeof(Id)) < 0) {
             more = -1;
             break;
         }
         number++;
     }
     walk_end(&walk);
-    if (more < 0)
+    if (more < 0 || replies->size >= first + REPLY_MAX)
         return -1;
     char *at = put_head(replies->data + head, '*', (uint64_t)number);
     memmove(at, replies->data + first, (size_t)(replies->size - first));
@@ -107,7 +107,7 @@ static int read_new(Run *run, EntryStore *entries, Group *group, Consumer *consu
         return ORDINARY;
     }
     group->last_id = found[number - 1];
-    group->entries_read += number;
+    group->entries_read += number < LLONG_MAX - group->entries_read ? number : LLONG_MAX - group->entries_read;
     consumer->seen = (long long)run->wall;
     if (!noack)
         consumer->active = consumer->seen;

@@ -43,6 +43,9 @@ NAMES = ("get", "ping", "set", "xack", "xadd", "xlen", "xrange", "xread", "xread
 RUN_MAX = 512
 # Bytes of replies after which a run ends, so that they can be sent
 REPLIES_MAX = 256 * 1024
+# Bytes of one reply; a larger one goes the ordinary way, which holds it once. What a run cannot hold ends the server,
+# as what it has changed could not be logged; what one command cannot hold is an error.
+REPLY_MAX = 4 * 1024 * 1024
 # Words of a count or an id that are read here: no sign, no leading zero, surely within 64 bits
 _DIGITS_MAX = 18
 # A count or a time above this goes the ordinary way, which knows which of them are refused
@@ -210,8 +213,10 @@ class PyPlainRunner:
             return b"$-1\r\n" if self._resp == 2 else b"_\r\n"
         if type(value) is not StringValue:
             return None
-        self._hits += 1
         data = value.data
+        if len(data) > REPLY_MAX:
+            return None
+        self._hits += 1
         return b"$%d\r\n%b\r\n" % (len(data), data)
 
     def _ping(self, words: list[bytes]) -> bytes | None:
@@ -281,8 +286,10 @@ class PyPlainRunner:
         stream = self._stream(words[1])
         if start is None or end is None or stream is None:
             return None
-        self._hits += 1
         taken, buffers, _ = stream.entries.reply(start, end, count, backwards=backwards)
+        if sum(map(len, buffers)) >= REPLY_MAX:
+            return None
+        self._hits += 1
         return b"*%d\r\n%b" % (taken, b"".join(buffers))
 
     def _xread(self, words: list[bytes]) -> bytes | None:
@@ -303,8 +310,10 @@ class PyPlainRunner:
             return None
         if after == ids.MAX_ID or not stream.length or stream.entries.last_live_id <= after:
             return None
-        self._hits += 1
         taken, buffers, _ = stream.entries.reply(after + 1, ids.MAX_ID, count)
+        if sum(map(len, buffers)) >= REPLY_MAX:
+            return None
+        self._hits += 1
         head = b"*1\r\n*2\r\n" if self._resp == 2 else b"%1\r\n"
         return b"%b$%d\r\n%b\r\n*%d\r\n%b" % (head, len(key), key, taken, b"".join(buffers))
 
@@ -337,8 +346,10 @@ class PyPlainRunner:
             return None
         if not _reads_in_order(stream, group):
             return None
-        self._hits += 1
         taken, buffers, last = stream.entries.reply(group.last_id + 1, ids.MAX_ID, count)
+        if sum(map(len, buffers)) >= REPLY_MAX:
+            return None
+        self._hits += 1
         stream.deliver(group, consumer, last, self._wall, noack=noack)
         self._steps.append(("gread", db, key, words[2], words[3], self._wall, ids.pack(last), noack))
         self._dirty += 1

@@ -89,7 +89,12 @@ class Journal:
             StorageError: as for :meth:`flush`.
         """
         if self.log is not None:
-            self.position = self.log.append(record)
+            try:
+                self.position = self.log.append(record)
+            except StorageError:
+                raise
+            except Exception as error:  # as for flush
+                raise not_logged("plain commands were run", error) from error
 
     # ------------------------------------------------------------------ the log as a whole
 

@@ -250,6 +250,8 @@ class Connection(asyncio.Protocol):
             server.facts.output_bytes += len(replies)
             self._sent += len(replies)
             self._transport.write(replies)
+            if self._full:
+                self.check_output()
         if self._full or self._held.size > _HELD_MAX:
             self._pause()
         return True
@@ -329,12 +331,21 @@ class Connection(asyncio.Protocol):
 
     def _take(self, run: "PlainRun", now: "Now") -> None:
         """Take what was run from the reader, keep its replies, and serve who waited for what it changed."""
-        node = self._server.node
+        server = self._server
         self._reader.advance(run.at)
         if run.commands:
-            self._gather([run.replies], node.journal.position)
-        if run.woken is not None:
-            node.serve(self.session.db, run.woken, now)
+            self._gather([run.replies], server.node.journal.position)
+        if run.woken is None:
+            return
+        try:
+            server.node.serve(self.session.db, run.woken, now)
+        except StorageError as error:
+            server.fail(error)
+        except Exception:  # as for _execute; what was gathered may tell of what was not done
+            log.exception("internal error; closing client %s", self.session.addr)
+            server.facts.internal_errors += 1
+            self.abort()
+            server.after_commands()
 
     def _execute(self, argv: list[bytes], now: "Now") -> "Outcome | None":
         server, session = self._server, self.session

@@ -7,6 +7,7 @@ must be damaged or cut in every way at the reader itself is in ``tests/protocol`
 import os
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -200,6 +201,26 @@ def test_output_hard_limit() -> None:
             assert other.ask("PING") == b"PONG"
             assert len(patient.read()) == BIG
             assert slow.is_closed()
+
+
+def test_output_hard_limit_of_small_replies() -> None:
+    """Who leaves many small replies untaken, to plain commands sent one by one, is cut just as well."""
+    with (
+        ServerThread(parameters={"client-output-buffer-limit": "normal 1mb 0 0"}) as server,
+        Wire(server.url) as other,
+        Wire(server.url) as slow,
+    ):
+        other.ask("SET", "k", b"x" * 200_000)
+        facts = server.server.facts
+        for _ in range(300):  # the system takes some megabytes of them
+            before = facts.output_bytes
+            with suppress(OSError):  # it was cut for the one before
+                slow.send("GET", "k")
+            eventually(lambda before=before: facts.output_bytes > before or facts.output_buffer_closed)
+            if facts.output_buffer_closed:
+                break
+        assert CUT % 1 in other.ask("INFO", "stats")
+        assert slow.is_closed()
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from redis.retry import Retry
 from millstream.clock import Now
 from millstream.commands.context.session import Session
 from millstream.commands.table.table import TABLE
+from millstream.errors import StorageError
 from millstream.node.outcome import Outcome
 from millstream.protocol import limits
 from millstream.server.settings import Delays
@@ -375,6 +376,45 @@ def test_defect_in_the_node_is_contained(
     assert str(wire.read()) == "ERR internal error; the server's log has the details"
     assert wire.is_closed()
     assert b"millstream_internal_errors:1\r\n" in other.ask("INFO", "stats")
+
+
+@pytest.mark.parametrize("behind", [b"", pack("ECHO", "x")], ids=["alone", "before another"])
+def test_defect_in_serving_who_waits_is_contained(
+    connect: Connect, server: ServerThread, monkeypatch: pytest.MonkeyPatch, behind: bytes
+) -> None:
+    """The same where a plain command has woken somebody."""
+    wire, waiting, other = connect(), connect(), connect()
+    wire.ask("XADD", "s", "1-1", "a", "b")
+    waiting.send("XREAD", "BLOCK", 0, "STREAMS", "s", "$")
+    eventually(lambda: b"blocked_clients:1\r\n" in other.ask("INFO", "clients"))
+
+    def broken(db: int, key: bytes, now: Now) -> None:
+        raise ZeroDivisionError("secret detail")
+
+    monkeypatch.setattr(type(server.server.node), "serve", staticmethod(broken))
+    wire.socket.sendall(pack("XADD", "s", "*", "a", "b") + behind)
+    assert wire.is_closed()
+    assert b"millstream_internal_errors:1\r\n" in other.ask("INFO", "stats")
+
+
+def test_a_log_that_fails_while_others_are_served_ends_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a plain command has brought about cannot be logged: nobody is shown anything more."""
+
+    def broken(db: int, key: bytes, now: Now) -> None:
+        raise StorageError("no place for what was read")
+
+    def live() -> None:
+        with ServerThread() as server, Wire(server.url) as wire, Wire(server.url) as waiting, Wire(server.url) as other:
+            wire.ask("XADD", "s", "1-1", "a", "b")
+            waiting.send("XREAD", "BLOCK", 0, "STREAMS", "s", "$")
+            eventually(lambda: b"blocked_clients:1\r\n" in other.ask("INFO", "clients"))
+            monkeypatch.setattr(type(server.server.node), "serve", staticmethod(broken))
+            wire.send("XADD", "s", "*", "a", "b")
+            assert wire.is_closed()
+            assert other.is_closed()
+
+    with pytest.raises(StorageError, match="no place"):
+        live()
 
 
 def test_defect_in_timed_work_is_contained(

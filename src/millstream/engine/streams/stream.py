@@ -106,7 +106,7 @@ class Stream:
                 and not self.has_gap_after(group.last_id)
             ):
                 # What holds here holds for the rest: ids ascend, and no deletion lies ahead
-                group.entries_read += len(ids) - at
+                group.entries_read = min(group.entries_read + len(ids) - at, LLONG_MAX)
                 break
             if self.entries_added:
                 distance = self.distance(entry_id)

@@ -11,7 +11,7 @@ without it, and must mean what they meant.
 from millstream.engine.ids import MAX_ID, unpack, unpack_all
 from millstream.engine.keyspace import Keyspace, transition
 from millstream.engine.streams.group import Group, next_count
-from millstream.engine.streams.stream import Stream
+from millstream.engine.streams.stream import LLONG_MAX, Stream
 
 
 def _stream(space: Keyspace, db: int, key: bytes) -> Stream:
@@ -133,8 +133,8 @@ def _expire_messages(space: Keyspace, db: int, key: bytes, now: int) -> None:
 
 @transition("gnew")
 def _group_new(space: Keyspace, db: int, key: bytes, group: bytes, last: bytes, entries_read: int) -> None:
-    """A group at a position; ``entries_read`` is -1 where nobody can say."""
-    _stream(space, db, key).groups[group] = Group(unpack(last), entries_read)
+    """A group at a position; ``entries_read`` is -1 where nobody can say. Old snapshots may have it beyond 64 bits."""
+    _stream(space, db, key).groups[group] = Group(unpack(last), min(entries_read, LLONG_MAX))
 
 
 @transition("gset")
@@ -142,7 +142,7 @@ def _group_set(space: Keyspace, db: int, key: bytes, group: bytes, last: bytes, 
     """Move a group: XGROUP SETID, and LASTID of XCLAIM, which leaves the count as it is."""
     found = _group(space, db, key, group)
     found.last_id = unpack(last)
-    found.entries_read = entries_read
+    found.entries_read = min(entries_read, LLONG_MAX)
 
 
 @transition("gdel")
