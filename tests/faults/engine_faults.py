@@ -125,7 +125,7 @@ FAULTS = (
         "if not noack: ...",
         "if ids: ...",
         f"{REFERENCE}::test_noack_keeps_no_record",
-        which="2 of 2",
+        which="1 of 2",
     ),
     Fault(
         "position-not-moved",

@@ -204,7 +204,7 @@ class Connection(asyncio.Protocol):
     # ------------------------------------------------------------------ commands
 
     def _run(self) -> None:
-        """PlainRun the commands that are here."""
+        """Run the commands that are here."""
         self._again = False
         if self._closed or self._ending:
             return
@@ -222,7 +222,7 @@ class Connection(asyncio.Protocol):
         self._close_if_done()
 
     def _run_directly(self) -> bool:
-        """PlainRun what has come if all of it is plain commands, as is most of what comes; False if more is to be done.
+        """Run what has come if all of it is plain commands, as is most of what comes; False if more is to be done.
 
         What :meth:`_run` does besides is not needed behind them: they end no wait, no connection and no turn of others,
         publish nothing, and make nothing due. A client that waits for each reply pays for every call here, so what is
@@ -257,7 +257,7 @@ class Connection(asyncio.Protocol):
         return True
 
     def _run_burst(self) -> None:
-        """PlainRun commands until there are no more, or a reason to stop; replies go out in batches.
+        """Run commands until there are no more, or a reason to stop; replies go out in batches.
 
         Raises:
             ProtocolError: what follows the commands run is not RESP.
@@ -275,6 +275,8 @@ class Connection(asyncio.Protocol):
                     if self._must_stop():
                         session.held = argv
                         break
+                    if argv is None and run.commands:  # the reader would look through the rest of the chunk for one
+                        continue
                 argv = argv or reader.next()
                 if argv is None:
                     if reader.has_more:  # a command of very many words: others have their turn before the rest of it
@@ -319,7 +321,7 @@ class Connection(asyncio.Protocol):
         return self._ending or session.blocked or session.closing or self._is_stalled()
 
     def _run_plain(self, now: "Now") -> "PlainRun":
-        """PlainRun the plain commands that are next."""
+        """Run the plain commands that are next."""
         server, reader = self._server, self._reader
         try:
             run = server.node.batches.run(self.session, reader.chunk, reader.at, now.wall)
@@ -486,7 +488,7 @@ class Connection(asyncio.Protocol):
             self._go_on_later()
 
     def _go_on_later(self) -> None:
-        """PlainRun on once others have had their turn."""
+        """Run on once others have had their turn."""
         self._again = True
         self._server.loop.call_soon(self._run)
 
