@@ -169,7 +169,7 @@ FAULTS = (
         "The replies of plain commands before half a command wait for their record.",
         "server/connection.py",
         "Connection._take",
-        "self._gather([run.replies], node.journal.position)",
+        "self._gather([run.replies], server.node.journal.position)",
         "self._gather([run.replies], 0)",
         f"{PLAIN}[XLEN-before-a-half]",
     ),
